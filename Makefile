@@ -1,0 +1,46 @@
+# `make demo` builds everything and runs the main job; `make test` passes all tests.
+PYTHON ?= python3
+BIN := .venv/bin
+RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+
+.PHONY: demo test build lint bench conformance lock clean
+
+demo: build ## Build, start everything on this machine and show a live program.
+	$(BIN)/broker demo
+
+build: .venv/native.stamp ## Build only.
+
+.venv/python.stamp: requirements.lock
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	touch $@
+
+.venv/native.stamp: .venv/python.stamp pyproject.toml $(RUST)
+	$(BIN)/maturin develop --release --quiet
+	touch $@
+
+lint: build ## Format, style, types and import contracts.
+	cargo fmt --all --check
+	cargo clippy --all-targets --quiet -- -D warnings
+	$(BIN)/ruff format --check python tests bench
+	$(BIN)/ruff check python tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint ## Everything, in the order of speed.
+	cargo test --release --quiet
+	$(BIN)/pytest
+
+conformance: build ## The WebSocket protocol cases against the native server.
+	$(BIN)/python -m tests.conformance
+
+bench: build ## The side-by-side table.
+	$(BIN)/python -m bench
+
+lock: ## Resolve the Python dependencies anew.
+	$(PYTHON) -m venv .build/uv && .build/uv/bin/pip install --quiet uv
+	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-index-url --no-header --all-extras --group dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf .venv .build target python/broker/_native*.so

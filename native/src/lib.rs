@@ -1,0 +1,8 @@
+//! The native half of the gateway: WebSocket protocol, program logs and event loops.
+//!
+//! Only `py` knows the Python interpreter; everything else can be used and tested without it.
+
+pub mod log;
+pub mod protocol;
+pub mod py;
+pub mod server;

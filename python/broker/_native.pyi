@@ -1,0 +1,140 @@
+"""The native WebSocket server: sockets, framing, program logs, native subscribe.
+
+Threads of its own run the event loops; every method here is quick, may be called from any thread, and
+releases the interpreter while it holds a lock of the native side. What native code cannot decide comes to
+Python as *upcalls*: `upcall_fd` becomes readable and `take` returns them.
+"""
+
+from typing import Any, TypeAlias
+
+Entry: TypeAlias = tuple[int, str, int, str, bytes]
+"""(kind, epoch, seq, method, params) as in `broker.owners.protocol.Entry`; kinds 0 to 3 only."""
+
+Upcall: TypeAlias = tuple[Any, ...]
+"""One of, by its first element:
+
+* `("authenticate", conn, account, token, address)`: a handshake waits; answer `grant` then `resume`, or `refuse`.
+* `("call", conn, ticket, account, principal, address, method, params, is_notification)`: a request for Python.
+  `principal` is the id given to `grant`, 0 for an anonymous connection; `params` is raw JSON bytes (`b""` when
+  absent); answer exactly once with `reply` or `retry`. Calls of one connection come in the order sent.
+* `("idle", topic)`: a log has had no subscriber for the linger time; `close_log` it or let it be.
+* `("access", topic, [reader, ...])`: the log became private; `allow` each reader again, or it loses its subscriptions.
+"""
+
+class Server:
+    """One gateway's native half: listener, event loops, logs."""
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        loops: int = 0,
+        send: str = "auto",
+        message_limit_bytes: int = 1 << 20,
+        ping_s: float = 25.0,
+        pong_s: float = 10.0,
+        handshake_s: float = 10.0,
+        lag_bytes: int = 1 << 20,
+        lag_s: float = 15.0,
+        connections: int = 1_000_000,
+        connections_per_address: int = 0,
+        subscriptions: int = 100,
+        messages_per_s: float = 100.0,
+        messages_burst: int = 1000,
+        history_entries: int = 10_000,
+        history_s: float = 86_400.0,
+        log_bytes: int = 64 << 20,
+        recovery_entries: int = 1_000,
+        recovery_bytes: int = 1 << 20,
+        linger_s: float = 60.0,
+        trusted_proxies: list[str] = ...,
+    ) -> None:
+        """Keep the configuration; nothing is opened yet. ValueError names a bad argument."""
+
+    def start(self) -> int:
+        """Bind (SO_REUSEPORT), start the loops, return the bound port. OSError when the port cannot be had."""
+
+    def upcall_fd(self) -> int:
+        """An eventfd that is readable while `take` has something."""
+
+    def take(self, limit: int) -> list[Upcall]:
+        """At most `limit` upcalls, oldest first; clears the eventfd when none is left."""
+
+    # -- accounts and sessions
+
+    def set_accounts(self, public_host: str, default: str, accounts: dict[str, list[str] | None]) -> None:
+        """All accounts with their allowed origins (None: any). Others are answered 404 at the handshake."""
+
+    def grant(
+        self, account: str, token: str, principal: int, reader: int, subject: str, expires_ms: int
+    ) -> None:
+        """Cache what a token stands for. `reader` names a class of callers with equal reading rights (> 0)."""
+
+    def resume(self, conn: int) -> None:
+        """Go on with a handshake whose token has been granted; a connection that is gone is ignored."""
+
+    def refuse(self, conn: int, status: int, body: bytes, headers: list[tuple[str, str]] = ...) -> None:
+        """End a handshake with an HTTP error."""
+
+    def sign_in(self, conn: int, account: str, token: str) -> bool:
+        """Give an open connection the session of a granted token; false when the connection is gone."""
+
+    def revoke(self, account: str, subject: str) -> int:
+        """Forget the subject's tokens and make its connections anonymous; returns how many there were."""
+
+    # -- logs
+
+    def open_log(self, topic: str, epoch: str, seq: int, public: bool) -> None:
+        """Make a log whose next push is `seq + 1` of `epoch`; one that is open is left as it is."""
+
+    def append(self, topic: str, entries: list[Entry]) -> None:
+        """Add entries and wake the loops. A push at or below the head is skipped; a gap raises ValueError."""
+
+    def backfill(self, topic: str, epoch: str, entries: list[Entry]) -> None:
+        """Put older pushes of the current epoch before the log's first one; those already there are skipped."""
+
+    def head(self, topic: str) -> tuple[str, int, int] | None:
+        """(epoch, seq of the newest push, seq before the oldest one kept), or None without such a log."""
+
+    def link(self, topic: str, channel_topic: str) -> None:
+        """From now on each push of `topic` goes to `channel_topic` too, with `channel` in its params."""
+
+    def unlink(self, topic: str, channel_topic: str) -> None:
+        """Undo `link`."""
+
+    def close_log(self, topic: str) -> bool:
+        """Drop a log without subscribers; false when it has some."""
+
+    def set_public(self, topic: str, public: bool) -> None:
+        """Change who may follow. Becoming private ends anonymous subscriptions and asks about the others."""
+
+    def allow(self, topic: str, reader: int, allowed: bool) -> None:
+        """Remember whether a class of readers may follow a private log; a refusal ends its subscriptions."""
+
+    # -- requests
+
+    def reply(self, conn: int, ticket: int, result: bytes) -> None:
+        """Answer a call with its JSON result."""
+
+    def reply_error(self, conn: int, ticket: int, error: bytes) -> None:
+        """Answer a call with a JSON-RPC error object."""
+
+    def retry(self, conn: int, ticket: int) -> None:
+        """Run a `subscribe` again natively, now that its log is open."""
+
+    def notify(self, conn: int, message: bytes) -> None:
+        """Send one finished JSON-RPC notification to one connection."""
+
+    # -- life
+
+    def drain(self, over_s: float) -> None:
+        """Stop accepting, tell every client to reconnect after a random time up to `over_s`, then close 1012."""
+
+    def stop(self) -> None:
+        """Close everything and join the loops. Idempotent."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since start and gauges now: connections, subscriptions, deliveries, delivered_bytes,
+        messages_in, slow_consumers, handshakes, refused, logs, log_bytes, send (the strategy in use),
+        draining; `topics` maps topic to subscribers."""

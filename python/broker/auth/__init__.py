@@ -1,0 +1,1 @@
+"""Passwords, access tokens, signing keys, revocation and rate limits."""

@@ -1,0 +1,1 @@
+"""The SDK: REST calls and WebSocket subscriptions that recover, async and sync."""

@@ -1,0 +1,1 @@
+"""Models and rules that need no process, no network and no database."""

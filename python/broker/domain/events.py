@@ -1,0 +1,59 @@
+"""Events: their names, their fields and the limits on them."""
+
+import re
+from typing import Annotated, Any
+
+import orjson
+from pydantic import AfterValidator
+
+from broker.domain.values import FreeObject, Integer, Model, Time
+
+MAX_EVENT_NAME_CHARACTERS = 200
+MAX_METADATA_BYTES = 64 * 1024
+MAX_BATCH_EVENTS = 1_000
+MAX_IMPORT_EVENTS = 100_000
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*#[A-Za-z][A-Za-z0-9._-]*")
+
+
+def _check_name(value: str) -> str:
+    if len(value) > MAX_EVENT_NAME_CHARACTERS or not _NAME.fullmatch(value):
+        raise ValueError(
+            "must have the form Component#action; each part starts with a letter and goes on with"
+            f" letters, digits, '.', '_' or '-'; at most {MAX_EVENT_NAME_CHARACTERS} characters"
+        )
+    return value
+
+
+EventName = Annotated[str, AfterValidator(_check_name)]
+
+
+class NewEvent(Model):
+    """An event as a producer sends it. Absent times are filled in when it is accepted."""
+
+    event: EventName
+    timestamp: Integer | None = None
+    timecode: Integer | None = None
+    metadata: FreeObject | None = None
+
+
+class Event(Model):
+    """A stored event, in the order of fields in which it is written.
+
+    `seq` and `epoch` place it in the program's history; `timestamp` and `timecode` are milliseconds
+    since 1970-01-01T00:00:00Z.
+    """
+
+    seq: int
+    epoch: str
+    id: str
+    program_id: str
+    created_time: Time
+    timestamp: int
+    timecode: int
+    event: str
+    metadata: dict[str, Any]
+
+
+def metadata_json(metadata: dict[str, Any] | None) -> bytes:
+    """The compact UTF-8 of an event's metadata, by which its size is judged; `{}` when there is none."""
+    return orjson.dumps(metadata or {})

@@ -1,0 +1,89 @@
+"""The field types that every resource is made of: base model, times, integers and identifiers.
+
+Bodies are validated in pydantic's strict mode, so a number in quotes is refused; the types here say what
+strict mode cannot. A rule about a kind of value stands here once and nowhere else.
+"""
+
+import re
+from datetime import UTC, date, datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic.alias_generators import to_camel
+
+MAX_INTEGER = 2**53  # the largest magnitude that every JSON reader keeps exact (RFC 8259, section 6)
+MAX_NAME_CHARACTERS = 1_000
+_ID = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
+_ACCOUNT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # also a DNS label (RFC 1035, section 2.3.1)
+RESERVED_IDS = frozenset({"filter", ".", ".."})  # `filter` is a path of its own; dots vanish from URLs
+
+
+class Model(BaseModel):
+    """The base of every resource and params model: frozen, camelCase on the wire, unknown fields refused."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        serialize_by_alias=True,
+    )
+
+
+def format_time(moment: datetime) -> str:
+    """ISO 8601 in UTC with milliseconds and `Z`, as every datetime leaves us."""
+    moment = moment.astimezone(UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def parse_time(value: object) -> datetime:
+    """Read an ISO 8601 date or datetime with any offset; without one it is UTC.
+
+    Raises:
+        ValueError: it is not such a text, or lies outside the years 1 to 9999 in UTC.
+    """
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    if not isinstance(value, str):
+        raise ValueError("must be an ISO 8601 date or datetime")
+    try:
+        if len(value) == 10:
+            day = date.fromisoformat(value)
+            return datetime(day.year, day.month, day.day, tzinfo=UTC)
+        moment = datetime.fromisoformat(value)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError("must be an ISO 8601 date or datetime") from None
+
+
+def _check_id(value: str) -> str:
+    if not _ID.fullmatch(value):
+        raise ValueError("must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ : -")
+    if value in RESERVED_IDS:
+        raise ValueError("is a reserved word")
+    return value
+
+
+def is_account_name(value: str) -> bool:
+    """Whether `value` can be the name of an account: lowercase letters, digits and inner hyphens."""
+    return _ACCOUNT.fullmatch(value) is not None
+
+
+def _check_object(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError("must be an object")
+    return value
+
+
+Time = Annotated[
+    datetime,
+    BeforeValidator(parse_time),
+    PlainSerializer(format_time, return_type=str, when_used="json"),
+    Field(json_schema_extra={"format": "date-time"}),
+]
+Integer = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
+Id = Annotated[str, AfterValidator(_check_id)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)]
+FreeObject = Annotated[dict[str, Any], BeforeValidator(_check_object)]

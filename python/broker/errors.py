@@ -1,0 +1,214 @@
+"""Every error a caller can meet.
+
+::
+
+    BrokerError
+    ├── InvalidRequest          400 invalid_request
+    │   ├── UnsupportedGrantType    unsupported_grant_type
+    │   └── InvalidClient           invalid_client
+    ├── Unauthenticated         401 invalid_token
+    │   └── BadCredentials          bad_credentials
+    ├── InsufficientScope       403 insufficient_scope
+    ├── NotFound                404 not_found
+    ├── MethodNotAllowed        405 method_not_allowed
+    ├── NotAcceptable           406 not_acceptable
+    ├── Conflict                409 conflict
+    ├── PreconditionFailed      412 precondition_failed
+    ├── PayloadTooLarge         413 payload_too_large
+    ├── UnsupportedMediaType    415 unsupported_media_type
+    ├── SlowDown                429 slow_down
+    ├── InternalError           500 internal_error
+    ├── BadGateway              502 bad_gateway
+    ├── Unavailable             503 unavailable
+    └── GatewayTimeout          504 gateway_timeout
+
+Both doors render an error from its class and fields; neither looks at the text. The message is public:
+it never carries a secret, an SQL text, a stack or an address of ours. What only operators may see goes
+into `log_text`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class FieldFault:
+    """One field at fault: `field` is a path such as `events[3].event`, `message` says what is allowed."""
+
+    field: str
+    message: str
+
+
+class BrokerError(Exception):
+    """The root. `status` is the HTTP status and the JSON-RPC code, `name` the stable name of the error."""
+
+    status: ClassVar[int] = 500
+    name: ClassVar[str] = "internal_error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        faults: Sequence[FieldFault] = (),
+        retry_after_s: int | None = None,
+        log_text: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.faults = tuple(faults)
+        self.retry_after_s = retry_after_s
+        self.log_text = log_text
+
+    def body(self) -> dict[str, object]:
+        """The JSON error body, the same on both doors."""
+        body: dict[str, object] = {
+            "error": self.name,
+            "error_description": self.message,
+            "status": self.status,
+        }
+        if self.faults:
+            body["errors"] = [{"field": f.field, "message": f.message} for f in self.faults]
+        return body
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors travel between processes with all their fields."""
+        return _rebuild, (type(self), self.message, self.faults, self.retry_after_s, self.log_text)
+
+
+def _rebuild(
+    kind: type[BrokerError],
+    message: str,
+    faults: tuple[FieldFault, ...],
+    retry_after_s: int | None,
+    log_text: str | None,
+) -> BrokerError:
+    return kind(message, faults=faults, retry_after_s=retry_after_s, log_text=log_text)
+
+
+class InvalidRequest(BrokerError):
+    """The request is malformed, or a field or parameter is missing, unknown, mistyped or out of range."""
+
+    status = 400
+    name = "invalid_request"
+
+    @classmethod
+    def of_field(cls, field: str, message: str) -> "InvalidRequest":
+        """The error of one field."""
+        return cls(f"{field}: {message}", faults=[FieldFault(field, message)])
+
+
+class UnsupportedGrantType(InvalidRequest):
+    """`POST /token` was asked for a grant that it does not know (RFC 6749, section 5.2)."""
+
+    name = "unsupported_grant_type"
+
+
+class InvalidClient(InvalidRequest):
+    """`client_id` is missing or not one of the accepted ones."""
+
+    name = "invalid_client"
+
+
+class Unauthenticated(BrokerError):
+    """The access token is missing, malformed, expired, revoked or of another account."""
+
+    status = 401
+    name = "invalid_token"
+
+
+class BadCredentials(Unauthenticated):
+    """The user name is unknown or the password wrong; which of the two is not told."""
+
+    name = "bad_credentials"
+
+
+class InsufficientScope(BrokerError):
+    """The caller is known and may not do this."""
+
+    status = 403
+    name = "insufficient_scope"
+
+
+class NotFound(BrokerError):
+    """No such resource that the caller can see."""
+
+    status = 404
+    name = "not_found"
+
+
+class MethodNotAllowed(BrokerError):
+    """The path exists, the method does not."""
+
+    status = 405
+    name = "method_not_allowed"
+
+
+class NotAcceptable(BrokerError):
+    """None of the media types in `Accept` can be made."""
+
+    status = 406
+    name = "not_acceptable"
+
+
+class Conflict(BrokerError):
+    """The id is taken, the state does not allow the change, or an idempotency key came with another body."""
+
+    status = 409
+    name = "conflict"
+
+
+class PreconditionFailed(BrokerError):
+    """`If-Match` names a state that is gone."""
+
+    status = 412
+    name = "precondition_failed"
+
+
+class PayloadTooLarge(BrokerError):
+    """Too many bytes or too many elements."""
+
+    status = 413
+    name = "payload_too_large"
+
+
+class UnsupportedMediaType(BrokerError):
+    """The body's `Content-Type` is not one that the operation reads."""
+
+    status = 415
+    name = "unsupported_media_type"
+
+
+class SlowDown(BrokerError):
+    """Too many requests; `retry_after_s` says how long to wait."""
+
+    status = 429
+    name = "slow_down"
+    retryable = True
+
+
+class InternalError(BrokerError):
+    """A bug of ours. The public text carries the request id and nothing else."""
+
+
+class BadGateway(BrokerError):
+    """A server that we asked for the caller failed."""
+
+    status = 502
+    name = "bad_gateway"
+
+
+class Unavailable(BrokerError):
+    """Overload, or something we need is down. Nothing is half-done; the call may be repeated."""
+
+    status = 503
+    name = "unavailable"
+    retryable = True
+
+
+class GatewayTimeout(BrokerError):
+    """A server that we asked for the caller did not answer in time."""
+
+    status = 504
+    name = "gateway_timeout"

@@ -1,0 +1,1 @@
+"""The WebSocket door: the Python half beside the native server."""

@@ -1,0 +1,118 @@
+"""The vocabulary: every operation, defined once and reached by REST and by WebSocket.
+
+An `Operation` has a name (WebSocket method, OpenAPI operationId, metric label, log field), a params model,
+a result model, who may call it at all, and a handler. Finer rules, on the resource itself, are the
+handler's: it asks `broker.domain.permissions` once the resource is known.
+
+The params model is the union of path, query and body fields under their wire names; `programId` names the
+path's program. REST fills it from path, query and body; WebSocket from `params`.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from broker.domain.users import Role
+from broker.errors import BrokerError
+from broker.operations.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A result that is JSON already: `body` is finished UTF-8 and is sent as it is."""
+
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A large result in chunks of UTF-8 that together make one document of `media_type`.
+
+    The REST door sends it as it comes; the WebSocket door joins it, up to its message limit.
+    """
+
+    chunks: AsyncIterator[bytes]
+    media_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model result with HTTP headers of its own (`ETag`, `Cache-Control`, `Location`)."""
+
+    value: BaseModel | list[Any] | dict[str, Any] | None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Result = BaseModel | list[Any] | dict[str, Any] | Json | Stream | Reply | None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where REST serves an operation.
+
+    Attributes:
+        method: `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
+        path: below `/api/v1`, placeholders in braces named as the params' wire names.
+        status: of success; 204 sends no body.
+        location: makes the `Location` of a created resource, below `/api/v1`, from its JSON fields.
+        streams_body: the handler reads `Context.body` itself; the door parses nothing.
+    """
+
+    method: str
+    path: str
+    status: int = 200
+    location: str | None = None
+    streams_body: bool = False
+    form: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that can be done. See the module's docstring.
+
+    Attributes:
+        audience: roles that may call it; None lets callers without a token in.
+        limit: bytes of body or message; None takes the setting's general limit.
+        idempotent_by_key: whether `Idempotency-Key` is honoured.
+    """
+
+    name: str
+    summary: str
+    params: type[BaseModel]
+    result: Any
+    handler: Callable[[Context, Any], Awaitable[Result]]
+    audience: frozenset[Role] | None
+    route: Route
+    former_names: tuple[str, ...] = ()
+    errors: tuple[type[BrokerError], ...] = ()
+    idempotent_by_key: bool = False
+    example: Mapping[str, Any] | None = None
+    tag: str = ""
+
+
+class Registry:
+    """All operations, by every name they go by. Built once at start; immutable afterwards."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        """Raises ValueError when two operations share a name or a route."""
+        self.operations = tuple(operations)
+        self._by_name: dict[str, Operation] = {}
+        routes = set()
+        for operation in self.operations:
+            for name in (operation.name, *operation.former_names):
+                if name in self._by_name:
+                    raise ValueError(f"two operations are named {name}")
+                self._by_name[name] = operation
+            place = (operation.route.method, operation.route.path)
+            if place in routes:
+                raise ValueError(f"two operations are served at {place}")
+            routes.add(place)
+
+    def find(self, name: str) -> Operation | None:
+        """The operation that goes by `name`, by a former name too."""
+        return self._by_name.get(name)

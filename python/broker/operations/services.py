@@ -1,0 +1,30 @@
+"""The services that operations use; made once a process by the composition root."""
+
+from dataclasses import dataclass
+
+from broker.auth.service import Auth
+from broker.clock import Clock
+from broker.ids import IdSource
+from broker.owners.client import Owners
+from broker.settings import Settings
+from broker.storage.accounts import Accounts
+from broker.storage.database import Database
+from broker.storage.events import Events
+from broker.storage.programs import Programs
+from broker.storage.users import Users
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """One of each; every field is safe for concurrent use within one event loop."""
+
+    settings: Settings
+    clock: Clock
+    ids: IdSource
+    database: Database
+    accounts: Accounts
+    users: Users
+    programs: Programs
+    events: Events
+    auth: Auth
+    owners: Owners

@@ -1,0 +1,75 @@
+"""What operations publish and change events with: the caller's side of the program owners."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.domain.programs import Program
+from broker.owners.protocol import IdempotencyKey, NewEventRow
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a publish answers: the finished JSON of each event, in order.
+
+    `replayed` is true when an idempotency key brought back the result of an earlier request.
+    """
+
+    events: list[bytes]
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import answers."""
+
+    deleted: int
+    imported: int
+    epoch: str
+
+
+class Owners(Protocol):
+    """The port to the owners.
+
+    Every method returns after its effect is durable in PostgreSQL. One that raises `Unavailable` has wholly
+    happened or not happened at all. Calls on one program take effect in the order in which the coroutines
+    were first stepped within one process; `publish` is in its owner's queue when its first await begins.
+    """
+
+    async def publish(
+        self, account: str, program_id: str, events: Sequence[NewEventRow], key: IdempotencyKey | None
+    ) -> Accepted:
+        """Append `events`, contiguous and in order.
+
+        Raises:
+            NotFound: no such program.
+            Conflict: the key was used for another request.
+            Unavailable: the owner or the database cannot be reached in time.
+        """
+
+    async def update_event(
+        self, account: str, program_id: str, event_id: str, changes: dict[str, object]
+    ) -> bytes:
+        """Change fields of one event (`event`, `timestamp`, `timecode`, `metadata`) and push `eventUpdated`.
+
+        Returns:
+            The JSON of the event as it now is. Raises NotFound, Unavailable.
+        """
+
+    async def delete_event(self, account: str, program_id: str, event_id: str) -> None:
+        """Delete one event and push `eventDeleted`. Raises NotFound, Unavailable."""
+
+    async def delete_events(self, account: str, program_id: str) -> int:
+        """Delete all events, begin a new epoch, push `eventsDeleted`; returns how many there were."""
+
+    async def adopt_import(self, account: str, program_id: str, import_id: str, count: int) -> Imported:
+        """Replace the program's events by the `count` staged rows and push `historyReplaced`."""
+
+    async def update_program(self, account: str, program: Program) -> Program:
+        """Store the program's new fields, push to the `programs` channel, apply a changed access at once."""
+
+    async def delete_program(self, account: str, program_id: str) -> None:
+        """Delete the program with its events, push `programDeleted` and end its subscriptions."""
+
+    async def program_created(self, account: str) -> None:
+        """Tell the owner of the `programs` channel to look for news; loses nothing when it fails."""

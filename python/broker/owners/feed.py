@@ -1,0 +1,39 @@
+"""A gateway's side of the owners: follow topics by long polls with cursors."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from broker.owners.protocol import Cursor, Entry, Head
+
+Sink = Callable[[str, Sequence[Entry]], None]
+"""Takes the next entries of a topic, in order, without gap or double; called on the event loop; must not block."""
+
+
+class Feed(Protocol):
+    """Follows any number of topics at their owners.
+
+    Every entry after the head that `follow` answered reaches the sink exactly once and in order, whatever
+    owner dies in between. Liveness and back-pressure come from the polls: there is one in flight an owner.
+    """
+
+    async def follow(self, topic: str, cursor: Cursor | None = None) -> Head:
+        """Begin to follow `topic` after `cursor`, from its head on without one; idempotent.
+
+        Raises:
+            NotFound: no such topic.
+            HistoryLost: the owner cannot go on from `cursor`.
+            Unavailable: the owner cannot be reached in time.
+        """
+
+    async def unfollow(self, topic: str) -> None:
+        """Stop following; the sink hears no more of `topic` once this returns."""
+
+    async def history(self, topic: str, epoch: str, after_seq: int, limit: int) -> list[Entry]:
+        """Pushes of `epoch` after `after_seq`, oldest first, at most `limit`.
+
+        Raises:
+            HistoryLost: the epoch is gone, or the entries are over the history limit.
+        """
+
+    async def close(self) -> None:
+        """Leave all owners and end the polls."""

@@ -1,0 +1,109 @@
+"""What travels between owners, the doors that publish and the gateways that follow.
+
+A *topic* is one ordered stream. Topics are named by account, so that no name of one account can be one of
+another: `demo/program/final-2026`, `demo/channel/programs`.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from broker.errors import BrokerError
+
+
+def program_topic(account: str, program_id: str) -> str:
+    """The topic of a program's pushes."""
+    return f"{account}/program/{program_id}"
+
+
+def channel_topic(account: str, channel: str) -> str:
+    """The topic of a channel (`programs`, `project:<id>`)."""
+    return f"{account}/channel/{channel}"
+
+
+class EntryKind(IntEnum):
+    """What an entry of a topic does to whoever follows it."""
+
+    PUSH = 0
+    """A notification with the next seq of the epoch."""
+    NOTICE = 1
+    """A notification without a seq (`seq` is 0); it takes its place between the pushes."""
+    RESET = 2
+    """A new epoch: `epoch` is its name, `seq` its base; a notification goes with it."""
+    GONE = 3
+    """The topic has ended; its notification is the last one and all subscriptions end after it."""
+    ATTRIBUTES = 4
+    """No notification: `params` is the JSON of the topic's new `Attributes`."""
+
+
+class Entry(NamedTuple):
+    """One step of a topic.
+
+    `method` and `params` are the notification's: `params` is finished JSON, an object, shared by every viewer.
+    """
+
+    kind: int
+    epoch: str
+    seq: int
+    method: str
+    params: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What decides who may follow a topic and where else its pushes go."""
+
+    public: bool
+    project_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a topic stands: what comes next is `seq + 1` of `epoch`."""
+
+    epoch: str
+    seq: int
+    attributes: Attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A follower's position: it has everything up to and including `seq` of `epoch`."""
+
+    epoch: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """A caller's claim that a request is the one it sent before.
+
+    Attributes:
+        caller: the subject of its token.
+        request_hash: SHA-256 of operation, target and body; another hash under the same key is a conflict.
+    """
+
+    caller: str
+    key: str
+    request_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NewEventRow:
+    """A validated event on its way to its owner.
+
+    `timestamp` and `timecode` are None when the producer left them out; `metadata` is compact JSON.
+    """
+
+    id: str
+    timestamp: int | None
+    timecode: int | None
+    event: str
+    metadata: bytes
+
+
+class HistoryLost(BrokerError):
+    """The epoch is gone or the wanted entries are over the history limit; read the events by REST."""
+
+    status = 409
+    name = "history_lost"

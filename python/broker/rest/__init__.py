@@ -1,0 +1,1 @@
+"""The REST door: translates HTTP to operations and renders what comes back."""

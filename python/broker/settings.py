@@ -1,0 +1,175 @@
+"""Every setting: its name in the environment, default, unit and meaning. The only reader of the environment.
+
+`broker up --help`, `docs/settings.md` and the checks in the tests are made from `Settings`' fields.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off"}
+
+
+class SettingError(Exception):
+    """A setting has a value that it cannot have; the text names it and what is allowed."""
+
+
+def _setting(
+    default: Any, text: str, *, low: float | None = None, high: float | None = None, secret: bool = False
+) -> Any:
+    return field(default=default, metadata={"text": text, "low": low, "high": high, "secret": secret})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of the product. A field `ws_port` is `BROKER_WS_PORT` in the environment."""
+
+    http_port: int = _setting(8000, "Port of the HTTP API.", low=1, high=65535)
+    ws_port: int = _setting(8001, "Port of the WebSocket gateways.", low=1, high=65535)
+    bind_host: str = _setting("127.0.0.1", "Address that the HTTP API and the gateways listen on.")
+    public_host: str = _setting(
+        "localhost", "Host name that clients use; an account is a label in front of it."
+    )
+    public_ws_url: str = _setting(
+        "", "URL of the WebSocket endpoint as clients reach it; empty makes it from host and port."
+    )
+    data_dir: Path = _setting(Path(".broker"), "Directory of everything that is kept on this machine.")
+    database_url: str = _setting(
+        "", "PostgreSQL to use, version 14 or newer; empty starts an embedded one.", secret=True
+    )
+    postgres_bin: str = _setting("", "Directory of PostgreSQL's programs for the embedded server.")
+    ray_address: str = _setting("", "Ray cluster to join; empty starts a local one.")
+    default_account: str = _setting("demo", "Account of a host name without an account label.")
+    admin_password: str = _setting(
+        "", "Password of `admin` at the first start; empty makes one up and prints it.", secret=True
+    )
+    token_lifetime_s: int = _setting(3600, "Lifetime of an access token.", low=10, high=31_536_000)
+    client_ids: tuple[str, ...] = _setting(
+        (
+            "WebProducerDashboard",
+            "Test",
+            "VisionMixer",
+            "DashboardScript",
+            "GraphicsSystem",
+            "MediaSequencer",
+        ),
+        "Accepted values of `client_id`.",
+    )
+    trusted_proxies: tuple[str, ...] = _setting(
+        ("127.0.0.0/8", "::1/128"),
+        "Networks whose `X-Forwarded-For` is believed; the own ingress by default.",
+    )
+    log_level: str = _setting("info", "debug, info, warning or error.")
+
+    owners: int = _setting(2, "Program owners in the pool.", low=1, high=1024)
+    api_replicas_min: int = _setting(1, "Smallest number of API replicas.", low=1, high=1000)
+    api_replicas_max: int = _setting(8, "Largest number of API replicas.", low=1, high=1000)
+    gateway_loops: int = _setting(0, "Event loops of a gateway; 0 is one a core.", low=0, high=256)
+    gateway_send: str = _setting("auto", "How a gateway writes: auto, io_uring or send.")
+    drain_s: float = _setting(
+        5.0, "Over how long a gateway that shuts down spreads its reconnects.", low=0, high=600
+    )
+
+    history_events: int = _setting(10_000, "Pushes that recovery reaches back.", low=0, high=1_000_000)
+    history_hours: float = _setting(24.0, "Hours that recovery reaches back.", low=0, high=8_760)
+    body_limit_bytes: int = _setting(1 << 20, "Largest request body.", low=1024)
+    import_limit_bytes: int = _setting(64 << 20, "Largest body of an import.", low=1024)
+    batch_limit_events: int = _setting(1_000, "Events in one batch.", low=1, high=100_000)
+    import_limit_events: int = _setting(100_000, "Events in one import.", low=1, high=10_000_000)
+    metadata_limit_bytes: int = _setting(64 << 10, "Compact UTF-8 of one event's metadata.", low=2)
+
+    ws_message_limit_bytes: int = _setting(
+        1 << 20, "Largest message of a WebSocket client; over it closes 1009.", low=1024
+    )
+    ws_ping_s: float = _setting(25.0, "Between a gateway's pings.", low=0.1)
+    ws_pong_s: float = _setting(10.0, "How long a pong may take.", low=0.1)
+    ws_handshake_s: float = _setting(10.0, "How long a WebSocket handshake may take.", low=0.1)
+    ws_lag_bytes: int = _setting(
+        1 << 20, "How far a slow consumer may fall behind before it is closed.", low=1024
+    )
+    ws_lag_s: float = _setting(15.0, "How long a slow consumer may be behind before it is closed.", low=0.1)
+    ws_connections: int = _setting(1_000_000, "Connections of one gateway.", low=1)
+    ws_connections_per_address: int = _setting(
+        0, "Connections from one address on one gateway; 0 has no limit.", low=0
+    )
+    ws_subscriptions: int = _setting(100, "Subscriptions of one connection.", low=1, high=1_000_000)
+    ws_messages_per_s: float = _setting(100.0, "Requests a second of one connection; 0 has no limit.", low=0)
+    ws_messages_burst: int = _setting(1_000, "Requests of one connection in a burst.", low=1)
+
+    database_pool: int = _setting(8, "Connections to PostgreSQL of one process.", low=1, high=1000)
+    database_timeout_s: float = _setting(
+        10.0, "How long a statement, or the wait for a connection, may take.", low=0.1
+    )
+    publish_timeout_s: float = _setting(
+        10.0, "How long a publish is retried inside before it answers 503.", low=0.1
+    )
+    login_tries_per_user: int = _setting(10, "Failed log-ins a minute for one user name.", low=1)
+    login_tries_per_address: int = _setting(30, "Failed log-ins a minute from one address.", low=1)
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> "Settings":
+        """Read the environment; `overrides` that are not None win.
+
+        Raises:
+            SettingError: a value that its setting cannot have.
+        """
+        environ = os.environ if environ is None else environ
+        kinds = get_type_hints(cls)
+        values: dict[str, Any] = {}
+        for entry in fields(cls):
+            text = environ.get(environment_name(entry.name))
+            if text is not None and text != "":
+                values[entry.name] = _parse(entry.name, kinds[entry.name], text)
+            if overrides.get(entry.name) is not None:
+                values[entry.name] = overrides[entry.name]
+        settings = cls(**values)
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        for entry in fields(self):
+            value, low, high = getattr(self, entry.name), entry.metadata["low"], entry.metadata["high"]
+            if (low is not None and value < low) or (high is not None and value > high):
+                allowed = f"at least {low}" if high is None else f"{low} to {high}"
+                raise SettingError(f"{environment_name(entry.name)}={value}: must be {allowed}")
+        _check_choice("gateway_send", self.gateway_send, ("auto", "io_uring", "send"))
+        _check_choice("log_level", self.log_level, ("debug", "info", "warning", "error"))
+        if self.http_port == self.ws_port:
+            raise SettingError("BROKER_WS_PORT: must differ from BROKER_HTTP_PORT")
+
+
+def environment_name(name: str) -> str:
+    """The environment variable of the field `name`."""
+    return f"BROKER_{name.upper()}"
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise SettingError(f"{environment_name(name)}={value}: must be one of {', '.join(choices)}")
+
+
+def _parse(name: str, kind: Any, text: str) -> Any:
+    try:
+        if kind is bool:
+            return _parse_bool(text)
+        if kind is int or kind is float:
+            return kind(text)
+        if kind is Path:
+            return Path(text)
+        if kind == tuple[str, ...]:
+            return tuple(part.strip() for part in text.split(",") if part.strip())
+        return text
+    except ValueError:
+        kinds = {int: "a whole number", float: "a number", bool: "on or off"}
+        raise SettingError(f"{environment_name(name)}={text}: must be {kinds.get(kind, 'text')}") from None
+
+
+def _parse_bool(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError(text)
