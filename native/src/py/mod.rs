@@ -1,1 +1,6 @@
-//! See the crate's documentation.
+//! The Python face of the crate: the only module that names `pyo3`.
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _native {}
