@@ -16,7 +16,7 @@ build: .venv/native.stamp ## Build only.
 	touch $@
 
 .venv/native.stamp: .venv/python.stamp pyproject.toml $(RUST)
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 lint: build ## Format, style, types and import contracts.
