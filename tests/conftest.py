@@ -24,12 +24,34 @@ def postgres_server() -> Iterator[str]:
         root.chmod(0o777)
         data = root / "data"
         subprocess.run(
-            [binaries / "initdb", "-D", data, "-U", "broker", "--auth=trust", "--encoding=UTF8", "--locale=C"],
-            check=True, user=user, stdout=subprocess.DEVNULL,
+            [
+                binaries / "initdb",
+                "-D",
+                data,
+                "-U",
+                "broker",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C",
+            ],
+            check=True,
+            user=user,
+            stdout=subprocess.DEVNULL,
         )
         server = subprocess.Popen(
-            [binaries / "postgres", "-D", data, "-k", root, "-c", "listen_addresses=", "-c", "max_connections=200"],
-            user=user, stderr=subprocess.DEVNULL,
+            [
+                binaries / "postgres",
+                "-D",
+                data,
+                "-k",
+                root,
+                "-c",
+                "listen_addresses=",
+                "-c",
+                "max_connections=200",
+            ],
+            user=user,
+            stderr=subprocess.DEVNULL,
         )
         try:
             deadline = time.monotonic() + 30
@@ -57,3 +79,9 @@ def postgres_dsn(postgres_server: str) -> Iterator[str]:
     asyncio.run(run(f"CREATE DATABASE {name}"))
     yield f"postgresql://broker@/{name}?host={postgres_server}"
     asyncio.run(run(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Async tests carry `pytest.mark.anyio` and run on asyncio."""
+    return "asyncio"
