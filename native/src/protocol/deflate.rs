@@ -18,6 +18,8 @@ use super::decoder::Fault;
 
 /// What a sync flush ends with; a message is sent without it (section 7.2.1).
 const TAIL: [u8; 4] = [0x00, 0x00, 0xFF, 0xFF];
+/// A last, empty, stored block. It ends the stream exactly there only if the message did not stop inside a block.
+const END: [u8; 5] = [0x01, 0x00, 0x00, 0xFF, 0xFF];
 /// What [`Inflater`] keeps between messages; a larger buffer is freed so that one big message is not paid for ever.
 const KEPT_BYTES: usize = 64 << 10;
 /// Room that inflating makes at a time.
@@ -214,42 +216,48 @@ impl Inflater {
         self.out.clear();
         let state = self.state.get_or_insert_with(|| Decompress::new(false));
         state.reset(false);
-        for part in [payload, &TAIL] {
-            inflate_part(state, part, limit, &mut self.out)?;
+        if !inflate_part(state, payload, limit, &mut self.out)? {
+            inflate_part(state, &TAIL, limit, &mut self.out)?;
+            let inflated = self.out.len();
+            if !inflate_part(state, &END, limit, &mut self.out)? || self.out.len() != inflated {
+                return Err(Fault::BadDeflate);
+            }
         }
         Ok(&self.out)
     }
 }
 
+/// Inflates all of `part`; says whether it ended with the end of a stream.
 fn inflate_part(
     state: &mut Decompress,
     part: &[u8],
     limit: usize,
     out: &mut Vec<u8>,
-) -> Result<(), Fault> {
+) -> Result<bool, Fault> {
     let mut rest = part;
     loop {
         if out.len() == out.capacity() {
             out.reserve(STEP_BYTES.max(rest.len()));
         }
-        let (before_in, before_out) = (state.total_in(), out.len());
+        let before = state.total_in();
         let status = state
             .decompress_vec(rest, out, FlushDecompress::Sync)
             .map_err(|_| Fault::BadDeflate)?;
-        let taken = usize::try_from(state.total_in() - before_in).unwrap_or(usize::MAX);
+        let taken = usize::try_from(state.total_in() - before).unwrap_or(usize::MAX);
         rest = rest.get(taken..).unwrap_or_default();
         if out.len() > limit {
             return Err(Fault::MessageTooBig);
         }
-        if status == Status::StreamEnd {
+        let is_end = status == Status::StreamEnd;
+        if is_end {
             // A sender may end a block with BFINAL (section 7.2.3.4); what follows starts a new stream.
             state.reset(false);
-            if rest.is_empty() {
-                return Ok(());
-            }
-        } else if rest.is_empty() && out.len() < out.capacity() {
-            return Ok(());
-        } else if taken == 0 && out.len() == before_out && out.len() < out.capacity() {
+        }
+        let has_room = out.len() < out.capacity();
+        if rest.is_empty() && (is_end || has_room) {
+            return Ok(is_end);
+        }
+        if !is_end && taken == 0 && has_room {
             return Err(Fault::BadDeflate);
         }
     }
