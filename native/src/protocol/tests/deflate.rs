@@ -106,23 +106,54 @@ fn a_message_suits_a_window_at_least_as_long() {
     assert!(DeflateParams::default().suits(1 << 20));
 }
 
+/// Inflates with a window of 2^`bits`, one byte a call, so that back references go to the window and nowhere else.
+fn inflate_narrowly(wire: &[u8], bits: u8) -> Option<Vec<u8>> {
+    let mut state = Decompress::new_with_window_bits(false, bits);
+    let wire = [wire, &[0, 0, 0xFF, 0xFF]].concat();
+    let mut out = Vec::new();
+    loop {
+        let mut byte = [0];
+        let taken = usize::try_from(state.total_in()).expect("small");
+        state
+            .decompress(&wire[taken..], &mut byte, FlushDecompress::Sync)
+            .ok()?;
+        if state.total_out() == out.len() as u64 {
+            return Some(out);
+        }
+        out.push(byte[0]);
+    }
+}
+
+/// Letters in which short runs come back at every distance.
+fn letters(length: u32) -> Vec<u8> {
+    let letter = |i: u32| b'a' + (i.wrapping_mul(2_654_435_761) >> 30) as u8;
+    (0..length).map(letter).collect()
+}
+
 #[test]
 fn a_suitable_message_inflates_in_the_narrow_window() {
     for window in 9..15 {
-        // Repeats at the largest distance that the message has room for.
-        let length = 1_usize << window;
-        let mut message: Vec<u8> = (0..length)
-            .map(|i| u8::try_from(i * i % 251).unwrap_or(0))
-            .collect();
-        message.copy_within(..40, length - 40);
-        let mut inflater = Decompress::new_with_window_bits(false, window);
-        let mut out = Vec::with_capacity(length + 64);
-        let wire = [compress(&message), vec![0, 0, 0xFF, 0xFF]].concat();
-        inflater
-            .decompress_vec(&wire, &mut out, FlushDecompress::Sync)
-            .expect("inflates");
-        assert_eq!(out, message);
+        let message = letters(1 << window);
+        assert_eq!(inflate_narrowly(&compress(&message), window), Some(message));
     }
+    let long = letters(4096);
+    assert_ne!(
+        inflate_narrowly(&compress(&long), 9).ok(),
+        Some(long),
+        "the check can fail"
+    );
+}
+
+#[test]
+fn a_message_can_be_compressed_for_a_narrow_window() {
+    let params = DeflateParams {
+        server_max_window_bits: Some(9),
+    };
+    let message = letters(4096);
+    let mut wire = Vec::new();
+    Deflater::new().compress_for(params, &message, &mut wire);
+    assert!(wire.len() < message.len() / 2);
+    assert_eq!(inflate_narrowly(&wire, 9), Some(message));
 }
 
 #[test]
