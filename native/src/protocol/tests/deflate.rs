@@ -138,7 +138,7 @@ fn a_suitable_message_inflates_in_the_narrow_window() {
     }
     let long = letters(4096);
     assert_ne!(
-        inflate_narrowly(&compress(&long), 9).ok(),
+        inflate_narrowly(&compress(&long), 9),
         Some(long),
         "the check can fail"
     );
