@@ -1,4 +1,3 @@
-use flate2::{Decompress, FlushDecompress};
 use proptest::prelude::*;
 
 use crate::protocol::decoder::Fault;
@@ -106,54 +105,41 @@ fn a_message_suits_a_window_at_least_as_long() {
     assert!(DeflateParams::default().suits(1 << 20));
 }
 
-/// Inflates with a window of 2^`bits`, one byte a call, so that back references go to the window and nowhere else.
-fn inflate_narrowly(wire: &[u8], bits: u8) -> Option<Vec<u8>> {
-    let mut state = Decompress::new_with_window_bits(false, bits);
-    let wire = [wire, &[0, 0, 0xFF, 0xFF]].concat();
-    let mut out = Vec::new();
-    loop {
-        let mut byte = [0];
-        let taken = usize::try_from(state.total_in()).expect("small");
-        state
-            .decompress(&wire[taken..], &mut byte, FlushDecompress::Sync)
-            .ok()?;
-        if state.total_out() == out.len() as u64 {
-            return Some(out);
-        }
-        out.push(byte[0]);
-    }
-}
-
-/// Letters in which short runs come back at every distance.
-fn letters(length: u32) -> Vec<u8> {
-    let letter = |i: u32| b'a' + (i.wrapping_mul(2_654_435_761) >> 30) as u8;
-    (0..length).map(letter).collect()
-}
-
-#[test]
-fn a_suitable_message_inflates_in_the_narrow_window() {
-    for window in 9..15 {
-        let message = letters(1 << window);
-        assert_eq!(inflate_narrowly(&compress(&message), window), Some(message));
-    }
-    let long = letters(4096);
-    assert_ne!(
-        inflate_narrowly(&compress(&long), 9),
-        Some(long),
-        "the check can fail"
-    );
-}
-
-#[test]
-fn a_message_can_be_compressed_for_a_narrow_window() {
-    let params = DeflateParams {
-        server_max_window_bits: Some(9),
+/// Random bytes, which compress only where they come back.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut byte = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
     };
-    let message = letters(4096);
-    let mut wire = Vec::new();
-    Deflater::new().compress_for(params, &message, &mut wire);
-    assert!(wire.len() < message.len() / 2);
-    assert_eq!(inflate_narrowly(&wire, 9), Some(message));
+    (0..length).map(|_| byte()).collect()
+}
+
+#[test]
+fn a_narrow_window_is_reached_over_only_so_far() {
+    let compressed_for = |bits: u8, message: &[u8]| {
+        let mut wire = Vec::new();
+        let params = DeflateParams {
+            server_max_window_bits: Some(bits),
+        };
+        Deflater::new().compress_for(params, message, &mut wire);
+        assert!(Inflater::new().inflate(&wire, message.len()) == Ok(message));
+        wire.len()
+    };
+    let (near, far) = (noise(200).repeat(3), noise(257).repeat(3));
+    for bits in 8..15 {
+        assert!(
+            compressed_for(bits, &near) < 250,
+            "{bits} bits reach over 200 bytes"
+        );
+    }
+    assert!(
+        compressed_for(8, &far) > 3 * 257,
+        "256 bytes do not reach over 257"
+    );
+    assert!(compressed_for(15, &far) < 300);
 }
 
 #[test]
