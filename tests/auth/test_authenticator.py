@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from broker.auth import membership
-from broker.auth.authenticator import Authenticator
+from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.auth.passwords import PasswordConfig
 from broker.auth.throttle import ThrottleConfig
 from broker.clock import SystemClock
@@ -26,8 +26,8 @@ PROPAGATION_S = 5.0
 
 
 @pytest.fixture
-async def database(postgres_dsn: str) -> AsyncIterator[Database]:
-    async with open_database(postgres_dsn, size=8) as database:
+async def database(migrated_dsn: str) -> AsyncIterator[Database]:
+    async with open_database(migrated_dsn, size=8) as database:
         yield database
 
 
@@ -50,7 +50,7 @@ async def change(database: Database, user: User, password_hash: str | None = Non
 async def eventually(claim: Callable[[], bool]) -> None:
     """Wait for a state that must come within the time that a change may take."""
     async with asyncio.timeout(PROPAGATION_S):
-        while not claim():
+        while not claim():  # noqa: ASYNC110 - the state is in memory and tells nobody
             await asyncio.sleep(0.01)
 
 
@@ -213,8 +213,6 @@ async def test_revocation_is_known_in_another_process_in_time(
 
 
 async def test_default_poll_is_soon_enough() -> None:
-    from broker.auth.authenticator import AuthConfig
-
     assert AuthConfig("", 1).poll_s < PROPAGATION_S - 2
 
 
@@ -273,9 +271,7 @@ async def test_two_changes_within_a_millisecond_are_two_states(
     assert sorted(set(states)) == states
 
 
-async def test_other_rights_are_followed_without_a_new_token(
-    database: Database, auth: Authenticator
-) -> None:
+async def test_other_rights_are_followed_without_a_new_token(database: Database, auth: Authenticator) -> None:
     user = await make_user(database, auth, "kim", "user")
     async with open_authenticator(database) as other:
         token = await log_in(auth, "kim")
@@ -321,9 +317,7 @@ async def test_tenth_try_may_be_the_right_one(database: Database, auth: Authenti
     assert await log_in(auth, "kim")
 
 
-async def test_right_log_ins_at_the_same_time_are_not_slowed(
-    database: Database, auth: Authenticator
-) -> None:
+async def test_right_log_ins_at_the_same_time_are_not_slowed(database: Database, auth: Authenticator) -> None:
     await make_user(database, auth, "kim")
     tokens = await asyncio.gather(*(log_in(auth, "kim") for _ in range(40)))
     assert len(set(tokens)) == 40
@@ -339,9 +333,7 @@ async def test_guesses_at_the_same_time_are_told_no_more_than_the_limit(database
         assert sum(isinstance(result, SlowDown) for result in results) == 17
 
 
-async def test_hash_of_other_parameters_is_renewed_at_log_in(
-    database: Database, auth: Authenticator
-) -> None:
+async def test_hash_of_other_parameters_is_renewed_at_log_in(database: Database, auth: Authenticator) -> None:
     await make_user(database, auth, "kim")
     stronger = PasswordConfig(memory_kib=16, time_cost=1)
     async with open_authenticator(database, passwords=stronger) as other:
