@@ -22,6 +22,7 @@ from broker.operations.rendering import result_json
 from broker.owners.protocol import IdempotencyKey
 
 MAX_KEY_CHARACTERS = 255
+MAX_FAULTS = 100  # the rest of a large body that is wrong everywhere is not worth telling
 
 _log = logging.getLogger(__name__)
 
@@ -114,9 +115,11 @@ def invalid_request(error: ValidationError, prefix: str = "") -> InvalidRequest:
     Args:
         prefix: path of what was validated, such as `events[3]`.
     """
-    faults = []
-    for fault in error.errors(include_url=False, include_context=False, include_input=False):
-        faults.append(FieldFault(_path(prefix, fault["loc"]), _message(fault["type"], fault["msg"])))
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    faults = [
+        FieldFault(_path(prefix, fault["loc"]), _message(fault["type"], fault["msg"]))
+        for fault in found[:MAX_FAULTS]
+    ]
     return InvalidRequest(f"{faults[0].field}: {faults[0].message}", faults=faults)
 
 

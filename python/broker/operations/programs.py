@@ -130,8 +130,9 @@ async def _create_program(context: Context, params: CreateProgramParams) -> Json
         **dict(params) | {"access": params.access or Access.PUBLIC, "created_time": now, "updated_time": now}
     )
     result = to_json(ProgramResource.of(program, now_ms), by_alias=True)
-    key = context.key and Claim(context.key.caller, context.key.key, context.key.request_hash, 201, result)
-    stored = await services.programs.create(account, program, services.ids.epoch(), result, key)
+    key = context.key
+    claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
+    stored = await services.programs.create(account, program, services.ids.epoch(), result, claim)
     if stored is None:
         await services.owners.program_created(account)
     return Json(stored or result, {"Location": f"/api/v1/programs/{program.id}"})

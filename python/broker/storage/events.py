@@ -5,7 +5,7 @@ names have small alphabets, metadata is JSON already) needs no escaping, and not
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +90,7 @@ class Events:
             raise NotFound(f"there is no event {event_id} in program {program_id}")
         return _bytes(text)
 
-    async def stream(self, account: str, program_id: str, selected: EventRange) -> AsyncIterator[list[bytes]]:
+    async def stream(self, account: str, program_id: str, selected: EventRange) -> AsyncGenerator[list[bytes]]:
         """The JSON of each selected event, in pages, ordered by (timecode, seq), all of one moment.
 
         Close the iterator (`aclose`) when it is left before its end: it holds a connection.

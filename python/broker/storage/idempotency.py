@@ -19,7 +19,7 @@ from broker.storage.database import Database
 KEPT = timedelta(hours=24)
 
 # A turn holds a connection while its work borrows another one. With no more turns than this at a time, work
-# always finds a connection in a pool of the smallest useful size, two, and turns wait for turns, not for work.
+# always finds a connection in a pool of two or more, and turns wait for turns, not for work.
 _TURNS = 1
 
 _CLAIM = """

@@ -1,7 +1,7 @@
 """Programs: make, find and list them. They are changed and deleted by their owners (`broker.owners`)."""
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,7 @@ _FIELDS = """
     p.id, p.name, p.scheduled_start, p.scheduled_end, p.project_id, p.access, p.metadata,
     p.created_time, p.updated_time
 """
-_GET = f"SELECT {_FIELDS} FROM programs p WHERE p.account = $1 AND p.id = $2"
+_GET = f"SELECT {_FIELDS} FROM programs p WHERE p.account = $1 AND p.id = $2"  # noqa: S608 - constants
 _INSERT = """
     INSERT INTO programs (account, id, name, scheduled_start, scheduled_end, project_id, access, metadata,
                           created_time, updated_time)
@@ -40,7 +40,7 @@ _OPEN = f"""
     WHERE p.account = $1 AND ($2::text[] IS NULL OR p.project_id IS NULL OR p.project_id = ANY($2))
       AND (p.scheduled_end IS NULL OR p.scheduled_end > $3)
     ORDER BY p.created_time DESC, p.uid DESC
-"""
+"""  # noqa: S608 - constants
 
 _RECENT_S = 1.0  # as long as other processes may not see a change of a program's project or access
 _RECENT_PROGRAMS = 10_000
@@ -203,7 +203,7 @@ class Programs:
 
     async def list_open(
         self, account: str, projects: Sequence[str] | None, now_ms: int
-    ) -> AsyncIterator[list[Program]]:
+    ) -> AsyncGenerator[list[Program]]:
         """Programs that have not ended, newest first, in pages; see `ProgramQuery.projects`."""
         async with self._database.transaction() as connection:
             cursor = await connection.cursor(_OPEN, account, projects, to_datetime(now_ms))
