@@ -110,8 +110,8 @@ class Writes:
         erased: programs whose events all go, before anything is inserted.
         programs: (uid, new fields) of changed programs.
         removed: uids of deleted programs.
-        program_changes: (account, change, program) for the `programs` channel; a deletion has the uid
-            of the program, which is read before it goes.
+        program_changes: (account, change, program, time) for the `programs` channel; a deletion has the
+            uid of the program, which is read before it goes.
     """
 
     events: dict[tuple[int, str], EventRow] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Writes:
     erased: list[int] = field(default_factory=list)
     programs: list[tuple[int, Program]] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
-    program_changes: list[tuple[str, str, Program | int]] = field(default_factory=list)
+    program_changes: list[tuple[str, str, Program | int, int]] = field(default_factory=list)
     keys: list[KeyRow] = field(default_factory=list)
 
 

@@ -53,13 +53,13 @@ class DeleteEvents(NamedTuple):
 
 
 class AdoptImport(NamedTuple):
-    """Replace all events by `count` staged ones and begin a new epoch."""
+    """Replace all events by `rows` staged ones and begin a new epoch."""
 
     id: str
     account: str
     program_id: str
     import_id: str
-    count: int
+    rows: int
 
 
 class UpdateProgram(NamedTuple):

@@ -6,7 +6,8 @@ the commands in the order of acceptance and gives each push the next seq of its 
 * seq counts 1, 2, 3 … without a gap over everything pushed in an epoch, and a batch is contiguous;
 * acceptance times never decrease within a program, also when the wall clock steps back;
 * a command that fails leaves no trace and fails nobody else;
-* a command that took effect before (its id or its idempotency key is known) answers the same and does nothing.
+* a command that took effect before (its id or its idempotency key is known) answers the same and does
+  nothing.
 
 Commands that touch a program as a whole come alone: a group holds no other command of that program. The
 writer sees to it; that keeps the rows of a group free of an order among themselves.
@@ -73,10 +74,11 @@ class Sequencer:
         if known is not None:
             return _read_answer(command, known[1])
         head = self._head(command)
+        answer: Answer = None
         if isinstance(command, UpdateEvent):
-            answer: Answer = self._update_event(command, head)
+            answer = self._update_event(command, head)
         elif isinstance(command, DeleteEvent):
-            answer = self._delete_event(command, head)
+            self._delete_event(command, head)
         elif isinstance(command, DeleteEvents):
             answer = self._reset(command, head, "erased", 0)
         elif isinstance(command, AdoptImport):
@@ -84,7 +86,7 @@ class Sequencer:
         elif isinstance(command, UpdateProgram):
             answer = self._update_program(command, head)
         else:
-            answer = self._delete_program(command, head)
+            self._delete_program(command, head)
         row = KeyRow(command.account, INTERNAL_CALLER, command.id, b"", 200, _write_answer(answer))
         self.writes.keys.append(row)
         return answer
@@ -102,7 +104,7 @@ class Sequencer:
         if kept is not None:
             return kept
         told = self._found.told
-        if command.events and command.events[0].id in told:
+        if command.events and all(event.id in told for event in command.events):
             return Accepted([told[event.id] for event in command.events])
         head = self._head(command)
         accepted_ms = self._accepted_ms(head)
@@ -207,27 +209,27 @@ class Sequencer:
         return deleted
 
     def _adopt(self, command: AdoptImport, head: HeadRow) -> Imported:
-        if self._found.staged[command.import_id] != command.count:
+        if self._found.staged[command.import_id] != command.rows:
             # staged rows live outside the write-ahead log: a crash of the server forgets them
             raise Unavailable("the import was lost on the way; send it again", retry_after_s=1)
-        deleted = self._reset(command, head, "imported", command.count)
+        deleted = self._reset(command, head, "imported", command.rows)
         new = self._head(command)
         assert new.changed_ms is not None  # a reset sets it
         self.writes.adoptions.append((new.uid, command.import_id, new.changed_ms))
-        return Imported(deleted=deleted, imported=command.count, epoch=new.epoch)
+        return Imported(deleted=deleted, imported=command.rows, epoch=new.epoch)
 
     def _update_program(self, command: UpdateProgram, head: HeadRow) -> Program:
         program = command.program
         attributes = Attributes(program.access is Access.PUBLIC, program.project_id)
         self.writes.programs.append((head.uid, program))
-        self.writes.program_changes.append((command.account, ProgramChange.UPDATED, program))
+        self.writes.program_changes.append((command.account, ProgramChange.UPDATED, program, self._now_ms))
         if attributes != attributes_of(head):
             self._entry(command, attributes_entry(head.epoch, head.seq, attributes))
         return program
 
     def _delete_program(self, command: DeleteProgram, head: HeadRow) -> None:
         self.writes.removed.append(head.uid)
-        self.writes.program_changes.append((command.account, ProgramChange.DELETED, head.uid))
+        self.writes.program_changes.append((command.account, ProgramChange.DELETED, head.uid, self._now_ms))
         self._entry(command, gone_entry(command.program_id, head.epoch, head.seq))
         del self._heads[command.account, command.program_id]
 
@@ -240,9 +242,7 @@ class Sequencer:
     def _move(self, command: Command, head: HeadRow) -> None:
         assert head.changed_ms is not None  # whoever moves a head accepts something
         self._heads[command.account, command.program_id] = head
-        move = HeadMove(
-            head.uid, head.epoch, head.reason, head.base, head.deleted, head.seq, head.changed_ms
-        )
+        move = HeadMove(head.uid, head.epoch, head.reason, head.base, head.deleted, head.seq, head.changed_ms)
         self.writes.moves[head.uid] = move
 
     def _push(self, command: Command, epoch: str, seq: int, method: str, params: bytes) -> None:

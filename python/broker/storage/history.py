@@ -19,9 +19,10 @@ HEAD_COLUMNS = (
 """Of `programs p` joined with `program_heads h`."""
 
 _EVENT_PUSH = f"""
-SELECT e.program_uid, e.seq, 'event' AS kind, e.id::text AS event_id, {_MS.format("e.created_time")} AS accepted,
+SELECT e.program_uid, e.seq, 'event' AS kind, e.id::text AS event_id,
+    {_MS.format("e.created_time")} AS accepted,
     first.before::text AS told, e.timestamp, e.timecode, e.event, e.metadata::text AS metadata
-"""  # noqa: S608  # a constant
+"""
 _FIRST_CHANGE = """
 LEFT JOIN LATERAL (
     SELECT c.before FROM event_changes c WHERE c.program_uid = e.program_uid AND c.event_seq = e.seq

@@ -1,8 +1,8 @@
 """Where owners write: one transaction for a group of commands over many programs.
 
-A transaction begins with the fence: it holds its owner's generation in `owner_slots` until it ends, so a newer
-owner, who counts the generation up, waits for it, and an older one cannot write any more. Then it locks the
-heads of its programs. What is planned from them is written whole or not at all.
+A transaction begins with the fence: it holds its owner's generation in `owner_slots` until it ends, so a
+newer owner, who counts the generation up, waits for it, and an older one cannot write any more. Then it locks
+the heads of its programs. What is planned from them is written whole or not at all.
 
 When the connection dies, the outcome of a transaction may be unknown. `renew` settles it: once the generation
 is counted up, the transaction has either committed or never will, and what it wrote can be looked for.
@@ -17,7 +17,6 @@ import orjson
 from broker.clock import to_datetime
 from broker.domain.history import EventRow, HeadRow, KeyRow, ProgramKey, PushRow, Writes
 from broker.domain.programs import Program
-from broker.errors import Unavailable
 from broker.storage.database import Database
 from broker.storage.history import HEAD_COLUMNS, TOLD, head_of, push_of
 from broker.storage.program_changes import append_change
@@ -26,9 +25,6 @@ from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
 T = TypeVar("T")
 
 _KEY_LIFETIME = "interval '24 hours'"
-# Class 08 connection, 40 rollback, 53 resources, 55 object state, 57 intervention, 58 system
-# (PostgreSQL manual, appendix A): the same group may succeed later.
-_PASSING = frozenset({"08", "40", "53", "55", "57", "58"})
 
 _ACQUIRE = """
 INSERT INTO owner_slots (slot, generation) VALUES ($1, 1)
@@ -38,7 +34,7 @@ _RENEW = """
 UPDATE owner_slots SET generation = generation + 1 WHERE slot = $1 AND generation = $2 RETURNING generation
 """
 _GENERATION = "SELECT generation FROM owner_slots WHERE slot = $1"
-# The heads are joined to the fence, so that a lost fence (no row) differs from unknown programs (a row of NULLs).
+# The heads are joined to the fence: a lost fence is no row, programs that do not exist are a row of NULLs.
 _LOCK = f"""
 WITH fence AS MATERIALIZED (
     SELECT generation FROM owner_slots WHERE slot = $1 AND generation = $2 FOR SHARE
@@ -160,7 +156,7 @@ class GroupTransaction:
         """The events of (program uid, event id) that exist and are not deleted."""
         uids, ids = [key[0] for key in wanted], [key[1] for key in wanted]
         rows = await self._connection.fetch(_EVENTS, uids, ids)
-        return {(row[0], row[2]): EventRow(*row[1:7], row[7].encode()) for row in rows}
+        return {(row[0], row[2]): _event_of(row) for row in rows}
 
     async def find_told(self, wanted: Sequence[tuple[int, str]]) -> list[tuple[int, PushRow]]:
         """The pushes, with their program uids, that published these events."""
@@ -224,9 +220,7 @@ class GroupTransaction:
         if hidden:
             await self._connection.execute(_HIDE_EVENTS, *_columns(hidden, 2))
         changes = (
-            change._replace(  # type: ignore[arg-type]  # the driver takes JSON as text
-                before=change.before.decode(), after=None if change.after is None else change.after.decode()
-            )
+            (*change[:5], change.before.decode(), change.after and change.after.decode(), change.accepted_ms)
             for change in writes.changes
         )
         await self._connection.execute(_INSERT_CHANGES, *_columns(changes, 8))
@@ -237,13 +231,14 @@ class GroupTransaction:
             raise AlreadyWritten("idempotency key")
 
     async def _change_programs(self, writes: Writes) -> None:
-        now = await self._connection.fetchval("SELECT now()")
         for uid, program in writes.programs:
             await self._connection.execute(_UPDATE_PROGRAM, uid, *_program_columns(program))
-        for account, change, of in writes.program_changes:
+        for account, change, of, time_ms in writes.program_changes:
             if isinstance(of, int):
-                of = program_of(await self._connection.fetchrow(_GET_PROGRAM, of))  # noqa: PLW2901
-            await append_change(self._connection, account, change, of, now)
+                program = program_of(await self._connection.fetchrow(_GET_PROGRAM, of))
+            else:
+                program = of
+            await append_change(self._connection, account, change, program, to_datetime(time_ms))
         if writes.removed:
             await self._connection.execute(_DELETE_PROGRAMS, writes.removed)
 
@@ -290,16 +285,11 @@ class Journal:
                 return await work(GroupTransaction(connection, self._slot, generation))
         except asyncpg.UniqueViolationError as error:
             raise AlreadyWritten(error.constraint_name) from error
-        except asyncpg.PostgresError as error:
-            if (error.sqlstate or "")[:2] in _PASSING:
-                raise _unavailable(error) from error
-            raise
-        except (asyncpg.InterfaceError, OSError, TimeoutError) as error:
-            raise _unavailable(error) from error
 
 
-def _unavailable(error: Exception) -> Unavailable:
-    return Unavailable("the database cannot be reached", retry_after_s=1, log_text=repr(error))
+def _event_of(row: Sequence[Any]) -> EventRow:
+    _, seq, id_, created_ms, timestamp, timecode, event, metadata = row
+    return EventRow(seq, id_, created_ms, timestamp, timecode, event, metadata.encode())
 
 
 def _columns(rows: Any, width: int) -> list[list[Any]]:

@@ -1,7 +1,7 @@
 """The outbox of the `programs` channel: one row for everything that is told of an account's programs.
 
-Whoever writes a row holds the account's lock to the end of its transaction, so ids become visible in the order
-of their numbers: a reader that has seen row n never finds a smaller one later.
+Whoever writes a row holds the account's lock to the end of its transaction, so ids become visible in the
+order of their numbers: a reader that has seen row n never finds a smaller one later.
 """
 
 from datetime import datetime
@@ -14,10 +14,9 @@ from broker.domain.programs import Program
 from broker.storage.database import Database
 from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
 
-_LOCK_SPACE = 0x70726F67  # "prog": apart from other advisory locks
 _CATCH_UP_MS = 3_600_000  # an hour: boundaries that passed longer ago, while nobody looked, are not told
 
-_LOCK = "SELECT pg_advisory_xact_lock($1, hashtext($2))"
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('program_changes/' || $1, 0))"
 _APPEND = "INSERT INTO program_changes (account, change, program, time) VALUES ($1, $2, $3, $4)"
 _NEWEST = "SELECT coalesce(max(id), 0) FROM program_changes WHERE account = $1"
 _AFTER = """
@@ -67,7 +66,7 @@ async def append_change(
     connection: asyncpg.Connection, account: str, change: str, program: Program, time: datetime
 ) -> None:
     """Add a row in the caller's transaction, and hold the account's lock until that ends."""
-    await connection.execute(_LOCK, _LOCK_SPACE, account)
+    await connection.execute(_LOCK, account)
     await connection.execute(_APPEND, account, change, program.model_dump_json(), time)
 
 
