@@ -4,25 +4,25 @@ Events travel as finished JSON from where they are stored or accepted; nothing h
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from enum import StrEnum
-from typing import Annotated, Any
-from uuid import UUID
+from typing import Annotated
 
 import orjson
 from pydantic import AfterValidator, Field
 
+from broker.clock import to_datetime
 from broker.domain.events import Event, EventName, NewEvent
 from broker.domain.permissions import EVERYBODY, PUBLISHERS
 from broker.domain.programs import Access
 from broker.domain.values import FreeObject, Id, Integer, Model, format_time
-from broker.clock import to_datetime
-from broker.errors import Conflict, InvalidRequest, NotFound, PayloadTooLarge
+from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge
 from broker.operations.context import Context, nobody_waits
 from broker.operations.listing import MAX_IDS, CommaList, ListParams
 from broker.operations.metadata import compact
-from broker.operations.program_access import check_publisher, open_program, readable_program
+from broker.operations.program_access import changeable_program, check_publisher, readable_program
 from broker.operations.programs import ProgramParams
 from broker.operations.registry import Json, Operation, Route, Stream
 from broker.owners.protocol import NewEventRow
@@ -32,6 +32,7 @@ NDJSON = "application/x-ndjson"
 
 # Lists that end this far in the past do not change any more, apart from corrections.
 _SETTLED_MS = 60_000
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _EXAMPLE_EVENT = {"event": "Score#update", "metadata": {"home": 2, "away": 1}}
 
 
@@ -88,11 +89,10 @@ class EventStatus(StrEnum):
 
 
 def _check_uuid(value: str) -> str:
-    return str(UUID(value)) if len(value) == 36 else _refuse_uuid()
-
-
-def _refuse_uuid() -> str:
-    raise ValueError("must be the id of an event, a UUID")
+    """The one spelling of a UUID; those without hyphens or with braces are not taken."""
+    if not _UUID.fullmatch(value):
+        raise ValueError("must be the id of an event, a UUID")
+    return value.lower()
 
 
 EventId = Annotated[str, AfterValidator(_check_uuid)]
@@ -128,8 +128,8 @@ class EventParams(Model):
 class UpdateEventParams(Model):
     """An event's new fields; those that are absent keep their value.
 
-    A null `metadata` clears it, a null `timecode` makes it the timestamp. The fields that the server sets are
-    taken, so that an event that was read can be sent back, and ignored.
+    Null brings back what an event has that was published without the field. The fields that the server sets
+    are taken, so that an event that was read can be sent back, and ignored.
     """
 
     program_id: Id
@@ -241,7 +241,7 @@ async def _export_events(context: Context, params: ExportParams) -> Stream:
 
 async def _document(
     context: Context, program_id: str, selected: EventRange, opening: bytes, closing: bytes
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     pages = context.services.events.stream(context.principal.account, program_id, selected)
     begun = False
     async with aclosing(pages):
@@ -251,7 +251,7 @@ async def _document(
     yield closing if begun else opening + closing
 
 
-async def _lines(context: Context, program_id: str, selected: EventRange) -> AsyncIterator[bytes]:
+async def _lines(context: Context, program_id: str, selected: EventRange) -> AsyncGenerator[bytes]:
     pages = context.services.events.stream(context.principal.account, program_id, selected)
     async with aclosing(pages):
         async for page in pages:
@@ -281,16 +281,15 @@ async def _get_event(context: Context, params: EventParams) -> Json:
 
 
 async def _update_event(context: Context, params: UpdateEventParams) -> Json:
-    await open_program(context, params.program_id)
+    await changeable_program(context, params.program_id)
     event_id = _event_id(params)
     if params.id is not None and params.id.lower() != event_id:
         raise InvalidRequest.of_field("id", "must be the event's id as in the path; it cannot change")
     changes: dict[str, object] = {}
     for name in params.model_fields_set & {"event", "timestamp", "timecode"}:
         changes[name] = getattr(params, name)
-    for name in ("event", "timestamp"):
-        if name in changes and changes[name] is None:
-            raise InvalidRequest.of_field(name, "must not be null")
+    if "event" in changes and params.event is None:
+        raise InvalidRequest.of_field("event", "must not be null")
     if "metadata" in params.model_fields_set:
         limit_bytes = context.services.settings.metadata_limit_bytes
         changes["metadata"] = compact(params.metadata, "metadata", limit_bytes)
@@ -299,13 +298,13 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
 
 
 async def _delete_event(context: Context, params: EventParams) -> None:
-    await open_program(context, params.program_id)
+    await changeable_program(context, params.program_id)
     event_id = _event_id(params)
     await context.services.owners.delete_event(context.principal.account, params.program_id, event_id)
 
 
 async def _delete_events(context: Context, params: ProgramParams) -> Deleted:
-    await open_program(context, params.program_id)
+    await changeable_program(context, params.program_id)
     deleted = await context.services.owners.delete_events(context.principal.account, params.program_id)
     return Deleted(deleted=deleted)
 
