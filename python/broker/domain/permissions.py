@@ -6,7 +6,7 @@ resource must not even be known `NotFound`.
 """
 
 from broker.domain.programs import Access, Program
-from broker.domain.users import Principal, Role
+from broker.domain.users import Principal, Role, User
 from broker.errors import InsufficientScope, Unauthenticated
 
 PUBLISHERS = frozenset({Role.ADMIN, Role.PRODUCER})
@@ -22,6 +22,36 @@ def require_role(principal: Principal, roles: frozenset[Role]) -> None:
         raise Unauthenticated("an access token is required")
     if principal.role not in roles:
         raise InsufficientScope(f"the role {principal.role} may not do this")
+
+
+def require_profile(principal: Principal, user_id: str) -> None:
+    """Raise unless the caller is an admin or the user itself; whether there is such a user is not told."""
+    require_role(principal, EVERYBODY)
+    if principal.role is not Role.ADMIN and principal.subject != user_id:
+        raise InsufficientScope("only an admin sees and changes other users")
+
+
+def require_user_change(principal: Principal, before: User, after: User) -> None:
+    """Raise unless the caller may make the user `before` into `after`.
+
+    Users change their own name, e-mail and password; the rest is an admin's, and nobody's own role is its own
+    to change. `client` tokens are in the hands of the public, so their user is left to the admins.
+    """
+    require_profile(principal, before.id)
+    require_role(principal, READERS)
+    if after.role is not before.role:
+        if principal.subject == before.id:
+            raise InsufficientScope("nobody can change its own role")
+        require_grantable(principal, after.role)
+    if principal.role is Role.ADMIN:
+        return
+    if after.username != before.username or set(after.project_ids) != set(before.project_ids):
+        raise InsufficientScope("only an admin changes user names and projects")
+
+
+def is_demotion(before: Role, after: Role) -> bool:
+    """Whether `after` stands below `before`."""
+    return _RANK[after] < _RANK[before]
 
 
 def is_member(principal: Principal, project_id: str | None) -> bool:
