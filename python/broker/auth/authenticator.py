@@ -213,9 +213,7 @@ class Authenticator:
         # The old hash is as good as before; a log-in does not fail for it.
         with suppress(Unavailable):
             renewed = await self._passwords.hash(password)
-            await self._users.replace_hash(
-                account, credentials.user.id, credentials.password_hash, renewed
-            )
+            await self._users.replace_hash(account, credentials.user.id, credentials.password_hash, renewed)
 
     async def _follow(self) -> None:
         """Catch up at every notification and every `poll_s`; tidy up now and then; never end by itself."""

@@ -55,9 +55,7 @@ class LoginFailures:
         async with self._database.connection() as connection:
             await connection.execute(_PURGE, to_datetime(now_ms - self._window_ms))
 
-    async def _wait_ms(
-        self, connection: Any, account: str, limits: Mapping[bytes, int], now_ms: int
-    ) -> int:
+    async def _wait_ms(self, connection: Any, account: str, limits: Mapping[bytes, int], now_ms: int) -> int:
         start = to_datetime(now_ms) - timedelta(milliseconds=self._window_ms)
         rows = await connection.fetch(_SELECT, account, list(limits), start)
         times: dict[bytes, list[int]] = {}
