@@ -1,8 +1,8 @@
 """Authentication: the `Auth` port on PostgreSQL.
 
-A token is verified once in a process; afterwards its claims are found by its SHA-256, and what its user may is
-in memory (`broker.auth.standings`). A background task keeps that up to date: it is woken by a notification of
-the database and, since notifications can be lost, looks every `poll_s` anyway.
+A token is verified once in a process; afterwards its claims are found by its SHA-256, and what its user may
+is in memory (`broker.auth.standings`). A background task keeps that up to date: it is woken by a notification
+of the database and, since notifications can be lost, looks every `poll_s` anyway.
 """
 
 import asyncio
@@ -35,6 +35,7 @@ from broker.storage.users import Credentials, Users
 _LOG = logging.getLogger(__name__)
 _MAX_VERIFIED = 10_000  # tokens; a viewer's application shares one, so this is many more users than it seems
 _CLEAN_S = 60.0
+_PAUSE_S = 0.05  # between two looks at the database, however many notifications come
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class Authenticator:
         attempt = self._throttle.build_try(account, username, address, secret)
         await self._throttle.check(attempt)
         credentials = await self._users.find_credentials(account, username)
-        stored = credentials and credentials.password_hash
+        stored = None if credentials is None else credentials.password_hash
         if not await self._passwords.verify(stored, password) or credentials is None:
             await self._throttle.record_failure(attempt)
             raise BadCredentials("the user name or the password is wrong")
@@ -232,6 +233,7 @@ class Authenticator:
                 _LOG.warning("auth.behind", extra={"reason": error.log_text or error.message})
             except Exception:
                 _LOG.exception("auth.follow_failed")
+            await asyncio.sleep(_PAUSE_S)
 
     async def _clean(self) -> None:
         await self._throttle.purge()

@@ -105,7 +105,7 @@ class Standings:
         subjects = list(self._standings)
         if not subjects:
             return
-        found = {(s.account, s.user_id): s for s in await self._users.standings(id for _, id in subjects)}
+        found = {(s.account, s.user_id): s for s in await self._users.standings(user for _, user in subjects)}
         for subject in subjects:
             self._learn(subject, found.get(subject))
 

@@ -10,11 +10,13 @@ from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.database import Database
 from broker.storage.events import Events
+from broker.storage.idempotency import Idempotency
+from broker.storage.imports import Imports
 from broker.storage.programs import Programs
 from broker.storage.users import Users
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """One of each; every field is safe for concurrent use within one event loop."""
 
@@ -26,5 +28,7 @@ class Services:
     users: Users
     programs: Programs
     events: Events
+    imports: Imports
+    idempotency: Idempotency
     auth: Auth
     owners: Owners

@@ -13,9 +13,8 @@ from broker.storage.database import Database
 _KNOWN_S = 5.0  # an account made or given other origins is seen everywhere after this
 _KNOWN_NAMES = 10_000  # the names come from Host headers, so anybody can ask for as many as it likes
 
-_SELECT = "SELECT name, origins, created_time FROM accounts"
-_SELECT_ALL = f"{_SELECT} ORDER BY name"
-_SELECT_ONE = f"{_SELECT} WHERE name = $1"
+_SELECT_ALL = "SELECT name, origins, created_time FROM accounts ORDER BY name"
+_SELECT_ONE = "SELECT name, origins, created_time FROM accounts WHERE name = $1"
 _INSERT = """
 INSERT INTO accounts (name, origins, created_time) VALUES ($1, $2, now())
 ON CONFLICT (name) DO NOTHING RETURNING name, origins, created_time

@@ -12,7 +12,9 @@ from broker.clock import to_datetime, to_ms
 from broker.storage.database import Database
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('broker signing keys', 0))"
-_SELECT = "SELECT kid, public_key, private_key, created_time, retired_time FROM signing_keys ORDER BY created_time, kid"
+_SELECT = """
+SELECT kid, public_key, private_key, created_time, retired_time FROM signing_keys ORDER BY created_time, kid
+"""
 _NEWEST = "SELECT max(created_time) FROM signing_keys WHERE retired_time IS NULL"
 _INSERT = "INSERT INTO signing_keys (kid, public_key, private_key, created_time) VALUES ($1, $2, $3, $4)"
 _RETIRE = "UPDATE signing_keys SET retired_time = $1 WHERE retired_time IS NULL"
@@ -47,8 +49,8 @@ class Keys:
     async def add(self, key: StoredKey, *, retire_ms: int, if_older_than_ms: int) -> bool:
         """Add a key and settle when the present ones sign no more, in one step.
 
-        It is done only if the newest of those was made before `if_older_than_ms`, or there is none: of several
-        processes that want a new key at the same time, one gets its own.
+        It is done only if the newest of those was made before `if_older_than_ms`, or there is none: of
+        several processes that want a new key at the same time, one gets its own.
 
         Returns:
             Whether the key was added.

@@ -13,11 +13,18 @@ from broker.errors import Conflict, NotFound
 from broker.storage.database import Database
 from broker.storage.revocations import record_revocation, wake_listeners
 
-_COLUMNS = "id, username, role, name, email, project_ids, created_time, updated_time"
-_SELECT_ONE = f"SELECT {_COLUMNS} FROM users WHERE account = $1 AND id = $2"
-_SELECT_ALL = f"SELECT {_COLUMNS} FROM users WHERE account = $1 ORDER BY username"
-_SELECT_CREDENTIALS = f"""
-SELECT {_COLUMNS}, password_hash, tokens_valid_from FROM users WHERE account = $1 AND username = $2
+_SELECT_ONE = """
+SELECT id, username, role, name, email, project_ids, created_time, updated_time
+FROM users WHERE account = $1 AND id = $2
+"""
+_SELECT_ALL = """
+SELECT id, username, role, name, email, project_ids, created_time, updated_time
+FROM users WHERE account = $1 ORDER BY username
+"""
+_SELECT_CREDENTIALS = """
+SELECT id, username, role, name, email, project_ids, created_time, updated_time,
+       password_hash, tokens_valid_from
+FROM users WHERE account = $1 AND username = $2
 """
 _SELECT_STANDINGS = """
 SELECT account, id, username, role, project_ids, tokens_valid_from FROM users WHERE id = ANY($1)
@@ -28,20 +35,22 @@ _REPLACE_HASH = "UPDATE users SET password_hash = $4 WHERE account = $1 AND id =
 _LOCK_ACCOUNT = "SELECT 1 FROM accounts WHERE name = $1 FOR NO KEY UPDATE"
 _COUNT = "SELECT count(*) FROM users WHERE account = $1"
 _COUNT_ADMINS = "SELECT count(*) FROM users WHERE account = $1 AND role = 'admin'"
-_INSERT = f"""
+_INSERT = """
 INSERT INTO users (account, id, username, password_hash, role, name, email, project_ids,
                    tokens_valid_from, created_time, updated_time)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $9) RETURNING {_COLUMNS}
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $9)
+RETURNING id, username, role, name, email, project_ids, created_time, updated_time
 """
 # A state of the credentials is named by a millisecond; the next one is later even if the clock is not.
-_UPDATE = f"""
+_UPDATE = """
 UPDATE users SET
     username = $3, role = $4, name = $5, email = $6, project_ids = $7, updated_time = $8,
     password_hash = coalesce($9, password_hash),
     tokens_valid_from = CASE WHEN $10
         THEN greatest($8, tokens_valid_from + interval '1 millisecond') ELSE tokens_valid_from END
 WHERE account = $1 AND id = $2
-RETURNING {_COLUMNS}, tokens_valid_from
+RETURNING id, username, role, name, email, project_ids, created_time, updated_time,
+          tokens_valid_from
 """
 _DELETE = """
 DELETE FROM users WHERE account = $1 AND id = $2
@@ -82,11 +91,6 @@ class Users:
             row = await connection.fetchrow(_SELECT_ONE, account, user_id)
         return _found(row)
 
-    async def list(self, account: str) -> list[User]:
-        """All users of the account, by name."""
-        async with self._database.connection() as connection:
-            return [_user(row) for row in await connection.fetch(_SELECT_ALL, account)]
-
     async def find_credentials(self, account: str, username: str) -> Credentials | None:
         """What a log-in by this name is checked against, or None without such a user."""
         if "\x00" in username:  # which no stored text can hold
@@ -114,6 +118,11 @@ class Users:
             if await connection.fetchval(_LOCK_ACCOUNT, account) is None:
                 raise NotFound("there is no such account")
             yield UserEdit(account, connection)
+
+    async def list(self, account: str) -> list[User]:
+        """All users of the account, by name."""
+        async with self._database.connection() as connection:
+            return [_user(row) for row in await connection.fetch(_SELECT_ALL, account)]
 
 
 class UserEdit:
