@@ -32,25 +32,27 @@ DatabaseUrl = Annotated[
 
 
 def administer(settings: Settings, work: Callable[[Administration], Awaitable[T]]) -> T:
+    """Do `work` on the database that `settings` names, from outside an event loop; see `administer_async`."""
+    return asyncio.run(administer_async(settings, work))
+
+
+async def administer_async(settings: Settings, work: Callable[[Administration], Awaitable[T]]) -> T:
     """Do `work` on the database that `settings` names.
 
     Raises:
         SetupError: the database cannot be used as it is.
         BrokerError: what `work` raises.
     """
-
-    async def run() -> T:
-        async with _dsn(settings) as dsn:
-            database = await Database.open(dsn, size=2, timeout_s=settings.database_timeout_s)
-            administration = Administration(database, clock := SystemClock(), IdSource(clock))
-            try:
-                await _check_schema(database, dsn, is_ours=not settings.database_url)
-                return await work(administration)
-            finally:
-                administration.close()
-                await database.close()
-
-    return asyncio.run(run())
+    clock = SystemClock()
+    async with _dsn(settings) as dsn:
+        database = await Database.open(dsn, size=2, timeout_s=settings.database_timeout_s)
+        administration = Administration(database, clock, IdSource(clock))
+        try:
+            await _check_schema(database, dsn, is_ours=not settings.database_url)
+            return await work(administration)
+        finally:
+            administration.close()
+            await database.close()
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 _KEPT_S = 60
@@ -12,74 +12,78 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 class Story:
-    """A sequence of events, told in order, as a running digest: equal stories have equal digests.
-
-    Ids may be told as they become known; they are taken in the order of their `seq`, each once.
-    """
+    """Events in the order told, as a running digest: equal stories have equal digests, and cost no memory."""
 
     def __init__(self, seq: int) -> None:
         """Begin after `seq`."""
-        self._waiting: dict[int, str] = {}
         self._hash = hashlib.blake2b(digest_size=16)
         self.seq = seq
 
     def tell(self, seq: int, event_id: str) -> None:
-        """Add an event."""
-        if seq > self.seq:
-            self._waiting[seq] = event_id
-        while self.seq + 1 in self._waiting:
-            self.seq += 1
-            self._hash.update(self._waiting.pop(self.seq).encode())
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing is missing before the last event told."""
-        return not self._waiting
+        """Add the next event."""
+        self.seq = seq
+        self._hash.update(f"{seq} {event_id};".encode())
 
     @property
     def digest(self) -> str:
-        """Of all events up to `seq`."""
+        """Of all events told."""
         return self._hash.hexdigest()
 
 
 @dataclass
 class Viewer:
-    """What one viewer saw. `is_ordered` falls when an event came out of order or twice."""
+    """What one viewer saw.
+
+    Attributes:
+        is_ordered: falls when an event came out of order or twice.
+        fault: why the viewer had to stop, empty while it goes on.
+    """
 
     story: Story
     deliveries: int = 0
     is_ordered: bool = True
+    fault: str = ""
 
     def see(self, seq: int, event_id: str) -> None:
         """Take one delivered event."""
         self.deliveries += 1
-        if seq != self.story.seq + 1:
+        if seq <= self.story.seq:
             self.is_ordered = False
         self.story.tell(seq, event_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether every viewer saw what was published, in order; `faults` says who did not."""
+    """Whether every viewer saw what the broker keeps, in order; `faults` says who did not."""
 
     viewers: int
     events: int
     faults: tuple[str, ...]
 
 
-def judge(published: Story, first_seq: int, viewers: Sequence[Viewer]) -> Verdict:
-    """Compare every viewer's story with the published one, which began after `first_seq`."""
-    faults = []
+def judge(
+    acknowledged: Mapping[int, str], log: Mapping[int, str], first_seq: int, viewers: Sequence[Viewer]
+) -> Verdict:
+    """Compare what producers were promised, what the broker keeps, and what every viewer saw.
+
+    Args:
+        acknowledged, log: seq → id of the event, after `first_seq`.
+    """
+    story = Story(first_seq)
+    for seq in sorted(log):
+        story.tell(seq, log[seq])
+    lost = [seq for seq, event_id in acknowledged.items() if log.get(seq) != event_id]
+    faults = [f"event {seq} was acknowledged and is not kept" for seq in sorted(lost)]
     for number, viewer in enumerate(viewers, start=1):
-        if not viewer.is_ordered:
+        if viewer.fault:
+            faults.append(f"viewer {number} could not go on: {viewer.fault}")
+        elif not viewer.is_ordered:
             faults.append(f"viewer {number} saw events out of order or twice")
-        elif viewer.story.seq != published.seq:
-            faults.append(f"viewer {number} stopped at {viewer.story.seq} of {published.seq}")
-        elif viewer.story.digest != published.digest:
-            faults.append(f"viewer {number} saw other events than were published")
-    if not published.is_whole:
-        faults.append("the acknowledged events leave a gap")
-    return Verdict(len(viewers), published.seq - first_seq, tuple(faults))
+        elif viewer.story.seq != story.seq:
+            faults.append(f"viewer {number} stopped at {viewer.story.seq} of {story.seq}")
+        elif viewer.story.digest != story.digest:
+            faults.append(f"viewer {number} saw other events than are kept")
+    return Verdict(len(viewers), len(log), tuple(faults))
 
 
 @dataclass
