@@ -90,9 +90,7 @@ class Events:
             raise NotFound(f"there is no event {event_id} in program {program_id}")
         return _bytes(text)
 
-    async def stream(
-        self, account: str, program_id: str, selected: EventRange
-    ) -> AsyncIterator[list[bytes]]:
+    async def stream(self, account: str, program_id: str, selected: EventRange) -> AsyncIterator[list[bytes]]:
         """The JSON of each selected event, in pages, ordered by (timecode, seq), all of one moment.
 
         Close the iterator (`aclose`) when it is left before its end: it holds a connection.
@@ -170,4 +168,3 @@ def _range_condition(selected: EventRange, values: list[Any]) -> str:
 
 def _bytes(row: str) -> bytes:
     return row.encode()
-
