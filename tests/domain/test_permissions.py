@@ -5,7 +5,7 @@ import pytest
 from broker.domain import permissions
 from broker.domain.programs import Program
 from broker.domain.users import Principal, Role
-from broker.errors import InsufficientScope, Unauthenticated
+from broker.errors import BrokerError, InsufficientScope, NotFound, Unauthenticated
 
 
 def principal(role: str | None, *projects: str) -> Principal:
@@ -33,25 +33,51 @@ def test_everybody_reads_a_public_program(role: str | None, project: str | None)
 
 
 @pytest.mark.parametrize(
-    ("role", "project", "allowed"),
+    ("role", "project", "refusal"),
     [
-        ("admin", "other", True),
-        ("producer", "own", True),
-        ("producer", None, True),
-        ("producer", "other", False),
-        ("user", "own", True),
-        ("user", "other", False),
-        ("client", "own", False),
-        ("client", None, False),
+        ("admin", "other", None),
+        ("producer", "own", None),
+        ("producer", None, None),
+        ("producer", "other", NotFound),
+        ("user", "own", None),
+        ("user", "other", NotFound),
+        ("client", "own", InsufficientScope),
+        ("client", None, InsufficientScope),
     ],
 )
-def test_who_reads_a_private_program(role: str, project: str | None, allowed: bool) -> None:
+def test_who_reads_a_private_program(
+    role: str, project: str | None, refusal: type[BrokerError] | None
+) -> None:
     caller = principal(role, "own")
-    if allowed:
+    if refusal is None:
         permissions.require_read(caller, program("private", project))
     else:
-        with pytest.raises(InsufficientScope):
+        with pytest.raises(refusal):
             permissions.require_read(caller, program("private", project))
+
+
+@pytest.mark.parametrize(
+    ("role", "access", "project", "refusal"),
+    [
+        ("admin", "private", "other", None),
+        ("producer", "private", "own", None),
+        ("producer", "public", None, None),
+        ("producer", "public", "other", InsufficientScope),
+        ("producer", "private", "other", NotFound),
+        ("user", "public", "own", InsufficientScope),
+        ("client", "public", None, InsufficientScope),
+        (None, "public", None, Unauthenticated),
+    ],
+)
+def test_who_changes_a_program(
+    role: str | None, access: str, project: str | None, refusal: type[BrokerError] | None
+) -> None:
+    caller = principal(role, "own")
+    if refusal is None:
+        permissions.require_change(caller, program(access, project))
+    else:
+        with pytest.raises(refusal):
+            permissions.require_change(caller, program(access, project))
 
 
 def test_without_a_token_a_private_program_needs_one() -> None:

@@ -7,7 +7,7 @@ resource must not even be known `NotFound`.
 
 from broker.domain.programs import Access, Program
 from broker.domain.users import Principal, Role, User
-from broker.errors import InsufficientScope, Unauthenticated
+from broker.errors import InsufficientScope, NotFound, Unauthenticated
 
 PUBLISHERS = frozenset({Role.ADMIN, Role.PRODUCER})
 READERS = frozenset({Role.ADMIN, Role.PRODUCER, Role.USER})
@@ -67,11 +67,16 @@ def may_read_program(principal: Principal, program: Program) -> bool:
 
 
 def require_read(principal: Principal, program: Program) -> None:
-    """Raise unless the caller may read the program and its events."""
+    """Raise unless the caller may read the program and its events.
+
+    A private program of a project of others does not exist for those who read private programs of their own.
+    """
     if may_read_program(principal, program):
         return
     if principal.is_anonymous:
         raise Unauthenticated("an access token is required")
+    if principal.role in READERS:
+        raise NotFound(f"there is no program {program.id}")
     raise InsufficientScope("this program is private")
 
 
@@ -85,6 +90,13 @@ def require_publish(principal: Principal, project_id: str | None) -> None:
     require_role(principal, PUBLISHERS)
     if not may_publish(principal, project_id):
         raise InsufficientScope("the program belongs to a project of others")
+
+
+def require_change(principal: Principal, program: Program) -> None:
+    """Raise unless the caller may publish to and change this program; who cannot read it is not told of it."""
+    require_role(principal, PUBLISHERS)
+    require_read(principal, program)
+    require_publish(principal, program.project_id)
 
 
 def require_grantable(principal: Principal, role: Role) -> None:

@@ -32,3 +32,34 @@ class Services:
     idempotency: Idempotency
     auth: Auth
     owners: Owners
+
+
+def build_services(
+    settings: Settings,
+    clock: Clock,
+    ids: IdSource,
+    database: Database,
+    *,
+    accounts: Accounts,
+    users: Users,
+    auth: Auth,
+    owners: Owners,
+) -> Services:
+    """The services of one process over one database."""
+    return Services(
+        settings=settings,
+        clock=clock,
+        ids=ids,
+        database=database,
+        accounts=accounts,
+        users=users,
+        programs=Programs(database, clock),
+        # Half of the pool may stream lists; the other half answers quickly.
+        events=Events(
+            database, streams=max(1, settings.database_pool // 2), wait_s=settings.database_timeout_s
+        ),
+        imports=Imports(database),
+        idempotency=Idempotency(database),
+        auth=auth,
+        owners=owners,
+    )

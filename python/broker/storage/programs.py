@@ -1,5 +1,6 @@
 """Programs: make, find and list them. They are changed and deleted by their owners (`broker.owners`)."""
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +9,7 @@ from typing import Any
 import asyncpg
 import orjson
 
-from broker.clock import to_datetime
+from broker.clock import Clock, to_datetime
 from broker.domain.programs import Access, Program, ProgramChange, ProgramStatus
 from broker.errors import Conflict, NotFound
 from broker.storage.database import Database
@@ -41,9 +42,14 @@ _OPEN = f"""
     ORDER BY p.created_time DESC, p.uid DESC
 """
 
+_RECENT_S = 1.0  # as long as other processes may not see a change of a program's project or access
+_RECENT_PROGRAMS = 10_000
+
 _LIVE = "(p.scheduled_start <= $3 AND p.scheduled_end > $3)"
 _STATUSES = {
-    ProgramStatus.SCHEDULED: "(p.scheduled_start IS NULL OR p.scheduled_end IS NULL OR p.scheduled_start > $3)",
+    ProgramStatus.SCHEDULED: (
+        "(p.scheduled_start IS NULL OR p.scheduled_end IS NULL OR p.scheduled_start > $3)"
+    ),
     ProgramStatus.LIVE: _LIVE,
     ProgramStatus.ENDED: "(p.scheduled_start <= $3 AND p.scheduled_end <= $3)",
 }
@@ -109,9 +115,11 @@ class ProgramQuery:
 class Programs:
     """The programs' repository."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
+        self._clock = clock
         self._search = TextSearch(database)
+        self._recent: OrderedDict[tuple[str, str], tuple[Program, float]] = OrderedDict()
 
     async def create(
         self, account: str, program: Program, epoch: str, announced: bytes, key: Claim | None = None
@@ -164,6 +172,26 @@ class Programs:
         if program is None:
             raise NotFound(f"there is no program {program_id}")
         return program
+
+    async def recall(self, account: str, program_id: str) -> Program | None:
+        """The program as of at most a second ago, or None; most calls cost no query."""
+        key, now_s = (account, program_id), self._clock.monotonic_s()
+        recent = self._recent.get(key)
+        if recent is not None and now_s < recent[1]:
+            return recent[0]
+        program = await self.find(account, program_id)
+        if program is None:
+            self._recent.pop(key, None)
+            return None
+        self._recent[key] = (program, now_s + _RECENT_S)
+        self._recent.move_to_end(key)
+        if len(self._recent) > _RECENT_PROGRAMS:
+            self._recent.popitem(last=False)
+        return program
+
+    def forget(self, account: str, program_id: str) -> None:
+        """Let `recall` look again: the program has been changed by this process."""
+        self._recent.pop((account, program_id), None)
 
     async def head(self, account: str, program_id: str) -> ProgramHead:
         """Where the program's history stands. Raises NotFound."""
