@@ -93,9 +93,7 @@ class Subscriptions:
             return  # channels are private from their beginning
         for reader in upcall.readers:
             somebody = self._sessions.reader(reader)
-            is_allowed = (
-                followed is not None and somebody is not None and _may_read(somebody, followed)
-            )
+            is_allowed = followed is not None and somebody is not None and _may_read(somebody, followed)
             if is_allowed and followed is not None:
                 followed.readers.add(reader)
             self._logs.allow(upcall.topic, reader, is_allowed)

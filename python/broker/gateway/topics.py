@@ -224,7 +224,7 @@ class Topics:
 
     def _apply(self, followed: Followed, entries: Sequence[Entry]) -> None:
         """Append in order, with changes of attributes at their places between the others."""
-        run: "list[NativeEntry]" = []
+        run: list[NativeEntry] = []
         for entry in entries:
             if entry.kind == EntryKind.ATTRIBUTES:
                 self._append(followed.topic, run)
