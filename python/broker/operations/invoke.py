@@ -22,6 +22,7 @@ from broker.operations.rendering import result_json
 from broker.owners.protocol import IdempotencyKey
 
 MAX_KEY_CHARACTERS = 255
+MAX_FAULTS = 100  # the rest of a large body that is wrong everywhere is not worth telling
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +93,13 @@ def _claim(operation: Operation, context: Context, raw: Mapping[str, Any]) -> Id
         )
     if subject is None:
         return None
-    content = orjson.dumps([operation.name, raw], option=orjson.OPT_SORT_KEYS)
+    # What the models hide is left out: a hash of a password that is made for speed can be guessed.
+    hidden = {info.alias or name for name, info in operation.params.model_fields.items() if not info.repr}
+    said = {name: value for name, value in raw.items() if name not in hidden}
+    try:
+        content = orjson.dumps([operation.name, said], option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # it recurses, to a depth of 254
+        raise InvalidRequest.of_field("body", "is nested too deeply") from None
     return IdempotencyKey(subject, key, hashlib.sha256(content).digest())
 
 
@@ -114,9 +121,11 @@ def invalid_request(error: ValidationError, prefix: str = "") -> InvalidRequest:
     Args:
         prefix: path of what was validated, such as `events[3]`.
     """
-    faults = []
-    for fault in error.errors(include_url=False, include_context=False, include_input=False):
-        faults.append(FieldFault(_path(prefix, fault["loc"]), _message(fault["type"], fault["msg"])))
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    faults = [
+        FieldFault(_path(prefix, fault["loc"]), _message(fault["type"], fault["msg"]))
+        for fault in found[:MAX_FAULTS]
+    ]
     return InvalidRequest(f"{faults[0].field}: {faults[0].message}", faults=faults)
 
 

@@ -18,7 +18,7 @@ from broker.errors import Conflict, InvalidRequest, NotFound
 from broker.operations.context import Context
 from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
 from broker.operations.metadata import compact
-from broker.operations.program_access import open_program, readable_program
+from broker.operations.program_access import changeable_program, readable_program
 from broker.operations.registry import Json, Operation, Route, Stream
 from broker.storage.programs import Claim, ProgramQuery
 
@@ -130,8 +130,9 @@ async def _create_program(context: Context, params: CreateProgramParams) -> Json
         **dict(params) | {"access": params.access or Access.PUBLIC, "created_time": now, "updated_time": now}
     )
     result = to_json(ProgramResource.of(program, now_ms), by_alias=True)
-    key = context.key and Claim(context.key.caller, context.key.key, context.key.request_hash, 201, result)
-    stored = await services.programs.create(account, program, services.ids.epoch(), result, key)
+    key = context.key
+    claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
+    stored = await services.programs.create(account, program, services.ids.epoch(), claim)
     if stored is None:
         await services.owners.program_created(account)
     return Json(stored or result, {"Location": f"/api/v1/programs/{program.id}"})
@@ -145,7 +146,7 @@ async def _get_program(context: Context, params: ProgramParams) -> ProgramResour
 async def _update_program(context: Context, params: UpdateProgramParams) -> ProgramResource:
     if params.program_id not in (None, params.id):
         raise InvalidRequest.of_field("id", "must be the program's id as in the path; it cannot change")
-    program = await open_program(context, params.id)
+    program = await changeable_program(context, params.id)
     _check_times(params)
     compact(params.metadata, "metadata")
     changes = {
@@ -166,7 +167,7 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
 
 
 async def _delete_program(context: Context, params: ProgramParams) -> None:
-    await open_program(context, params.program_id)
+    await changeable_program(context, params.program_id)
     await context.services.owners.delete_program(context.principal.account, params.program_id)
     context.services.programs.forget(context.principal.account, params.program_id)
 

@@ -86,6 +86,7 @@ class Operation:
         idempotent_by_key: whether `Idempotency-Key` is honoured.
         keeps_own_key: the handler stores the key in the transaction of its effect, from `Context.key`;
             otherwise `invoke` keeps it around the handler.
+        limit: bytes of the body; None takes the setting's general limit.
         example: params, by wire name.
     """
 
@@ -100,6 +101,7 @@ class Operation:
     errors: tuple[type[BrokerError], ...] = ()
     idempotent_by_key: bool = False
     keeps_own_key: bool = False
+    limit: int | None = None
     example: Mapping[str, Any] | None = None
     tag: str = ""
 

@@ -122,7 +122,7 @@ def _security(operation: Operation) -> list[dict[str, list[str]]]:
 def _parameters(endpoint: Endpoint, params: dict[str, Any]) -> list[dict[str, Any]]:
     properties, required = params.get("properties", {}), params.get("required", [])
     example = endpoint.operation.example or {}
-    parameters = [
+    parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": _bare(properties.get(name, {}))}
         for name in endpoint.names
     ]
@@ -142,8 +142,10 @@ def _bare(schema: dict[str, Any]) -> dict[str, Any]:
     options = [option for option in schema.get("anyOf", []) if option.get("type") != "null"]
     if len(options) != 1:
         return schema
-    rest = {key: value for key, value in schema.items() if key != "anyOf" and value is not None}
-    return rest | options[0]
+    rest: dict[str, Any] = {
+        key: value for key, value in schema.items() if key != "anyOf" and value is not None
+    }
+    return {**rest, **options[0]}
 
 
 def _body(endpoint: Endpoint, params: dict[str, Any]) -> dict[str, Any]:
