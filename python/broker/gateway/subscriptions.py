@@ -122,7 +122,9 @@ class Subscriptions:
         try:
             followed = self._topics.find(topic)
             if followed is None:
-                program = await self._services.programs.get(principal.account, wanted.program_id)
+                program = await self._services.programs.recall(principal.account, wanted.program_id)
+                if program is None:
+                    raise NotFound(f"there is no program {wanted.program_id}")
                 permissions.require_read(principal, program)
                 followed = await self._topics.open(topic)
         except NotFound:
