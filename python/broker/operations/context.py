@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from broker.operations.services import Services
 
 
-def _nothing() -> None:
-    """Nobody waits for the hand-over."""
+def nobody_waits() -> None:
+    """The default of `Context.ordered`: no request waits for this one's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +41,4 @@ class Context:
     if_match: str | None = None
     accept: str = ""
     body: AsyncIterator[bytes] | None = None
-    ordered: Callable[[], None] = field(default=_nothing)
+    ordered: Callable[[], None] = field(default=nobody_waits)

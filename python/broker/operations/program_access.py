@@ -21,7 +21,7 @@ async def readable_program(context: Context, program_id: str) -> Program:
     return program
 
 
-async def open_program(context: Context, program_id: str) -> Program:
+async def changeable_program(context: Context, program_id: str) -> Program:
     """The program, for a caller who may publish to it and change it.
 
     Raises:
@@ -35,7 +35,7 @@ async def open_program(context: Context, program_id: str) -> Program:
 
 
 async def check_publisher(context: Context, program_id: str) -> None:
-    """Raise as `open_program` does; for the hot path, without a query for most publishes.
+    """Raise as `changeable_program` does; for the hot path, without a query for most publishes.
 
     An admin may publish to whatever exists, which the owner checks. For producers the program's project is
     as of at most a second ago.

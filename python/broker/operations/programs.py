@@ -18,7 +18,7 @@ from broker.errors import Conflict, InvalidRequest, NotFound
 from broker.operations.context import Context
 from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
 from broker.operations.metadata import compact
-from broker.operations.program_access import open_program, readable_program
+from broker.operations.program_access import changeable_program, readable_program
 from broker.operations.registry import Json, Operation, Route, Stream
 from broker.storage.programs import Claim, ProgramQuery
 
@@ -92,7 +92,7 @@ class FilterProgramsParams(ListParams):
         Annotated[list[Annotated[ProgramStatus, Field(strict=False)]], CommaList, Field(max_length=8)] | None
     ) = None
     project_id: Id | None = None
-    from_: Annotated[Time, Field(alias="from")] | None = None
+    from_: Annotated[Time | None, Field(alias="from")] = None
     to: Time | None = None
     live: bool | None = None
 
@@ -132,7 +132,7 @@ async def _create_program(context: Context, params: CreateProgramParams) -> Json
     result = to_json(ProgramResource.of(program, now_ms), by_alias=True)
     key = context.key
     claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
-    stored = await services.programs.create(account, program, services.ids.epoch(), result, claim)
+    stored = await services.programs.create(account, program, services.ids.epoch(), claim)
     if stored is None:
         await services.owners.program_created(account)
     return Json(stored or result, {"Location": f"/api/v1/programs/{program.id}"})
@@ -146,7 +146,7 @@ async def _get_program(context: Context, params: ProgramParams) -> ProgramResour
 async def _update_program(context: Context, params: UpdateProgramParams) -> ProgramResource:
     if params.program_id not in (None, params.id):
         raise InvalidRequest.of_field("id", "must be the program's id as in the path; it cannot change")
-    program = await open_program(context, params.id)
+    program = await changeable_program(context, params.id)
     _check_times(params)
     compact(params.metadata, "metadata")
     changes = {
@@ -167,7 +167,7 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
 
 
 async def _delete_program(context: Context, params: ProgramParams) -> None:
-    await open_program(context, params.program_id)
+    await changeable_program(context, params.program_id)
     await context.services.owners.delete_program(context.principal.account, params.program_id)
     context.services.programs.forget(context.principal.account, params.program_id)
 

@@ -142,8 +142,10 @@ def _bare(schema: dict[str, Any]) -> dict[str, Any]:
     options = [option for option in schema.get("anyOf", []) if option.get("type") != "null"]
     if len(options) != 1:
         return schema
-    rest: dict[str, Any] = {key: value for key, value in schema.items() if key != "anyOf" and value is not None}
-    return rest | options[0]
+    rest: dict[str, Any] = {
+        key: value for key, value in schema.items() if key != "anyOf" and value is not None
+    }
+    return {**rest, **options[0]}
 
 
 def _body(endpoint: Endpoint, params: dict[str, Any]) -> dict[str, Any]:

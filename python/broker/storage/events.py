@@ -88,9 +88,11 @@ class Events:
             text = await connection.fetchval(_GET, account, program_id, event_id)
         if text is None:
             raise NotFound(f"there is no event {event_id} in program {program_id}")
-        return _bytes(text)
+        return bytes(text, "utf-8")
 
-    async def stream(self, account: str, program_id: str, selected: EventRange) -> AsyncGenerator[list[bytes]]:
+    async def stream(
+        self, account: str, program_id: str, selected: EventRange
+    ) -> AsyncGenerator[list[bytes]]:
         """The JSON of each selected event, in pages, ordered by (timecode, seq), all of one moment.
 
         Close the iterator (`aclose`) when it is left before its end: it holds a connection.
@@ -106,7 +108,7 @@ class Events:
             await connection.execute(_IDLE)
             cursor = await connection.cursor(statement, *values)
             while rows := await cursor.fetch(_PAGE):
-                yield [_bytes(row[0]) for row in rows]
+                yield [row[0].encode() for row in rows]
 
     async def filter(self, account: str, program_id: str, query: EventQuery) -> tuple[list[bytes], int]:
         """One page of the JSON of the events that `query` selects, and how many there are in all."""
@@ -124,7 +126,7 @@ class Events:
         """  # noqa: S608 - made of constants and integers; values are parameters
         async with self._database.connection() as connection:
             rows = await connection.fetch(statement, *values)
-        return [_bytes(row["json"]) for row in rows if row["json"] is not None], rows[0]["total"]
+        return [row["json"].encode() for row in rows if row["json"] is not None], rows[0]["total"]
 
     async def _condition(self, query: EventQuery, values: list[Any]) -> str:
         parts = [""]
@@ -164,7 +166,3 @@ def _range_condition(selected: EventRange, values: list[Any]) -> str:
         either = " AND ".join(f"{created} {operator} {bound}" for operator, bound in parts)
         condition = f"({condition} OR {either})"
     return f"AND {condition}"
-
-
-def _bytes(row: str) -> bytes:
-    return row.encode()

@@ -35,7 +35,6 @@ _FIND = "SELECT request_hash, result FROM idempotency_keys WHERE account = $1 AN
 _FILL = """
     UPDATE idempotency_keys SET status = $4, result = $5 WHERE account = $1 AND caller = $2 AND key = $3
 """
-_PURGE = "DELETE FROM idempotency_keys WHERE created_time <= $1"
 
 
 class Turn:
@@ -76,11 +75,6 @@ class Idempotency:
             yield turn
             if turn.kept is not None:
                 await connection.execute(_FILL, account, caller, key, *turn.kept)
-
-    async def purge(self, now_ms: int) -> None:
-        """Forget the keys whose time is over."""
-        async with self._database.connection() as connection:
-            await connection.execute(_PURGE, to_datetime(now_ms) - KEPT)
 
 
 async def claim(

@@ -10,17 +10,15 @@ import asyncpg
 import orjson
 
 from broker.clock import Clock, to_datetime
-from broker.domain.programs import Access, Program, ProgramChange, ProgramStatus
+from broker.domain.programs import Program, ProgramChange, ProgramStatus
 from broker.errors import Conflict, NotFound
 from broker.storage.database import Database
 from broker.storage.idempotency import claim
+from broker.storage.program_changes import append_change
+from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
 from broker.storage.text_search import TextSearch
 
-_FIELDS = """
-    p.id, p.name, p.scheduled_start, p.scheduled_end, p.project_id, p.access, p.metadata,
-    p.created_time, p.updated_time
-"""
-_GET = f"SELECT {_FIELDS} FROM programs p WHERE p.account = $1 AND p.id = $2"  # noqa: S608 - constants
+_GET = f"SELECT {PROGRAM_COLUMNS} FROM programs p WHERE p.account = $1 AND p.id = $2"  # noqa: S608 - constants
 _INSERT = """
     INSERT INTO programs (account, id, name, scheduled_start, scheduled_end, project_id, access, metadata,
                           created_time, updated_time)
@@ -28,15 +26,13 @@ _INSERT = """
     RETURNING uid
 """
 _INSERT_HEAD = "INSERT INTO program_heads (program_uid, epoch, epoch_reason) VALUES ($1, $2, 'created')"
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('program_changes/' || $1, 0))"
-_ANNOUNCE = "INSERT INTO program_changes (account, change, program, time) VALUES ($1, $2, $3, $4)"
 _HEAD = """
     SELECT h.epoch, h.seq, h.last_change FROM programs p JOIN program_heads h ON h.program_uid = p.uid
     WHERE p.account = $1 AND p.id = $2
 """
 # $2 is NULL for callers who may publish to every project.
 _OPEN = f"""
-    SELECT {_FIELDS} FROM programs p
+    SELECT {PROGRAM_COLUMNS} FROM programs p
     WHERE p.account = $1 AND ($2::text[] IS NULL OR p.project_id IS NULL OR p.project_id = ANY($2))
       AND (p.scheduled_end IS NULL OR p.scheduled_end > $3)
     ORDER BY p.created_time DESC, p.uid DESC
@@ -122,12 +118,9 @@ class Programs:
         self._recent: OrderedDict[tuple[str, str], tuple[Program, float]] = OrderedDict()
 
     async def create(
-        self, account: str, program: Program, epoch: str, announced: bytes, key: Claim | None = None
+        self, account: str, program: Program, epoch: str, key: Claim | None = None
     ) -> bytes | None:
         """Store a new program with the beginning of its history, and announce it, in one transaction.
-
-        Args:
-            announced: JSON of the program as subscribers of the `programs` channel are told.
 
         Returns:
             None, or the first result of `key` when it has one; then nothing was stored.
@@ -152,10 +145,7 @@ class Programs:
                         return stored
                 uid = await connection.fetchval(_INSERT, account, *_values(program))
                 await connection.execute(_INSERT_HEAD, uid, epoch)
-                await connection.execute(_LOCK, account)
-                await connection.execute(
-                    _ANNOUNCE, account, ProgramChange.CREATED, announced.decode(), program.created_time
-                )
+                await append_change(connection, account, ProgramChange.CREATED, program, program.created_time)
         except asyncpg.UniqueViolationError as error:
             raise Conflict(f"there is a program {program.id} already") from error
         return None
@@ -216,7 +206,7 @@ class Programs:
         condition = await self._condition(query, values)
         order = "DESC" if query.descending else "ASC"
         statement = f"""
-            WITH matching AS (SELECT {_FIELDS}, p.uid, {SORTS[query.sort]} AS sorted
+            WITH matching AS (SELECT {PROGRAM_COLUMNS}, p.uid, {SORTS[query.sort]} AS sorted
                               FROM programs p WHERE {condition})
             SELECT t.total, p.* FROM (SELECT count(*) AS total FROM matching) t
             LEFT JOIN (SELECT * FROM matching ORDER BY sorted {order} NULLS LAST, uid {order}
@@ -255,21 +245,6 @@ class Programs:
         if query.end is not None:
             parts.append(f"coalesce(p.scheduled_start <= {add(query.end)}, true)")
         return " AND ".join(parts)
-
-
-def program_of(row: asyncpg.Record) -> Program:
-    """The program in a row; it was valid when it was stored."""
-    return Program.model_construct(
-        id=row["id"],
-        name=row["name"],
-        scheduled_start_time=row["scheduled_start"],
-        scheduled_end_time=row["scheduled_end"],
-        project_id=row["project_id"],
-        access=Access(row["access"]),
-        metadata=None if row["metadata"] is None else orjson.loads(row["metadata"]),
-        created_time=row["created_time"],
-        updated_time=row["updated_time"],
-    )
 
 
 def _values(program: Program) -> tuple[object, ...]:
