@@ -94,7 +94,7 @@ class Gateway:
                 "unsubscribe": self._subscriptions.unsubscribe,
             },
         )
-        self._handshakes = Handshakes(self._server, self._sessions, services.ids)
+        self._handshakes = Handshakes(self._server, self._sessions)
         self._pump = UpcallPump(self._server, self._take)
         self._gateways = Gateways(services.database)
         self._rounds = [

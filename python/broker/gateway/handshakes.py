@@ -9,7 +9,6 @@ import orjson
 from broker.errors import BrokerError, InternalError, Unavailable
 from broker.gateway.sessions import Sessions
 from broker.gateway.upcalls import Authenticate
-from broker.ids import IdSource
 
 _log = logging.getLogger(__name__)
 
@@ -30,10 +29,9 @@ class Doorkeeper(Protocol):
 class Handshakes:
     """Checks tokens with a bounded number of workers; what comes over the bound is told to come again."""
 
-    def __init__(self, door: Doorkeeper, sessions: Sessions, ids: IdSource) -> None:
+    def __init__(self, door: Doorkeeper, sessions: Sessions) -> None:
         self._door = door
         self._sessions = sessions
-        self._ids = ids
         self._waiting: asyncio.Queue[Authenticate] = asyncio.Queue(MAX_WAITING)
         self._workers: list[asyncio.Task[None]] = []
 
@@ -69,7 +67,7 @@ class Handshakes:
                 self._door.resume(handshake.conn)
 
     def _refuse(self, handshake: Authenticate, error: BrokerError) -> None:
-        headers = [("X-Request-Id", self._ids.uuid7())]
+        headers: list[tuple[str, str]] = []
         if error.status == 401:
             headers.append(("WWW-Authenticate", "Bearer"))
         if error.retry_after_s is not None:
