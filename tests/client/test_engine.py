@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.peer import Answer, Asked, Script, error, event, serving
 
 from broker.client import (
     AsyncClient,
@@ -23,6 +22,7 @@ from broker.client import (
     Unauthenticated,
     Unavailable,
 )
+from tests.client.peer import Answer, Asked, Script, error, event, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -96,10 +96,12 @@ async def test_retry_after_is_kept() -> None:
 
 
 async def test_retry_after_beyond_the_deadline_is_raised() -> None:
-    async with serving(_sequence(error(429, "slow_down", Retry_After="60"))) as peer:
-        async with AsyncClient(peer.url, retry=QUICK) as client:
-            with pytest.raises(SlowDown) as raised:
-                await client.ping()
+    async with (
+        serving(_sequence(error(429, "slow_down", Retry_After="60"))) as peer,
+        AsyncClient(peer.url, retry=QUICK) as client,
+    ):
+        with pytest.raises(SlowDown) as raised:
+            await client.ping()
     assert raised.value.retry_after_s == 60.0
 
 
@@ -180,11 +182,13 @@ async def test_refused_token_is_renewed_once() -> None:
 
 
 async def test_short_lived_token_is_renewed_before_its_end() -> None:
-    async with serving(_tokens(lifetime_s=1)) as peer:
-        async with AsyncClient(peer.url, username="u", password="right") as client:
-            await client.ping()
-            await asyncio.sleep(0.85)
-            await client.ping()
+    async with (
+        serving(_tokens(lifetime_s=1)) as peer,
+        AsyncClient(peer.url, username="u", password="right") as client,
+    ):
+        await client.ping()
+        await asyncio.sleep(0.85)
+        await client.ping()
     assert [asked.target.rsplit("/")[-1] for asked in peer.asked] == ["token", "ping", "token", "ping"]
 
 
@@ -218,9 +222,11 @@ async def test_answer_of_no_broker_breaks_the_protocol(body: Any) -> None:
 
 
 async def test_batch_keeps_its_order() -> None:
-    async with serving(lambda asked: Answer(201, {"events": [event(1), event(2)]})) as peer:
-        async with AsyncClient(peer.url) as client:
-            events = await client.publish_batch("final", [NewEvent("A#b"), NewEvent("C#d", timecode=3)])
+    async with (
+        serving(lambda asked: Answer(201, {"events": [event(1), event(2)]})) as peer,
+        AsyncClient(peer.url) as client,
+    ):
+        events = await client.publish_batch("final", [NewEvent("A#b"), NewEvent("C#d", timecode=3)])
     assert peer.asked[0].json() == {"events": [{"event": "A#b"}, {"event": "C#d", "timecode": 3}]}
     assert [one.seq for one in events] == [1, 2]
 
@@ -257,7 +263,8 @@ async def test_import_of_events_is_streamed_as_one_document() -> None:
     result = {"deleted": 0, "imported": 2, "epoch": "e2"}
     told: list[int] = []
     async with serving(lambda asked: Answer(200, result)) as peer, AsyncClient(peer.url) as client:
-        events = (item for item in [NewEvent("A#b", {"n": 1}), {"event": "C#d"}])
+        given: list[NewEvent | dict[str, str]] = [NewEvent("A#b", {"n": 1}), {"event": "C#d"}]
+        events = (item for item in given)
         assert (await client.import_events("final", events, progress=told.append)).imported == 2
     assert peer.asked[0].json() == {"events": [{"event": "A#b", "metadata": {"n": 1}}, {"event": "C#d"}]}
     assert told == [len(peer.asked[0].body)]

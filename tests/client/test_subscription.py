@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.client.peer import event
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
@@ -31,6 +30,7 @@ from broker.client import (
 )
 from broker.client.socket import SocketConfig
 from broker.client.subscription import SubscriptionConfig
+from tests.client.peer import event
 
 pytestmark = pytest.mark.anyio
 
@@ -127,8 +127,9 @@ async def gateway(*steps: Step) -> AsyncIterator[Gateway]:
         assert not scripted.steps, "the client connected less often than scripted"
 
 
-def _client(peer: Gateway, **options: Any) -> AsyncClient:
-    return AsyncClient(peer.url, **({"retry": RETRY, "subscription": RETURN} | options))
+def _client(peer: Gateway, **given: Any) -> AsyncClient:
+    options: dict[str, Any] = {"retry": RETRY, "subscription": RETURN, **given}
+    return AsyncClient(peer.url, **options)
 
 
 async def _idle(line: Line) -> None:
@@ -373,9 +374,11 @@ async def test_known_gateway_is_used_while_the_api_is_away() -> None:
     async with gateway(first, second) as scripted:
         url = f"ws://demo.localhost:{scripted.port}/api/v1/ws"
         answers = iter([http.Answer(200, {"url": url, "servers": []})])
-        async with http.serving(lambda asked: next(answers, http.error(500, "internal_error"))) as peer:
-            async with AsyncClient(peer.url, retry=RETRY, subscription=RETURN) as client:
-                assert await _seqs(client, 2) == [1, 2]
+        async with (
+            http.serving(lambda asked: next(answers, http.error(500, "internal_error"))) as peer,
+            AsyncClient(peer.url, retry=RETRY, subscription=RETURN) as client,
+        ):
+            assert await _seqs(client, 2) == [1, 2]
 
 
 async def test_socket_calls_and_notifications_go_together() -> None:
@@ -399,10 +402,13 @@ async def test_socket_calls_and_notifications_go_together() -> None:
 
 
 async def test_call_without_an_answer_fails_in_time() -> None:
-    async with gateway(_idle) as peer, _client(peer, socket=SocketConfig(call_timeout_s=0.05)) as client:
-        async with client.socket() as socket:
-            with pytest.raises(ConnectionFailed, match="not answered"):
-                await socket.call("servertime")
+    async with (
+        gateway(_idle) as peer,
+        _client(peer, socket=SocketConfig(call_timeout_s=0.05)) as client,
+        client.socket() as socket,
+    ):
+        with pytest.raises(ConnectionFailed, match="not answered"):
+            await socket.call("servertime")
 
 
 async def test_answer_behind_a_full_buffer_is_reached() -> None:
@@ -413,12 +419,15 @@ async def test_answer_behind_a_full_buffer_is_reached() -> None:
         await line.send({"id": call["id"], "result": "here"})
         await _idle(line)
 
-    async with gateway(show) as peer, _client(peer, socket=SocketConfig(buffer=2)) as client:
-        async with client.socket() as socket:
-            await asyncio.sleep(0.05)
-            assert await socket.call("servertime") == "here"
-            seqs = [(await socket.receive()).params["seq"] for _ in range(6)]
-            assert seqs == [1, 2, 3, 4, 5, 6]
+    async with (
+        gateway(show) as peer,
+        _client(peer, socket=SocketConfig(buffer=2)) as client,
+        client.socket() as socket,
+    ):
+        await asyncio.sleep(0.05)
+        assert await socket.call("servertime") == "here"
+        seqs = [(await socket.receive()).params["seq"] for _ in range(6)]
+        assert seqs == [1, 2, 3, 4, 5, 6]
 
 
 async def test_dead_peer_is_noticed() -> None:
@@ -430,10 +439,14 @@ async def test_dead_peer_is_noticed() -> None:
         line.connection.transport.abort()
 
     config = SocketConfig(ping_s=0.05, pong_s=0.05)
-    async with gateway(deaf) as peer, _client(peer, socket=config) as client, client.socket() as socket:
-        async with asyncio.timeout(5):
-            with pytest.raises(ConnectionLost):
-                await socket.receive()
+    async with (
+        gateway(deaf) as peer,
+        _client(peer, socket=config) as client,
+        client.socket() as socket,
+        asyncio.timeout(5),
+    ):
+        with pytest.raises(ConnectionLost):
+            await socket.receive()
         done.set()
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.client.peer import event
 
 from broker.client.errors import HistoryLost, ProgramDeleted, ProtocolError, Unsubscribed
 from broker.client.models import Cursor, Event, EventDeleted, EventsDeleted, EventUpdated, HistoryReplaced
 from broker.client.tracker import Gap, Tracker
+from tests.client.peer import event
 
 
 def _result(epoch: str, seq: int, events: list[Any] | None = None, recovered: bool = True) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the tests of the owners share: commands, programs in the database, and a gateway that only collects."""
+"""What the tests of the owners share: commands, programs in the database, and a gateway of lists."""
 
 import asyncio
 import hashlib

@@ -2,12 +2,6 @@ import asyncio
 
 import orjson
 import pytest
-
-from broker.errors import Conflict, NotFound
-from broker.owners.client import Accepted, Imported
-from broker.owners.commands import AdoptImport, DeleteProgram, UpdateProgram
-from broker.owners.owner import Owner
-from broker.owners.protocol import Cursor, EntryKind, HistoryLost, program_topic
 from tests.owners.conftest import SETTINGS
 from tests.owners.support import (
     Gateway,
@@ -24,6 +18,12 @@ from tests.owners.support import (
     stage_import,
     update,
 )
+
+from broker.errors import Conflict, NotFound
+from broker.owners.client import Accepted, Imported
+from broker.owners.commands import AdoptImport, DeleteProgram, UpdateProgram
+from broker.owners.owner import Owner
+from broker.owners.protocol import Cursor, EntryKind, HistoryLost, program_topic
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -65,7 +65,10 @@ async def test_batches_are_contiguous_and_parallel_publishers_ordered(owner: Own
     batches = await asyncio.gather(*(published(owner, publish(count=3)) for _ in range(50)))
     firsts = [batch[0]["seq"] for batch in batches]
     assert firsts == list(range(1, 150, 3))
-    assert all([event["seq"] for event in batch] == [f, f + 1, f + 2] for batch, f in zip(batches, firsts))
+    assert all(
+        [event["seq"] for event in batch] == [f, f + 1, f + 2]
+        for batch, f in zip(batches, firsts, strict=True)
+    )
 
 
 async def test_unknown_program_fails_nobody_else(owner: Owner) -> None:
@@ -118,7 +121,13 @@ async def test_deleted_event_is_gone_and_told(owner: Owner) -> None:
 async def test_all_of_one_event_in_one_group(owner: Owner) -> None:
     command = publish()
     event_id = command.events[0].id
-    steps = [command, update(event_id, event="A#b"), update(event_id, event="A#c"), delete(event_id), publish()]
+    steps = [
+        command,
+        update(event_id, event="A#b"),
+        update(event_id, event="A#c"),
+        delete(event_id),
+        publish(),
+    ]
     answers = await owner.submit(steps, 5)
     assert orjson.loads(answers[2])["event"] == "A#c"  # type: ignore[arg-type]
     entries = await owner.history(TOPIC, _epoch(answers[0]), 0, 10)
@@ -215,7 +224,9 @@ async def test_program_update_tells_attributes_and_the_channel(owner: Owner, dsn
     (entry,) = gateway.entries[1]
     assert entry.kind == EntryKind.ATTRIBUTES
     assert orjson.loads(entry.params) == {"public": False, "projectId": "sport"}
-    (stored,) = await fetch(dsn, "SELECT name, access, project_id, metadata::text FROM programs WHERE id = 'p'")
+    (stored,) = await fetch(
+        dsn, "SELECT name, access, project_id, metadata::text FROM programs WHERE id = 'p'"
+    )
     assert tuple(stored) == ("Final", "private", "sport", '{"a":1}')
     (change,) = await fetch(dsn, "SELECT program FROM program_changes WHERE change = 'updated'")
     assert orjson.loads(change["program"])["name"] == "Final"
@@ -252,7 +263,9 @@ async def test_same_key_answers_the_first_result(owner: Owner, dsn: str) -> None
 
 
 async def test_same_key_twice_in_one_group(owner: Owner, dsn: str) -> None:
-    answers = await owner.submit([publish(), publish(key="k"), publish(key="k"), publish(key="k", body="x")], 5)
+    answers = await owner.submit(
+        [publish(), publish(key="k"), publish(key="k"), publish(key="k", body="x")], 5
+    )
     assert answers[1].events == answers[2].events  # type: ignore[union-attr]
     assert isinstance(answers[3], Conflict)
     assert len(await fetch(dsn, "SELECT FROM events")) == 2
@@ -402,7 +415,9 @@ async def test_large_backlog_comes_in_bounded_answers(owner: Owner) -> None:
     events = tuple(row(metadata={"x": "y" * 1000}) for _ in range(1000))
     epoch = ""
     for _ in range(9):
-        command = publish()._replace(events=tuple(e.__class__(ids.uuid7(), None, None, e.event, e.metadata) for e in events))
+        command = publish()._replace(
+            events=tuple(e.__class__(ids.uuid7(), None, None, e.event, e.metadata) for e in events)
+        )
         epoch = (await published(owner, command))[0]["epoch"]
     gateway = Gateway(owner)
     await gateway.open()

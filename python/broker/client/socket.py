@@ -218,7 +218,7 @@ async def open_socket(url: str, token: str | None, config: SocketConfig) -> Sock
             open_timeout=config.open_timeout_s,
             ping_interval=config.ping_s,
             ping_timeout=config.pong_s,
-            close_timeout=2,
+            close_timeout=1,
             max_size=_MAX_MESSAGE_BYTES,
             **websocket_options(url),
         )

@@ -76,11 +76,17 @@ class Subscription(Generic[ItemT]):
         self._reconnects = 0
         self._cursor = tracker.cursor
         self._move_at: float | None = None
+        self._is_live = False
 
     @property
     def cursor(self) -> Cursor | None:
         """The position of the last item handed out; None before the first connection."""
         return self._cursor
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the broker has answered on the present connection, and it has not been lost."""
+        return self._is_live
 
     @property
     def gateway(self) -> str | None:
@@ -111,7 +117,7 @@ class Subscription(Generic[ItemT]):
                     items = self._tracker.open(await socket.call("subscribe", self._tracker.params()))
                     opened = self._clock.monotonic_s()
                     self._reconnects += connected_before
-                    connected_before, self._avoid = True, None
+                    connected_before, self._avoid, self._is_live = True, None, True
                     for item in items:
                         self._cursor = position(item)
                         if self._is_wanted(item):
@@ -124,6 +130,7 @@ class Subscription(Generic[ItemT]):
             except _Moved:
                 down_since = self._clock.monotonic_s()
             except (ClientError, Gap) as error:
+                self._is_live = False
                 now = self._clock.monotonic_s()
                 if opened is None:
                     self._avoid = self._gateway
@@ -134,6 +141,8 @@ class Subscription(Generic[ItemT]):
                 self._check_patience(error, now + delay_s - down_since, connected_before)
                 attempt += 1
                 await asyncio.sleep(delay_s)
+            finally:
+                self._is_live = False
 
     def _is_wanted(self, change: Change) -> bool:
         return self._changes or isinstance(change, Event)

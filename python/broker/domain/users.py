@@ -92,7 +92,7 @@ PersonName = Annotated[
 ]
 Email = Annotated[str, Field(max_length=MAX_EMAIL_CHARACTERS), AfterValidator(_check_email)]
 NewPassword = Annotated[
-    str, Field(min_length=MIN_PASSWORD_CHARACTERS, max_length=MAX_PASSWORD_CHARACTERS, repr=False)
+    str, Field(min_length=MIN_PASSWORD_CHARACTERS, max_length=MAX_PASSWORD_CHARACTERS)
 ]
 ProjectIds = Annotated[list[Id], Field(max_length=MAX_USER_PROJECTS)]
 

@@ -40,7 +40,7 @@ class PublishParams(Model):
     """One event, or a list of them in `events`; never both."""
 
     program_id: Id
-    event: Annotated[EventName, Field(description="`Component#action`")] | None = None
+    event: Annotated[EventName | None, Field(description="`Component#action`")] = None
     timestamp: Annotated[
         Integer | None,
         Field(description="When it occurred, ms since 1970-01-01T00:00:00Z; the server's time when absent."),
@@ -65,7 +65,7 @@ class ListEventsParams(Model):
     """
 
     program_id: Id
-    from_: Annotated[Integer, Field(alias="from")] | None = None
+    from_: Annotated[Integer | None, Field(alias="from")] = None
     to: Integer | None = None
     include_created: bool = False
 

@@ -90,7 +90,7 @@ class ImportScanner:
         return self._at < len(self._buffer)
 
     def _step(self) -> tuple[str, bytes] | None:
-        """Pass one thing: a member or element with its name, something else without; None when it lacks bytes."""
+        """Pass one thing: a member or element with its name, anything else without; None for lack of bytes."""
         byte = self._buffer[self._at : self._at + 1]
         match self._state:
             case _State.OPENING:

@@ -7,7 +7,7 @@ in one transaction. What fails before that leaves the program as it was.
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
@@ -43,9 +43,7 @@ class ImportParams(Model):
     """The events that replace those of the program; `programId` must be the path's if given."""
 
     program_id: Id
-    events: (
-        Annotated[list[Any], Field(json_schema_extra={"items": {"$ref": "#/$defs/ImportedEvent"}})] | None
-    ) = None
+    events: list[ImportedEvent] | None = None
     exported_time: Annotated[object, Field(description="Ignored.")] = None
 
 
@@ -83,11 +81,10 @@ async def _stage(context: Context, params: ImportParams, import_id: str) -> int:
     rows: list[ImportRow] = []
     count = size = 0
     async with aclosing(_elements(context, params)) as elements:
-        async for element in elements:
+        async for event in elements:
             if count == settings.import_limit_events:
                 message = f"must not have over {settings.import_limit_events} events"
                 raise PayloadTooLarge(f"events: {message}", faults=[FieldFault("events", message)])
-            event = _parse_event(element, f"events[{count}]")
             metadata = compact(event.metadata, f"events[{count}].metadata", settings.metadata_limit_bytes)
             count += 1
             rows.append(_row(event, metadata, count, services.ids.uuid7(), now, now_ms))
@@ -100,30 +97,30 @@ async def _stage(context: Context, params: ImportParams, import_id: str) -> int:
     return count
 
 
-async def _elements(context: Context, params: ImportParams) -> AsyncGenerator[object]:
+async def _elements(context: Context, params: ImportParams) -> AsyncGenerator[ImportedEvent]:
     """The elements of `events`, from the params or from a body that is still coming."""
     if context.body is None:
         if params.events is None:
             raise _missing()
-        for element in params.events:
-            yield element
+        for event in params.events:
+            yield event
         return
-    async with aclosing(_body_elements(context.body, params.program_id, context)) as elements:
-        async for element in elements:
-            yield element
+    # An element is no larger than the same event published alone.
+    limit_bytes = context.services.settings.body_limit_bytes
+    async with aclosing(_body_elements(context.body, params.program_id, limit_bytes)) as events:
+        async for event in events:
+            yield event
 
 
 async def _body_elements(
-    body: AsyncIterator[bytes], program_id: str, context: Context
-) -> AsyncGenerator[object]:
+    body: AsyncIterator[bytes], program_id: str, limit_bytes: int
+) -> AsyncGenerator[ImportedEvent]:
     has_events = False
-    # An element is no larger than the same event published alone.
-    limit_bytes = context.services.settings.body_limit_bytes
     async with aclosing(import_members(body, limit_bytes)) as members:
         async for field, value in members:
             if field.startswith("events["):
                 has_events = True
-                yield value
+                yield _parse_event(value, field)
             elif field == "events":
                 if not isinstance(value, list):
                     raise InvalidRequest.of_field("events", "must be a list")

@@ -92,7 +92,7 @@ class FilterProgramsParams(ListParams):
         Annotated[list[Annotated[ProgramStatus, Field(strict=False)]], CommaList, Field(max_length=8)] | None
     ) = None
     project_id: Id | None = None
-    from_: Annotated[Time, Field(alias="from")] | None = None
+    from_: Annotated[Time | None, Field(alias="from")] = None
     to: Time | None = None
     live: bool | None = None
 

@@ -31,7 +31,7 @@ class NewUserParams(Model):
     """A user to make. Absent and null mean the same."""
 
     username: Username
-    password: NewPassword
+    password: NewPassword = Field(repr=False)
     role: Role = Field(strict=False)
     name: PersonName | None = None
     email: Email | None = None
@@ -42,7 +42,7 @@ class ProfileParams(Model):
     """What to change of a user. Absent fields keep their values; null clears `name`, `email`, `projectIds`."""
 
     username: Username = ""
-    password: NewPassword = ""
+    password: NewPassword = Field(default="", repr=False)
     role: Role = Field(default=Role.USER, strict=False)
     name: PersonName | None = None
     email: Email | None = None

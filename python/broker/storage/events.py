@@ -88,7 +88,7 @@ class Events:
             text = await connection.fetchval(_GET, account, program_id, event_id)
         if text is None:
             raise NotFound(f"there is no event {event_id} in program {program_id}")
-        return text.encode()
+        return bytes(text, "utf-8")
 
     async def stream(
         self, account: str, program_id: str, selected: EventRange
