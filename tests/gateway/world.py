@@ -10,27 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from broker.auth.authenticator import Authenticator
-from broker.clock import Clock
 from broker.gateway.gateway import Gateway
 from broker.operations.catalogue import build_registry
-from broker.operations.services import Services
-from broker.owners import ray_client, ray_feed
+from broker.owners import ray_feed
+from broker.owners.feed import Feed, Sink
 from broker.owners.owner import Owner
 from broker.owners.ray_link import OwnerLost
-from broker.settings import Settings
-from broker.storage.accounts import Accounts
-from broker.storage.database import Database
-from broker.storage.events import Events
-from broker.storage.idempotency import Idempotency
-from broker.storage.imports import Imports
-from broker.storage.programs import Programs
-from broker.storage.users import Users
-from broker.ids import IdSource
-from tests.auth.services import PASSWORD, MovedClock, make_user, open_authenticator, open_database
+from tests.auth.services import make_user
+from tests.product import Product, open_product
 
 WAIT_S = 5.0
 
@@ -150,36 +141,42 @@ class Viewer:
 
 @dataclass
 class World:
-    """Everything, with users of each role in account `demo`; the producer and the user belong to `sport`."""
+    """The product with a gateway. Users are of the project `own`, but for the user `outsider`."""
 
-    services: Services
+    product: Product
     gateway: Gateway
-    owner: Owner
-    clock: MovedClock
     port: int
 
     def __post_init__(self) -> None:
-        self._programs = 0
-        self._tokens: dict[tuple[str, str], str] = {}
         self.viewers: list[Viewer] = []
+        self._admins: dict[str, Viewer] = {}
+        self._programs = 0
 
-    async def token(self, username: str, account: str = "demo") -> str:
-        """A token of the user, the same one each time."""
-        key = (account, username)
-        if key not in self._tokens:
-            self._tokens[key] = await self.new_token(username, account)
-        return self._tokens[key]
-
-    async def new_token(self, username: str, account: str = "demo") -> str:
-        return (await self.services.auth.log_in(account, username, PASSWORD, "")).text
+    async def new_user(self, username: str, role: str, *projects: str) -> str:
+        """The token of a new user."""
+        services = self.product.services
+        auth: Any = services.auth
+        user = await make_user(services.database, auth, username, role, projects=projects)
+        credentials = await services.users.find_credentials("demo", user.username)
+        assert credentials is not None
+        return (await services.auth.issue("demo", user, credentials.valid_from_ms)).text
 
     async def join(
-        self, username: str | None = None, *, account: str = "demo", query: str = "", **options: Any
+        self,
+        role: str | None = None,
+        *,
+        token: str | None = None,
+        account: str = "demo",
+        query: str = "",
+        headers: dict[str, str] | None = None,
+        **options: Any,
     ) -> Viewer:
-        """A connected client, with a token of the user or anonymous."""
-        headers = dict(options.pop("headers", {}))
-        if username is not None:
-            headers["Authorization"] = f"Bearer {await self.token(username, account)}"
+        """A connected client, with the token of a role or anonymous."""
+        if role is not None:
+            token = (self.product.tokens if account == "demo" else self.product.other)[role]
+        headers = dict(headers or {})
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
         socket = await connect(
             f"ws://{account}.localhost:{self.port}/api/v1/ws{query}",
             host="127.0.0.1",
@@ -195,88 +192,62 @@ class World:
     async def leave(self) -> None:
         """Close every client."""
         viewers, self.viewers = self.viewers, []
+        self._admins.clear()
         for viewer in viewers:
             await viewer.close()
 
-    async def program(self, **fields: Any) -> str:
+    async def admin(self, account: str = "demo") -> Viewer:
+        """An admin's connection, the same one within a test."""
+        if account not in self._admins:
+            self._admins[account] = await self.join("admin", account=account)
+        return self._admins[account]
+
+    async def program(self, account: str = "demo", **fields: Any) -> str:
         """A new program's id."""
         self._programs += 1
         program_id = f"p{self._programs}"
-        admin = await self.admin()
+        admin = await self.admin(account)
         await admin.call("admin/createProgram", id=program_id, name=program_id, **fields)
         return program_id
 
-    async def admin(self) -> Viewer:
-        for viewer in self.viewers:
-            if getattr(viewer, "is_admin", False):
-                return viewer
-        viewer = await self.join("admin")
-        viewer.is_admin = True  # type: ignore[attr-defined]  # a mark of this test alone
-        return viewer
-
-    async def publish(self, program_id: str, count: int = 1) -> None:
+    async def publish(self, program_id: str, count: int = 1, *, bytes_each: int = 0) -> None:
         """Publish `count` events."""
         admin = await self.admin()
-        events = [{"event": "Score#update", "metadata": {"n": index}} for index in range(count)]
-        for start in range(0, count, 1_000):
-            await admin.call("producer", programId=program_id, events=events[start : start + 1_000])
+        event = {"event": "Score#update", "metadata": {"text": "x" * bytes_each}}
+        page = max(1, min(1_000, 500_000 // (bytes_each + 100)))
+        for start in range(0, count, page):
+            events = [event] * min(page, count - start)
+            await admin.call("producer", programId=program_id, events=events)
+
+    async def set_access(self, program_id: str, access: str, project_id: str | None = None) -> None:
+        """Change who may read a program."""
+        admin = await self.admin()
+        program = await admin.call("getProgram", programId=program_id)
+        fields = {name: program.get(name) for name in ("name", "scheduledStartTime", "scheduledEndTime")}
+        await admin.call(
+            "updateProgram", programId=program_id, **fields, access=access, projectId=project_id
+        )
 
 
 @asynccontextmanager
-async def open_world(dsn: str, **changes: Any) -> AsyncIterator[World]:
-    """A started world on an empty database; `changes` go into the settings."""
-    clock = MovedClock()
-    changes = {"owners": 1, "gateway_loops": 1, "drain_s": 0.5, **changes}
-    settings = Settings(**changes)
-    async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(open_database(dsn, size=6))
-        auth = await stack.enter_async_context(
-            open_authenticator(database, clock, token_lifetime_s=settings.token_lifetime_s)
-        )
-        for role in ("admin", "producer", "user", "client"):
-            await make_user(database, auth, role, role, projects=("sport",))
-        await make_user(database, auth, "outsider", "user", projects=("news",))
-        await make_user(database, auth, "admin", "admin", account="other")
-        owner = await Owner.start(settings, dsn, 0)
-        stack.push_async_callback(owner.close)
-        services = _services(settings, clock, database, auth, owner)
-        stack.push_async_callback(services.owners.close)  # type: ignore[attr-defined]  # beyond the port
-        gateway = Gateway(
-            services,
-            build_registry(),
-            lambda sink: ray_feed.RayFeed(settings, clock, services.ids, sink),
-            host="127.0.0.1",
-            port=0,
-        )
-        stack.push_async_callback(gateway.stop)
-        world = World(services, gateway, owner, clock, await gateway.start())
-        try:
+async def open_world(dsn: str, **settings: Any) -> AsyncIterator[World]:
+    """A started world on an empty database."""
+    settings = {"owners": 1, "gateway_loops": 1, **settings}
+    async with open_product(dsn, **settings) as product:
+        DirectLink.owner, DirectLink.is_cut = product.owners.owner, False
+        services = product.services
+
+        def make_feed(sink: Sink) -> Feed:
+            return ray_feed.RayFeed(services.settings, services.clock, services.ids, sink)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ray_feed, "OwnerLink", DirectLink)
+            gateway = Gateway(services, build_registry(), make_feed, host="127.0.0.1", port=0)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(gateway.stop)
+            world = World(product, gateway, await gateway.start())
+            stack.push_async_callback(world.leave)
             yield world
-        finally:
-            await world.leave()
-
-
-def _services(
-    settings: Settings, clock: Clock, database: Database, auth: Authenticator, owner: Owner
-) -> Services:
-    DirectLink.owner, DirectLink.is_cut = owner, False
-    ray_feed.OwnerLink = DirectLink  # type: ignore[misc,assignment]
-    ray_client.OwnerLink = DirectLink  # type: ignore[misc,assignment]
-    ids = IdSource(clock)
-    return Services(
-        settings=settings,
-        clock=clock,
-        ids=ids,
-        database=database,
-        accounts=Accounts(database, clock),
-        users=Users(database),
-        programs=Programs(database, clock),
-        events=Events(database),
-        imports=Imports(database),
-        idempotency=Idempotency(database),
-        auth=auth,
-        owners=ray_client.RayOwners(settings, clock, ids),
-    )
 
 
 def seqs(events: Sequence[dict[str, Any]]) -> list[int]:
