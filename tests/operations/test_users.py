@@ -110,7 +110,9 @@ async def test_whether_a_user_exists_is_told_to_admins_only(services: Services, 
 async def test_listed_users_are_those_of_the_account_by_name(services: Services) -> None:
     listed = await call(services, "listUsers", {})
     assert [user.username for user in listed] == ["admin", "client", "producer", "user"]
-    assert [user.username for user in await call(services, "listUsers", {}, "foreign", "other")] == ["foreign"]
+    assert [user.username for user in await call(services, "listUsers", {}, "foreign", "other")] == [
+        "foreign"
+    ]
 
 
 async def test_roles_are_named_in_the_document_s_order(services: Services) -> None:
@@ -264,7 +266,9 @@ async def test_users_change_their_own_profile_by_both_ways(services: Services) -
     assert not await can_log_in(services, "user")
 
 
-@pytest.mark.parametrize("raw", [{"role": "admin"}, {"role": "client"}, {"username": "x"}, {"projectIds": ["a"]}])
+@pytest.mark.parametrize(
+    "raw", [{"role": "admin"}, {"role": "client"}, {"username": "x"}, {"projectIds": ["a"]}]
+)
 async def test_the_rest_of_a_profile_is_an_admins(services: Services, raw: dict[str, Any]) -> None:
     assert isinstance(await fault(services, "updateCurrentUser", raw, "producer"), InsufficientScope)
 
