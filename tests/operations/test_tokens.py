@@ -25,9 +25,9 @@ GOOD = {"grant_type": "password", "client_id": "Test", "username": "kim", "passw
 
 
 @pytest.fixture
-async def services(postgres_dsn: str) -> AsyncIterator[Services]:
-    async with open_services(postgres_dsn) as services:
-        await make_user(services.database, services.auth, "kim")  # type: ignore[arg-type] - the real one
+async def services(migrated_dsn: str) -> AsyncIterator[Services]:
+    async with open_services(migrated_dsn) as services:
+        await make_user(services.database, services.auth, "kim")
         yield services
 
 
@@ -74,7 +74,8 @@ async def test_missing_or_other_client_id_is_an_invalid_client(
 
 
 @pytest.mark.parametrize(
-    "grant_type", ["client_credentials", "Password", "api_token", "urn:ietf:params:oauth:grant-type:jwt-bearer"]
+    "grant_type",
+    ["client_credentials", "Password", "api_token", "urn:ietf:params:oauth:grant-type:jwt-bearer"],
 )
 async def test_other_grants_are_unsupported_whatever_they_carry(services: Services, grant_type: str) -> None:
     error = await fault(services, {"grant_type": grant_type, "client_id": "Test", "token": "x"})
@@ -112,9 +113,7 @@ async def test_wrong_type_is_named_without_its_value(services: Services, name: s
 
 @pytest.mark.parametrize(("length", "kind"), [(1000, BadCredentials), (1001, InvalidRequest)])
 @pytest.mark.parametrize("name", ["username", "password"])
-async def test_length_is_bounded(
-    services: Services, name: str, length: int, kind: type[BrokerError]
-) -> None:
+async def test_length_is_bounded(services: Services, name: str, length: int, kind: type[BrokerError]) -> None:
     assert type(await fault(services, {**GOOD, name: "x" * length})) is kind
 
 

@@ -58,5 +58,5 @@ def up(
 
 
 def report(part: str, detail: str) -> None:
-    """One line on standard output; the line `ready` is for scripts too, so nothing stands between its words."""
+    """One line on standard output; `ready` is for scripts too, so it is not padded."""
     write_line(f"{part} {detail}" if part == "ready" else f"{part:<{_WIDTH}} {detail}")

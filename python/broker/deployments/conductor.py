@@ -106,9 +106,7 @@ class Conductor:
         )
         self._keep(self._gateways.run())
 
-    async def _part(
-        self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]
-    ) -> None:
+    async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:
         await start()
         _tell({"part": name, "detail": detail()})
 

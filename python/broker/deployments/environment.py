@@ -10,9 +10,7 @@ from broker.deployments.ports import free_port, replica_ports
 from broker.settings import Settings
 
 _SERVE_DRAIN_S = 1
-_NO_HAPROXY = (
-    "HAProxy cannot run here; HTTP goes through Ray Serve's own proxy, which takes about a tenth of the requests"
-)
+_NO_HAPROXY = "HAProxy cannot run here; HTTP goes through Ray Serve's own proxy, at about a tenth of the rate"
 
 
 def build_environment(settings: Settings, scratch: Path) -> tuple[dict[str, str], str]:

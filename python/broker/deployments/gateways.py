@@ -34,7 +34,6 @@ _RETRY_S = (0.5, 10.0)
 _log = logging.getLogger(__name__)
 
 
-@ray.remote(num_cpus=0, max_restarts=0, max_concurrency=64)
 class GatewayActor:
     """One gateway in a process of its own."""
 
@@ -99,7 +98,7 @@ class Gateways:
         """
         self._settings = settings
         self._dsn = dsn
-        self._lifetime = "detached" if outlive_driver else None
+        self._outlive_driver = outlive_driver
         self._running: dict[str, _Running] = {}
         self._lock = asyncio.Lock()  # one change of the set at a time
 
@@ -166,12 +165,17 @@ class Gateways:
 
     async def _start_on(self, node: str) -> None:
         name = f"{_PREFIX}{node[:12]}-{secrets.token_hex(3)}"
-        actor = GatewayActor.options(
+        options: dict[str, Any] = {"lifetime": "detached"} if self._outlive_driver else {}
+        kind: Any = ray.remote(GatewayActor)
+        kind = kind.options(
             name=name,
             namespace=NAMESPACE,
-            lifetime=self._lifetime,
+            num_cpus=0,
+            max_restarts=0,  # the reconciler starts another, which also knows of a node that is gone
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-        ).remote(self._settings, self._dsn)
+            **options,
+        )
+        actor = await asyncio.to_thread(kind.remote, self._settings, self._dsn)
         try:
             await asyncio.wait_for(_wait(actor.start.remote()), _START_S)
         except BaseException:
@@ -199,7 +203,8 @@ def _kill(actor: Any) -> None:
 
 
 def _live_nodes() -> list[str]:
-    return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray leaves it without types
+    return [node["NodeID"] for node in nodes if node["Alive"]]
 
 
 def _list_left() -> list[Any]:

@@ -19,8 +19,8 @@ before=
 for argument in "$@"; do
     if [ "$before" = -f ]; then
         sed -i \\
-            -e '/^frontend prometheus/,/^frontend http_/ s#^ *bind :.*#    bind unix@{directory}/figures mode 600#' \\
-            -e '/^listen stats/,$ s#^ *bind .*#    bind unix@{directory}/page mode 600#' \\
+            -e '/^frontend prom/,/^frontend h/ s#^ *bind :.*# bind unix@{directory}/figures mode 600#' \\
+            -e '/^listen stats/,$ s#^ *bind .*# bind unix@{directory}/page mode 600#' \\
             -e '/^ *log .* local0 info$/d' "$argument" || exit 1
     fi
     before=$argument

@@ -51,7 +51,7 @@ def start_local(scratch: Path) -> LocalRay:
         object_store_memory=_OBJECT_STORE_BYTES,
         temp_dir=str(scratch),
         include_dashboard=False,
-        include_log_monitor=False,
+        include_log_monitor=False,  # type: ignore[arg-type]  # Ray annotates a bool as text
         no_monitor=True,
         ray_client_server_port=None,
     )

@@ -90,7 +90,8 @@ def build_application(settings: Settings, dsn: str) -> serve.Application:
             """Answer; a loop that hangs does not."""
             await asyncio.sleep(0)
 
-    return Api.bind()
+    application: serve.Application = Api.bind()  # type: ignore[attr-defined]  # hidden by the decorators
+    return application
 
 
 def run_application(settings: Settings, dsn: str) -> None:
@@ -113,4 +114,4 @@ def run_application(settings: Settings, dsn: str) -> None:
 
 def stop_application() -> None:
     """Let running requests finish and take the application and the ingress down. Blocks."""
-    serve.shutdown()
+    serve.shutdown()  # type: ignore[no-untyped-call]  # Ray leaves it without types

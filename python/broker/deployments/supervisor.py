@@ -133,9 +133,7 @@ class Supervisor:
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
             start_new_session=True,
-            env=child_environment(
-                self._settings.to_environment() | environment | {MARK: held.mark}
-            ),
+            env=child_environment(self._settings.to_environment() | environment | {MARK: held.mark}),
         )
 
     async def _watch_conductor(self, held: Claim) -> None:
@@ -207,18 +205,14 @@ class Supervisor:
         if self._conductor is not None:
             await self._conductor.wait()
 
-    async def _unless_stopped(
-        self, work: Awaitable[T], watched: "asyncio.Task[None] | None" = None
-    ) -> T:
+    async def _unless_stopped(self, work: Awaitable[T], watched: "asyncio.Task[None] | None" = None) -> T:
         """Wait for `work`; raise `_Stopped` when a stop is asked for first, or what `watched` raises."""
         tasks: list[asyncio.Future[Any]] = [
             asyncio.ensure_future(work),
             asyncio.ensure_future(self._stopping.wait()),
         ]
         try:
-            await asyncio.wait(
-                [*tasks, watched] if watched else tasks, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait([*tasks, watched] if watched else tasks, return_when=asyncio.FIRST_COMPLETED)
             if watched is not None and watched.done():
                 await watched
             if tasks[0].done():
