@@ -106,7 +106,5 @@ async def make_user(
 ) -> User:
     """A stored user whose password is `PASSWORD`."""
     clock = SystemClock()
-    user = build_user(
-        clock, IdSource(clock), username=username, role=Role(role), project_ids=list(projects)
-    )
+    user = build_user(clock, IdSource(clock), username=username, role=Role(role), project_ids=list(projects))
     return await add_user(Users(database), account, user, await auth.hash_password(PASSWORD))

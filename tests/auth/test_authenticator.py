@@ -273,9 +273,7 @@ async def test_two_changes_within_a_millisecond_are_two_states(
     assert sorted(set(states)) == states
 
 
-async def test_other_rights_are_followed_without_a_new_token(
-    database: Database, auth: Authenticator
-) -> None:
+async def test_other_rights_are_followed_without_a_new_token(database: Database, auth: Authenticator) -> None:
     user = await make_user(database, auth, "kim", "user")
     async with open_authenticator(database) as other:
         token = await log_in(auth, "kim")
@@ -321,9 +319,7 @@ async def test_tenth_try_may_be_the_right_one(database: Database, auth: Authenti
     assert await log_in(auth, "kim")
 
 
-async def test_right_log_ins_at_the_same_time_are_not_slowed(
-    database: Database, auth: Authenticator
-) -> None:
+async def test_right_log_ins_at_the_same_time_are_not_slowed(database: Database, auth: Authenticator) -> None:
     await make_user(database, auth, "kim")
     tokens = await asyncio.gather(*(log_in(auth, "kim") for _ in range(40)))
     assert len(set(tokens)) == 40
@@ -339,9 +335,7 @@ async def test_guesses_at_the_same_time_are_told_no_more_than_the_limit(database
         assert sum(isinstance(result, SlowDown) for result in results) == 17
 
 
-async def test_hash_of_other_parameters_is_renewed_at_log_in(
-    database: Database, auth: Authenticator
-) -> None:
+async def test_hash_of_other_parameters_is_renewed_at_log_in(database: Database, auth: Authenticator) -> None:
     await make_user(database, auth, "kim")
     stronger = PasswordConfig(memory_kib=16, time_cost=1)
     async with open_authenticator(database, passwords=stronger) as other:

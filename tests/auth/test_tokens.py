@@ -163,7 +163,9 @@ def test_deeply_nested_header_is_refused() -> None:
         tokens.read_kid(f"{encode(b'[' * 5000)}.{encode({})}.{encode(b'x')}")
 
 
-@given(st.text(max_size=200) | st.from_regex(r"[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*", fullmatch=True))
+@given(
+    st.text(max_size=200) | st.from_regex(r"[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*", fullmatch=True)
+)
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     with pytest.raises(Unauthenticated):
         verify(text)
@@ -181,9 +183,7 @@ def test_issue_in_the_future_is_borne_by_half_a_minute(ahead_s: int, good: bool)
     check(replace(CLAIMS, issued_s=NOW_S + ahead_s, expires_s=NOW_S + ahead_s + 3600), NOW_S * 1000, good)
 
 
-@pytest.mark.parametrize(
-    ("lifetime_s", "good"), [(3600, True), (3630, True), (3631, False), (10**9, False)]
-)
+@pytest.mark.parametrize(("lifetime_s", "good"), [(3600, True), (3630, True), (3631, False), (10**9, False)])
 def test_longer_life_than_ours_is_refused(lifetime_s: int, good: bool) -> None:
     check(replace(CLAIMS, expires_s=NOW_S + lifetime_s), NOW_S * 1000, good)
 
