@@ -177,11 +177,13 @@ class Counter:
 
     def __init__(self) -> None:
         self.runs = 0
+        self.started = asyncio.Event()
         self.go = asyncio.Event()
         self.go.set()
 
     async def __call__(self, _context: Context, _params: ItemParams) -> Reply:
         self.runs += 1
+        self.started.set()
         await self.go.wait()
         return Reply({"run": self.runs})
 
@@ -200,8 +202,7 @@ async def test_a_key_has_one_effect(postgres_dsn: str) -> None:
 
         handler.go.clear()
         tasks = [asyncio.create_task(run({"itemName": "a"}, at=at)) for at in (0, 1, 0)]
-        while not handler.runs:
-            await asyncio.sleep(0)
+        await handler.started.wait()
         handler.go.set()
         assert await asyncio.gather(*tasks) == [b'{"run":1}'] * 3
         assert await run({"itemName": "a", "secret": "left out of the hash"}) == b'{"run":1}'

@@ -251,8 +251,8 @@ async def test_an_import_that_was_left_behind_is_purged(product: Product) -> Non
     await ensure(product)
     async with product.services.database.connection() as connection:
         await connection.execute(
-            "INSERT INTO import_rows VALUES ('old', 1, gen_random_uuid(), now() - interval '61 minutes', 1, 1,"
-            " 'A#b', '{}'), ('new', 1, gen_random_uuid(), now(), 1, 1, 'A#b', '{}')"
+            "INSERT INTO import_rows VALUES"
+            " ('old', 1, gen_random_uuid(), now() - interval '61 minutes', 1, 1, 'A#b', '{}'), ('new', 1, gen_random_uuid(), now(), 1, 1, 'A#b', '{}')"
         )
     await send(product, "text", {"events": []})
     assert await staged(product) == 1

@@ -1,4 +1,4 @@
-"""Every route of programs and events, for every role, on programs of every kind, in the own and another account."""
+"""Every route of programs and events: for every role, program and account."""
 
 from typing import Any
 
