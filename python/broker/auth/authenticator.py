@@ -221,7 +221,9 @@ class Authenticator:
         cleaned_s = self._clock.monotonic_s()
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), self._config.poll_s)
+                # not wait_for, which can lose a cancellation in Python 3.11
+                async with asyncio.timeout(self._config.poll_s):
+                    await self._news.wait()
             self._news.clear()
             try:
                 await self._standings.catch_up()

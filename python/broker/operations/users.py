@@ -31,7 +31,7 @@ class NewUserParams(Model):
     """A user to make. Absent and null mean the same."""
 
     username: Username
-    password: NewPassword
+    password: NewPassword = Field(repr=False)
     role: Role = Field(strict=False)
     name: PersonName | None = None
     email: Email | None = None
@@ -39,10 +39,10 @@ class NewUserParams(Model):
 
 
 class ProfileParams(Model):
-    """What to change of a user. Absent fields keep their values; null clears `name`, `email`, `projectIds`."""
+    """What to change of a user. Absent fields are kept; null clears `name`, `email` and `projectIds`."""
 
     username: Username = ""
-    password: NewPassword = ""
+    password: NewPassword = Field(default="", repr=False)
     role: Role = Field(default=Role.USER, strict=False)
     name: PersonName | None = None
     email: Email | None = None
