@@ -189,9 +189,9 @@ class Counter:
 
 
 @pytest.mark.postgres
-async def test_a_key_has_one_effect(postgres_dsn: str) -> None:
+async def test_a_key_has_one_effect(migrated_dsn: str) -> None:
     clock = MovedClock()
-    async with open_database(postgres_dsn) as database:
+    async with open_database(migrated_dsn) as database:
         # Two of them: two processes.
         services = [Service(Idempotency(database), clock) for _ in range(2)]
         handler = Counter()
@@ -217,8 +217,8 @@ async def test_a_key_has_one_effect(postgres_dsn: str) -> None:
 
 
 @pytest.mark.postgres
-async def test_a_failure_leaves_the_key_free(postgres_dsn: str) -> None:
-    async with open_database(postgres_dsn) as database:
+async def test_a_failure_leaves_the_key_free(migrated_dsn: str) -> None:
+    async with open_database(migrated_dsn) as database:
         services, outcomes = Service(Idempotency(database)), [Conflict("no"), None]
 
         async def once(_context: Context, _params: ItemParams) -> dict[str, Any]:
