@@ -4,7 +4,7 @@ import pytest
 
 from broker.gateway.backfill import PAGE_ENTRIES
 from tests.gateway.test_calls import fails
-from tests.gateway.world import DirectLink, World, seqs
+from tests.gateway.world import World, seqs
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -264,14 +264,14 @@ async def test_private_program_that_moves_ends_those_of_the_former_project(world
 async def test_followed_program_takes_viewers_without_its_owner(world: World) -> None:
     program, unknown = await world.program(), await world.program()
     await (await world.join()).call("subscribe", programId=program)
-    DirectLink.is_cut = True
+    world.link.is_cut = True
     try:
         viewer = await world.join()
         assert (await viewer.call("subscribe", programId=program))["seq"] == 0
         waiting = await viewer.send("subscribe", programId=unknown)
         assert await viewer.call("servertime")
     finally:
-        DirectLink.is_cut = False
+        world.link.is_cut = False
     assert (await viewer.answer(waiting))["seq"] == 0
 
 
@@ -279,9 +279,9 @@ async def test_owner_that_was_away_leaves_no_gap(world: World) -> None:
     program = await world.program()
     viewer = await world.join()
     await viewer.call("subscribe", programId=program)
-    DirectLink.is_cut = True
+    world.link.is_cut = True
     await world.publish(program, 3)
-    DirectLink.is_cut = False
+    world.link.is_cut = False
     await world.publish(program, 2)
     assert await viewer.pushes(5) == [1, 2, 3, 4, 5]
 
