@@ -22,7 +22,7 @@ SETTINGS = {
 }
 
 GROWTH_BYTES = 24 << 20
-"""What any of these attacks may add to the process: some messages of 1 MiB on their way and the allocator's slack."""
+"""What an attack may add to the process: some messages of 1 MiB on their way, and the allocator's slack."""
 
 HANDSHAKE = (
     b"GET /api/v1/ws HTTP/1.1\r\nHost: demo.localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -224,9 +224,10 @@ async def test_answers_that_nobody_reads_are_bounded(world: World) -> None:
     await world.publish(program, 500, bytes_each=1_000)
     async with attack(world) as attacker:
         await asyncio.sleep(0.5)
-        call = f'{{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{{"programId":"{program}","history":500}}}}'
-        leave = f'{{"jsonrpc":"2.0","id":1,"method":"unsubscribe","params":{{"programId":"{program}"}}}}'
-        await attacker.send((text(call) + text(leave)) * 90)
+        target = f'"programId":"{program}"'
+        follow = f'{{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{{{target},"history":500}}}}'
+        leave = f'{{"jsonrpc":"2.0","id":1,"method":"unsubscribe","params":{{{target}}}}}'
+        await attacker.send((text(follow) + text(leave)) * 90)
         assert await attacker.close_code() in {1008, 4008}
 
 
