@@ -20,6 +20,7 @@ from broker.owners.protocol import IdempotencyKey, NewEventRow
 from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
+from broker.storage.migrations import migrate
 from broker.storage.users import Users
 from tests.auth.services import MovedClock, make_user, open_authenticator, open_database
 
@@ -144,9 +145,12 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
     clock = MovedClock()
     ids = IdSource(clock)
     known = Settings(database_pool=4, **settings)
+    await migrate(dsn)
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(dsn))
-        auth = await stack.enter_async_context(open_authenticator(database, clock))
+        auth = await stack.enter_async_context(
+            open_authenticator(database, clock, token_lifetime_s=30_000_000)
+        )
         owner = await Owner.start(replace(known, database_pool=2), dsn, 0, clock=clock)
         stack.push_async_callback(owner.close)
         owners = DirectOwners(owner, ids)

@@ -57,7 +57,7 @@ class UpdateProgramParams(Model):
     """
 
     program_id: Id | None = None
-    id: Id
+    id: Annotated[Id | None, Field(description="The program's id, which cannot change.")] = None
     name: Name
     scheduled_start_time: Time | None
     scheduled_end_time: Time | None
@@ -144,9 +144,8 @@ async def _get_program(context: Context, params: ProgramParams) -> ProgramResour
 
 
 async def _update_program(context: Context, params: UpdateProgramParams) -> ProgramResource:
-    if params.program_id not in (None, params.id):
-        raise InvalidRequest.of_field("id", "must be the program's id as in the path; it cannot change")
-    program = await changeable_program(context, params.id)
+    program_id = _updated_id(params)
+    program = await changeable_program(context, program_id)
     _check_times(params)
     compact(params.metadata, "metadata")
     changes = {
@@ -162,8 +161,17 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
     changed = program.model_copy(update=changes | {"updated_time": to_datetime(now_ms)})
     permissions.require_publish(context.principal, changed.project_id)
     stored = await context.services.owners.update_program(context.principal.account, changed)
-    context.services.programs.forget(context.principal.account, params.id)
+    context.services.programs.forget(context.principal.account, program_id)
     return ProgramResource.of(stored, now_ms)
+
+
+def _updated_id(params: UpdateProgramParams) -> str:
+    """The id that the params give in one place or two; over REST it must be in the body too."""
+    if params.id is None and ("id" in params.model_fields_set or params.program_id is None):
+        raise InvalidRequest.of_field("id", "is required")
+    if params.id is None or params.program_id in (None, params.id):
+        return str(params.id or params.program_id)
+    raise InvalidRequest.of_field("id", "must be the program's id as in the path; it cannot change")
 
 
 async def _delete_program(context: Context, params: ProgramParams) -> None:
@@ -297,7 +305,7 @@ OPERATIONS = (
         result=ProgramResource,
         handler=_update_program,
         audience=PUBLISHERS,
-        route=Route("PUT", "/programs/{programId}"),
+        route=Route("PUT", "/programs/{programId}", repeated=("id",)),
         former_names=("admin/updateProgram",),
         errors=(NotFound,),
         example=_EXAMPLE | {"programId": "final-2026"},

@@ -61,6 +61,8 @@ class Route:
         location: makes the `Location` of a created resource, below `/api/v1`, from its JSON fields.
         streams_body: the handler reads `Context.body` itself; the door parses nothing.
         form: takes `application/x-www-form-urlencoded` too.
+        repeated: body fields that must say again what the path says. The door passes an absent one as null,
+            because it cannot be told from the path's value otherwise, and the handler refuses null.
         produces: media types of the result, the preferred one first; `Context.accept` is one of them.
     """
 
@@ -71,6 +73,7 @@ class Route:
     streams_body: bool = False
     form: bool = False
     description: str = ""
+    repeated: tuple[str, ...] = ()
     produces: tuple[str, ...] = ("application/json",)
 
 

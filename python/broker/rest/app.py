@@ -176,7 +176,7 @@ class RestApp:
             accept=accept,
             body=body,
         )
-        result = await invoke(operation, context, merge_path(fields, endpoint.names, values))
+        result = await invoke(operation, context, merge_path(fields, endpoint, values))
         await exchange.result(endpoint, result)
 
     async def _read_fields(self, endpoint: Endpoint, headers: Headers, receive: Receive) -> dict[str, Any]:

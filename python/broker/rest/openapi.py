@@ -151,6 +151,7 @@ def _bare(schema: dict[str, Any]) -> dict[str, Any]:
 def _body(endpoint: Endpoint, params: dict[str, Any]) -> dict[str, Any]:
     properties = {k: v for k, v in params.get("properties", {}).items() if k not in endpoint.names}
     required = [name for name in params.get("required", []) if name not in endpoint.names]
+    required = [*endpoint.operation.route.repeated, *required]
     if not properties and not endpoint.operation.route.form:
         return {}
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}

@@ -230,13 +230,15 @@ def leading_token(start: bytes) -> str | None:
     return orjson.loads(found[1]) if found else None
 
 
-def merge_path(fields: dict[str, Any], names: tuple[str, ...], values: list[str]) -> dict[str, Any]:
+def merge_path(fields: dict[str, Any], endpoint: Endpoint, values: list[str]) -> dict[str, Any]:
     """The path's values joined to the other params; a field of the same name must say the same.
 
     Raises:
         InvalidRequest: it says something else.
     """
-    for name, value in zip(names, values, strict=True):
+    for name in endpoint.operation.route.repeated:
+        fields.setdefault(name, None)
+    for name, value in zip(endpoint.names, values, strict=True):
         if fields.get(name, value) not in (value, None):
             raise InvalidRequest.of_field(name, "must be the same as in the path")
         fields[name] = value
