@@ -13,6 +13,7 @@ It reads lines of JSON from standard input and writes some to standard output:
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -39,18 +40,16 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = Settings.load()
     configure_logs(settings)
-    local = None
+    status = 0
     try:
-        if not settings.ray_address:
-            local = ray_cluster.start_local(Path(sys.argv[1]))
+        local = None if settings.ray_address else ray_cluster.start_local(Path(sys.argv[1]))
         asyncio.run(Conductor(settings, local).run())
     except Exception as error:
         _log.exception("conductor_failed")
         _tell({"failed": _one_line(error)})
-        sys.exit(1)
-    finally:
-        if local is not None:
-            local.stop()
+        status = 1
+    # What is worth an orderly end has had it. Ray's takes eight seconds to kill what dies with us anyway.
+    os._exit(status)
 
 
 class Conductor:
@@ -65,6 +64,7 @@ class Conductor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._gateways: gateways.Gateways | None = None
         self._owners_started = False
+        self._api_started = False
 
     async def run(self) -> None:
         """Return when everything has been stopped. Raises what made a part fail to start."""
@@ -93,7 +93,7 @@ class Conductor:
         _tell({"part": "ray", "detail": self._settings.ray_address or "local"})
         dsn = await self._dsn
         joined = self._local is None
-        self._owners_started = True
+        self._owners_started = self._api_started = True
         self._gateways = gateways.Gateways(self._settings, dsn, outlive_driver=joined)
         await asyncio.gather(
             self._part(
@@ -159,10 +159,15 @@ class Conductor:
     async def _stop(self) -> None:
         """Let clients and running requests go, then owners, so that nothing accepted is cut off."""
         over_s = min(self._settings.drain_s, _DRAIN_LIMIT_S)
-        doors: list[Awaitable[None]] = [asyncio.to_thread(serve_app.stop_application)]
+        is_ours = self._local is not None
+        doors: list[Awaitable[None]] = []
+        if self._api_started:
+            doors.append(asyncio.to_thread(serve_app.stop_application, leave_ingress=is_ours))
         if self._gateways is not None:
             doors.append(self._gateways.drain(over_s))
-        await asyncio.gather(*doors, return_exceptions=True)
+        for result in await asyncio.gather(*doors, return_exceptions=True):
+            if isinstance(result, Exception):
+                _log.error("stop_failed", extra={"cause": _one_line(result)})
         if self._owners_started:
             await stop_owners(self._settings)
 
