@@ -146,7 +146,9 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
     known = Settings(database_pool=4, **settings)
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(dsn))
-        auth = await stack.enter_async_context(open_authenticator(database, clock))
+        auth = await stack.enter_async_context(
+            open_authenticator(database, clock, token_lifetime_s=30_000_000)
+        )
         owner = await Owner.start(replace(known, database_pool=2), dsn, 0, clock=clock)
         stack.push_async_callback(owner.close)
         owners = DirectOwners(owner, ids)

@@ -9,9 +9,8 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def database(postgres_dsn: str) -> list[str]:
-    assert run(["migrate", "--database-url", postgres_dsn]) == 0
-    return ["--database-url", postgres_dsn]
+def database(migrated_dsn: str) -> list[str]:
+    return ["--database-url", migrated_dsn]
 
 
 def test_unmigrated_database_says_what_to_do(postgres_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:

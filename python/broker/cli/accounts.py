@@ -10,7 +10,9 @@ from broker.cli.remote import Json
 from broker.settings import Settings
 from broker.storage.accounts import Account
 
-app = typer.Typer(help="Make and change accounts, in the database.", no_args_is_help=True)
+app = typer.Typer(
+    help="Make and change accounts, in the database.", no_args_is_help=True, add_completion=False
+)
 
 Name = Annotated[str, typer.Argument(help="Lowercase letters, digits and hyphens.")]
 Origins = Annotated[

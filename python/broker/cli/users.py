@@ -11,7 +11,7 @@ from broker.cli.remote import Json
 from broker.domain.users import Role, User
 from broker.settings import Settings
 
-app = typer.Typer(help="Make and change users, in the database.", no_args_is_help=True)
+app = typer.Typer(help="Make and change users, in the database.", no_args_is_help=True, add_completion=False)
 
 Username = Annotated[str, typer.Argument(help="The user's name.")]
 AccountOption = Annotated[

@@ -2,7 +2,9 @@
 
 The scanner finds where each member of the object and each element of `events` begins and ends, by strings and
 brackets alone, and hands out their bytes; whether those are JSON, the JSON parser says that reads every other
-body. So at most one element is in memory beside the part that has just arrived.
+body. So at most one element is in memory beside the part that has just arrived. A sender that trickles bytes
+costs no more than one that does not: parts are gathered, what has been looked at is not looked at again, and
+the patterns do not backtrack.
 
     OPENING -{-> FIRST_KEY -key:-> VALUE -value-> AFTER_VALUE -,-> KEY -key:-> VALUE …  -}-> END
                                      | events: [
@@ -19,11 +21,14 @@ import orjson
 from broker.errors import FieldFault, InvalidRequest, PayloadTooLarge
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
-_KEY = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")[ \t\n\r]*:', re.DOTALL)
+_KEY = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\n\r]*+:', re.DOTALL)
 _SCALAR = re.compile(rb"[^ \t\n\r,\]}\[{\":]+")
-# A whole string, a bracket, or the beginning of a string whose end has not come yet.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|"', re.DOTALL)
+# A whole string, a bracket, or the quote of a string whose end has not come yet.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]|"', re.DOTALL)
+# As much of the inside of a string as is there; it ends before a quote or a lone backslash.
+_INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _LIST = "events"
+_GATHERED_BYTES = 64 << 10
 
 
 class _State(Enum):
@@ -53,9 +58,11 @@ class ImportScanner:
         self._key = ""
         self._keys: set[str] = set()
         self._index = 0
-        # Of the container that is being passed: how far it has been looked at, and how deep that is.
+        # Of the value that is being passed: how far it has been looked at, how deep that is, and whether it is
+        # inside a string.
         self._scanned = 0
         self._depth = 0
+        self._in_string = False
 
     def feed(self, chunk: bytes) -> Iterator[tuple[str, bytes]]:
         """What `chunk` completes: members as (name, JSON), elements as (`events[3]`, JSON).
@@ -159,18 +166,30 @@ class ImportScanner:
             if match is None:
                 raise _malformed("a value is missing")
             return match.end() if match.end() < len(self._buffer) else None
-        position = max(self._scanned, self._at)
-        for token in _TOKEN.finditer(self._buffer, position):
-            kind = token[0]
-            if kind == b'"':  # the rest of the string is to come
-                self._scanned = token.start()
+        self._scanned = max(self._scanned, self._at)
+        while not self._in_string or self._leave_string():
+            if self._depth == 0 and self._scanned > self._at:
+                return self._scanned
+            token = _TOKEN.search(self._buffer, self._scanned)
+            if token is None:
+                self._scanned = len(self._buffer)
                 return None
+            self._scanned = token.end()
+            kind = token[0]
+            self._in_string = kind == b'"'
             self._depth += (kind in b"{[") - (kind in b"}]")
-            if self._depth == 0:
-                self._scanned = 0
-                return token.end()
-        self._scanned = len(self._buffer)
         return None
+
+    def _leave_string(self) -> bool:
+        """Pass the inside of a string; whether its end was there."""
+        inside = _INSIDE.match(self._buffer, self._scanned)
+        assert inside is not None, "the pattern matches nothing at all, too"
+        self._scanned = inside.end()
+        if self._buffer[self._scanned : self._scanned + 1] != b'"':
+            return False
+        self._scanned += 1
+        self._in_string = False
+        return True
 
     def _check_size(self, end: int) -> None:
         if end - self._at > self._limit_bytes:
@@ -187,9 +206,15 @@ async def import_members(
 ) -> AsyncGenerator[tuple[str, object]]:
     """The members of a body, parsed. Raises as `ImportScanner.feed` does, and for what is not JSON."""
     scanner = ImportScanner(limit_bytes)
+    gathered = bytearray()
     async for chunk in chunks:
-        for field, text in scanner.feed(chunk):
-            yield field, _parse(text, field)
+        gathered += chunk
+        if len(gathered) >= _GATHERED_BYTES:
+            for field, text in scanner.feed(bytes(gathered)):
+                yield field, _parse(text, field)
+            gathered.clear()
+    for field, text in scanner.feed(bytes(gathered)):
+        yield field, _parse(text, field)
     scanner.close()
 
 

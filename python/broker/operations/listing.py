@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from broker.domain.values import Model
+from broker.domain.values import Model, check_storable
 
 MAX_LIMIT = 1_000
 MAX_SKIP = 2**31
@@ -25,15 +25,8 @@ def split_commas(value: Any) -> Any:
     return value.split(",") if isinstance(value, str) else value
 
 
-def check_text(value: str) -> str:
-    """Refuse the one character that PostgreSQL cannot store or compare."""
-    if "\x00" in value:
-        raise ValueError("must not contain U+0000")
-    return value
-
-
 CommaList = BeforeValidator(split_commas)
-Search = Annotated[str, Field(max_length=MAX_SEARCH_CHARACTERS), AfterValidator(check_text)]
+Search = Annotated[str, Field(max_length=MAX_SEARCH_CHARACTERS), AfterValidator(check_storable)]
 
 
 class NoParams(Model):
