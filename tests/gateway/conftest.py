@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from broker.storage.migrations import migrate
 from tests.gateway.world import World, open_world
 
 
@@ -29,8 +30,10 @@ def module_dsn(postgres_server: str) -> Iterator[str]:
         finally:
             await connection.close()
 
+    dsn = f"postgresql://broker@/{name}?host={postgres_server}"
     asyncio.run(run(f"CREATE DATABASE {name}"))
-    yield f"postgresql://broker@/{name}?host={postgres_server}"
+    asyncio.run(migrate(dsn))
+    yield dsn
     asyncio.run(run(f"DROP DATABASE {name} WITH (FORCE)"))
 
 

@@ -118,7 +118,7 @@ async def test_revoked_token_ends_private_subscriptions_of_open_connections(worl
     await viewer.call("subscribe", programId=program)
     profile = await viewer.call("getCurrentUser")
     admin = await world.admin()
-    await admin.call("deleteUser", id=profile["id"])
+    await admin.call("deleteUser", userId=profile["id"])
     async with asyncio.timeout(5):
         assert (await viewer.next("unsubscribed"))["programId"] == program
     with pytest.raises(RpcError) as caught:
