@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings import SettingError, Settings
+from broker.settings import SettingError, Settings, child_environment
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -57,3 +57,23 @@ def test_a_port_may_be_at_its_edge(value: str) -> None:
 
 def test_every_setting_says_what_it_is() -> None:
     assert [entry.name for entry in fields(Settings) if not entry.metadata["text"].endswith(".")] == []
+
+
+def test_settings_survive_the_way_to_a_child_process() -> None:
+    settings = Settings.load(
+        {}, http_port=9000, data_dir=Path("/srv/broker"), client_ids=("One", "Two"), drain_s=2.5
+    )
+    assert Settings.load(settings.to_environment()) == settings
+
+
+def test_the_first_password_is_not_handed_to_child_processes() -> None:
+    settings = Settings.load({}, admin_password="correct-horse")
+    assert "correct-horse" not in str(settings.to_environment())
+
+
+def test_a_child_process_inherits_everything_but_our_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKER_HTTP_PORT", "9000")
+    monkeypatch.setenv("OTHER", "kept")
+    environment = child_environment({"BROKER_WS_PORT": "9001"})
+    assert "BROKER_HTTP_PORT" not in environment
+    assert (environment["OTHER"], environment["BROKER_WS_PORT"]) == ("kept", "9001")

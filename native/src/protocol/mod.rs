@@ -1,1 +1,24 @@
-//! See the crate's documentation.
+//! The WebSocket protocol without any I/O: bytes in, items out; messages in, bytes out.
+//!
+//! The server and the load client of the bench share these parts. Nothing here opens a socket, reads a clock, starts
+//! a thread or knows Python, so every rule can be tested with byte strings.
+//!
+//! * [`handshake`] reads one HTTP/1.1 request head and writes the answer to it (RFC 6455 section 4);
+//! * [`frame`] encodes finished frames, decodes frame headers and masks (section 5);
+//! * [`decoder`] turns received bytes into messages and control frames, and says how a fault is closed (sections 5 to 8);
+//! * [`deflate`] negotiates and runs permessage-deflate (RFC 7692);
+//! * [`jsonrpc`] reads the JSON-RPC 2.0 envelope of a text message and writes answers.
+//!
+//! Memory: a connection that waits for a frame holds a [`decoder::Decoder`] of 16 bytes and nothing else. Buffers
+//! appear while a frame or a fragmented message is incomplete and go away with it. Inflate and deflate windows
+//! belong to the event loop, not to the connection, because neither side keeps a compression context between messages.
+
+pub mod decoder;
+pub mod deflate;
+pub mod frame;
+pub mod handshake;
+pub mod jsonrpc;
+
+pub use decoder::{Decoder, Fault, Item, ProtocolError, Role};
+pub use deflate::{DeflateOffer, DeflateParams, Deflater, Inflater};
+pub use frame::Opcode;

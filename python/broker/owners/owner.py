@@ -17,7 +17,7 @@ from broker.owners.commands import Answer, Command
 from broker.owners.encoding import push_entry
 from broker.owners.log import LogLimits
 from broker.owners.placement import slot_name
-from broker.owners.protocol import Entry, Head, HistoryLost
+from broker.owners.protocol import Cursor, Entry, Head, HistoryLost
 from broker.owners.sessions import POLL_WAIT_S, Follow, PollAnswer, Session, Sessions
 from broker.owners.topics import ProgramTopic, Topic, Topics
 from broker.owners.writer import Writer, WriterLimits
@@ -183,8 +183,20 @@ class Owner:
         answers: list[FollowAnswer] = []
         for follow in follows:
             topic = topics.get(follow.topic)
-            answers.append(NotFound("no such topic") if topic is None else session.follow(follow, topic))
+            if topic is None:
+                answers.append(NotFound("no such topic"))
+            elif follow.strict and not self._reaches(topic.head(), follow.cursor):
+                answers.append(_lost())
+            else:
+                answers.append(session.follow(follow, topic))
         return answers
+
+    def _reaches(self, head: Head, cursor: Cursor | None) -> bool:
+        """Whether recovery goes from the cursor to the head."""
+        if cursor is None:
+            return True
+        gap = head.seq - cursor.seq
+        return cursor.epoch == head.epoch and 0 <= gap <= self._settings.history_events
 
     async def _load(self, names: Sequence[str]) -> dict[str, Topic]:
         """The topics of these names that exist."""

@@ -31,11 +31,16 @@ SESSION_LIFETIME_S = 60.0
 
 
 class Follow(NamedTuple):
-    """One topic to follow, after `cursor`, or from its head on without one."""
+    """One topic to follow, after `cursor`, or from its head on without one.
+
+    `strict` refuses a cursor of another epoch, or behind the limits of recovery, with `HistoryLost`; without
+    it the owner tells as much as it can, a reset at least.
+    """
 
     number: int
     topic: str
     cursor: Cursor | None
+    strict: bool = False
 
 
 class Batch(NamedTuple):

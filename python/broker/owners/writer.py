@@ -240,7 +240,11 @@ class Writer:
         return sequencer
 
     async def _find(self, transaction: GroupTransaction, commands: Sequence[Command], check: bool) -> Found:
-        """Lock the programs, and read what the commands name; with `check`, also what they left behind."""
+        """Lock the programs, and read what the commands name and what earlier tries of them left behind.
+
+        For publishes, the bulk, the latter is read only with `check`: without it, an event that is there
+        already stops the transaction.
+        """
         found = Found(heads=await transaction.lock({(c.account, c.program_id) for c in commands}))
         events: list[tuple[int, str]] = []
         told: list[tuple[int, str]] = []
@@ -253,8 +257,7 @@ class Writer:
                 if check and head is not None:
                     told += [(head.uid, event.id) for event in command.events]
                 continue
-            if check:
-                keys.append((command.account, INTERNAL_CALLER, command.id))
+            keys.append((command.account, INTERNAL_CALLER, command.id))
             if head is None:
                 continue
             if isinstance(command, UpdateEvent | DeleteEvent) and _EVENT_ID.fullmatch(command.event_id):

@@ -1,0 +1,476 @@
+//! The receiving side of a connection: bytes in, messages and control frames out (RFC 6455 sections 5 to 8).
+//!
+//! # Theory of operation
+//! A frame that lies whole in the input is unmasked where it lies and handed on without a copy. Anything else (a
+//! header cut in two, a payload that has not all come, a fragmented message) is collected in a [`Partial`],
+//! which exists only meanwhile.
+//!
+//! Faults are found as early as the bytes allow: a header's rules before its payload comes, the message limit when
+//! a frame announces its length, UTF-8 as the bytes of an uncompressed text arrive, also across frames. A
+//! compressed message is inflated, bounded, when its last frame is complete, because inflating needs the event
+//! loop's shared [`Inflater`]; its UTF-8 is checked then.
+//!
+//! After a close frame, a fault or a sink that wants no more, the decoder is finished and ignores all input.
+
+use std::fmt;
+
+use simdutf8::compat::from_utf8;
+
+use super::deflate::Inflater;
+use super::frame::{self, HEADER_BYTES, Header, Opcode};
+
+/// Which side of the connection decodes: a server wants masked frames, a client unmasked ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Server,
+    Client,
+}
+
+/// One thing the peer sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    Text(&'a str),
+    Binary(&'a [u8]),
+    Ping(&'a [u8]),
+    Pong(&'a [u8]),
+    /// The peer closes; nothing follows. `None` when the frame was empty.
+    Close {
+        code: Option<u16>,
+        reason: &'a str,
+    },
+}
+
+/// A way to break the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    ReservedBits,
+    ReservedOpcode,
+    FragmentedControl,
+    LongControl,
+    BadLength,
+    Unmasked,
+    Masked,
+    UnexpectedContinuation,
+    ExpectedContinuation,
+    BadCloseBody,
+    BadCloseCode,
+    BadUtf8,
+    BadDeflate,
+    MessageTooBig,
+}
+
+/// How a connection with a fault is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProtocolError {
+    /// 1002, 1007 or 1009 (section 7.4.1).
+    pub close_code: u16,
+    pub reason: &'static str,
+}
+
+impl From<Fault> for ProtocolError {
+    fn from(fault: Fault) -> Self {
+        let (close_code, reason) = match fault {
+            Fault::ReservedBits => (1002, "reserved bits set"),
+            Fault::ReservedOpcode => (1002, "reserved opcode"),
+            Fault::FragmentedControl => (1002, "fragmented control frame"),
+            Fault::LongControl => (1002, "control frame over 125 bytes"),
+            Fault::BadLength => (1002, "malformed payload length"),
+            Fault::Unmasked => (1002, "frame of a client without mask"),
+            Fault::Masked => (1002, "frame of a server with mask"),
+            Fault::UnexpectedContinuation => (1002, "continuation without a message"),
+            Fault::ExpectedContinuation => (1002, "new message within a fragmented one"),
+            Fault::BadCloseBody => (1002, "close frame with half a code"),
+            Fault::BadCloseCode => (1002, "invalid close code"),
+            Fault::BadUtf8 => (1007, "text is not UTF-8"),
+            Fault::BadDeflate => (1007, "compressed message is malformed"),
+            Fault::MessageTooBig => (1009, "message too big"),
+        };
+        Self { close_code, reason }
+    }
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} ({})", self.reason, self.close_code)
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+/// The receiving state of one connection: 16 bytes while no frame is incomplete.
+#[derive(Debug)]
+pub struct Decoder {
+    partial: Option<Box<Partial>>,
+    message_limit: u32,
+    role: Role,
+    deflate: bool,
+    is_finished: bool,
+}
+
+/// What an incomplete frame or message needs.
+#[derive(Debug, Default)]
+struct Partial {
+    /// The first bytes of a header that has not all come.
+    head: [u8; HEADER_BYTES],
+    head_bytes: u8,
+    /// The frame whose payload is coming, and how much of that is here.
+    frame: Option<Header>,
+    received: usize,
+    /// The payload of a control frame; it may come in the middle of a message.
+    control: Vec<u8>,
+    message: Option<Message>,
+}
+
+/// A data message of which something is missing.
+#[derive(Debug)]
+struct Message {
+    opcode: Opcode,
+    compressed: bool,
+    bytes: Vec<u8>,
+    /// How much of `bytes` is known to be whole UTF-8 characters; used for uncompressed text only.
+    valid: usize,
+}
+
+impl Partial {
+    fn is_idle(&self) -> bool {
+        self.head_bytes == 0 && self.frame.is_none() && self.message.is_none()
+    }
+}
+
+impl Decoder {
+    /// A decoder for one connection.
+    ///
+    /// `message_limit` bounds a message in bytes, after inflating; it counts up to 4 GiB. `deflate` says whether
+    /// permessage-deflate was agreed on.
+    #[must_use]
+    pub fn new(role: Role, message_limit: usize, deflate: bool) -> Self {
+        let message_limit = u32::try_from(message_limit).unwrap_or(u32::MAX);
+        Self {
+            partial: None,
+            message_limit,
+            role,
+            deflate,
+            is_finished: false,
+        }
+    }
+
+    /// Bytes on the heap that an incomplete frame or message holds now; 0 between messages.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.partial.as_ref().map_or(0, |partial| {
+            let message = partial
+                .message
+                .as_ref()
+                .map_or(0, |message| message.bytes.capacity());
+            size_of::<Partial>() + partial.control.capacity() + message
+        })
+    }
+
+    /// Consumes all of `input`, unmasking in place, and calls `sink` with each item as it is complete.
+    ///
+    /// When `sink` returns false the connection is over for the decoder: the rest of the input and all later input
+    /// is dropped. The same holds after [`Item::Close`] and after an error.
+    ///
+    /// # Errors
+    /// The first fault; items before it have been delivered. The caller closes with its code.
+    pub fn feed(
+        &mut self,
+        input: &mut [u8],
+        inflater: &mut Inflater,
+        sink: &mut impl FnMut(Item<'_>) -> bool,
+    ) -> Result<(), ProtocolError> {
+        let mut rest = input;
+        while !rest.is_empty() && !self.is_finished {
+            match self.step(rest, inflater, sink) {
+                Ok(taken) => rest = &mut rest[taken..],
+                Err(fault) => {
+                    self.is_finished = true;
+                    self.partial = None;
+                    return Err(fault.into());
+                }
+            }
+        }
+        if self.is_finished
+            || self
+                .partial
+                .as_ref()
+                .is_some_and(|partial| partial.is_idle())
+        {
+            self.partial = None;
+        }
+        Ok(())
+    }
+
+    /// Takes one header, or as much of one frame as there is; returns how many bytes of `input` (not empty) it used.
+    fn step(
+        &mut self,
+        input: &mut [u8],
+        inflater: &mut Inflater,
+        sink: &mut impl FnMut(Item<'_>) -> bool,
+    ) -> Result<usize, Fault> {
+        if let Some(header) = self.partial.as_ref().and_then(|partial| partial.frame) {
+            return self.take_part(header, input, inflater, sink);
+        }
+        let Some((header, head_bytes)) = self.take_head(input)? else {
+            return Ok(input.len());
+        };
+        self.check(&header)?;
+        let payload = &mut input[head_bytes..];
+        let whole = usize::try_from(header.payload_bytes)
+            .ok()
+            .filter(|&bytes| bytes <= payload.len());
+        let taken = if let Some(bytes) = whole {
+            self.take_whole(header, &mut payload[..bytes], inflater, sink)?;
+            bytes
+        } else {
+            let partial = self.partial.get_or_insert_default();
+            partial.frame = Some(header);
+            partial.received = 0;
+            self.take_part(header, payload, inflater, sink)?
+        };
+        Ok(head_bytes + taken)
+    }
+
+    /// The header at the start of `input`, joined with what came earlier, and how much of `input` belongs to it.
+    fn take_head(&mut self, input: &[u8]) -> Result<Option<(Header, usize)>, Fault> {
+        let earlier = self
+            .partial
+            .as_ref()
+            .map_or(0, |partial| usize::from(partial.head_bytes));
+        if earlier == 0 {
+            if let Some(found) = frame::parse_header(input)? {
+                return Ok(Some(found));
+            }
+        }
+        let partial = self.partial.get_or_insert_default();
+        let room = &mut partial.head[earlier..];
+        let taken = room.len().min(input.len());
+        room[..taken].copy_from_slice(&input[..taken]);
+        let joined = &partial.head[..earlier + taken];
+        let found = frame::parse_header(joined)?;
+        partial.head_bytes = if found.is_some() {
+            0
+        } else {
+            small(joined.len())
+        };
+        Ok(found.map(|(header, bytes)| (header, bytes - earlier)))
+    }
+
+    /// The rules for a header that depend on the connection and on what came before.
+    fn check(&self, header: &Header) -> Result<(), Fault> {
+        match (self.role, header.mask) {
+            (Role::Server, None) => return Err(Fault::Unmasked),
+            (Role::Client, Some(_)) => return Err(Fault::Masked),
+            _ => {}
+        }
+        if header.compressed && !self.deflate {
+            return Err(Fault::ReservedBits);
+        }
+        if header.opcode.is_control() {
+            return Ok(());
+        }
+        let message = self
+            .partial
+            .as_ref()
+            .and_then(|partial| partial.message.as_ref());
+        match (header.opcode, message) {
+            (Opcode::Continuation, None) => return Err(Fault::UnexpectedContinuation),
+            (Opcode::Text | Opcode::Binary, Some(_)) => return Err(Fault::ExpectedContinuation),
+            _ => {}
+        }
+        let compressed = message.map_or(header.compressed, |message| message.compressed);
+        let held = message.map_or(0, |message| message.bytes.len() as u64);
+        if header.payload_bytes > self.wire_limit(compressed).saturating_sub(held) {
+            return Err(Fault::MessageTooBig);
+        }
+        Ok(())
+    }
+
+    /// How many payload bytes a message may have on the wire.
+    ///
+    /// DEFLATE makes hard data larger, by an eighth when a simple encoder uses only the fixed code (RFC 1951 section
+    /// 3.2.6), so a compressed message gets that much more; its inflated size is still held to the limit.
+    fn wire_limit(&self, compressed: bool) -> u64 {
+        let limit = u64::from(self.message_limit);
+        if compressed {
+            limit + limit / 8 + 64
+        } else {
+            limit
+        }
+    }
+
+    fn take_whole(
+        &mut self,
+        header: Header,
+        payload: &mut [u8],
+        inflater: &mut Inflater,
+        sink: &mut impl FnMut(Item<'_>) -> bool,
+    ) -> Result<(), Fault> {
+        if let Some(mask) = header.mask {
+            frame::apply_mask(payload, mask, 0);
+        }
+        if header.opcode.is_control() {
+            return self.deliver_control(header.opcode, payload, sink);
+        }
+        if header.fin && header.opcode != Opcode::Continuation {
+            return self.deliver(header.opcode, header.compressed, payload, inflater, sink);
+        }
+        self.gather(header, payload)?;
+        self.end_data_frame(header, inflater, sink)
+    }
+
+    /// Takes what has come of the payload of `header`'s frame, which is not or was not all there.
+    fn take_part(
+        &mut self,
+        header: Header,
+        input: &mut [u8],
+        inflater: &mut Inflater,
+        sink: &mut impl FnMut(Item<'_>) -> bool,
+    ) -> Result<usize, Fault> {
+        let partial = self.partial.get_or_insert_default();
+        let missing = header.payload_bytes - partial.received as u64;
+        let taken = usize::try_from(missing)
+            .unwrap_or(usize::MAX)
+            .min(input.len());
+        let payload = &mut input[..taken];
+        if let Some(mask) = header.mask {
+            frame::apply_mask(payload, mask, partial.received);
+        }
+        partial.received += taken;
+        let is_whole = taken as u64 == missing;
+        if is_whole {
+            partial.frame = None;
+        }
+        if !header.opcode.is_control() {
+            self.gather(header, payload)?;
+            if is_whole {
+                self.end_data_frame(header, inflater, sink)?;
+            }
+            return Ok(taken);
+        }
+        partial.control.extend_from_slice(payload);
+        if is_whole {
+            let control = std::mem::take(&mut partial.control);
+            self.deliver_control(header.opcode, &control, sink)?;
+        }
+        Ok(taken)
+    }
+
+    /// Adds unmasked payload to the message, which a text or binary frame begins.
+    ///
+    /// The buffer grows with what comes, not to what a header announces, so that a peer has to send what we hold.
+    fn gather(&mut self, header: Header, payload: &[u8]) -> Result<(), Fault> {
+        let partial = self.partial.get_or_insert_default();
+        let message = partial.message.get_or_insert_with(|| Message {
+            opcode: header.opcode,
+            compressed: header.compressed,
+            bytes: Vec::new(),
+            valid: 0,
+        });
+        message.bytes.extend_from_slice(payload);
+        if message.opcode == Opcode::Text && !message.compressed {
+            match from_utf8(&message.bytes[message.valid..]) {
+                Ok(_) => message.valid = message.bytes.len(),
+                Err(error) if error.error_len().is_some() => return Err(Fault::BadUtf8),
+                Err(error) => message.valid += error.valid_up_to(),
+            }
+        }
+        Ok(())
+    }
+
+    fn end_data_frame(
+        &mut self,
+        header: Header,
+        inflater: &mut Inflater,
+        sink: &mut impl FnMut(Item<'_>) -> bool,
+    ) -> Result<(), Fault> {
+        if !header.fin {
+            return Ok(());
+        }
+        let Some(message) = self
+            .partial
+            .as_mut()
+            .and_then(|partial| partial.message.take())
+        else {
+            unreachable!("gather has put a message there");
+        };
+        self.deliver(
+            message.opcode,
+            message.compressed,
+            &message.bytes,
+            inflater,
+            sink,
+        )
+    }
+
+    fn deliver(
+        &mut self,
+        opcode: Opcode,
+        compressed: bool,
+        payload: &[u8],
+        inflater: &mut Inflater,
+        sink: &mut impl FnMut(Item<'_>) -> bool,
+    ) -> Result<(), Fault> {
+        let payload = if compressed {
+            let limit = usize::try_from(self.message_limit).unwrap_or(usize::MAX);
+            inflater.inflate(payload, limit)?
+        } else {
+            payload
+        };
+        let item = match opcode {
+            Opcode::Text => Item::Text(from_utf8(payload).map_err(|_| Fault::BadUtf8)?),
+            _ => Item::Binary(payload),
+        };
+        self.is_finished = !sink(item);
+        Ok(())
+    }
+
+    fn deliver_control(
+        &mut self,
+        opcode: Opcode,
+        payload: &[u8],
+        sink: &mut impl FnMut(Item<'_>) -> bool,
+    ) -> Result<(), Fault> {
+        let goes_on = match opcode {
+            Opcode::Ping => sink(Item::Ping(payload)),
+            Opcode::Pong => sink(Item::Pong(payload)),
+            _ => {
+                sink(parse_close(payload)?);
+                false
+            }
+        };
+        self.is_finished = !goes_on;
+        Ok(())
+    }
+}
+
+fn parse_close(payload: &[u8]) -> Result<Item<'_>, Fault> {
+    if payload.is_empty() {
+        return Ok(Item::Close {
+            code: None,
+            reason: "",
+        });
+    }
+    let (code, reason) = payload
+        .split_first_chunk::<2>()
+        .ok_or(Fault::BadCloseBody)?;
+    let code = u16::from_be_bytes(*code);
+    if !frame::is_close_code(code) {
+        return Err(Fault::BadCloseCode);
+    }
+    let reason = from_utf8(reason).map_err(|_| Fault::BadUtf8)?;
+    Ok(Item::Close {
+        code: Some(code),
+        reason,
+    })
+}
+
+/// The length of an incomplete header, which is under [`HEADER_BYTES`].
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a header has at most 14 bytes"
+)]
+fn small(length: usize) -> u8 {
+    debug_assert!(length <= HEADER_BYTES);
+    length as u8
+}

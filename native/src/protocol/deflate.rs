@@ -1,0 +1,256 @@
+//! permessage-deflate (RFC 7692) in the form that suits broadcasting.
+//!
+//! Neither side keeps its compression context between messages. Our answer always says `server_no_context_takeover`,
+//! so that one compressed frame is right for every subscriber, and always asks for `client_no_context_takeover`, which
+//! a client must obey (section 7.1.1.2), so that one [`Inflater`] serves all connections of an event loop and an
+//! idle connection holds no window.
+//!
+//! `server_max_window_bits` is honoured without a second compressor: within one message no back reference
+//! reaches further than the message is long, so a message no longer than the client's window suits it however it
+//! was compressed; a longer one goes to that client uncompressed, which the extension allows for any message (section 6). [`DeflateParams::suits`] decides. `client_max_window_bits` needs no answer, since our inflater has the largest window.
+//!
+//! An offer that breaks a rule of section 7.1 (unknown, repeated or malformed parameter) is passed over for the
+//! next one; without a good offer the connection goes on uncompressed (section 5.1).
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+
+use super::decoder::Fault;
+
+/// What a sync flush ends with; a message is sent without it (section 7.2.1).
+const TAIL: [u8; 4] = [0x00, 0x00, 0xFF, 0xFF];
+/// What [`Inflater`] keeps between messages; a larger buffer is freed so that one big message is not paid for ever.
+const KEPT_BYTES: usize = 64 << 10;
+/// Room that inflating makes at a time.
+const STEP_BYTES: usize = 16 << 10;
+const MAX_WINDOW_BITS: u8 = 15;
+
+/// One acceptable offer of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeflateOffer {
+    /// The largest window, 2^n bytes, with which the client will inflate; `None` when it does not mind.
+    pub server_max_window_bits: Option<u8>,
+}
+
+impl DeflateOffer {
+    /// The first offer in the value of `Sec-WebSocket-Extensions` that can be accepted.
+    #[must_use]
+    pub fn find(header: &str) -> Option<Self> {
+        elements(header, ',').find_map(Self::read)
+    }
+
+    /// The terms on which this offer is accepted.
+    #[must_use]
+    pub fn accept(self) -> DeflateParams {
+        DeflateParams {
+            server_max_window_bits: self.server_max_window_bits,
+        }
+    }
+
+    fn read(offer: &str) -> Option<Self> {
+        let mut parts = elements(offer, ';');
+        if !parts.next()?.eq_ignore_ascii_case("permessage-deflate") {
+            return None;
+        }
+        let mut bits = None;
+        let mut seen = [false; 4];
+        for part in parts {
+            let (name, value) = parameter(part);
+            let name = name.to_ascii_lowercase();
+            let place = match (name.as_str(), value) {
+                ("server_no_context_takeover", None) => 0,
+                ("client_no_context_takeover", None) => 1,
+                ("client_max_window_bits", None) => 2,
+                ("client_max_window_bits", Some(text)) => window_bits(text).map(|_| 2)?,
+                ("server_max_window_bits", Some(text)) => {
+                    bits = Some(window_bits(text)?);
+                    3
+                }
+                _ => return None,
+            };
+            if std::mem::replace(&mut seen[place], true) {
+                return None;
+            }
+        }
+        Some(Self {
+            server_max_window_bits: bits,
+        })
+    }
+}
+
+/// The terms a connection compresses on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeflateParams {
+    /// As offered, 8 to 15; `None` when the client set no limit.
+    pub server_max_window_bits: Option<u8>,
+}
+
+impl DeflateParams {
+    /// Whether a message of so many uncompressed bytes may go to this connection compressed.
+    #[must_use]
+    pub fn suits(self, message_bytes: usize) -> bool {
+        self.server_max_window_bits
+            .is_none_or(|bits| bits >= MAX_WINDOW_BITS || message_bytes <= 1 << bits)
+    }
+
+    /// Appends the extension's element of the answer, without the header's name.
+    pub fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(
+            b"permessage-deflate; server_no_context_takeover; client_no_context_takeover",
+        );
+        if let Some(bits) = self.server_max_window_bits {
+            out.extend_from_slice(format!("; server_max_window_bits={bits}").as_bytes());
+        }
+    }
+
+    /// Reads a server's answer to our own bare offer (client side).
+    ///
+    /// Returns `None` unless the server agreed to forget its context after each message, without which a shared
+    /// [`Inflater`] cannot read what it sends.
+    #[must_use]
+    pub fn find(header: &str) -> Option<Self> {
+        let forgets = elements(header, ';')
+            .any(|part| part.eq_ignore_ascii_case("server_no_context_takeover"));
+        forgets
+            .then(|| DeflateOffer::find(header))
+            .flatten()
+            .map(DeflateOffer::accept)
+    }
+}
+
+/// The non-empty elements of a list, split outside quoted strings and trimmed.
+fn elements(list: &str, separator: char) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    list.split(move |c| {
+        quoted ^= c == '"';
+        c == separator && !quoted
+    })
+    .map(str::trim)
+    .filter(|element| !element.is_empty())
+}
+
+fn parameter(text: &str) -> (&str, Option<&str>) {
+    match text.split_once('=') {
+        None => (text, None),
+        Some((name, value)) => {
+            let value = value.trim();
+            let inner = value
+                .strip_prefix('"')
+                .and_then(|value| value.strip_suffix('"'));
+            (name.trim(), Some(inner.unwrap_or(value)))
+        }
+    }
+}
+
+/// 8 to 15, without a leading zero (section 7.1.2).
+fn window_bits(text: &str) -> Option<u8> {
+    match text.as_bytes() {
+        [digit @ b'8'..=b'9'] => Some(digit - b'0'),
+        [b'1', digit @ b'0'..=b'5'] => Some(10 + digit - b'0'),
+        _ => None,
+    }
+}
+
+/// Compresses messages one by one. About 270 KB once used; keep one per event loop or writer.
+#[derive(Default)]
+pub struct Deflater {
+    state: Option<Compress>,
+}
+
+impl Deflater {
+    /// A compressor that has not allocated anything yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends the compressed `payload` to `out`; the result is the payload of one frame or, cut up, of several.
+    pub fn compress(&mut self, payload: &[u8], out: &mut Vec<u8>) {
+        let state = self
+            .state
+            .get_or_insert_with(|| Compress::new(Compression::default(), false));
+        state.reset();
+        let mut rest = payload;
+        loop {
+            // A sync flush adds at most a few bytes a block; with this much room most messages need one turn.
+            out.reserve(rest.len() / 2 + 64);
+            let before = state.total_in();
+            let status = state.compress_vec(rest, out, FlushCompress::Sync);
+            let taken = usize::try_from(state.total_in() - before).unwrap_or(usize::MAX);
+            rest = rest.get(taken..).unwrap_or_default();
+            // With room to spare the flush is complete (zlib's manual on Z_SYNC_FLUSH).
+            if status.is_err() || (rest.is_empty() && out.len() < out.capacity()) {
+                break;
+            }
+        }
+        if out.ends_with(&TAIL) {
+            out.truncate(out.len() - TAIL.len());
+        }
+    }
+}
+
+/// Inflates messages one by one. About 40 KB once used; keep one per event loop.
+#[derive(Default)]
+pub struct Inflater {
+    state: Option<Decompress>,
+    out: Vec<u8>,
+}
+
+impl Inflater {
+    /// An inflater that has not allocated anything yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Inflates the joined payload of one message; the bytes are valid until the next call.
+    ///
+    /// # Errors
+    /// [`Fault::MessageTooBig`] as soon as the output passes `limit` bytes, however little came in;
+    /// [`Fault::BadDeflate`] for bytes that are no DEFLATE stream or end inside a block.
+    pub fn inflate(&mut self, payload: &[u8], limit: usize) -> Result<&[u8], Fault> {
+        if self.out.capacity() > KEPT_BYTES {
+            self.out = Vec::new();
+        }
+        self.out.clear();
+        let state = self.state.get_or_insert_with(|| Decompress::new(false));
+        state.reset(false);
+        for part in [payload, &TAIL] {
+            inflate_part(state, part, limit, &mut self.out)?;
+        }
+        Ok(&self.out)
+    }
+}
+
+fn inflate_part(
+    state: &mut Decompress,
+    part: &[u8],
+    limit: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    let mut rest = part;
+    loop {
+        if out.len() == out.capacity() {
+            out.reserve(STEP_BYTES.max(rest.len()));
+        }
+        let (before_in, before_out) = (state.total_in(), out.len());
+        let status = state
+            .decompress_vec(rest, out, FlushDecompress::Sync)
+            .map_err(|_| Fault::BadDeflate)?;
+        let taken = usize::try_from(state.total_in() - before_in).unwrap_or(usize::MAX);
+        rest = rest.get(taken..).unwrap_or_default();
+        if out.len() > limit {
+            return Err(Fault::MessageTooBig);
+        }
+        if status == Status::StreamEnd {
+            // A sender may end a block with BFINAL (section 7.2.3.4); what follows starts a new stream.
+            state.reset(false);
+            if rest.is_empty() {
+                return Ok(());
+            }
+        } else if rest.is_empty() && out.len() < out.capacity() {
+            return Ok(());
+        } else if taken == 0 && out.len() == before_out && out.len() < out.capacity() {
+            return Err(Fault::BadDeflate);
+        }
+    }
+}

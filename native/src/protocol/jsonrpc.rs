@@ -1,0 +1,259 @@
+//! The JSON-RPC 2.0 envelope: which method is called, with what, and how the answer is wrapped.
+//!
+//! [`parse`] borrows from the text: ids and params stay the JSON text that the client sent, so that an id comes back
+//! exactly as it was and params are read once, by whoever runs the method. The rules are those of the JSON-RPC 2.0
+//! specification, sections 4 to 6:
+//!
+//! * text that is no JSON, or is nested deeper than [`DEPTH`], is a parse error (-32700);
+//! * JSON that is no request is an invalid request (-32600), with the id when it can be told, else `null`;
+//! * a request without `id` is a notification and gets no answer; `"id": null` is a request;
+//! * `params` is an object or an array, and `null` is the same as none;
+//! * a batch is an array of 1 to [`BATCH`] requests. An element that is no request gets an error of its own; an
+//!   empty or longer array gets one for the whole.
+//!
+//! Members that the envelope does not know are ignored, as most implementations do.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// The most requests in one batch. Larger ones would let one message hold an event loop.
+pub const BATCH: usize = 100;
+/// The deepest nesting of arrays and objects, the batch's own array included.
+pub const DEPTH: usize = 128;
+/// The longest id in bytes as JSON; it is kept until the answer is sent.
+pub const ID_BYTES: usize = 256;
+
+pub const PARSE_ERROR: i32 = -32700;
+pub const INVALID_REQUEST: i32 = -32600;
+pub const METHOD_NOT_FOUND: i32 = -32601;
+pub const INVALID_PARAMS: i32 = -32602;
+pub const INTERNAL_ERROR: i32 = -32603;
+
+/// One request or notification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call<'a> {
+    /// JSON text of a string, a number or `null`; `None` for a notification.
+    pub id: Option<&'a str>,
+    pub method: Cow<'a, str>,
+    /// JSON text of an object or an array.
+    pub params: Option<&'a str>,
+}
+
+/// A request that cannot be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejection<'a> {
+    /// JSON text; `null` when the id could not be told.
+    pub id: &'a str,
+    pub code: i32,
+    pub message: &'static str,
+}
+
+/// The requests of one message, in the order sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incoming<'a> {
+    Single(Call<'a>),
+    /// 1 to [`BATCH`] elements. Their answers go out together in one array, or not at all when all are notifications.
+    Batch(Vec<Result<Call<'a>, Rejection<'a>>>),
+}
+
+/// Reads the envelope of one text message.
+///
+/// # Errors
+/// The one answer that the whole message gets.
+pub fn parse(text: &str) -> Result<Incoming<'_>, Rejection<'_>> {
+    if is_too_deep(text) {
+        return Err(PARSE_REJECTION);
+    }
+    if !text.trim_start_matches(WHITESPACE).starts_with('[') {
+        return parse_call(text).map(Incoming::Single);
+    }
+    let elements: Vec<&RawValue> = serde_json::from_str(text).map_err(|_| PARSE_REJECTION)?;
+    if elements.is_empty() || elements.len() > BATCH {
+        return Err(invalid("null"));
+    }
+    let calls = elements
+        .into_iter()
+        .map(|element| parse_call(element.get()));
+    Ok(Incoming::Batch(calls.collect()))
+}
+
+const WHITESPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+const PARSE_REJECTION: Rejection<'static> = Rejection {
+    id: "null",
+    code: PARSE_ERROR,
+    message: "Parse error",
+};
+
+const fn invalid(id: &str) -> Rejection<'_> {
+    Rejection {
+        id,
+        code: INVALID_REQUEST,
+        message: "Invalid Request",
+    }
+}
+
+/// The members of a request as JSON text, before their types are looked at.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    method: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    params: Option<&'a RawValue>,
+}
+
+/// Keeps `null` apart from an absent member.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+fn parse_call(text: &str) -> Result<Call<'_>, Rejection<'_>> {
+    let envelope: Envelope<'_> = match serde_json::from_str(text) {
+        // serde's derive reads an array as a struct too.
+        Ok(_) if !text.trim_start_matches(WHITESPACE).starts_with('{') => {
+            return Err(invalid("null"));
+        }
+        Ok(envelope) => envelope,
+        Err(error) if error.is_data() && is_json(text) => return Err(invalid("null")),
+        Err(_) => return Err(PARSE_REJECTION),
+    };
+    let id = match envelope.id.map(RawValue::get) {
+        Some(id) if !is_id(id) => return Err(invalid("null")),
+        id => id,
+    };
+    read_call(&envelope, id).ok_or_else(|| invalid(id.unwrap_or("null")))
+}
+
+fn read_call<'a>(envelope: &Envelope<'a>, id: Option<&'a str>) -> Option<Call<'a>> {
+    if parse_string(envelope.jsonrpc?)? != "2.0" {
+        return None;
+    }
+    let method = parse_string(envelope.method?)?;
+    let params = match envelope.params.map(RawValue::get) {
+        None | Some("null") => None,
+        Some(params) if params.starts_with(['{', '[']) => Some(params),
+        Some(_) => return None,
+    };
+    Some(Call { id, method, params })
+}
+
+/// A string without escapes is borrowed.
+fn parse_string(value: &RawValue) -> Option<Cow<'_, str>> {
+    #[derive(Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    serde_json::from_str::<Text<'_>>(value.get())
+        .ok()
+        .map(|text| text.0)
+}
+
+/// Whether a well-formed JSON value may be an id.
+fn is_id(text: &str) -> bool {
+    text.len() <= ID_BYTES
+        && (text == "null"
+            || text.starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit()))
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<&RawValue>(text).is_ok()
+}
+
+/// Whether brackets outside strings nest deeper than [`DEPTH`]; text that is no JSON may give either answer.
+///
+/// serde skips raw values without recursion and so without a limit, and whoever reads the params later may recurse.
+fn is_too_deep(text: &str) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in text.bytes() {
+        if in_string {
+            (in_string, escaped) = (escaped || byte != b'"', !escaped && byte == b'\\');
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH {
+            return true;
+        }
+    }
+    false
+}
+
+/// Appends the answer to a request; `id` and `result` are JSON text.
+pub fn write_result(id: &str, result: &[u8], out: &mut Vec<u8>) {
+    write_answer(id, b"result", result, out);
+}
+
+/// Appends a failed answer whose error object is already JSON text.
+pub fn write_error_object(id: &str, error: &[u8], out: &mut Vec<u8>) {
+    write_answer(id, b"error", error, out);
+}
+
+/// Appends a failed answer; `data` is JSON text.
+pub fn write_error(id: &str, code: i32, message: &str, data: Option<&[u8]>, out: &mut Vec<u8>) {
+    write_error_object(id, &build_error(code, message, data), out);
+}
+
+/// Appends the answer to a request that cannot be run.
+pub fn write_rejection(rejection: &Rejection<'_>, out: &mut Vec<u8>) {
+    write_error(rejection.id, rejection.code, rejection.message, None, out);
+}
+
+/// Appends a notification; `params` is JSON text.
+pub fn write_notification(method: &str, params: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"#);
+    write_string(method, out);
+    out.extend_from_slice(br#","params":"#);
+    out.extend_from_slice(params);
+    out.push(b'}');
+}
+
+/// Appends the answers of a batch as one array; writes nothing when there are none.
+pub fn write_batch<'a>(answers: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
+    let mut opening = b'[';
+    for answer in answers {
+        out.push(opening);
+        out.extend_from_slice(answer);
+        opening = b',';
+    }
+    if opening == b',' {
+        out.push(b']');
+    }
+}
+
+/// An error object as JSON text.
+#[must_use]
+pub fn build_error(code: i32, message: &str, data: Option<&[u8]>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(48 + message.len() + data.map_or(0, <[u8]>::len));
+    out.extend_from_slice(format!("{{\"code\":{code},\"message\":").as_bytes());
+    write_string(message, &mut out);
+    if let Some(data) = data {
+        out.extend_from_slice(b",\"data\":");
+        out.extend_from_slice(data);
+    }
+    out.push(b'}');
+    out
+}
+
+fn write_answer(id: &str, member: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.reserve(40 + id.len() + value.len());
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    out.extend_from_slice(id.as_bytes());
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(member);
+    out.extend_from_slice(b"\":");
+    out.extend_from_slice(value);
+    out.push(b'}');
+}
+
+fn write_string(text: &str, out: &mut Vec<u8>) {
+    if serde_json::to_writer(&mut *out, text).is_err() {
+        unreachable!("writing to memory does not fail, and any str is a JSON string");
+    }
+}
