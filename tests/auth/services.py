@@ -8,6 +8,7 @@ from typing import Any, cast
 from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.auth.membership import add_user, build_user
 from broker.auth.passwords import PasswordConfig
+from broker.auth.service import Auth
 from broker.clock import SystemClock
 from broker.domain.users import Role, User
 from broker.ids import IdSource
@@ -15,7 +16,6 @@ from broker.operations.services import Services
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.database import Database
-from broker.storage.migrations import migrate
 from broker.storage.users import Users
 
 CHEAP = PasswordConfig(memory_kib=8, time_cost=1)
@@ -50,8 +50,7 @@ class StoppedClock:
 
 @asynccontextmanager
 async def open_database(dsn: str, size: int = 4) -> AsyncIterator[Database]:
-    """A migrated database with the accounts `demo` and `other`."""
-    await migrate(dsn)
+    """The migrated database at `dsn` with the accounts `demo` and `other`."""
     database = await Database.open(dsn, size=size, timeout_s=5)
     try:
         accounts = Accounts(database, SystemClock())
@@ -97,7 +96,7 @@ async def open_services(dsn: str, clock: Any = None, **settings: Any) -> AsyncIt
 
 async def make_user(
     database: Database,
-    auth: Authenticator,
+    auth: Auth,
     username: str,
     role: str = "producer",
     *,

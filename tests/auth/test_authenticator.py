@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from broker.auth import membership
-from broker.auth.authenticator import Authenticator
+from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.auth.passwords import PasswordConfig
 from broker.auth.throttle import ThrottleConfig
 from broker.clock import SystemClock
@@ -26,8 +26,8 @@ PROPAGATION_S = 5.0
 
 
 @pytest.fixture
-async def database(postgres_dsn: str) -> AsyncIterator[Database]:
-    async with open_database(postgres_dsn, size=8) as database:
+async def database(migrated_dsn: str) -> AsyncIterator[Database]:
+    async with open_database(migrated_dsn, size=8) as database:
         yield database
 
 
@@ -50,7 +50,7 @@ async def change(database: Database, user: User, password_hash: str | None = Non
 async def eventually(claim: Callable[[], bool]) -> None:
     """Wait for a state that must come within the time that a change may take."""
     async with asyncio.timeout(PROPAGATION_S):
-        while not claim():
+        while not claim():  # noqa: ASYNC110 - the state is in memory and tells nobody
             await asyncio.sleep(0.01)
 
 
@@ -213,8 +213,6 @@ async def test_revocation_is_known_in_another_process_in_time(
 
 
 async def test_default_poll_is_soon_enough() -> None:
-    from broker.auth.authenticator import AuthConfig
-
     assert AuthConfig("", 1).poll_s < PROPAGATION_S - 2
 
 

@@ -20,8 +20,8 @@ CLOCK = SystemClock()
 
 
 @pytest.fixture
-async def database(postgres_dsn: str) -> AsyncIterator[Database]:
-    async with open_database(postgres_dsn, size=8) as database:
+async def database(migrated_dsn: str) -> AsyncIterator[Database]:
+    async with open_database(migrated_dsn, size=8) as database:
         yield database
 
 

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -16,8 +17,8 @@ CONFIG = KeyringConfig(token_lifetime_s=3600)
 
 
 @pytest.fixture
-async def database(postgres_dsn: str) -> AsyncIterator[Database]:
-    async with open_database(postgres_dsn) as database:
+async def database(migrated_dsn: str) -> AsyncIterator[Database]:
+    async with open_database(migrated_dsn) as database:
         yield database
 
 
@@ -26,7 +27,7 @@ class CountedKeys(Keys):
 
     readings = 0
 
-    async def list(self) -> "list":  # type: ignore[type-arg] - as in the class above
+    async def list(self) -> Any:
         self.readings += 1
         return await super().list()
 

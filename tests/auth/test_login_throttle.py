@@ -15,8 +15,8 @@ SECRET = bytes(32)
 
 
 @pytest.fixture
-async def database(postgres_dsn: str) -> AsyncIterator[Database]:
-    async with open_database(postgres_dsn) as database:
+async def database(migrated_dsn: str) -> AsyncIterator[Database]:
+    async with open_database(migrated_dsn) as database:
         yield database
 
 

@@ -1,4 +1,4 @@
-"""The two ports of `Topics` in memory: logs with the rules of native ones, and a feed that is told what to do."""
+"""The ports of `Topics` in memory: logs with the rules of native ones, and a feed that is told what to do."""
 
 import asyncio
 from collections.abc import Sequence
@@ -43,6 +43,7 @@ class MemoryLogs:
     links: set[tuple[str, str]] = field(default_factory=set)
     allowed: dict[tuple[str, int], bool] = field(default_factory=dict)
     linked: dict[str, list[int]] = field(default_factory=dict)
+    ended: list[MemoryLog] = field(default_factory=list)
     limit: int = 1_000_000
 
     def open_log(self, topic: str, epoch: str, seq: int, public: bool) -> None:
@@ -63,6 +64,9 @@ class MemoryLogs:
             if kind == EntryKind.RESET:
                 log.epoch, log.seq, log.floor = epoch, seq, seq
             log.told.append((method, seq))
+            if kind == EntryKind.GONE:
+                self.ended.append(self.logs.pop(topic))
+                return
 
     def backfill(self, topic: str, epoch: str, entries: list[tuple[int, str, int, str, bytes]]) -> None:
         log = self.logs[topic]
@@ -76,9 +80,9 @@ class MemoryLogs:
         return None if log is None else (log.epoch, log.seq, log.floor)
 
     def close_log(self, topic: str) -> bool:
-        if topic in self.logs and self.logs[topic].subscribers:
+        if topic not in self.logs or self.logs[topic].subscribers:
             return False
-        self.logs.pop(topic, None)
+        del self.logs[topic]
         return True
 
     def set_public(self, topic: str, public: bool) -> None:

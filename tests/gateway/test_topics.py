@@ -128,9 +128,8 @@ async def test_opening_again_waits_until_the_feed_has_let_go(bench: Bench) -> No
 async def test_program_that_is_gone_ends_its_log(bench: Bench) -> None:
     bench.feed.add(TOPIC, 1, project_id="news")
     await bench.topics.open(TOPIC)
-    bench.logs.logs[TOPIC].subscribers = 1
     bench.feed.tell(TOPIC, push(2), gone(2), push(3))
-    assert bench.logs.logs[TOPIC].told == [("event", 2), ("programDeleted", 2)]
+    assert bench.logs.ended[0].told == [("event", 2), ("programDeleted", 2)]
     assert bench.topics.find(TOPIC) is None
     assert bench.changes[-1][2] == Attributes(True, None)
     await settle()
@@ -138,17 +137,14 @@ async def test_program_that_is_gone_ends_its_log(bench: Bench) -> None:
     await bench.topics.close()
 
 
-async def test_program_made_again_waits_for_the_readers_of_the_former_one(bench: Bench) -> None:
+async def test_program_made_again_has_a_log_of_its_own(bench: Bench) -> None:
     bench.feed.add(TOPIC, 1)
     await bench.topics.open(TOPIC)
-    bench.logs.logs[TOPIC].subscribers = 1
     bench.feed.tell(TOPIC, gone(1))
-    opening = asyncio.create_task(bench.topics.open(TOPIC))
-    await settle()
-    assert not opening.done()
-    bench.logs.logs[TOPIC].subscribers = 0
-    await opening
-    assert bench.logs.logs[TOPIC].told == []
+    await bench.topics.open(TOPIC)
+    bench.feed.tell(TOPIC, push(2))
+    assert bench.logs.logs[TOPIC].told == [("event", 2)]
+    assert TOPIC in bench.feed.followed
     await bench.topics.close()
 
 

@@ -25,9 +25,9 @@ GOOD = {"grant_type": "password", "client_id": "Test", "username": "kim", "passw
 
 
 @pytest.fixture
-async def services(postgres_dsn: str) -> AsyncIterator[Services]:
-    async with open_services(postgres_dsn) as services:
-        await make_user(services.database, services.auth, "kim")  # type: ignore[arg-type] - the real one
+async def services(migrated_dsn: str) -> AsyncIterator[Services]:
+    async with open_services(migrated_dsn) as services:
+        await make_user(services.database, services.auth, "kim")
         yield services
 
 

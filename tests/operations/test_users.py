@@ -1,9 +1,10 @@
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from broker.auth.authenticator import Authenticator
 from broker.domain.users import Principal, Role, User
 from broker.errors import BrokerError, Conflict, InsufficientScope, NotFound, Unauthenticated
 from broker.operations.context import Context
@@ -20,12 +21,12 @@ NEW = {"username": "new", "password": "correct horse", "role": "producer"}
 
 
 @pytest.fixture
-async def services(postgres_dsn: str) -> AsyncIterator[Services]:
+async def services(migrated_dsn: str) -> AsyncIterator[Services]:
     """With one user of each role, named for it, and the admin of another account."""
-    async with open_services(postgres_dsn) as services:
+    async with open_services(migrated_dsn) as services:
         for role in Role:
-            await make_user(services.database, services.auth, role.value, role.value)  # type: ignore[arg-type]
-        await make_user(services.database, services.auth, "foreign", "admin", account="other")  # type: ignore[arg-type]
+            await make_user(services.database, services.auth, role.value, role.value)
+        await make_user(services.database, services.auth, "foreign", "admin", account="other")
         yield services
 
 
@@ -40,10 +41,13 @@ async def principal(services: Services, username: str | None, account: str = "de
 async def call(
     services: Services, name: str, raw: dict[str, Any], by: str | None = "admin", account: str = "demo"
 ) -> Any:
+    return await call_as(services, await principal(services, by, account), name, raw)
+
+
+async def call_as(services: Services, caller: Principal, name: str, raw: dict[str, Any]) -> Any:
     operation = REGISTRY.find(name)
     assert operation is not None
-    context = Context(services, await principal(services, by, account), "request-1")
-    return await invoke(operation, context, raw)
+    return await invoke(operation, Context(services, caller, "request-1"), raw)
 
 
 async def fault(
@@ -310,17 +314,17 @@ async def test_deleted_user_is_gone(services: Services) -> None:
 async def test_last_admin_cannot_go(services: Services) -> None:
     raw = {"userId": await id_of(services, "admin")}
     assert isinstance(await fault(services, "deleteUser", raw), Conflict)
-    await make_user(services.database, services.auth, "second", "admin")  # type: ignore[arg-type]
+    await make_user(services.database, services.auth, "second", "admin")
     await call(services, "deleteUser", raw)
     assert not await can_log_in(services, "admin")
 
 
 async def test_two_admins_who_demote_each_other_leave_one(services: Services) -> None:
-    await make_user(services.database, services.auth, "second", "admin")  # type: ignore[arg-type]
-    first, second = await id_of(services, "admin"), await id_of(services, "second")
+    await make_user(services.database, services.auth, "second", "admin")
+    first, second = await principal(services, "admin"), await principal(services, "second")
     results = await asyncio.gather(
-        call(services, "updateUser", {"userId": second, "role": "user"}, "admin"),
-        call(services, "updateUser", {"userId": first, "role": "user"}, "second"),
+        call_as(services, first, "updateUser", {"userId": second.subject, "role": "user"}),
+        call_as(services, second, "updateUser", {"userId": first.subject, "role": "user"}),
         return_exceptions=True,
     )
     assert sum(isinstance(result, User) for result in results) == 1
@@ -353,7 +357,7 @@ async def test_which_changes_end_earlier_tokens(
         await asyncio.wait_for(revoked.wait(), 5)
         assert services.auth.is_revoked(before)
         return
-    await services.auth._standings.catch_up()  # type: ignore[attr-defined] - instead of waiting for nothing
+    await cast("Authenticator", services.auth)._standings.catch_up()  # rather than wait for nothing
     assert not services.auth.is_revoked(before)
 
 

@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 
 @pytest.fixture
-async def database(postgres_dsn: str) -> AsyncIterator[Database]:
-    async with open_database(postgres_dsn) as database:
+async def database(migrated_dsn: str) -> AsyncIterator[Database]:
+    async with open_database(migrated_dsn) as database:
         yield database
 
 

@@ -5,9 +5,11 @@
 //! a client must obey (section 7.1.1.2), so that one [`Inflater`] serves all connections of an event loop and an
 //! idle connection holds no window.
 //!
-//! `server_max_window_bits` is honoured without a second compressor: within one message no back reference
-//! reaches further than the message is long, so a message no longer than the client's window suits it however it
-//! was compressed; a longer one goes to that client uncompressed, which the extension allows for any message (section 6). [`DeflateParams::suits`] decides. `client_max_window_bits` needs no answer, since our inflater has the largest window.
+//! `server_max_window_bits` is honoured without a compressor for each size. Within one message no back reference
+//! reaches further than the message is long, so a message no longer than the client's window suits it however it was
+//! compressed; [`DeflateParams::suits`] says whether a shared frame does. A longer one goes to that client
+//! uncompressed, which the extension allows for any message (section 6), or compressed by itself with
+//! [`Deflater::compress_for`]. `client_max_window_bits` needs no answer: our inflater has the largest window.
 //!
 //! An offer that breaks a rule of section 7.1 (unknown, repeated or malformed parameter) is passed over for the
 //! next one; without a good offer the connection goes on uncompressed (section 5.1).
@@ -18,11 +20,16 @@ use super::decoder::Fault;
 
 /// What a sync flush ends with; a message is sent without it (section 7.2.1).
 const TAIL: [u8; 4] = [0x00, 0x00, 0xFF, 0xFF];
+/// A last, empty, stored block. It ends the stream exactly there only if the message did not stop inside a block.
+const END: [u8; 5] = [0x01, 0x00, 0x00, 0xFF, 0xFF];
 /// What [`Inflater`] keeps between messages; a larger buffer is freed so that one big message is not paid for ever.
 const KEPT_BYTES: usize = 64 << 10;
 /// Room that inflating makes at a time.
 const STEP_BYTES: usize = 16 << 10;
 const MAX_WINDOW_BITS: u8 = 15;
+/// For every window below the largest. zlib keeps 262 bytes of its window free, so that with these 512 bytes no
+/// reference is longer than 250 and even the smallest window, 256 bytes, is enough.
+const NARROW_WINDOW_BITS: u8 = 9;
 
 /// One acceptable offer of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,7 +160,8 @@ fn window_bits(text: &str) -> Option<u8> {
 /// Compresses messages one by one. About 270 KB once used; keep one per event loop or writer.
 #[derive(Default)]
 pub struct Deflater {
-    state: Option<Compress>,
+    wide: Option<Compress>,
+    narrow: Option<Compress>,
 }
 
 impl Deflater {
@@ -163,28 +171,45 @@ impl Deflater {
         Self::default()
     }
 
-    /// Appends the compressed `payload` to `out`; the result is the payload of one frame or, cut up, of several.
+    /// Appends the compressed `payload` to `out`: the payload of one frame or, cut up, of several.
+    ///
+    /// The result may go to each connection for which [`DeflateParams::suits`] says so.
     pub fn compress(&mut self, payload: &[u8], out: &mut Vec<u8>) {
         let state = self
-            .state
+            .wide
             .get_or_insert_with(|| Compress::new(Compression::default(), false));
-        state.reset();
-        let mut rest = payload;
-        loop {
-            // A sync flush adds at most a few bytes a block; with this much room most messages need one turn.
-            out.reserve(rest.len() / 2 + 64);
-            let before = state.total_in();
-            let status = state.compress_vec(rest, out, FlushCompress::Sync);
-            let taken = usize::try_from(state.total_in() - before).unwrap_or(usize::MAX);
-            rest = rest.get(taken..).unwrap_or_default();
-            // With room to spare the flush is complete (zlib's manual on Z_SYNC_FLUSH).
-            if status.is_err() || (rest.is_empty() && out.len() < out.capacity()) {
-                break;
-            }
+        compress_with(state, payload, out);
+    }
+
+    /// As [`Self::compress`], for one connection, whatever its window and the message's length.
+    pub fn compress_for(&mut self, params: DeflateParams, payload: &[u8], out: &mut Vec<u8>) {
+        if params.suits(payload.len()) {
+            return self.compress(payload, out);
         }
-        if out.ends_with(&TAIL) {
-            out.truncate(out.len() - TAIL.len());
+        let state = self.narrow.get_or_insert_with(|| {
+            Compress::new_with_window_bits(Compression::default(), false, NARROW_WINDOW_BITS)
+        });
+        compress_with(state, payload, out);
+    }
+}
+
+fn compress_with(state: &mut Compress, payload: &[u8], out: &mut Vec<u8>) {
+    state.reset();
+    let mut rest = payload;
+    loop {
+        // A sync flush adds at most a few bytes a block; with this much room most messages need one turn.
+        out.reserve(rest.len() / 2 + 64);
+        let before = state.total_in();
+        let status = state.compress_vec(rest, out, FlushCompress::Sync);
+        let taken = usize::try_from(state.total_in() - before).unwrap_or(usize::MAX);
+        rest = rest.get(taken..).unwrap_or_default();
+        // With room to spare the flush is complete (zlib's manual on Z_SYNC_FLUSH).
+        if status.is_err() || (rest.is_empty() && out.len() < out.capacity()) {
+            break;
         }
+    }
+    if out.ends_with(&TAIL) {
+        out.truncate(out.len() - TAIL.len());
     }
 }
 
@@ -214,42 +239,48 @@ impl Inflater {
         self.out.clear();
         let state = self.state.get_or_insert_with(|| Decompress::new(false));
         state.reset(false);
-        for part in [payload, &TAIL] {
-            inflate_part(state, part, limit, &mut self.out)?;
+        if !inflate_part(state, payload, limit, &mut self.out)? {
+            inflate_part(state, &TAIL, limit, &mut self.out)?;
+            let inflated = self.out.len();
+            if !inflate_part(state, &END, limit, &mut self.out)? || self.out.len() != inflated {
+                return Err(Fault::BadDeflate);
+            }
         }
         Ok(&self.out)
     }
 }
 
+/// Inflates all of `part`; says whether it ended with the end of a stream.
 fn inflate_part(
     state: &mut Decompress,
     part: &[u8],
     limit: usize,
     out: &mut Vec<u8>,
-) -> Result<(), Fault> {
+) -> Result<bool, Fault> {
     let mut rest = part;
     loop {
         if out.len() == out.capacity() {
             out.reserve(STEP_BYTES.max(rest.len()));
         }
-        let (before_in, before_out) = (state.total_in(), out.len());
+        let before = state.total_in();
         let status = state
             .decompress_vec(rest, out, FlushDecompress::Sync)
             .map_err(|_| Fault::BadDeflate)?;
-        let taken = usize::try_from(state.total_in() - before_in).unwrap_or(usize::MAX);
+        let taken = usize::try_from(state.total_in() - before).unwrap_or(usize::MAX);
         rest = rest.get(taken..).unwrap_or_default();
         if out.len() > limit {
             return Err(Fault::MessageTooBig);
         }
-        if status == Status::StreamEnd {
+        let is_end = status == Status::StreamEnd;
+        if is_end {
             // A sender may end a block with BFINAL (section 7.2.3.4); what follows starts a new stream.
             state.reset(false);
-            if rest.is_empty() {
-                return Ok(());
-            }
-        } else if rest.is_empty() && out.len() < out.capacity() {
-            return Ok(());
-        } else if taken == 0 && out.len() == before_out && out.len() < out.capacity() {
+        }
+        let has_room = out.len() < out.capacity();
+        if rest.is_empty() && (is_end || has_room) {
+            return Ok(is_end);
+        }
+        if !is_end && taken == 0 && has_room {
             return Err(Fault::BadDeflate);
         }
     }

@@ -14,6 +14,9 @@ const FIN: u8 = 0x80;
 const RSV1: u8 = 0x40;
 const RSV23: u8 = 0x30;
 const MASKED: u8 = 0x80;
+/// In place of a length: it follows in two bytes, or in eight.
+const TWO_BYTES: u8 = 0x7E;
+const EIGHT_BYTES: u8 = 0x7F;
 
 /// What a frame is (section 11.8); the reserved numbers have no value here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +88,13 @@ pub fn parse_header(input: &[u8]) -> Result<Option<(Header, usize)>, Fault> {
         return Err(Fault::LongControl);
     }
     let (payload_bytes, rest) = match short {
-        126 => {
+        TWO_BYTES => {
             let Some((bytes, rest)) = rest.split_first_chunk::<2>() else {
                 return Ok(None);
             };
             (shortest(u64::from(u16::from_be_bytes(*bytes)), 126)?, rest)
         }
-        127 => {
+        EIGHT_BYTES => {
             let Some((bytes, rest)) = rest.split_first_chunk::<8>() else {
                 return Ok(None);
             };
@@ -219,11 +222,11 @@ fn push_header(
     match length {
         0..126 => out.extend_from_slice(&[first, masked | length as u8]),
         126..=0xFFFF => {
-            out.extend_from_slice(&[first, masked | 126]);
+            out.extend_from_slice(&[first, masked | TWO_BYTES]);
             out.extend_from_slice(&(length as u16).to_be_bytes());
         }
         _ => {
-            out.extend_from_slice(&[first, masked | 127]);
+            out.extend_from_slice(&[first, masked | EIGHT_BYTES]);
             out.extend_from_slice(&(length as u64).to_be_bytes());
         }
     }

@@ -87,6 +87,10 @@ impl Request {
 
 /// What [`parse`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made and taken apart once a connection, on the stack"
+)]
 pub enum Head {
     /// Well-formed as far as it goes; more bytes are needed.
     Partial,
@@ -285,7 +289,7 @@ impl<'a> Headers<'a> {
             .iter()
             .filter(move |header| header.name.eq_ignore_ascii_case(name));
         named.map(|header| {
-            str::from_utf8(header.value)
+            std::str::from_utf8(header.value)
                 .map(str::trim)
                 .map_err(|_| HandshakeError::NotText)
         })

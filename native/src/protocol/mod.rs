@@ -19,6 +19,9 @@ pub mod frame;
 pub mod handshake;
 pub mod jsonrpc;
 
+#[cfg(test)]
+mod tests;
+
 pub use decoder::{Decoder, Fault, Item, ProtocolError, Role};
 pub use deflate::{DeflateOffer, DeflateParams, Deflater, Inflater};
 pub use frame::Opcode;

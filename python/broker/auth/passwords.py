@@ -28,13 +28,14 @@ class PasswordConfig:
         memory_kib: memory of one hash.
         time_cost: passes over it.
         threads: hashes in the making at one time; each is one thread.
-        waiting: how many may wait for one of them; more are refused with `Unavailable`.
+        waiting: how many may wait for one of them, which is 5 seconds' worth; more are refused with
+            `Unavailable`.
     """
 
     memory_kib: int = 19_456
     time_cost: int = 2
     threads: int = 2
-    waiting: int = 64
+    waiting: int = 200
 
 
 class Passwords:

@@ -91,9 +91,7 @@ PersonName = Annotated[
     str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(_check_printable)
 ]
 Email = Annotated[str, Field(max_length=MAX_EMAIL_CHARACTERS), AfterValidator(_check_email)]
-NewPassword = Annotated[
-    str, Field(min_length=MIN_PASSWORD_CHARACTERS, max_length=MAX_PASSWORD_CHARACTERS)
-]
+NewPassword = Annotated[str, Field(min_length=MIN_PASSWORD_CHARACTERS, max_length=MAX_PASSWORD_CHARACTERS)]
 ProjectIds = Annotated[list[Id], Field(max_length=MAX_USER_PROJECTS)]
 
 

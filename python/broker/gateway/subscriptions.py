@@ -87,13 +87,11 @@ class Subscriptions:
         return orjson.dumps(target.model_dump(by_alias=True, exclude_none=True))
 
     def decide_again(self, upcall: AccessUpcall) -> None:
-        """A log became private: let the classes of readers stay that may, and end the others."""
+        """Classes of readers follow a private log undecided: let those stay that may, and end the others."""
         followed = self._topics.find(upcall.topic)
-        if _is_channel(upcall.topic):
-            return  # channels are private from their beginning
         for reader in upcall.readers:
             somebody = self._sessions.reader(reader)
-            is_allowed = followed is not None and somebody is not None and _may_read(somebody, followed)
+            is_allowed = somebody is not None and _may_follow(somebody, upcall.topic, followed)
             if is_allowed and followed is not None:
                 followed.readers.add(reader)
             self._logs.allow(upcall.topic, reader, is_allowed)
@@ -122,7 +120,9 @@ class Subscriptions:
         try:
             followed = self._topics.find(topic)
             if followed is None:
-                program = await self._services.programs.get(principal.account, wanted.program_id)
+                program = await self._services.programs.recall(principal.account, wanted.program_id)
+                if program is None:
+                    raise NotFound(f"there is no program {wanted.program_id}")
                 permissions.require_read(principal, program)
                 followed = await self._topics.open(topic)
         except NotFound:
@@ -139,17 +139,16 @@ class Subscriptions:
 
     async def _open_channel(self, principal: Principal, channel: str) -> str:
         topic = channel_topic(principal.account, channel)
-        if channel == PROGRAMS_CHANNEL:
-            permissions.require_role(principal, permissions.READERS)
-            await self._topics.open(topic)
-            return topic
-        project_id = channel.removeprefix(PROJECT_CHANNEL)
-        if not channel.startswith(PROJECT_CHANNEL) or not _is_id(project_id):
+        project_id = _project_of(channel)
+        if channel != PROGRAMS_CHANNEL and project_id is None:
             raise NotFound(f"there is no channel {channel}")
         permissions.require_role(principal, permissions.READERS)
-        if not permissions.is_member(principal, project_id):
+        if project_id is None:
+            await self._topics.open(topic)
+        elif permissions.is_member(principal, project_id):
+            await self._projects.open(principal.account, project_id)
+        else:
             raise NotFound(f"there is no channel {channel}")
-        await self._projects.open(principal.account, project_id)
         return topic
 
     def _let_in(self, topic: str, session: Session) -> None:
@@ -165,12 +164,21 @@ class Subscriptions:
         self._logs.allow(topic, session.reader, True)
 
 
-def _is_id(text: str) -> bool:
+def _project_of(channel: str) -> str | None:
+    """The project whose channel has this name."""
+    if not channel.startswith(PROJECT_CHANNEL):
+        return None
     try:
-        _ID.validate_python(text)
+        return _ID.validate_python(channel.removeprefix(PROJECT_CHANNEL))
     except ValidationError:
-        return False
-    return True
+        return None
+
+
+def _may_follow(principal: Principal, topic: str, followed: Followed | None) -> bool:
+    if not _is_channel(topic):
+        return followed is not None and _may_read(principal, followed)
+    project_id = _project_of(topic.split("/", 2)[2])
+    return principal.role in permissions.READERS and permissions.is_member(principal, project_id)
 
 
 def _may_read(principal: Principal, followed: Followed) -> bool:

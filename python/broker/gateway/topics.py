@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
-from broker.errors import BrokerError, Unavailable
+from broker.errors import BrokerError
 from broker.gateway.flights import Flights
 from broker.owners.feed import Feed
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head, HistoryLost
@@ -26,9 +26,6 @@ if TYPE_CHECKING:  # a name of the stub alone
     from broker._native import Entry as NativeEntry
 
 _log = logging.getLogger(__name__)
-
-GONE_LOG_WAIT_S = 5.0  # a log that has ended waits for its last readers no longer than this
-GONE_LOG_POLL_S = 0.02
 
 
 class Logs(Protocol):
@@ -148,8 +145,7 @@ class Topics:
         """Stop following `topic` unless it has a subscriber or a pin; true when it is followed no more."""
         followed = self._followed.get(topic)
         if followed is None:
-            # A log that nobody feeds: what is left of a program that is gone.
-            return topic not in self._opening and self._logs.close_log(topic)
+            return False
         if followed.pins or not followed.is_open or not self._logs.close_log(topic):
             return False
         self._forget(followed)
@@ -188,7 +184,6 @@ class Topics:
         self._followed[topic] = followed
         try:
             head = await self._feed.follow(topic)
-            await self._close_ended_log(topic)
             early = await self._early(topic, head.epoch, head.seq) if from_start else []
         except BaseException:
             self._forget(followed)
@@ -213,14 +208,6 @@ class Topics:
             return []
         pushes = [entry for entry in entries if entry.kind == EntryKind.PUSH and entry.seq <= seq]
         return pushes if [push.seq for push in pushes] == list(range(1, seq + 1)) else []
-
-    async def _close_ended_log(self, topic: str) -> None:
-        """Wait until nothing is left of an earlier log of the same name."""
-        for _ in range(int(GONE_LOG_WAIT_S / GONE_LOG_POLL_S)):
-            if self._logs.head(topic) is None or self._logs.close_log(topic):
-                return
-            await asyncio.sleep(GONE_LOG_POLL_S)
-        raise Unavailable("the program's earlier subscriptions are still ending", retry_after_s=1)
 
     def _apply(self, followed: Followed, entries: Sequence[Entry]) -> None:
         """Append in order, with changes of attributes at their places between the others."""
@@ -254,10 +241,9 @@ class Topics:
         self._on_attributes(followed, before, now)
 
     def _end(self, followed: Followed) -> None:
-        """The program is gone: its log takes nothing more and closes with its last subscriber."""
+        """The program is gone; native code keeps the ended log for those who read it still, and no longer."""
         assert followed.attributes is not None, "an open topic has attributes"
         self._on_attributes(followed, followed.attributes, Attributes(followed.attributes.public, None))
-        self._logs.close_log(followed.topic)
         self._forget(followed)
 
     def _forget(self, followed: Followed) -> None:

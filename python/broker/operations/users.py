@@ -39,7 +39,7 @@ class NewUserParams(Model):
 
 
 class ProfileParams(Model):
-    """What to change of a user. Absent fields keep their values; null clears `name`, `email`, `projectIds`."""
+    """What to change of a user. Absent fields are kept; null clears `name`, `email` and `projectIds`."""
 
     username: Username = ""
     password: NewPassword = Field(default="", repr=False)

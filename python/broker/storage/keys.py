@@ -13,7 +13,8 @@ from broker.storage.database import Database
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('broker signing keys', 0))"
 _SELECT = """
-SELECT kid, public_key, private_key, created_time, retired_time FROM signing_keys ORDER BY created_time, kid
+SELECT kid, public_key, private_key, created_time, retired_time FROM signing_keys
+ORDER BY created_time, retired_time NULLS LAST, kid
 """
 _NEWEST = "SELECT max(created_time) FROM signing_keys WHERE retired_time IS NULL"
 _INSERT = "INSERT INTO signing_keys (kid, public_key, private_key, created_time) VALUES ($1, $2, $3, $4)"
