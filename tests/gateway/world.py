@@ -224,9 +224,7 @@ class World:
         admin = await self.admin()
         program = await admin.call("getProgram", programId=program_id)
         fields = {name: program.get(name) for name in ("name", "scheduledStartTime", "scheduledEndTime")}
-        await admin.call(
-            "updateProgram", programId=program_id, **fields, access=access, projectId=project_id
-        )
+        await admin.call("updateProgram", programId=program_id, **fields, access=access, projectId=project_id)
 
 
 @asynccontextmanager

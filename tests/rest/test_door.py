@@ -213,9 +213,7 @@ async def test_a_bad_token_is_refused_where_none_is_needed_too(
 
 async def test_the_scheme_of_a_token_has_no_case(product: Product) -> None:
     async with product.door(None) as door:
-        answer = await door.get(
-            "/programs", headers={"Authorization": f"bearer {product.tokens['admin']}"}
-        )
+        answer = await door.get("/programs", headers={"Authorization": f"bearer {product.tokens['admin']}"})
     assert answer.status_code == 200
 
 
@@ -272,9 +270,7 @@ async def test_a_token_of_the_header_wins_over_one_in_the_body(product: Product)
 )
 async def test_what_is_no_json_object_is_refused(product: Product, content: bytes) -> None:
     async with product.door() as door:
-        answer = await door.post(
-            "/programs", content=content, headers={"Content-Type": "application/json"}
-        )
+        answer = await door.post("/programs", content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     assert field(answer) == "body"
 
