@@ -1,1 +1,32 @@
-//! See the crate's documentation.
+//! The WebSocket server: event loops, connections, subscriptions.
+//!
+//! N loops, each with its own thread, listener (`SO_REUSEPORT`), epoll and connections; a connection lives and
+//! dies on one loop, so its state needs no lock. Loops share the [logs](crate::log), which are read under short
+//! locks and never while bytes are sent, and a [`Mailbox`] each, through which other threads ask for things.
+//!
+//! What is done with messages is up to a [`Handler`]; [`gateway`] is the product's own.
+
+mod config;
+mod connection;
+mod core;
+pub mod gateway;
+mod handler;
+mod lock;
+mod mailbox;
+mod output;
+mod run;
+mod send;
+mod shared;
+mod sys;
+mod topics;
+mod turn;
+mod wheel;
+
+pub use config::{Config, ConfigError, Network, SendChoice};
+pub use connection::{ConnId, Rate, SlotIndex};
+pub use core::{Core, SLOW_CONSUMER};
+pub use handler::{Admission, Handler, Message};
+pub use mailbox::{Answer, Command, Mailbox, Refusal};
+pub use run::{Server, StartError};
+pub use shared::{Counters, Shared};
+pub use topics::{Access, SharedLog};

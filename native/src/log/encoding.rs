@@ -1,0 +1,108 @@
+//! The frame of a notification, built once and cut up again for recovery.
+
+use super::entry::{Entry, Kind, Meta};
+use crate::protocol::frame::{self, Opcode};
+
+const BEFORE_METHOD: &[u8] = br#"{"jsonrpc":"2.0","method":""#;
+const BEFORE_PARAMS: &[u8] = br#"","params":"#;
+
+/// Builds the frame of `entry` into `frame` (cleared) by way of `payload` (cleared), both scratch.
+///
+/// The caller fills in where the frame ends. None when the method is too long to be one (64 KiB).
+pub(super) fn encode(
+    entry: &Entry<'_>,
+    payload: &mut Vec<u8>,
+    frame: &mut Vec<u8>,
+) -> Option<Meta> {
+    payload.clear();
+    payload.extend_from_slice(BEFORE_METHOD);
+    escape(entry.method, payload);
+    let method_bytes = u16::try_from(payload.len() - BEFORE_METHOD.len()).ok()?;
+    payload.extend_from_slice(BEFORE_PARAMS);
+    payload.extend_from_slice(entry.params);
+    payload.push(b'}');
+    frame.clear();
+    frame::encode(Opcode::Text, payload, false, frame);
+    Some(Meta {
+        kind: entry.kind,
+        is_event: entry.kind == Kind::Push && entry.method == "event",
+        header_bytes: u8::try_from(frame.len() - payload.len()).ok()?,
+        method_bytes,
+        seq: entry.seq,
+        at_ms: 0,
+        end: 0,
+        deflated_end: 0,
+    })
+}
+
+/// The payload of a plain frame.
+pub(super) fn payload<'a>(meta: &Meta, frame: &'a [u8]) -> &'a [u8] {
+    &frame[usize::from(meta.header_bytes)..]
+}
+
+/// Appends the entry as an item of `events`: its params, preceded by the method unless that is `event`.
+pub(super) fn put_item(meta: &Meta, frame: &[u8], out: &mut Vec<u8>) {
+    let body = payload(meta, frame);
+    let method = &body[BEFORE_METHOD.len()..][..usize::from(meta.method_bytes)];
+    let params = &body[BEFORE_METHOD.len() + method.len() + BEFORE_PARAMS.len()..body.len() - 1];
+    if meta.is_event {
+        out.extend_from_slice(params);
+        return;
+    }
+    out.extend_from_slice(br#"{"method":""#);
+    out.extend_from_slice(method);
+    out.push(b'"');
+    put_members(params, out);
+}
+
+/// `params` with `"channel": channel` put first; `params` is a JSON object.
+#[must_use]
+pub fn channel_params(channel: &str, params: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(params.len() + channel.len() + 14);
+    out.extend_from_slice(br#"{"channel":""#);
+    escape(channel, &mut out);
+    out.push(b'"');
+    put_members(params, &mut out);
+    out
+}
+
+/// Appends the members of the object `params` to an object that has one already, and closes it.
+fn put_members(params: &[u8], out: &mut Vec<u8>) {
+    let rest = params[1..].trim_ascii_start();
+    if rest.first() != Some(&b'}') {
+        out.push(b',');
+    }
+    out.extend_from_slice(rest);
+}
+
+/// Appends `text` as the inside of a JSON string (RFC 8259, section 7).
+pub fn escape(text: &str, out: &mut Vec<u8>) {
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            0..=0x1f => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+            _ => out.push(byte),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channel_goes_before_the_other_members() {
+        assert_eq!(
+            channel_params("a\"b", br#"{"x":1}"#),
+            br#"{"channel":"a\"b","x":1}"#
+        );
+        assert_eq!(channel_params("a", b"{ }"), br#"{"channel":"a"}"#);
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        let mut out = Vec::new();
+        escape("a\n\\é", &mut out);
+        assert_eq!(out, "a\\u000a\\\\é".as_bytes());
+    }
+}

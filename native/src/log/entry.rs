@@ -1,0 +1,44 @@
+//! What is put into a log, and what the log remembers about it.
+
+/// What an entry does to whoever follows the topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A notification with the next seq of the epoch.
+    Push,
+    /// A notification without a seq; it takes its place between the pushes.
+    Notice,
+    /// The first notification of a new epoch, whose base is the entry's seq.
+    Reset,
+    /// The last notification: the topic has ended.
+    Gone,
+}
+
+/// One step of a topic as the caller has it; `params` is finished JSON, an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    pub kind: Kind,
+    pub epoch: &'a str,
+    pub seq: u64,
+    pub method: &'a str,
+    pub params: &'a [u8],
+}
+
+/// What a log remembers of an entry besides its frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Meta {
+    pub kind: Kind,
+    /// True for the method `event`, which recovery does not spell out.
+    pub is_event: bool,
+    /// Bytes of the frame's header: 2, 4 or 10.
+    pub header_bytes: u8,
+    /// Bytes of the method as it stands in the frame, escaped.
+    pub method_bytes: u16,
+    /// The seq of the newest push up to and including this entry: a follower's position after it.
+    pub seq: u64,
+    /// Milliseconds of the caller's clock at which it was appended.
+    pub at_ms: u64,
+    /// Where its frame ends in the plain track.
+    pub end: u64,
+    /// Where its frame ends in the deflated track; meaningless outside the deflated range.
+    pub deflated_end: u64,
+}

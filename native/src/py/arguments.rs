@@ -1,0 +1,123 @@
+//! Python's arguments as the server's configuration and entries.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+
+use crate::log::{Kind, Limits};
+use crate::server::gateway::OwnedEntry;
+use crate::server::{Config, Network, SendChoice};
+
+/// (kind, epoch, seq, method, params)
+pub(super) type Entry = (u8, String, u64, String, PyBackedBytes);
+
+/// `entries` as owned ones.
+///
+/// # Errors
+/// `ValueError` for a kind that a log does not take.
+pub(super) fn read_entries(entries: Vec<Entry>) -> PyResult<Vec<OwnedEntry>> {
+    entries
+        .into_iter()
+        .map(|(kind, epoch, seq, method, params)| {
+            let kind = match kind {
+                0 => Kind::Push,
+                1 => Kind::Notice,
+                2 => Kind::Reset,
+                3 => Kind::Gone,
+                _ => {
+                    return Err(PyValueError::new_err(format!(
+                        "kind must be 0 to 3, not {kind}"
+                    )));
+                }
+            };
+            Ok(OwnedEntry {
+                kind,
+                epoch,
+                seq,
+                method,
+                params: params.to_vec(),
+            })
+        })
+        .collect()
+}
+
+/// Times and rates as Python gives them.
+pub(super) struct Times {
+    pub ping_s: f64,
+    pub pong_s: f64,
+    pub handshake_s: f64,
+    pub lag_s: f64,
+    pub history_s: f64,
+    pub linger_s: f64,
+    pub messages_per_s: f64,
+}
+
+impl Times {
+    /// Puts the times into `config`.
+    ///
+    /// # Errors
+    /// `ValueError` for one that is negative or no number.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a rate needs no more precision"
+    )]
+    pub fn put(&self, config: &mut Config) -> PyResult<()> {
+        config.ping_ms = milliseconds("ping_s", self.ping_s)?;
+        config.pong_ms = milliseconds("pong_s", self.pong_s)?;
+        config.handshake_ms = milliseconds("handshake_s", self.handshake_s)?;
+        config.lag_ms = milliseconds("lag_s", self.lag_s)?;
+        config.linger_ms = milliseconds("linger_s", self.linger_s)?;
+        config.history = Limits {
+            age_ms: milliseconds("history_s", self.history_s)?,
+            ..config.history
+        };
+        config.messages_per_s = self.messages_per_s as f32;
+        Ok(())
+    }
+}
+
+/// `seconds` in milliseconds.
+///
+/// # Errors
+/// `ValueError` naming the argument unless it is 0 to ten years.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the range has been checked"
+)]
+pub(super) fn milliseconds(name: &str, seconds: f64) -> PyResult<u64> {
+    const TEN_YEARS_S: f64 = 315_360_000.0;
+    if (0.0..=TEN_YEARS_S).contains(&seconds) {
+        return Ok((seconds * 1000.0).round() as u64);
+    }
+    Err(PyValueError::new_err(format!(
+        "{name} must be 0 to {TEN_YEARS_S} seconds, not {seconds}"
+    )))
+}
+
+/// The strategy with this name.
+///
+/// # Errors
+/// `ValueError` for an unknown one.
+pub(super) fn read_send(name: &str) -> PyResult<SendChoice> {
+    SendChoice::find(name).ok_or_else(|| {
+        PyValueError::new_err(format!("send must be auto, send or io_uring, not {name:?}"))
+    })
+}
+
+/// Address ranges.
+///
+/// # Errors
+/// `ValueError` for one that is neither an address nor a range.
+pub(super) fn read_networks(texts: &[String]) -> PyResult<Vec<Network>> {
+    texts
+        .iter()
+        .map(|text| {
+            Network::parse(text).ok_or_else(|| {
+                PyValueError::new_err(format!(
+                    "trusted_proxies must be addresses or ranges, not {text:?}"
+                ))
+            })
+        })
+        .collect()
+}

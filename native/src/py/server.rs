@@ -1,0 +1,307 @@
+//! The class `Server`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use super::arguments::{Entry, Times, milliseconds, read_entries, read_networks, read_send};
+use super::stats::build_stats;
+use crate::log::Limits;
+use crate::server::gateway::{Gateway, Hub, Session, Upcall};
+use crate::server::{self, Answer, Config, ConnId, Refusal, StartError};
+
+/// One gateway's native half: listener, event loops, logs.
+#[pyclass(module = "broker._native", frozen)]
+pub struct Server {
+    server: server::Server,
+    hub: Arc<Hub>,
+}
+
+impl From<StartError> for PyErr {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Config(error) => PyValueError::new_err(error.to_string()),
+            // Made from the error itself it keeps its errno and becomes the right subclass.
+            StartError::System(error) => match error.raw_os_error() {
+                Some(code) => PyOSError::new_err((code, error.to_string())),
+                None => PyOSError::new_err(error.to_string()),
+            },
+        }
+    }
+}
+
+#[pymethods]
+impl Server {
+    #[new]
+    #[pyo3(signature = (
+        *, host, port, loops = 0, send = "auto", message_limit_bytes = 1 << 20, ping_s = 25.0, pong_s = 10.0,
+        handshake_s = 10.0, lag_bytes = 1 << 20, lag_s = 15.0, connections = 1_000_000, connections_per_address = 0,
+        subscriptions = 100, messages_per_s = 100.0, messages_burst = 1000, history_entries = 10_000,
+        history_s = 86_400.0, log_bytes = 64 << 20, recovery_entries = 1_000, recovery_bytes = 1 << 20,
+        linger_s = 60.0, trusted_proxies = vec![]
+    ))]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "keyword arguments"
+    )]
+    fn new(
+        py: Python<'_>,
+        host: String,
+        port: u16,
+        loops: usize,
+        send: &str,
+        message_limit_bytes: usize,
+        ping_s: f64,
+        pong_s: f64,
+        handshake_s: f64,
+        lag_bytes: u64,
+        lag_s: f64,
+        connections: usize,
+        connections_per_address: usize,
+        subscriptions: usize,
+        messages_per_s: f64,
+        messages_burst: u16,
+        history_entries: usize,
+        history_s: f64,
+        log_bytes: u64,
+        recovery_entries: usize,
+        recovery_bytes: usize,
+        linger_s: f64,
+        trusted_proxies: Vec<String>,
+    ) -> PyResult<Self> {
+        let mut config = Config {
+            host,
+            port,
+            loops,
+            send: read_send(send)?,
+            message_limit_bytes,
+            lag_bytes,
+            connections,
+            connections_per_address,
+            subscriptions,
+            messages_burst: f32::from(messages_burst),
+            history: Limits {
+                entries: history_entries,
+                age_ms: 0,
+                bytes: log_bytes,
+            },
+            recovery_entries,
+            recovery_bytes,
+            trusted_proxies: read_networks(&trusted_proxies)?,
+            ..Config::default()
+        };
+        Times {
+            ping_s,
+            pong_s,
+            handshake_s,
+            lag_s,
+            history_s,
+            linger_s,
+            messages_per_s,
+        }
+        .put(&mut config)?;
+        py.detach(|| {
+            let server = server::Server::new(config)?;
+            let hub = Arc::new(Hub::new(Arc::clone(server.shared())).map_err(StartError::System)?);
+            Ok(Self { server, hub })
+        })
+    }
+
+    fn start(&self, py: Python<'_>) -> PyResult<u16> {
+        let hub = Arc::clone(&self.hub);
+        Ok(py.detach(|| {
+            self.server
+                .start(move |index| Gateway::new(Arc::clone(&hub), index))
+        })?)
+    }
+
+    fn upcall_fd(&self) -> i32 {
+        self.hub.upcalls.fd()
+    }
+
+    fn take<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let upcalls = py.detach(|| self.hub.upcalls.take(limit));
+        upcalls
+            .into_iter()
+            .map(|upcall| build_upcall(py, upcall))
+            .collect()
+    }
+
+    fn set_accounts(
+        &self,
+        py: Python<'_>,
+        public_host: &str,
+        default: &str,
+        accounts: HashMap<String, Option<Vec<String>>>,
+    ) {
+        py.detach(|| self.hub.set_accounts(public_host, default, accounts));
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a token stands for")]
+    fn grant(
+        &self,
+        py: Python<'_>,
+        account: &str,
+        token: &str,
+        principal: u64,
+        reader: u64,
+        subject: &str,
+        expires_ms: u64,
+    ) {
+        py.detach(|| {
+            self.hub.grant(
+                token,
+                Session::new(account, principal, reader, subject, expires_ms),
+            )
+        });
+    }
+
+    fn resume(&self, py: Python<'_>, conn: u64) {
+        py.detach(|| self.hub.resume(ConnId(conn)));
+    }
+
+    #[pyo3(signature = (conn, status, body, headers = vec![]))]
+    fn refuse(
+        &self,
+        py: Python<'_>,
+        conn: u64,
+        status: u16,
+        body: &[u8],
+        headers: Vec<(String, String)>,
+    ) {
+        let refusal = Refusal {
+            status,
+            headers,
+            body: body.to_vec(),
+        };
+        py.detach(|| self.hub.refuse(ConnId(conn), refusal));
+    }
+
+    fn sign_in(&self, py: Python<'_>, conn: u64, account: &str, token: &str) -> bool {
+        py.detach(|| self.hub.sign_in(ConnId(conn), account, token))
+    }
+
+    fn revoke(&self, py: Python<'_>, account: &str, subject: &str) -> usize {
+        py.detach(|| self.hub.revoke(account, subject))
+    }
+
+    fn open_log(&self, py: Python<'_>, topic: &str, epoch: &str, seq: u64, public: bool) {
+        py.detach(|| self.hub.open_log(topic, epoch, seq, public));
+    }
+
+    fn append(&self, py: Python<'_>, topic: &str, entries: Vec<Entry>) -> PyResult<()> {
+        let entries = read_entries(entries)?;
+        py.detach(|| self.hub.append(topic, &entries))
+            .map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    fn backfill(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        epoch: &str,
+        entries: Vec<Entry>,
+    ) -> PyResult<()> {
+        let entries = read_entries(entries)?;
+        py.detach(|| self.hub.backfill(topic, epoch, &entries))
+            .map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    fn head(&self, py: Python<'_>, topic: &str) -> Option<(String, u64, u64)> {
+        py.detach(|| self.hub.head(topic))
+    }
+
+    fn link(&self, py: Python<'_>, topic: &str, channel_topic: &str) {
+        py.detach(|| self.hub.link(topic, channel_topic));
+    }
+
+    fn unlink(&self, py: Python<'_>, topic: &str, channel_topic: &str) {
+        py.detach(|| self.hub.unlink(topic, channel_topic));
+    }
+
+    fn close_log(&self, py: Python<'_>, topic: &str) -> bool {
+        py.detach(|| self.hub.close_log(topic))
+    }
+
+    fn set_public(&self, py: Python<'_>, topic: &str, public: bool) {
+        py.detach(|| self.hub.set_public(topic, public));
+    }
+
+    fn allow(&self, py: Python<'_>, topic: &str, reader: u64, allowed: bool) {
+        py.detach(|| self.hub.allow(topic, reader, allowed));
+    }
+
+    fn reply(&self, py: Python<'_>, conn: u64, ticket: u64, result: &[u8]) {
+        let json = result.to_vec();
+        py.detach(|| self.hub.reply(ConnId(conn), ticket, Answer::Result, json));
+    }
+
+    fn reply_error(&self, py: Python<'_>, conn: u64, ticket: u64, error: &[u8]) {
+        let json = error.to_vec();
+        py.detach(|| self.hub.reply(ConnId(conn), ticket, Answer::Error, json));
+    }
+
+    fn retry(&self, py: Python<'_>, conn: u64, ticket: u64) {
+        py.detach(|| self.hub.retry(ConnId(conn), ticket));
+    }
+
+    fn notify(&self, py: Python<'_>, conn: u64, message: &[u8]) {
+        let message = message.to_vec();
+        py.detach(|| self.hub.notify(ConnId(conn), message));
+    }
+
+    fn drain(&self, py: Python<'_>, over_s: f64) -> PyResult<()> {
+        let over_ms = milliseconds("over_s", over_s)?;
+        py.detach(|| self.server.drain(over_ms));
+        Ok(())
+    }
+
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.server.stop());
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        build_stats(py, self.server.shared())
+    }
+}
+
+fn build_upcall(py: Python<'_>, upcall: Upcall) -> PyResult<Bound<'_, PyTuple>> {
+    match upcall {
+        Upcall::Authenticate {
+            conn,
+            account,
+            token,
+            address,
+        } => ("authenticate", conn.0, account, token, address).into_pyobject(py),
+        Upcall::Call {
+            conn,
+            ticket,
+            account,
+            principal,
+            address,
+            method,
+            params,
+            is_notification,
+        } => {
+            let params = PyBytes::new(py, &params);
+            (
+                "call",
+                conn.0,
+                ticket,
+                account,
+                principal,
+                address,
+                method,
+                params,
+                is_notification,
+            )
+                .into_pyobject(py)
+        }
+        Upcall::Idle { topic } => ("idle", topic).into_pyobject(py),
+        Upcall::Access { topic, readers } => ("access", topic, readers).into_pyobject(py),
+    }
+}

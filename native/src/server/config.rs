@@ -1,0 +1,257 @@
+//! What a server is told before it starts.
+
+use std::net::IpAddr;
+
+use crate::log;
+
+/// How broadcasts reach the sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendChoice {
+    /// `IoUring` where the kernel allows it and it pays, else `Send`.
+    Auto,
+    Send,
+    IoUring,
+}
+
+impl SendChoice {
+    /// The choice with this name: `auto`, `send` or `io_uring`.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        match name {
+            "auto" => Some(Self::Auto),
+            "send" => Some(Self::Send),
+            "io_uring" => Some(Self::IoUring),
+            _ => None,
+        }
+    }
+}
+
+/// Limits and times of a server. A limit of 0 on addresses or messages per second lifts it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// An IP address or `localhost`.
+    pub host: String,
+    /// 0 takes any free port.
+    pub port: u16,
+    /// Event loops; 0 means one for each core.
+    pub loops: usize,
+    pub send: SendChoice,
+    /// Of one message from a client, inflated.
+    pub message_limit_bytes: usize,
+    pub ping_ms: u64,
+    pub pong_ms: u64,
+    /// From accept to the finished handshake, the token's check included.
+    pub handshake_ms: u64,
+    /// How far behind a subscriber may fall, and how much a client may leave unread of its answers.
+    pub lag_bytes: u64,
+    pub lag_ms: u64,
+    pub connections: usize,
+    pub connections_per_address: usize,
+    /// For each connection.
+    pub subscriptions: usize,
+    pub messages_per_s: f32,
+    pub messages_burst: f32,
+    pub history: log::Limits,
+    /// What the answer to one `subscribe` may carry; the rest follows as pushes.
+    pub recovery_entries: usize,
+    pub recovery_bytes: usize,
+    /// How long a log without subscribers waits before its owner is asked to close it.
+    pub linger_ms: u64,
+    /// Peers whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<Network>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+            loops: 0,
+            send: SendChoice::Auto,
+            message_limit_bytes: 1 << 20,
+            ping_ms: 25_000,
+            pong_ms: 10_000,
+            handshake_ms: 10_000,
+            lag_bytes: 1 << 20,
+            lag_ms: 15_000,
+            connections: 1_000_000,
+            connections_per_address: 0,
+            subscriptions: 100,
+            messages_per_s: 100.0,
+            messages_burst: 1_000.0,
+            history: log::Limits {
+                entries: 10_000,
+                age_ms: 86_400_000,
+                bytes: 64 << 20,
+            },
+            recovery_entries: 1_000,
+            recovery_bytes: 1 << 20,
+            linger_ms: 60_000,
+            trusted_proxies: Vec::new(),
+        }
+    }
+}
+
+/// An argument that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    pub name: &'static str,
+    pub allowed: &'static str,
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} must be {}", self.name, self.allowed)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Checks what types cannot say.
+    ///
+    /// # Errors
+    /// The first argument that is out of its range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let rules = [
+            (self.loops <= MOST_LOOPS, "loops", "0 to 64"),
+            (
+                self.message_limit_bytes >= 125,
+                "message_limit_bytes",
+                "at least 125",
+            ),
+            (self.ping_ms > 0, "ping_s", "above 0"),
+            (self.pong_ms > 0, "pong_s", "above 0"),
+            (self.handshake_ms > 0, "handshake_s", "above 0"),
+            (self.lag_bytes > 0, "lag_bytes", "above 0"),
+            (self.lag_ms > 0, "lag_s", "above 0"),
+            (self.connections > 0, "connections", "above 0"),
+            (self.subscriptions > 0, "subscriptions", "above 0"),
+            (self.messages_per_s >= 0.0, "messages_per_s", "0 or more"),
+            (self.messages_burst >= 1.0, "messages_burst", "at least 1"),
+            (self.history.entries > 0, "history_entries", "above 0"),
+            (self.history.bytes > 0, "log_bytes", "above 0"),
+        ];
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            Some((_, name, allowed)) => Err(ConfigError { name, allowed }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One bit for each loop in a log's marks.
+pub const MOST_LOOPS: usize = 64;
+
+/// An address range such as `10.0.0.0/8`, or a single address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    /// Reads `address` or `address/bits`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = text
+            .split_once('/')
+            .map_or((text, None), |(a, b)| (a, Some(b)));
+        let address: IpAddr = address.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Some(most), |text| text.parse().ok())?;
+        (bits <= most).then_some(Self { address, bits })
+    }
+
+    /// Whether `address` lies in the range; an IPv4 address inside IPv6 counts as itself.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                let shift = 32 - u32::from(self.bits);
+                u32::from(a).checked_shr(shift) == u32::from(b).checked_shr(shift)
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => {
+                let shift = 128 - u32::from(self.bits);
+                u128::from(a).checked_shr(shift) == u128::from(b).checked_shr(shift)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The client's address: the nearest one that is not a trusted proxy.
+///
+/// `forwarded_for` counts from the right, because only its last entry was written by somebody we trust.
+#[must_use]
+pub fn client_address(peer: IpAddr, forwarded_for: Option<&str>, trusted: &[Network]) -> IpAddr {
+    let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
+    let mut address = peer.to_canonical();
+    for hop in forwarded_for.unwrap_or_default().rsplit(',') {
+        if !is_trusted(address) {
+            break;
+        }
+        let Ok(next) = hop.trim().parse::<IpAddr>() else {
+            break;
+        };
+        address = next.to_canonical();
+    }
+    address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("a literal address")
+    }
+
+    #[test]
+    fn ranges_contain_their_addresses_only() {
+        let network = Network::parse("10.1.0.0/16").expect("a range");
+        assert!(network.contains(ip("10.1.255.255")));
+        assert!(network.contains(ip("::ffff:10.1.0.1")));
+        assert!(!network.contains(ip("10.2.0.0")));
+        assert!(
+            Network::parse("0.0.0.0/0")
+                .expect("all")
+                .contains(ip("8.8.8.8"))
+        );
+        assert!(Network::parse("10.0.0.0/33").is_none());
+        assert!(Network::parse("here").is_none());
+    }
+
+    #[test]
+    fn forwarded_for_counts_only_from_trusted_peers() {
+        let trusted = [Network::parse("127.0.0.0/8").expect("a range")];
+        assert_eq!(
+            client_address(ip("127.0.0.1"), Some("6.6.6.6, 1.2.3.4"), &trusted),
+            ip("1.2.3.4")
+        );
+        assert_eq!(
+            client_address(ip("127.0.0.1"), Some("1.2.3.4, 127.0.0.9"), &trusted),
+            ip("1.2.3.4")
+        );
+        assert_eq!(
+            client_address(ip("9.9.9.9"), Some("1.2.3.4"), &trusted),
+            ip("9.9.9.9")
+        );
+        assert_eq!(
+            client_address(ip("127.0.0.1"), Some("junk"), &trusted),
+            ip("127.0.0.1")
+        );
+    }
+
+    #[test]
+    fn a_bad_argument_is_named() {
+        let config = Config {
+            subscriptions: 0,
+            ..Config::default()
+        };
+        assert_eq!(
+            config.validate().expect_err("0 is refused").name,
+            "subscriptions"
+        );
+        assert!(Config::default().validate().is_ok());
+    }
+}

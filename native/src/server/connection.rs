@@ -1,0 +1,362 @@
+//! What a loop keeps of each connection: small, because most are idle.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::gateway::{Account, Attached, Calls};
+use crate::protocol::handshake::Request;
+use crate::protocol::{Decoder, DeflateParams, Role};
+
+/// Where a connection stands in its loop.
+pub type SlotIndex = u32;
+
+/// A connection of the server: its loop, its slot and how often the slot was used before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnId(pub u64);
+
+impl ConnId {
+    const GENERATION_MASK: u32 = 0x00FF_FFFF;
+
+    pub(super) fn new(loop_index: usize, slot: SlotIndex, generation: u32) -> Self {
+        Self(
+            (loop_index as u64) << 56
+                | u64::from(generation & Self::GENERATION_MASK) << 32
+                | u64::from(slot),
+        )
+    }
+
+    /// The loop that owns it; an id that was made up may name one that does not exist.
+    #[must_use]
+    pub fn loop_index(self) -> usize {
+        usize::from(self.0.to_be_bytes()[0])
+    }
+
+    pub(super) fn slot(self) -> SlotIndex {
+        (self.0 & u64::from(u32::MAX)) as SlotIndex
+    }
+
+    pub(super) fn generation(self) -> u32 {
+        (self.0 >> 32) as u32 & Self::GENERATION_MASK
+    }
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nobody uses the slot.
+    Free,
+    /// The request head is coming.
+    Head,
+    /// The handshake waits for a decision.
+    Waiting,
+    Open,
+    /// A close frame or an HTTP error is on its way; what comes in is dropped.
+    Closing,
+}
+
+/// What only a handshake needs.
+#[derive(Debug, Default)]
+pub(super) struct Handshake {
+    /// The head so far, then what came after it.
+    pub bytes: Vec<u8>,
+    pub request: Request,
+    /// Whether the application has been asked about the token.
+    pub was_asked: bool,
+}
+
+/// A cursor of a connection in a log.
+#[derive(Debug)]
+pub(super) struct Subscription {
+    /// The log's place in the loop.
+    pub topic: u32,
+    /// Its place in the topic's list of live subscribers, or [`BEHIND`].
+    pub at: u32,
+    /// The next entry to send; the topic's head counts instead while it is live.
+    pub cursor: u64,
+    /// True until a subscription that began in the past has caught up.
+    pub recovering: bool,
+}
+
+/// Not in a list of live subscribers.
+pub(super) const BEHIND: u32 = u32::MAX;
+
+/// One connection.
+#[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, packed because there are a million of these"
+)]
+pub(super) struct Connection {
+    pub fd: Option<OwnedFd>,
+    pub generation: u32,
+    pub state: State,
+    /// A write met a full socket; the kernel will tell when there is room.
+    pub blocked: bool,
+    /// Whether the slot is in the loop's list of blocked connections.
+    pub in_blocked: bool,
+    /// Whether the slot is in the loop's list of connections to flush.
+    pub in_touched: bool,
+    /// The handler has enough to do for it: nothing is read.
+    pub paused: bool,
+    /// There may be something to read that no event will tell of again.
+    pub unread: bool,
+    /// Our side of the stream is ended.
+    pub ended: bool,
+    /// The client was told that its token expires.
+    pub warned: bool,
+    /// The client was told to reconnect.
+    pub sent_away: bool,
+    pub address: IpAddr,
+    /// Whether `address` counts in the limit for each address.
+    pub counted: bool,
+    pub deflate: Option<DeflateParams>,
+    pub decoder: Decoder,
+    pub handshake: Option<Box<Handshake>>,
+    /// Bytes that must go out before anything else, whole frames but for the first; not allocated when empty.
+    pub out: Vec<u8>,
+    /// How many bytes of `out` are gone.
+    pub out_at: usize,
+    pub subscriptions: Vec<Subscription>,
+    /// When a write last moved bytes, or the connection became blocked.
+    pub progress_ms: u64,
+    /// The tick of the timer that counts.
+    pub timer_tick: u64,
+    pub ping_ms: u64,
+    /// When the pong must be here; `NEVER` when none is awaited.
+    pub pong_ms: u64,
+    /// When the handshake, the closing or the drain ends it.
+    pub end_ms: u64,
+    /// When a drained connection is closed even if it still waits for answers.
+    pub grace_ms: u64,
+    /// When the handler wants to be called.
+    pub alarm_ms: u64,
+    pub bucket: Bucket,
+    pub account: Option<Arc<Account>>,
+    pub session: Option<Attached>,
+    pub calls: Option<Box<Calls>>,
+}
+
+/// A deadline that does not come.
+pub(super) const NEVER: u64 = u64::MAX;
+
+impl Connection {
+    pub fn free(generation: u32) -> Self {
+        Self {
+            fd: None,
+            generation,
+            state: State::Free,
+            blocked: false,
+            in_blocked: false,
+            in_touched: false,
+            paused: false,
+            unread: false,
+            ended: false,
+            warned: false,
+            sent_away: false,
+            address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+            counted: false,
+            deflate: None,
+            decoder: Decoder::new(Role::Server, 0, false),
+            handshake: None,
+            out: Vec::new(),
+            out_at: 0,
+            subscriptions: Vec::new(),
+            progress_ms: 0,
+            timer_tick: NEVER,
+            ping_ms: NEVER,
+            pong_ms: NEVER,
+            end_ms: NEVER,
+            grace_ms: NEVER,
+            alarm_ms: NEVER,
+            bucket: Bucket::default(),
+            account: None,
+            session: None,
+            calls: None,
+        }
+    }
+
+    /// The nearest deadline.
+    pub fn deadline_ms(&self) -> u64 {
+        self.ping_ms
+            .min(self.pong_ms)
+            .min(self.end_ms)
+            .min(self.alarm_ms)
+    }
+
+    /// Bytes that wait to be sent.
+    pub fn unsent_bytes(&self) -> usize {
+        self.out.len() - self.out_at
+    }
+
+    /// Which of a topic's live lists it belongs to. Only a client with the full window can take every shared
+    /// deflated frame.
+    pub fn track(&self) -> usize {
+        usize::from(self.deflate.is_some_and(|params| params.suits(usize::MAX)))
+    }
+}
+
+/// A token bucket, and a second one ten times as deep behind it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bucket {
+    tokens: f32,
+    flood: f32,
+    at_ms: u64,
+}
+
+/// What a bucket says to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    Allowed,
+    /// Over the limit: answer with an error.
+    Exceeded,
+    /// So far over the limit that answering would only help the attack.
+    Flood,
+}
+
+/// How much deeper the second bucket is.
+const FLOOD_FACTOR: f32 = 10.0;
+
+impl Bucket {
+    pub fn full(burst: f32, now_ms: u64) -> Self {
+        Self {
+            tokens: burst,
+            flood: burst * FLOOD_FACTOR,
+            at_ms: now_ms,
+        }
+    }
+
+    /// Takes one token; `per_s` 0 means no limit.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "milliseconds between two messages"
+    )]
+    pub fn take(&mut self, per_s: f32, burst: f32, now_ms: u64) -> Rate {
+        if per_s == 0.0 {
+            return Rate::Allowed;
+        }
+        let earned = now_ms.saturating_sub(self.at_ms) as f32 * per_s / 1000.0;
+        self.at_ms = now_ms;
+        self.tokens = (self.tokens + earned).min(burst);
+        self.flood = (self.flood + earned).min(burst * FLOOD_FACTOR) - 1.0;
+        if self.flood < 0.0 {
+            return Rate::Flood;
+        }
+        if self.tokens < 1.0 {
+            return Rate::Exceeded;
+        }
+        self.tokens -= 1.0;
+        Rate::Allowed
+    }
+}
+
+/// Connections by slot, in pages so that growing copies nothing.
+#[derive(Debug)]
+pub(super) struct Slab {
+    loop_index: usize,
+    pages: Vec<Vec<Connection>>,
+    free: Vec<SlotIndex>,
+    slots: u32,
+}
+
+const PAGE: u32 = 256;
+
+impl Slab {
+    pub fn new(loop_index: usize) -> Self {
+        Self {
+            loop_index,
+            pages: Vec::new(),
+            free: Vec::new(),
+            slots: 0,
+        }
+    }
+
+    /// Takes a free slot, whose connection is blank.
+    pub fn take(&mut self) -> SlotIndex {
+        if let Some(slot) = self.free.pop() {
+            return slot;
+        }
+        if self.slots % PAGE == 0 {
+            self.pages.push(Vec::with_capacity(PAGE as usize));
+        }
+        if let Some(page) = self.pages.last_mut() {
+            page.push(Connection::free(0));
+        }
+        self.slots += 1;
+        self.slots - 1
+    }
+
+    /// Gives a slot back, under a new generation.
+    pub fn give_back(&mut self, slot: SlotIndex) {
+        let generation = self.at(slot).generation.wrapping_add(1) & ConnId::GENERATION_MASK;
+        *self.at(slot) = Connection::free(generation);
+        self.free.push(slot);
+    }
+
+    pub fn at(&mut self, slot: SlotIndex) -> &mut Connection {
+        &mut self.pages[(slot / PAGE) as usize][(slot % PAGE) as usize]
+    }
+
+    /// The slot of a connection that is still there.
+    pub fn find(&mut self, id: ConnId) -> Option<SlotIndex> {
+        let slot = id.slot();
+        if slot >= self.slots {
+            return None;
+        }
+        let connection = self.at(slot);
+        (connection.state != State::Free && connection.generation == id.generation())
+            .then_some(slot)
+    }
+
+    pub fn id(&mut self, slot: SlotIndex) -> ConnId {
+        let generation = self.at(slot).generation;
+        ConnId::new(self.loop_index, slot, generation)
+    }
+
+    /// All slots ever taken; some may be free.
+    pub fn slots(&self) -> std::ops::Range<SlotIndex> {
+        0..self.slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_dies_with_its_connection() {
+        let mut slab = Slab::new(3);
+        let slot = slab.take();
+        slab.at(slot).state = State::Open;
+        let id = slab.id(slot);
+        assert_eq!((id.loop_index(), slab.find(id)), (3, Some(slot)));
+        slab.give_back(slot);
+        assert_eq!(slab.take(), slot);
+        slab.at(slot).state = State::Open;
+        assert_eq!(slab.find(id), None);
+        assert_eq!(slab.find(ConnId(u64::MAX)), None);
+    }
+
+    #[test]
+    fn a_bucket_allows_its_burst_then_its_rate() {
+        let mut bucket = Bucket::full(2.0, 0);
+        assert_eq!(bucket.take(1.0, 2.0, 0), Rate::Allowed);
+        assert_eq!(bucket.take(1.0, 2.0, 0), Rate::Allowed);
+        assert_eq!(bucket.take(1.0, 2.0, 0), Rate::Exceeded);
+        assert_eq!(bucket.take(1.0, 2.0, 1_000), Rate::Allowed);
+        for _ in 0..16 {
+            bucket.take(1.0, 2.0, 1_000);
+        }
+        assert_eq!(bucket.take(1.0, 2.0, 1_000), Rate::Exceeded);
+        assert_eq!(bucket.take(1.0, 2.0, 1_000), Rate::Flood);
+    }
+
+    #[test]
+    fn a_connection_is_small() {
+        assert!(
+            size_of::<Connection>() <= 320,
+            "{}",
+            size_of::<Connection>()
+        );
+    }
+}

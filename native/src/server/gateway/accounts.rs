@@ -1,0 +1,114 @@
+//! Which account a host name means, and which origins it allows.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// One account.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Account {
+    pub name: String,
+    /// None allows any origin.
+    pub origins: Option<Vec<String>>,
+}
+
+impl Account {
+    /// Whether a page of `origin` may connect; a client without an origin is no page.
+    #[must_use]
+    pub fn allows(&self, origin: Option<&str>) -> bool {
+        let (Some(origins), Some(origin)) = (&self.origins, origin) else {
+            return true;
+        };
+        let origin = origin.trim_end_matches('/');
+        origins.iter().any(|allowed| {
+            allowed == "*" || allowed.trim_end_matches('/').eq_ignore_ascii_case(origin)
+        })
+    }
+}
+
+/// All accounts of the product.
+#[derive(Debug, Default)]
+pub struct Accounts {
+    /// Lowercase, without a port.
+    pub public_host: String,
+    pub default: String,
+    pub by_name: HashMap<String, Arc<Account>>,
+}
+
+impl Accounts {
+    /// The account of a `Host` header; None when the host names one that does not exist.
+    #[must_use]
+    pub fn find(&self, host: Option<&str>) -> Option<Arc<Account>> {
+        let host = host_name(host.unwrap_or_default()).to_ascii_lowercase();
+        let label = match host
+            .strip_suffix(&self.public_host)
+            .and_then(|rest| rest.strip_suffix('.'))
+        {
+            Some(label) if host.parse::<IpAddr>().is_err() => label,
+            _ => self.default.as_str(),
+        };
+        self.by_name.get(label).cloned()
+    }
+}
+
+/// The host without port and without the root's dot.
+fn host_name(host: &str) -> &str {
+    if host.starts_with('[') {
+        return host;
+    }
+    host.rsplit_once(':')
+        .map_or(host, |(name, _)| name)
+        .trim_end_matches('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accounts() -> Accounts {
+        let account = |name: &str| {
+            (
+                name.to_owned(),
+                Arc::new(Account {
+                    name: name.to_owned(),
+                    origins: None,
+                }),
+            )
+        };
+        Accounts {
+            public_host: "example.test".to_owned(),
+            default: "main".to_owned(),
+            by_name: [account("main"), account("demo")].into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn the_first_label_names_the_account() {
+        let accounts = accounts();
+        let name = |host| {
+            accounts
+                .find(Some(host))
+                .map(|account| account.name.clone())
+        };
+        assert_eq!(name("demo.example.test:8001").as_deref(), Some("demo"));
+        assert_eq!(name("DEMO.Example.Test").as_deref(), Some("demo"));
+        assert_eq!(name("example.test").as_deref(), Some("main"));
+        assert_eq!(name("127.0.0.1:8001").as_deref(), Some("main"));
+        assert_eq!(name("[::1]:8001").as_deref(), Some("main"));
+        assert_eq!(name("other.example.test"), None);
+        assert_eq!(name("a.demo.example.test"), None);
+        assert_eq!(name("notexample.test").as_deref(), Some("main"));
+    }
+
+    #[test]
+    fn origins_are_compared_without_case_and_final_slash() {
+        let account = Account {
+            name: String::new(),
+            origins: Some(vec!["https://a.test".to_owned()]),
+        };
+        assert!(account.allows(None));
+        assert!(account.allows(Some("https://A.test/")));
+        assert!(!account.allows(Some("https://b.test")));
+        assert!(!account.allows(Some("null")));
+    }
+}

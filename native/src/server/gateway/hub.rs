@@ -1,0 +1,176 @@
+//! What the rest of the process calls.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::super::connection::ConnId;
+use super::super::lock::Lock;
+use super::super::mailbox::{Answer, Command, Refusal};
+use super::super::shared::Shared;
+use super::accounts::{Account, Accounts};
+use super::sessions::{Grants, Session};
+use super::upcalls::{Upcall, Upcalls};
+
+/// How long the application may take to say what readers of a log that became private may do.
+pub(super) const DECIDE_MS: u64 = 10_000;
+
+/// The state that all loops of a gateway and its callers share. Every method is short and may be called from any
+/// thread; what it asks of a connection happens on that connection's loop, in the order asked.
+#[derive(Debug)]
+pub struct Hub {
+    shared: Arc<Shared>,
+    pub upcalls: Upcalls,
+    pub(super) accounts: Lock<Arc<Accounts>>,
+    pub(super) grants: Grants,
+    /// Program topic → channel topics that show its notifications too.
+    links: Lock<HashMap<String, Vec<String>>>,
+    numbers: AtomicU64,
+}
+
+impl Hub {
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn new(shared: Arc<Shared>) -> std::io::Result<Self> {
+        Ok(Self {
+            shared,
+            upcalls: Upcalls::open()?,
+            accounts: Lock::default(),
+            grants: Grants::default(),
+            links: Lock::default(),
+            numbers: AtomicU64::new(1),
+        })
+    }
+
+    #[must_use]
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// A number that no log, ticket or batch has had.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Replaces all accounts; connections that are open stay.
+    pub fn set_accounts(
+        &self,
+        public_host: &str,
+        default: &str,
+        accounts: HashMap<String, Option<Vec<String>>>,
+    ) {
+        let by_name = accounts
+            .into_iter()
+            .map(|(name, origins)| (name.clone(), Arc::new(Account { name, origins })))
+            .collect();
+        let public_host = public_host.to_ascii_lowercase();
+        *self.accounts.lock() = Arc::new(Accounts {
+            public_host,
+            default: default.to_owned(),
+            by_name,
+        });
+    }
+
+    /// Remembers what a token stands for.
+    pub fn grant(&self, token: &str, session: Session) {
+        self.grants.add(token, session, self.shared.wall_ms());
+    }
+
+    /// Goes on with a handshake whose token has been granted.
+    pub fn resume(&self, id: ConnId) {
+        self.shared.tell(id, Command::Resume(id));
+    }
+
+    /// Ends a handshake with an HTTP error.
+    pub fn refuse(&self, id: ConnId, refusal: Refusal) {
+        self.shared.tell(id, Command::Refuse(id, refusal));
+    }
+
+    /// Gives an open connection the session of a granted token; false when the connection is gone or the token
+    /// is not granted.
+    pub fn sign_in(&self, id: ConnId, account: &str, token: &str) -> bool {
+        let Some(session) = self.grants.find(account, token, self.shared.wall_ms()) else {
+            return false;
+        };
+        if !self.shared.is_open(id) {
+            return false;
+        }
+        self.shared.tell(id, Command::SignIn(id, session));
+        true
+    }
+
+    /// Forgets a subject's tokens and makes its connections anonymous; returns how many there were.
+    pub fn revoke(&self, account: &str, subject: &str) -> usize {
+        let connections = self.grants.revoke(account, subject);
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Command::Revoke);
+        }
+        connections
+    }
+
+    /// Answers a call.
+    pub fn reply(&self, id: ConnId, ticket: u64, answer: Answer, json: Vec<u8>) {
+        self.shared
+            .tell(id, Command::Reply(id, ticket, answer, json));
+    }
+
+    /// Runs a `subscribe` again.
+    pub fn retry(&self, id: ConnId, ticket: u64) {
+        self.shared.tell(id, Command::Retry(id, ticket));
+    }
+
+    /// Sends one finished message to one connection.
+    pub fn notify(&self, id: ConnId, message: Vec<u8>) {
+        self.shared.tell(id, Command::Notify(id, message));
+    }
+
+    /// From now on notifications of `topic` go to `channel_topic` too.
+    pub fn link(&self, topic: &str, channel_topic: &str) {
+        let mut links = self.links.lock();
+        let channels = links.entry(topic.to_owned()).or_default();
+        if !channels.iter().any(|channel| channel == channel_topic) {
+            channels.push(channel_topic.to_owned());
+        }
+    }
+
+    /// Undoes [`link`](Self::link).
+    pub fn unlink(&self, topic: &str, channel_topic: &str) {
+        let mut links = self.links.lock();
+        if let Some(channels) = links.get_mut(topic) {
+            channels.retain(|channel| channel != channel_topic);
+            if channels.is_empty() {
+                links.remove(topic);
+            }
+        }
+    }
+
+    pub(super) fn linked(&self, topic: &str) -> Vec<String> {
+        self.links.lock().get(topic).cloned().unwrap_or_default()
+    }
+
+    /// Once a second on one loop: drops what is too old, and asks about logs that nobody follows.
+    pub(super) fn upkeep(&self) {
+        let (now_ms, linger_ms) = (self.shared.now_ms(), self.shared.config.linger_ms);
+        self.grants.sweep(self.shared.wall_ms());
+        let logs: Vec<_> = self.shared.logs.lock().values().cloned().collect();
+        for shared_log in logs {
+            shared_log.log.lock().trim(now_ms);
+            let idle_since_ms = shared_log.idle_since_ms.load(Ordering::Relaxed);
+            let is_idle = shared_log.subscribers.load(Ordering::Relaxed) == 0;
+            if is_idle && now_ms.saturating_sub(idle_since_ms) >= linger_ms {
+                shared_log.idle_since_ms.store(now_ms, Ordering::Relaxed);
+                self.upcalls.tell(Upcall::Idle {
+                    topic: shared_log.topic.clone(),
+                });
+            }
+            let is_overdue = shared_log
+                .access
+                .lock()
+                .decide_by_ms
+                .is_some_and(|by| now_ms >= by);
+            if is_overdue {
+                self.announce_access(&shared_log, false);
+            }
+        }
+    }
+}

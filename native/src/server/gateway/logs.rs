@@ -1,0 +1,204 @@
+//! The hub's side of the logs: open, append, derive, close.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::mailbox::Command;
+use super::super::topics::SharedLog;
+use super::hub::Hub;
+use crate::log::{Appended, Entry, Kind, Log, LogError, channel_params};
+
+/// An entry that owns its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedEntry {
+    pub kind: Kind,
+    pub epoch: String,
+    pub seq: u64,
+    pub method: String,
+    pub params: Vec<u8>,
+}
+
+impl OwnedEntry {
+    fn borrow(&self) -> Entry<'_> {
+        Entry {
+            kind: self.kind,
+            epoch: &self.epoch,
+            seq: self.seq,
+            method: &self.method,
+            params: &self.params,
+        }
+    }
+}
+
+impl Hub {
+    /// Makes a log whose next push is `seq + 1` of `epoch`; one that is open is left as it is.
+    pub fn open_log(&self, topic: &str, epoch: &str, seq: u64, public: bool) {
+        let shared = self.shared();
+        let mut logs = shared.logs.lock();
+        if logs.contains_key(topic) {
+            return;
+        }
+        let log = Log::new(epoch, seq, shared.config.history);
+        let number = self.next_number();
+        logs.insert(
+            topic.to_owned(),
+            Arc::new(SharedLog::new(number, topic, log, public, shared.now_ms())),
+        );
+    }
+
+    /// Adds entries and wakes the loops. A topic without an open log is ignored: nobody follows it.
+    ///
+    /// # Errors
+    /// The first entry that does not follow; those before it have been added.
+    pub fn append(&self, topic: &str, entries: &[OwnedEntry]) -> Result<(), LogError> {
+        let Some(shared_log) = self.shared().find_log(topic) else {
+            return Ok(());
+        };
+        let channels = self.linked(topic);
+        let now_ms = self.shared().now_ms();
+        let (mut added, mut outcome) = (Vec::new(), Ok(()));
+        {
+            let mut log = shared_log.log.lock();
+            for entry in entries {
+                match log.append(&entry.borrow(), now_ms) {
+                    Ok(Appended::Added) => added.push(entry),
+                    Ok(Appended::Skipped) => {}
+                    Err(error) => {
+                        outcome = Err(error);
+                        break;
+                    }
+                }
+            }
+            if log.is_ended() {
+                self.forget(&shared_log);
+            }
+        }
+        if !added.is_empty() {
+            shared_log.announce(&self.shared().mailboxes);
+            for channel in channels {
+                self.derive(&channel, &added)?;
+            }
+        }
+        outcome
+    }
+
+    /// Appends the notifications of a program to a channel that shows them too.
+    fn derive(&self, channel_topic: &str, entries: &[&OwnedEntry]) -> Result<(), LogError> {
+        let Some(shared_log) = self.shared().find_log(channel_topic) else {
+            return Ok(());
+        };
+        let now_ms = self.shared().now_ms();
+        {
+            let mut log = shared_log.log.lock();
+            let (channel, _) = shared_log.label();
+            for entry in entries {
+                let params = channel_params(channel, &entry.params);
+                let derived = Entry {
+                    kind: Kind::Notice,
+                    epoch: "",
+                    seq: 0,
+                    method: &entry.method,
+                    params: &params,
+                };
+                log.append(&derived, now_ms)?;
+            }
+        }
+        shared_log.announce(&self.shared().mailboxes);
+        Ok(())
+    }
+
+    /// Puts older pushes before the log's first one.
+    ///
+    /// # Errors
+    /// When the pushes are not consecutive or do not reach the log's first one.
+    pub fn backfill(
+        &self,
+        topic: &str,
+        epoch: &str,
+        entries: &[OwnedEntry],
+    ) -> Result<(), LogError> {
+        let Some(shared_log) = self.shared().find_log(topic) else {
+            return Ok(());
+        };
+        let entries: Vec<Entry<'_>> = entries.iter().map(OwnedEntry::borrow).collect();
+        let now_ms = self.shared().now_ms();
+        let mut log = shared_log.log.lock();
+        log.backfill(epoch, &entries, now_ms)
+    }
+
+    /// The epoch, the newest push's seq, and the seq before the oldest push kept.
+    #[must_use]
+    pub fn head(&self, topic: &str) -> Option<(String, u64, u64)> {
+        let shared_log = self.shared().find_log(topic)?;
+        let log = shared_log.log.lock();
+        Some((log.epoch().to_owned(), log.seq(), log.floor()))
+    }
+
+    /// Drops a log without subscribers; false when it has some or is not open.
+    pub fn close_log(&self, topic: &str) -> bool {
+        let mut logs = self.shared().logs.lock();
+        let Some(shared_log) = logs.get(topic) else {
+            return false;
+        };
+        {
+            // A loop subscribes under this lock, so nobody can come between the look and the mark.
+            let _log = shared_log.log.lock();
+            if shared_log.subscribers.load(Ordering::Acquire) > 0 {
+                return false;
+            }
+            shared_log.is_closed.store(true, Ordering::Release);
+        }
+        logs.remove(topic);
+        true
+    }
+
+    /// Removes an ended log from the open ones; those who follow keep it until they have it all.
+    fn forget(&self, shared_log: &Arc<SharedLog>) {
+        let mut logs = self.shared().logs.lock();
+        if logs
+            .get(&shared_log.topic)
+            .is_some_and(|log| log.number == shared_log.number)
+        {
+            logs.remove(&shared_log.topic);
+        }
+    }
+
+    /// Changes who may follow.
+    pub fn set_public(&self, topic: &str, public: bool) {
+        let Some(shared_log) = self.shared().find_log(topic) else {
+            return;
+        };
+        {
+            let mut access = shared_log.access.lock();
+            if access.public == public {
+                return;
+            }
+            access.public = public;
+            access.readers.clear();
+            access.decide_by_ms = None;
+        }
+        if !public {
+            self.announce_access(&shared_log, true);
+        }
+    }
+
+    /// Remembers whether a class of readers may follow a private log.
+    pub fn allow(&self, topic: &str, reader: u64, allowed: bool) {
+        let Some(shared_log) = self.shared().find_log(topic) else {
+            return;
+        };
+        shared_log.access.lock().readers.insert(reader, allowed);
+        if !allowed {
+            self.announce_access(&shared_log, false);
+        }
+    }
+
+    /// Lets the loops look at the rights of a log's subscribers; `ask` about those undecided.
+    pub(super) fn announce_access(&self, shared_log: &SharedLog, ask: bool) {
+        for (index, mailbox) in self.shared().mailboxes.iter().enumerate() {
+            if shared_log.is_followed_by(index) {
+                mailbox.send(Command::Access(shared_log.number, ask));
+            }
+        }
+    }
+}

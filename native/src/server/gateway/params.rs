@@ -1,0 +1,183 @@
+//! The params of the native operations, as strictly read as the other door reads them.
+
+use serde::Deserialize;
+
+/// What `subscribe` and `unsubscribe` are about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Program(String),
+    Channel(String),
+}
+
+impl Target {
+    /// The topic of the target in an account.
+    pub fn topic(&self, account: &str) -> String {
+        match self {
+            Self::Program(id) => format!("{account}/program/{id}"),
+            Self::Channel(name) => format!("{account}/channel/{name}"),
+        }
+    }
+
+    /// Appends `"programId":"…"` or `"channel":"…"`.
+    pub fn put_member(&self, out: &mut Vec<u8>) {
+        let (name, value): (&[u8], _) = match self {
+            Self::Program(id) => (br#""programId":""#, id),
+            Self::Channel(channel) => (br#""channel":""#, channel),
+        };
+        out.extend_from_slice(name);
+        crate::log::escape(value, out);
+        out.push(b'"');
+    }
+}
+
+/// Where a subscription begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    Now,
+    Since {
+        epoch: String,
+        seq: u64,
+    },
+    /// Before the last so many pushes.
+    History(u64),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Subscribe {
+    #[serde(rename = "programId")]
+    program_id: Option<String>,
+    channel: Option<String>,
+    since: Option<Since>,
+    history: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Since {
+    epoch: String,
+    seq: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unsubscribe {
+    #[serde(rename = "programId")]
+    program_id: Option<String>,
+    channel: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Servertime {
+    #[serde(rename = "requestTime")]
+    request_time: Option<i64>,
+}
+
+/// Integers beyond this are not exact in every JSON reader (RFC 7493, section 2.2).
+const EXACT: u64 = 1 << 53;
+
+/// The params of `subscribe`; None when they are odd in any way.
+pub(super) fn parse_subscribe(params: Option<&str>) -> Option<(Target, Start)> {
+    let params: Subscribe = parse(params?)?;
+    let target = parse_target(params.program_id, params.channel)?;
+    let start = match (params.since, params.history) {
+        (None, None) => Start::Now,
+        (Some(since), None) if since.seq <= EXACT => Start::Since {
+            epoch: since.epoch,
+            seq: since.seq,
+        },
+        (None, Some(count)) if count <= EXACT => Start::History(count),
+        _ => return None,
+    };
+    Some((target, start))
+}
+
+/// The params of `unsubscribe`; None when they are odd.
+pub(super) fn parse_unsubscribe(params: Option<&str>) -> Option<Target> {
+    let params: Unsubscribe = parse(params?)?;
+    parse_target(params.program_id, params.channel)
+}
+
+/// The `requestTime` of `servertime`; None when the params are odd.
+pub(super) fn parse_servertime(params: Option<&str>) -> Option<Option<i64>> {
+    let Some(params) = params else {
+        return Some(None);
+    };
+    let time = parse::<Servertime>(params)?.request_time;
+    time.is_none_or(|time| time.unsigned_abs() <= EXACT)
+        .then_some(time)
+}
+
+/// An object with these members; serde would take an array too.
+fn parse<'a, T: Deserialize<'a>>(params: &'a str) -> Option<T> {
+    params
+        .starts_with('{')
+        .then(|| serde_json::from_str(params).ok())
+        .flatten()
+}
+
+fn parse_target(program_id: Option<String>, channel: Option<String>) -> Option<Target> {
+    match (program_id, channel) {
+        (Some(id), None) => Some(Target::Program(id)),
+        (None, Some(channel)) => Some(Target::Channel(channel)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_params_are_read() {
+        let program = Target::Program("p".to_owned());
+        assert_eq!(
+            parse_subscribe(Some(r#"{"programId":"p","since":null}"#)),
+            Some((program.clone(), Start::Now))
+        );
+        let since = Start::Since {
+            epoch: "e".to_owned(),
+            seq: 4,
+        };
+        assert_eq!(
+            parse_subscribe(Some(r#"{"programId":"p","since":{"epoch":"e","seq":4}}"#)),
+            Some((program.clone(), since))
+        );
+        assert_eq!(
+            parse_subscribe(Some(r#"{"programId":"p","history":0}"#)),
+            Some((program, Start::History(0)))
+        );
+        assert_eq!(
+            parse_servertime(Some(r#"{"requestTime":-5}"#)),
+            Some(Some(-5))
+        );
+        assert_eq!(parse_servertime(None), Some(None));
+    }
+
+    #[test]
+    fn odd_params_are_left_to_the_application() {
+        for odd in [
+            "{}",
+            "[]",
+            r#"["p"]"#,
+            r#"{"programId":1}"#,
+            r#"{"programId":"p","channel":"c"}"#,
+            r#"{"programId":"p","more":1}"#,
+            r#"{"programId":"p","programId":"p"}"#,
+            r#"{"programId":"p","history":-1}"#,
+            r#"{"programId":"p","history":1.0}"#,
+            r#"{"programId":"p","history":9007199254740993}"#,
+            r#"{"programId":"p","since":{"epoch":"e"}}"#,
+            r#"{"programId":"p","since":{"epoch":"e","seq":1},"history":1}"#,
+        ] {
+            assert_eq!(parse_subscribe(Some(odd)), None, "{odd}");
+        }
+        assert_eq!(parse_subscribe(None), None);
+        assert_eq!(
+            parse_servertime(Some(r#"{"requestTime":9007199254740993}"#)),
+            None
+        );
+        assert_eq!(parse_servertime(Some("[1]")), None);
+    }
+}

@@ -1,0 +1,235 @@
+//! `subscribe` and `unsubscribe` without the application.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::connection::SlotIndex;
+use super::super::core::Core;
+use super::super::topics::SharedLog;
+use super::dispatch::{Gateway, Outcome, error};
+use super::params::{Start, Target, parse_subscribe, parse_unsubscribe};
+use crate::log::Log;
+use crate::protocol::jsonrpc;
+
+/// Where a subscription stands in its log, and what its answer says.
+struct Position {
+    cursor: u64,
+    recovered: bool,
+}
+
+impl Gateway {
+    /// Follows a log.
+    ///
+    /// `gathered_bytes` of answers wait in the same batch. `is_definite` after the application has prepared what
+    /// it could: what still cannot be done is then an error, or not recovered.
+    pub(super) fn subscribe(
+        &mut self,
+        core: &mut Core,
+        slot: SlotIndex,
+        params: Option<&str>,
+        gathered_bytes: usize,
+        is_definite: bool,
+    ) -> Outcome {
+        let Some((target, start)) = parse_subscribe(params) else {
+            return ask_or(is_definite, || {
+                jsonrpc::build_error(jsonrpc::INVALID_PARAMS, "invalid_request", None)
+            });
+        };
+        if matches!(target, Target::Channel(_)) && start != Start::Now && !is_definite {
+            return Outcome::Ask;
+        }
+        let reader = self.reader(core, slot);
+        let account = core
+            .connection(slot)
+            .account
+            .as_ref()
+            .map(|account| account.name.clone())
+            .unwrap_or_default();
+        let Some(shared_log) = self.hub.shared().find_log(&target.topic(&account)) else {
+            return ask_or(is_definite, || {
+                error(404, "not_found", "there is no such program or channel")
+            });
+        };
+        if shared_log.access.lock().allows(reader) != Some(true) {
+            return ask_or(is_definite, || match reader {
+                None => error(401, "invalid_token", "this needs an access token"),
+                Some(_) => error(403, "insufficient_scope", "the token does not allow this"),
+            });
+        }
+        if let Some(cursor) = core.cursor(slot, &shared_log) {
+            let position = Position {
+                cursor,
+                recovered: true,
+            };
+            return Outcome::Result(render(
+                &target,
+                &shared_log.log.lock(),
+                &position,
+                cursor,
+                b"",
+            ));
+        }
+        if core.subscriptions(slot) >= self.hub.shared().config.subscriptions {
+            return Outcome::Error(error(
+                429,
+                "slow_down",
+                "too many subscriptions on this connection",
+            ));
+        }
+        let room = core.answer_room(slot).saturating_sub(gathered_bytes);
+        self.follow(core, slot, &target, &start, &shared_log, room, is_definite)
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one step of subscribe, cut out for its lock"
+    )]
+    fn follow(
+        &mut self,
+        core: &mut Core,
+        slot: SlotIndex,
+        target: &Target,
+        start: &Start,
+        shared_log: &Arc<SharedLog>,
+        room: usize,
+        is_definite: bool,
+    ) -> Outcome {
+        let config = &self.hub.shared().config;
+        // Held before the log is read, so that no entry after the answer can be missed.
+        let place = core.hold(shared_log);
+        let log = shared_log.log.lock();
+        let is_over = log.is_ended() || shared_log.is_closed.load(Ordering::Acquire);
+        let position = if is_over {
+            None
+        } else {
+            find_position(&log, start, is_definite)
+        };
+        let Some(position) = position else {
+            drop(log);
+            core.release(place);
+            return ask_or(is_definite, || {
+                error(404, "not_found", "there is no such program or channel")
+            });
+        };
+        let mut items = Vec::new();
+        let most_bytes = config.recovery_bytes.min(room);
+        let next = match target {
+            Target::Program(_) => log.put_items(
+                position.cursor,
+                config.recovery_entries,
+                most_bytes,
+                &mut items,
+            ),
+            Target::Channel(_) => Ok(log.tip()),
+        };
+        // A cursor that was found under this lock is not lost.
+        let next = next.unwrap_or(log.tip());
+        let result = render(target, &log, &position, next, &items);
+        let is_behind = next != log.tip();
+        // Counted under the lock, so that the log is not closed meanwhile.
+        shared_log.subscribers.fetch_add(1, Ordering::AcqRel);
+        drop(log);
+        core.subscribe(slot, place, next, is_behind);
+        Outcome::Result(result)
+    }
+
+    /// Ends a subscription; one that is not there is none to end.
+    pub(super) fn unsubscribe(
+        &mut self,
+        core: &mut Core,
+        slot: SlotIndex,
+        params: Option<&str>,
+    ) -> Outcome {
+        let Some(target) = parse_unsubscribe(params) else {
+            return Outcome::Ask;
+        };
+        self.end(core, slot, &target);
+        let mut result = vec![b'{'];
+        target.put_member(&mut result);
+        result.push(b'}');
+        Outcome::Result(result)
+    }
+
+    /// Ends the subscription of a target and whatever `subscribe` of it is still being prepared.
+    fn end(&mut self, core: &mut Core, slot: SlotIndex, target: &Target) {
+        let connection = core.connection(slot);
+        if let Some(calls) = &mut connection.calls {
+            calls.cancel(|params| {
+                parse_subscribe(Some(params)).is_some_and(|(other, _)| other == *target)
+            });
+        }
+        let account = connection
+            .account
+            .as_ref()
+            .map(|account| account.name.clone())
+            .unwrap_or_default();
+        let topic = target.topic(&account);
+        for log in core.followed(slot) {
+            if log.topic == topic {
+                core.unsubscribe(slot, &log);
+            }
+        }
+    }
+
+    /// Ends what a cancelled `subscribe` with these params began.
+    pub(super) fn undo(&mut self, core: &mut Core, slot: SlotIndex, params: Option<&str>) {
+        if let Some((target, _)) = parse_subscribe(params) {
+            self.end(core, slot, &target);
+        }
+    }
+}
+
+fn ask_or(is_definite: bool, error: impl FnOnce() -> Vec<u8>) -> Outcome {
+    if is_definite {
+        Outcome::Error(error())
+    } else {
+        Outcome::Ask
+    }
+}
+
+/// None when the application may be able to bring what the log lacks.
+fn find_position(log: &Log, start: &Start, is_definite: bool) -> Option<Position> {
+    let tip = log.tip();
+    match start {
+        Start::Now => Some(Position {
+            cursor: tip,
+            recovered: true,
+        }),
+        Start::Since { epoch, seq } => match log.after(epoch, *seq) {
+            Some(cursor) => Some(Position {
+                cursor,
+                recovered: true,
+            }),
+            None => is_definite.then_some(Position {
+                cursor: tip,
+                recovered: false,
+            }),
+        },
+        Start::History(count) => {
+            let (cursor, is_complete) = log.last(*count);
+            (is_complete || is_definite).then_some(Position {
+                cursor,
+                recovered: true,
+            })
+        }
+    }
+}
+
+/// The result of `subscribe` for one who stands at `next` after having `items`.
+fn render(target: &Target, log: &Log, position: &Position, next: u64, items: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128 + items.len());
+    out.push(b'{');
+    target.put_member(&mut out);
+    if matches!(target, Target::Program(_)) {
+        out.extend_from_slice(br#","epoch":""#);
+        crate::log::escape(log.epoch(), &mut out);
+        let (seq, recovered) = (log.seq_at(next), position.recovered);
+        out.extend_from_slice(
+            format!("\",\"seq\":{seq},\"recovered\":{recovered},\"events\":[").as_bytes(),
+        );
+        out.extend_from_slice(items);
+        out.push(b']');
+    }
+    out.push(b'}');
+    out
+}

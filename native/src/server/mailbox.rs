@@ -1,0 +1,87 @@
+//! What other threads ask of an event loop.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::connection::ConnId;
+use super::gateway::Session;
+use super::lock::Lock;
+use super::sys;
+
+/// One request to a loop. Those about a connection are ignored when it is gone.
+#[derive(Debug)]
+pub enum Command {
+    /// The log with this number has grown or ended.
+    Log(u64),
+    /// Who may follow the log with this number has changed; whether to ask about those undecided.
+    Access(u64, bool),
+    Resume(ConnId),
+    Refuse(ConnId, Refusal),
+    SignIn(ConnId, Arc<Session>),
+    /// Make the connections of revoked sessions anonymous.
+    Revoke,
+    /// Answer a call: its ticket, whether it failed, the JSON.
+    Reply(ConnId, u64, Answer, Vec<u8>),
+    Retry(ConnId, u64),
+    /// Send a finished message.
+    Notify(ConnId, Vec<u8>),
+    /// Send every client away within so many milliseconds.
+    Drain(u64),
+    Stop,
+}
+
+/// How a call was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Result,
+    Error,
+}
+
+/// An HTTP answer that ends a handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+/// A loop's queue of commands. Senders wake the loop once, however many commands they leave before it looks.
+#[derive(Debug)]
+pub struct Mailbox {
+    queue: Lock<Vec<Command>>,
+    is_woken: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl Mailbox {
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub(super) fn open() -> std::io::Result<Self> {
+        Ok(Self {
+            queue: Lock::new(Vec::new()),
+            is_woken: AtomicBool::new(false),
+            wake: sys::open_wake()?,
+        })
+    }
+
+    /// The descriptor that becomes readable.
+    pub(super) fn wake(&self) -> &OwnedFd {
+        &self.wake
+    }
+
+    /// Leaves a command; commands of one sender are taken in order.
+    pub fn send(&self, command: Command) {
+        self.queue.lock().push(command);
+        if !self.is_woken.swap(true, Ordering::AcqRel) {
+            sys::wake(&self.wake);
+        }
+    }
+
+    /// Moves all commands into `commands`, which is empty.
+    pub(super) fn take(&self, commands: &mut Vec<Command>) {
+        // Cleared first: a command that comes after this line wakes the loop again.
+        self.is_woken.store(false, Ordering::Release);
+        std::mem::swap(&mut *self.queue.lock(), commands);
+    }
+}

@@ -1,0 +1,158 @@
+//! What the loops of a server share.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use super::config::Config;
+use super::connection::ConnId;
+use super::lock::Lock;
+use super::mailbox::{Command, Mailbox};
+use super::topics::SharedLog;
+
+/// Counters since the start; each loop adds to them as it goes.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub deliveries: AtomicU64,
+    pub delivered_bytes: AtomicU64,
+    pub messages_in: AtomicU64,
+    pub slow_consumers: AtomicU64,
+    pub handshakes: AtomicU64,
+    pub refused: AtomicU64,
+    pub subscriptions: AtomicUsize,
+}
+
+impl Counters {
+    pub(super) fn add(counter: &AtomicU64, amount: u64) {
+        counter.fetch_add(amount, Ordering::Relaxed);
+    }
+}
+
+/// Everything that is not one loop's own.
+#[derive(Debug)]
+pub struct Shared {
+    pub config: Config,
+    pub mailboxes: Vec<Mailbox>,
+    pub counters: Counters,
+    pub is_draining: AtomicBool,
+    /// Connections, those in their handshake included.
+    pub connections: AtomicUsize,
+    /// The open logs by topic.
+    pub logs: Lock<HashMap<String, Arc<SharedLog>>>,
+    /// The way of sending that the loops have chosen.
+    pub send_name: Lock<&'static str>,
+    addresses: Lock<HashMap<IpAddr, usize>>,
+    /// For each loop and slot the generation plus one of the open connection there, else 0.
+    open: Vec<Lock<Vec<u32>>>,
+    started: Instant,
+    random: RandomState,
+    drawn: AtomicU64,
+}
+
+impl Shared {
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub(super) fn new(config: Config, loops: usize) -> std::io::Result<Self> {
+        Ok(Self {
+            config,
+            mailboxes: (0..loops)
+                .map(|_| Mailbox::open())
+                .collect::<std::io::Result<_>>()?,
+            counters: Counters::default(),
+            is_draining: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
+            logs: Lock::default(),
+            send_name: Lock::new("send"),
+            addresses: Lock::default(),
+            open: (0..loops).map(|_| Lock::default()).collect(),
+            started: Instant::now(),
+            random: RandomState::new(),
+            drawn: AtomicU64::new(0),
+        })
+    }
+
+    /// Milliseconds since the server was made; never goes back.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Milliseconds since 1970.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A number nobody outside can guess.
+    #[must_use]
+    pub fn random(&self) -> u64 {
+        self.random
+            .hash_one(self.drawn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A random number below `bound`; 0 for 0.
+    #[must_use]
+    pub fn random_below(&self, bound: u64) -> u64 {
+        self.random().checked_rem(bound).unwrap_or(0)
+    }
+
+    /// Sends a command to the loop of a connection; ids that were made up are ignored.
+    pub fn tell(&self, id: ConnId, command: Command) {
+        if let Some(mailbox) = self.mailboxes.get(id.loop_index()) {
+            mailbox.send(command);
+        }
+    }
+
+    /// The open log of a topic.
+    #[must_use]
+    pub fn find_log(&self, topic: &str) -> Option<Arc<SharedLog>> {
+        self.logs.lock().get(topic).cloned()
+    }
+
+    /// Whether the connection is open.
+    #[must_use]
+    pub fn is_open(&self, id: ConnId) -> bool {
+        let Some(slots) = self.open.get(id.loop_index()) else {
+            return false;
+        };
+        slots.lock().get(id.slot() as usize) == Some(&(id.generation() + 1))
+    }
+
+    pub(super) fn note_open(&self, id: ConnId, is_open: bool) {
+        let Some(slots) = self.open.get(id.loop_index()) else {
+            return;
+        };
+        let (mut slots, at) = (slots.lock(), id.slot() as usize);
+        if slots.len() <= at {
+            slots.resize(at + 1, 0);
+        }
+        slots[at] = if is_open { id.generation() + 1 } else { 0 };
+    }
+
+    /// Counts a connection of `address`; false when it has all it may have.
+    pub(super) fn enter(&self, address: IpAddr) -> bool {
+        let mut addresses = self.addresses.lock();
+        let count = addresses.entry(address).or_default();
+        if *count >= self.config.connections_per_address {
+            return false;
+        }
+        *count += 1;
+        true
+    }
+
+    pub(super) fn leave(&self, address: IpAddr) {
+        let mut addresses = self.addresses.lock();
+        if let Some(count) = addresses.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                addresses.remove(&address);
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The few system calls of the event loops.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, acceptfrom_with, bind,
+    getsockname, listen, recv, send, shutdown, socket_with, sockopt,
+};
+
+/// How long the kernel's queue of connections that wait for `accept` may grow; it cuts this to its own limit.
+const BACKLOG: i32 = 65_535;
+/// What the kernel may hold of a socket's bytes that it has not sent yet. Beyond this a slow reader shows as
+/// blocked here, where the lag policy sees it, instead of filling megabytes of kernel memory.
+const UNSENT_BYTES: libc::c_int = 128 << 10;
+
+/// A listening socket on `address` that shares its port with the other loops.
+///
+/// # Errors
+/// What the system says, for example that the port is taken.
+pub(super) fn open_listener(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let socket = socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+        None,
+    )?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    // Accepted sockets inherit both options, which saves two calls a connection.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    limit_unsent(&socket);
+    bind(&socket, &address)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// The address a socket is bound to.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
+    Ok(getsockname(socket)?.try_into()?)
+}
+
+#[expect(unsafe_code, reason = "rustix has no wrapper for TCP_NOTSENT_LOWAT")]
+fn limit_unsent(socket: &OwnedFd) {
+    let value = UNSENT_BYTES;
+    // SAFETY: the pointer and the length describe `value`, which outlives the call. A failure leaves the
+    // kernel's default, which costs memory and nothing else.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
+
+/// What `accept` gave.
+pub(super) enum Accepted {
+    Connection(OwnedFd, IpAddr),
+    /// Nobody waits.
+    None,
+    /// The process or the system is out of descriptors or memory.
+    Exhausted,
+}
+
+/// Takes the next waiting connection.
+pub(super) fn accept(listener: &OwnedFd) -> Accepted {
+    loop {
+        match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok((socket, peer)) => {
+                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                let Some(peer) = peer else { continue };
+                return Accepted::Connection(socket, peer.ip());
+            }
+            Err(Errno::AGAIN) => return Accepted::None,
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                return Accepted::Exhausted;
+            }
+            // The peer went away while it waited, or a signal came.
+            Err(_) => {}
+        }
+    }
+}
+
+/// What a read or write came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    Bytes(usize),
+    /// The socket has nothing to read, or no room.
+    Blocked,
+    /// The peer is gone.
+    Gone,
+}
+
+/// Reads once; `Bytes(0)` is the peer's end of stream.
+pub(super) fn read(socket: &OwnedFd, buffer: &mut [u8]) -> Moved {
+    loop {
+        match recv(socket, &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((bytes, _)) => return Moved::Bytes(bytes),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Moved::Blocked,
+            Err(_) => return Moved::Gone,
+        }
+    }
+}
+
+/// Writes once.
+pub(super) fn write(socket: &OwnedFd, bytes: &[u8]) -> Moved {
+    loop {
+        match send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(bytes) => return Moved::Bytes(bytes),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN | Errno::NOBUFS) => return Moved::Blocked,
+            Err(_) => return Moved::Gone,
+        }
+    }
+}
+
+/// Tells the peer that nothing more will come.
+pub(super) fn end_writing(socket: &OwnedFd) {
+    // An error means that the peer is gone already, which the next read finds out.
+    let _ = shutdown(socket, Shutdown::Write);
+}
+
+/// A counter that wakes who waits for it.
+///
+/// # Errors
+/// When the process is out of descriptors.
+pub(super) fn open_wake() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?)
+}
+
+/// Makes a wake readable.
+pub(super) fn wake(fd: &OwnedFd) {
+    // It can only fail when the counter is full, and then it is readable.
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}
+
+/// Makes a wake unreadable.
+pub(super) fn clear_wake(fd: &OwnedFd) {
+    let _ = rustix::io::read(fd, &mut [0u8; 8]);
+}
+
+/// The events a loop waits for.
+pub(super) struct Poll {
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+}
+
+/// What a descriptor is ready for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ready {
+    pub token: u64,
+    pub readable: bool,
+    pub writable: bool,
+    /// The peer has closed at least its side, or the socket has an error.
+    pub hung_up: bool,
+}
+
+impl Poll {
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            events: Vec::with_capacity(1024),
+        })
+    }
+
+    /// Watches a connection for everything, edge-triggered, so that no later call is needed.
+    ///
+    /// # Errors
+    /// When the kernel's limit on watches is reached.
+    pub fn add_connection(&self, socket: &OwnedFd, token: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::ET;
+        Ok(epoll::add(
+            &self.epoll,
+            socket,
+            epoll::EventData::new_u64(token),
+            flags,
+        )?)
+    }
+
+    /// Watches a listener or a wake until it is read.
+    ///
+    /// # Errors
+    /// When the kernel's limit on watches is reached.
+    pub fn add_source(&self, source: &OwnedFd, token: u64, edge: bool) -> io::Result<()> {
+        let edge = if edge {
+            epoll::EventFlags::ET
+        } else {
+            epoll::EventFlags::empty()
+        };
+        Ok(epoll::add(
+            &self.epoll,
+            source,
+            epoll::EventData::new_u64(token),
+            epoll::EventFlags::IN | edge,
+        )?)
+    }
+
+    /// Watches no longer.
+    pub fn remove(&self, source: &OwnedFd) {
+        let _ = epoll::delete(&self.epoll, source);
+    }
+
+    /// Waits at most `timeout_ms` and puts what is ready into `ready`.
+    pub fn wait(&mut self, timeout_ms: u64, ready: &mut Vec<Ready>) {
+        let timeout = rustix::event::Timespec {
+            tv_sec: i64::try_from(timeout_ms / 1000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(timeout_ms % 1000 * 1_000_000).unwrap_or(0),
+        };
+        self.events.clear();
+        ready.clear();
+        // The only error a correct call can meet is a signal: then there is nothing to do this time.
+        let _ = epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut self.events),
+            Some(&timeout),
+        );
+        ready.extend(self.events.iter().map(|event| {
+            let flags = event.flags;
+            Ready {
+                token: event.data.u64(),
+                readable: flags.contains(epoll::EventFlags::IN),
+                writable: flags.contains(epoll::EventFlags::OUT),
+                hung_up: flags.intersects(
+                    epoll::EventFlags::HUP | epoll::EventFlags::ERR | epoll::EventFlags::RDHUP,
+                ),
+            }
+        }));
+    }
+}

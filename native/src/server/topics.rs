@@ -1,0 +1,179 @@
+//! Logs as the threads share them, and as one loop sees them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use super::connection::SlotIndex;
+use super::lock::Lock;
+use super::mailbox::{Command, Mailbox};
+use crate::log::Log;
+
+/// Who may follow a log.
+#[derive(Debug, Default)]
+pub struct Access {
+    pub public: bool,
+    /// What was decided for classes of readers of a private log.
+    pub readers: HashMap<u64, bool>,
+    /// When undecided readers lose their subscriptions, in loop milliseconds; None when nothing is pending.
+    pub decide_by_ms: Option<u64>,
+}
+
+impl Access {
+    /// Whether `reader` (None: anonymous) may follow; None while that is not decided.
+    #[must_use]
+    pub fn allows(&self, reader: Option<u64>) -> Option<bool> {
+        match (self.public, reader) {
+            (true, _) => Some(true),
+            (false, None) => Some(false),
+            (false, Some(reader)) => self.readers.get(&reader).copied(),
+        }
+    }
+}
+
+/// A log with what the loops need around it.
+#[derive(Debug)]
+pub struct SharedLog {
+    /// Unique for the life of the server: a topic that is opened again has another number.
+    pub number: u64,
+    pub topic: String,
+    pub log: Lock<Log>,
+    pub access: Lock<Access>,
+    /// Subscriptions on all loops.
+    pub subscribers: AtomicUsize,
+    /// Nobody may follow any more; changed and read under the lock of `log`.
+    pub is_closed: AtomicBool,
+    /// Since when nobody has followed, in loop milliseconds.
+    pub idle_since_ms: AtomicU64,
+    /// A bit for each loop that has subscribers.
+    followers: AtomicU64,
+    /// A bit for each loop that has been told of news and has not looked yet.
+    told: AtomicU64,
+}
+
+impl SharedLog {
+    #[must_use]
+    pub fn new(number: u64, topic: &str, log: Log, public: bool, now_ms: u64) -> Self {
+        Self {
+            number,
+            topic: topic.to_owned(),
+            log: Lock::new(log),
+            access: Lock::new(Access {
+                public,
+                ..Access::default()
+            }),
+            subscribers: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
+            idle_since_ms: AtomicU64::new(now_ms),
+            followers: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+        }
+    }
+
+    /// The name after `account/program/` or `account/channel/`, and whether it is a program's.
+    #[must_use]
+    pub fn label(&self) -> (&str, bool) {
+        let mut parts = self.topic.splitn(3, '/').skip(1);
+        let is_program = parts.next() == Some("program");
+        (parts.next().unwrap_or_default(), is_program)
+    }
+
+    /// Tells the loops that follow and do not know yet that the log has grown.
+    pub fn announce(&self, mailboxes: &[Mailbox]) {
+        let followers = self.followers.load(Ordering::SeqCst);
+        let news = followers & !self.told.fetch_or(followers, Ordering::SeqCst);
+        for (index, mailbox) in mailboxes.iter().enumerate() {
+            if news & (1 << index) != 0 {
+                mailbox.send(Command::Log(self.number));
+            }
+        }
+    }
+
+    /// Whether a loop has subscribers of the log.
+    #[must_use]
+    pub fn is_followed_by(&self, loop_index: usize) -> bool {
+        self.followers.load(Ordering::SeqCst) & (1 << loop_index) != 0
+    }
+
+    /// A loop begins to follow; what is appended from now on will be announced to it.
+    pub(super) fn follow(&self, loop_index: usize) {
+        self.told.fetch_and(!(1 << loop_index), Ordering::SeqCst);
+        self.followers.fetch_or(1 << loop_index, Ordering::SeqCst);
+    }
+
+    pub(super) fn unfollow(&self, loop_index: usize) {
+        self.followers
+            .fetch_and(!(1 << loop_index), Ordering::SeqCst);
+    }
+
+    /// The loop is about to look: later news must be announced again.
+    pub(super) fn hear(&self, loop_index: usize) {
+        self.told.fetch_and(!(1 << loop_index), Ordering::SeqCst);
+    }
+}
+
+/// A subscriber that has everything up to the loop's head of the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Live {
+    pub slot: SlotIndex,
+    /// Its socket, so that a broadcast need not look at the connection.
+    pub fd: i32,
+}
+
+/// One log as one loop follows it.
+#[derive(Debug)]
+pub(super) struct Topic {
+    pub shared: Arc<SharedLog>,
+    /// The cursor up to which all live subscribers have been served.
+    pub head: u64,
+    /// Those that have everything up to `head`: with plain frames, and with deflated ones.
+    pub live: [Vec<Live>; 2],
+    /// Subscriptions of this loop, live or not.
+    pub subscribers: usize,
+    /// Connections whose cursor is beyond `head`; they are looked at when the head has moved.
+    pub ahead: Vec<SlotIndex>,
+}
+
+/// A loop's logs, by place and by number.
+#[derive(Debug, Default)]
+pub(super) struct Topics {
+    places: Vec<Option<Topic>>,
+    free: Vec<u32>,
+    by_number: HashMap<u64, u32>,
+}
+
+impl Topics {
+    pub fn find(&self, number: u64) -> Option<u32> {
+        self.by_number.get(&number).copied()
+    }
+
+    pub fn add(&mut self, topic: Topic) -> u32 {
+        let number = topic.shared.number;
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.places[place as usize] = Some(topic);
+        self.by_number.insert(number, place);
+        place
+    }
+
+    pub fn remove(&mut self, place: u32) -> Option<Topic> {
+        let topic = self.places[place as usize].take()?;
+        self.by_number.remove(&topic.shared.number);
+        self.free.push(place);
+        Some(topic)
+    }
+
+    /// The topic at `place`, which a subscription keeps alive.
+    pub fn at(&mut self, place: u32) -> &mut Topic {
+        match &mut self.places[place as usize] {
+            Some(topic) => topic,
+            None => unreachable!("a topic stays while a subscription names its place"),
+        }
+    }
+
+    pub fn get(&self, place: u32) -> Option<&Topic> {
+        self.places.get(place as usize)?.as_ref()
+    }
+}
