@@ -66,8 +66,8 @@ def test_public_url_may_say_where_the_account_goes() -> None:
 
 
 @pytest.mark.postgres
-async def test_gateways_that_are_alive_are_named(postgres_dsn: str) -> None:
-    async with open_services(postgres_dsn) as services:
+async def test_gateways_that_are_alive_are_named(migrated_dsn: str) -> None:
+    async with open_services(migrated_dsn) as services:
         gateways = Gateways(services.database)
         await gateways.beat(gateway("01", 5, deliveries=10))
         await gateways.beat(gateway("02", 2, deliveries=7))

@@ -250,10 +250,13 @@ async def test_an_import_of_many_events_in_pieces(product: Product) -> None:
 async def test_an_import_that_was_left_behind_is_purged(product: Product) -> None:
     await ensure(product)
     async with product.services.database.connection() as connection:
-        await connection.execute(
-            "INSERT INTO import_rows VALUES"
-            " ('old', 1, gen_random_uuid(), now() - interval '61 minutes', 1, 1, 'A#b', '{}'), ('new', 1, gen_random_uuid(), now(), 1, 1, 'A#b', '{}')"
-        )
+        for name, age in (("old", "61 minutes"), ("new", "59 minutes")):
+            await connection.execute(
+                "INSERT INTO import_rows VALUES"
+                " ($1, 1, gen_random_uuid(), now() - $2::text::interval, 1, 1, 'A#b', '{}')",
+                name,
+                age,
+            )
     await send(product, "text", {"events": []})
     assert await staged(product) == 1
     await product.services.imports.drop("new")
