@@ -17,7 +17,14 @@ from broker.errors import BadCredentials, SlowDown, Unauthenticated, Unavailable
 from broker.storage.database import Database
 from broker.storage.keys import Keys
 from broker.storage.users import Users
-from tests.auth.services import PASSWORD, MovedClock, make_user, open_authenticator, open_database
+from tests.auth.services import (
+    PASSWORD,
+    MovedClock,
+    StoppedClock,
+    make_user,
+    open_authenticator,
+    open_database,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -126,7 +133,7 @@ async def test_token_of_one_account_is_none_of_another(database: Database, auth:
     await make_user(database, auth, "kim", account="other")
     token = await log_in(auth, "kim")
     await auth.authenticate("demo", token)
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(Unauthenticated, match="another account"):
         await auth.authenticate("other", token)
     with pytest.raises(BadCredentials):
         await auth.log_in("missing", "kim", PASSWORD, "")
@@ -263,12 +270,13 @@ async def test_two_changes_within_a_millisecond_are_two_states(
 ) -> None:
     user = await make_user(database, auth, "kim")
     states = []
-    for _ in range(5):
-        await change(database, user, await auth.hash_password(PASSWORD))
+    stopped = StoppedClock()
+    for _ in range(3):
+        await membership.change_user(Users(database), stopped, "demo", user.id, lambda u: u, "hash")
         credentials = await Users(database).find_credentials("demo", "kim")
         assert credentials is not None
         states.append(credentials.valid_from_ms)
-    assert sorted(set(states)) == states
+    assert states == [stopped.ms, stopped.ms + 1, stopped.ms + 2]
 
 
 async def test_other_rights_are_followed_without_a_new_token(database: Database, auth: Authenticator) -> None:
@@ -331,6 +339,24 @@ async def test_guesses_at_the_same_time_are_told_no_more_than_the_limit(database
         )
         assert sum(isinstance(result, BadCredentials) for result in results) == 3
         assert sum(isinstance(result, SlowDown) for result in results) == 17
+
+
+async def test_right_password_is_refused_when_the_limit_is_met_while_it_is_checked(
+    database: Database, auth: Authenticator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_user(database, auth, "kim")
+    whole = auth._passwords.verify
+
+    async def verify_late(stored: str | None, password: str) -> bool:
+        monkeypatch.setattr(auth._passwords, "verify", whole)
+        for _ in range(10):
+            with pytest.raises(BadCredentials):
+                await auth.log_in("demo", "kim", "wrong horse", "")
+        return await whole(stored, password)
+
+    monkeypatch.setattr(auth._passwords, "verify", verify_late)
+    with pytest.raises(SlowDown):
+        await log_in(auth, "kim")
 
 
 async def test_hash_of_other_parameters_is_renewed_at_log_in(database: Database, auth: Authenticator) -> None:

@@ -41,7 +41,7 @@ async def url(product: Product) -> AsyncIterator[str]:
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve())
-    while not server.started:
+    while not server.started:  # noqa: ASYNC110 - it tells by nothing else
         await asyncio.sleep(0.01)
     yield f"http://demo.localhost:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True

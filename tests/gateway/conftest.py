@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from broker.storage.migrations import migrate
 from tests.gateway.world import World, open_world
 
 
@@ -29,15 +30,18 @@ def module_dsn(postgres_server: str) -> Iterator[str]:
         finally:
             await connection.close()
 
+    dsn = f"postgresql://broker@/{name}?host={postgres_server}"
     asyncio.run(run(f"CREATE DATABASE {name}"))
-    yield f"postgresql://broker@/{name}?host={postgres_server}"
+    asyncio.run(migrate(dsn))
+    yield dsn
     asyncio.run(run(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 @pytest.fixture(scope="module")
-async def shared_world(module_dsn: str) -> AsyncIterator[World]:
-    """The module's gateway."""
-    async with open_world(module_dsn, **SETTINGS) as world:
+async def shared_world(module_dsn: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """The module's gateway, with the module's `SETTINGS`."""
+    settings: dict[str, Any] = getattr(request.module, "SETTINGS", {"ws_messages_per_s": 0})
+    async with open_world(module_dsn, **settings) as world:
         yield world
 
 
@@ -46,6 +50,3 @@ async def world(shared_world: World) -> AsyncIterator[World]:
     """The module's gateway, without clients of other tests."""
     yield shared_world
     await shared_world.leave()
-
-
-SETTINGS: dict[str, Any] = {"ws_messages_per_s": 0}

@@ -5,7 +5,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from tests.auth.services import PASSWORD
-from tests.gateway.world import RpcError, World
+from tests.gateway.world import RpcError, Viewer, World
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -118,12 +118,52 @@ async def test_revoked_token_ends_private_subscriptions_of_open_connections(worl
     await viewer.call("subscribe", programId=program)
     profile = await viewer.call("getCurrentUser")
     admin = await world.admin()
-    await admin.call("deleteUser", id=profile["id"])
+    await admin.call("deleteUser", userId=profile["id"])
     async with asyncio.timeout(5):
         assert (await viewer.next("unsubscribed"))["programId"] == program
     with pytest.raises(RpcError) as caught:
         await viewer.call("getCurrentUser")
     assert caught.value.code == 401
+
+
+async def test_user_that_leaves_a_project_loses_its_private_programs(world: World) -> None:
+    program = await world.program(access="private", projectId="own")
+    token = await world.new_user("mover", "user", "own", "second")
+    viewer = await world.join(token=token)
+    await viewer.call("subscribe", programId=program)
+    profile = await viewer.call("getCurrentUser")
+    admin = await world.admin()
+    fields = {name: profile[name] for name in ("username", "role")}
+    await admin.call("updateUser", userId=profile["id"], **fields, projectIds=["second"])
+    assert (await viewer.next("unsubscribed"))["programId"] == program
+    # The token stays good, for what its user may do now.
+    again = await world.join(token=token)
+    assert (await again.call("getCurrentUser"))["projectIds"] == ["second"]
+    with pytest.raises(RpcError) as caught:
+        await again.call("subscribe", programId=program)
+    assert caught.value.code == 404
+
+
+async def test_changed_password_ends_earlier_sessions_only(world: World) -> None:
+    token = await world.new_user("changer", "user", "own")
+    old = await world.join(token=token)
+    await old.call("updateCurrentUser", password="another horse")
+    new = await world.join()
+    await new.call("login", **LOGIN, username="changer", password="another horse")
+    async with asyncio.timeout(5):
+        assert (await until_refused(old)).code == 401
+    with pytest.raises(InvalidStatus):
+        await world.join(token=token)
+    assert (await new.call("getCurrentUser"))["username"] == "changer"
+
+
+async def until_refused(viewer: Viewer) -> RpcError:
+    """The error with which the connection is refused, as soon as it is."""
+    while True:
+        try:
+            await viewer.call("getCurrentUser")
+        except RpcError as error:
+            return error
 
 
 async def test_access_token_in_params_is_no_part_of_the_resource(world: World) -> None:

@@ -189,15 +189,6 @@ async def test_result_over_the_limit_points_to_rest(world: World, monkeypatch: p
     assert (error.code, error.name) == (413, "payload_too_large")
 
 
-async def test_database_that_is_away_is_unavailable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    viewer = await world.join("producer")
-    async with world.product.services.database.connection() as connection:
-        name = await connection.fetchval("SELECT current_database()")
-    assert name
-    error = await fails(viewer, "getProgram", programId="never-made")
-    assert error.code == 404
-
-
 async def test_bug_is_an_internal_error_without_details(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

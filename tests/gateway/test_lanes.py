@@ -12,8 +12,8 @@ from broker.gateway.upcalls import Call
 pytestmark = pytest.mark.anyio
 
 
-def make_call(conn: int, ticket: int, params: bytes = b"{}") -> Call:
-    return Call(conn, ticket, "demo", 0, "127.0.0.1", "producer", params, False)
+def make_call(conn: int, ticket: int, params: bytes = b"{}", method: str = "producer") -> Call:
+    return Call(conn, ticket, "demo", 0, "127.0.0.1", method, params, False)
 
 
 class Recorder:
@@ -66,6 +66,25 @@ async def test_next_call_begins_once_the_first_is_ordered() -> None:
     recorder.ordered[1]()  # saying it twice lets one call through, not two
     await settle()
     assert recorder.begun == [(1, 1), (1, 2)]
+    await lanes.close()
+
+
+async def test_call_of_another_method_waits_for_all_before_it() -> None:
+    recorder = Recorder()
+    lanes = Lanes(recorder.run, recorder.refuse)
+    for ticket, method in ((1, "producer"), (2, "producer"), (3, "getProgramEvents"), (4, "producer")):
+        lanes.submit(make_call(1, ticket, method=method))
+    await settle()
+    recorder.ordered[1]()
+    await settle()
+    recorder.ordered[2]()
+    await settle()
+    await recorder.finish(1)
+    assert recorder.begun == [(1, 1), (1, 2)]
+    await recorder.finish(2)
+    assert recorder.begun == [(1, 1), (1, 2), (1, 3)]
+    await recorder.finish(3)
+    assert recorder.begun[3:] == [(1, 4)]
     await lanes.close()
 
 

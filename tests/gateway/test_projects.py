@@ -75,8 +75,8 @@ async def open_bench(dsn: str) -> AsyncIterator[Bench]:
             await bench.topics.close()
 
 
-async def test_channel_links_the_programs_of_its_project(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_channel_links_the_programs_of_its_project(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         await bench.store("a", "sport")
         await bench.store("b", "sport")
         await bench.store("c", "news")
@@ -90,8 +90,8 @@ async def test_channel_links_the_programs_of_its_project(postgres_dsn: str) -> N
         assert bench.logs.linked[CHANNEL] == [1]
 
 
-async def test_program_that_is_created_joins_with_its_first_pushes(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_program_that_is_created_joins_with_its_first_pushes(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         await bench.channels.open("demo", "sport")
         bench.feed.add(topic("new"), 2, project_id="sport")
         bench.feed.tell(NEWS, news("created", "new", "sport"), news("created", "other", "news"))
@@ -100,8 +100,8 @@ async def test_program_that_is_created_joins_with_its_first_pushes(postgres_dsn:
         assert bench.logs.linked[CHANNEL] == [1, 2]
 
 
-async def test_program_that_moves_in_joins_from_now_on(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_program_that_moves_in_joins_from_now_on(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         await bench.channels.open("demo", "sport")
         bench.feed.add(topic("old"), 7, project_id="sport")
         bench.feed.tell(NEWS, news("updated", "old", "sport"))
@@ -110,8 +110,8 @@ async def test_program_that_moves_in_joins_from_now_on(postgres_dsn: str) -> Non
         assert bench.logs.linked[CHANNEL] == [8]
 
 
-async def test_program_that_moves_out_leaves_at_its_place(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_program_that_moves_out_leaves_at_its_place(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         await bench.store("a", "sport")
         await bench.channels.open("demo", "sport")
         bench.feed.tell(topic("a"), push(1), attributes(public=True, project_id="news"), push(2))
@@ -120,8 +120,8 @@ async def test_program_that_moves_out_leaves_at_its_place(postgres_dsn: str) -> 
         assert topic("a") not in bench.feed.followed
 
 
-async def test_program_that_moves_in_while_followed_joins_at_its_place(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_program_that_moves_in_while_followed_joins_at_its_place(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         await bench.channels.open("demo", "sport")
         bench.feed.add(topic("a"), 0, project_id="news")
         await bench.topics.open(topic("a"))
@@ -131,8 +131,8 @@ async def test_program_that_moves_in_while_followed_joins_at_its_place(postgres_
         assert not bench.topics.close_if_idle(topic("a"))
 
 
-async def test_program_that_is_deleted_leaves(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_program_that_is_deleted_leaves(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         await bench.store("a", "sport")
         await bench.channels.open("demo", "sport")
         bench.feed.tell(topic("a"), gone(0))
@@ -140,8 +140,8 @@ async def test_program_that_is_deleted_leaves(postgres_dsn: str) -> None:
         assert bench.linked == set()
 
 
-async def test_program_listed_but_gone_is_left_out(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_program_listed_but_gone_is_left_out(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         await bench.store("a", "sport")
         await bench.store("b", "sport")
         del bench.feed.heads[topic("a")]
@@ -149,8 +149,8 @@ async def test_program_listed_but_gone_is_left_out(postgres_dsn: str) -> None:
         assert bench.linked == {"b"}
 
 
-async def test_idle_channel_lets_its_programs_go(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_idle_channel_lets_its_programs_go(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         await bench.store("a", "sport")
         await bench.channels.open("demo", "sport")
         bench.logs.logs[CHANNEL].subscribers = 1
@@ -165,18 +165,18 @@ async def test_idle_channel_lets_its_programs_go(postgres_dsn: str) -> None:
 
 
 async def test_more_programs_than_a_page_are_all_followed(
-    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+    migrated_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.gateway.projects.PAGE_PROGRAMS", 2)
-    async with open_bench(postgres_dsn) as bench:
+    async with open_bench(migrated_dsn) as bench:
         for name in "abcde":
             await bench.store(name, "sport")
         await bench.channels.open("demo", "sport")
         assert bench.linked == set("abcde")
 
 
-async def test_failure_to_open_leaves_nothing_behind(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_failure_to_open_leaves_nothing_behind(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         await bench.store("a", "sport")
         del bench.feed.heads[NEWS]
         with pytest.raises(Exception, match="no such topic"):

@@ -54,8 +54,8 @@ async def open_bench(dsn: str, limit: int = 100) -> AsyncIterator[Bench]:
         yield Bench(database, auth, clock, grants, Sessions(grants, auth, clock, limit=limit))
 
 
-async def test_token_becomes_a_session_with_its_principal(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_token_becomes_a_session_with_its_principal(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         user = await bench.user("paul", "producer", "news")
         session = await bench.sessions.open("demo", await bench.token(user))
         assert session.principal.role is Role.PRODUCER
@@ -64,8 +64,8 @@ async def test_token_becomes_a_session_with_its_principal(postgres_dsn: str) -> 
         assert bench.grants.granted[0][:3] == ("demo", session.number, session.reader)
 
 
-async def test_same_token_has_one_session(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_same_token_has_one_session(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         token = await bench.token(await bench.user("paul", "producer"))
         first = await bench.sessions.open("demo", token)
         second = await bench.sessions.open("demo", token)
@@ -74,15 +74,15 @@ async def test_same_token_has_one_session(postgres_dsn: str) -> None:
         assert len(bench.grants.granted) == 2
 
 
-async def test_bad_token_is_refused(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_bad_token_is_refused(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         with pytest.raises(Unauthenticated):
             await bench.sessions.open("demo", "no.token.this")
         assert bench.grants.granted == []
 
 
-async def test_session_belongs_to_its_account(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_session_belongs_to_its_account(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         token = await bench.token(await bench.user("paul", "producer"))
         session = await bench.sessions.open("demo", token)
         assert bench.sessions.find("other", session.number) is None
@@ -90,8 +90,8 @@ async def test_session_belongs_to_its_account(postgres_dsn: str) -> None:
             await bench.sessions.open("other", token)
 
 
-async def test_equal_rights_share_a_reader_class(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_equal_rights_share_a_reader_class(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
 
         async def reader(name: str, role: str, *projects: str, account: str = "demo") -> int:
             user = await bench.user(name, role, *projects, account=account)
@@ -115,8 +115,8 @@ async def test_equal_rights_share_a_reader_class(postgres_dsn: str) -> None:
         assert (somebody.role, somebody.project_ids) == (Role.USER, {"news", "sport"})
 
 
-async def test_expired_session_is_anonymous(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_expired_session_is_anonymous(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         session = await bench.sessions.open("demo", await bench.token(await bench.user("p", "user")))
         assert session.principal.expires_ms is not None
         left_ms = session.principal.expires_ms - bench.clock.now_ms()
@@ -128,16 +128,16 @@ async def test_expired_session_is_anonymous(postgres_dsn: str) -> None:
         assert len(bench.sessions) == 0
 
 
-async def test_sweep_forgets_what_has_expired(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_sweep_forgets_what_has_expired(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         await bench.sessions.open("demo", await bench.token(await bench.user("p", "user")))
         bench.clock.forward_ms += 3_600_000 + 1_000
         assert bench.sessions.sweep() == 1
         assert len(bench.sessions) == 0
 
 
-async def test_revocation_ends_earlier_sessions_only(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn) as bench:
+async def test_revocation_ends_earlier_sessions_only(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn) as bench:
         user = await bench.user("p", "user")
         old = await bench.sessions.open("demo", await bench.token(user))
         valid_from_ms = old.principal.valid_from_ms
@@ -149,8 +149,8 @@ async def test_revocation_ends_earlier_sessions_only(postgres_dsn: str) -> None:
         assert bench.grants.revoked == [bench.grants.granted[0][3]]
 
 
-async def test_least_used_session_goes_at_the_bound(postgres_dsn: str) -> None:
-    async with open_bench(postgres_dsn, limit=2) as bench:
+async def test_least_used_session_goes_at_the_bound(migrated_dsn: str) -> None:
+    async with open_bench(migrated_dsn, limit=2) as bench:
         tokens = [await bench.token(await bench.user(name, "user")) for name in ("a", "b", "c")]
         first, second = [await bench.sessions.open("demo", token) for token in tokens[:2]]
         bench.sessions.find("demo", first.number)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 import pytest
@@ -27,16 +27,16 @@ WAIT_S = 5.0
 
 
 class DirectLink:
-    """Calls the one owner of this process; `is_cut` makes it unreachable."""
+    """Calls the one owner of a world; `is_cut` makes it unreachable. Each world has a subclass of its own."""
 
-    owner: Owner | None = None
-    is_cut = False
+    owner: ClassVar[Owner]
+    is_cut: ClassVar[bool] = False
 
     def __init__(self, index: int) -> None:
         assert index == 0
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
-        if self.owner is None or DirectLink.is_cut:
+        if self.is_cut:
             await asyncio.sleep(0.01)
             raise OwnerLost(method)
         answer = getattr(self.owner, method)(*arguments)
@@ -146,6 +146,7 @@ class World:
     product: Product
     gateway: Gateway
     port: int
+    link: type[DirectLink]
 
     def __post_init__(self) -> None:
         self.viewers: list[Viewer] = []
@@ -224,7 +225,14 @@ class World:
         admin = await self.admin()
         program = await admin.call("getProgram", programId=program_id)
         fields = {name: program.get(name) for name in ("name", "scheduledStartTime", "scheduledEndTime")}
-        await admin.call("updateProgram", programId=program_id, **fields, access=access, projectId=project_id)
+        await admin.call(
+            "updateProgram",
+            programId=program_id,
+            id=program_id,
+            **fields,
+            access=access,
+            projectId=project_id,
+        )
 
 
 @asynccontextmanager
@@ -232,18 +240,18 @@ async def open_world(dsn: str, **settings: Any) -> AsyncIterator[World]:
     """A started world on an empty database."""
     settings = {"owners": 1, "gateway_loops": 1, **settings}
     async with open_product(dsn, **settings) as product:
-        DirectLink.owner, DirectLink.is_cut = product.owners.owner, False
+        link = type("Link", (DirectLink,), {"owner": product.owners.owner})
         services = product.services
 
         def make_feed(sink: Sink) -> Feed:
             return ray_feed.RayFeed(services.settings, services.clock, services.ids, sink)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ray_feed, "OwnerLink", DirectLink)
+            patch.setattr(ray_feed, "OwnerLink", link)
             gateway = Gateway(services, build_registry(), make_feed, host="127.0.0.1", port=0)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(gateway.stop)
-            world = World(product, gateway, await gateway.start())
+            world = World(product, gateway, await gateway.start(), link)
             stack.push_async_callback(world.leave)
             yield world
 

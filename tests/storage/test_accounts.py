@@ -32,15 +32,34 @@ async def test_unknown_account_is_not_found(database: Database) -> None:
         await accounts.get("missing")
 
 
-async def test_answer_is_kept_for_five_seconds(database: Database) -> None:
+async def test_unknown_name_is_asked_again_after_a_second(database: Database) -> None:
     clock = StoppedClock()
     accounts = Accounts(database, clock)
     assert not await accounts.exists("late")
     await Accounts(database, clock).create("late")
-    clock.ms += 4999
+    clock.ms += 999
     assert not await accounts.exists("late")
     clock.ms += 1
     assert await accounts.exists("late")
+
+
+async def test_known_name_is_asked_again_after_five_seconds(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = StoppedClock()
+    accounts = Accounts(database, clock)
+    asked: list[str] = []
+    find = accounts.find
+
+    async def count(name: str) -> object:
+        asked.append(name)
+        return await find(name)
+
+    monkeypatch.setattr(accounts, "find", count)
+    for step_ms in (0, 4999, 1):
+        clock.ms += step_ms
+        assert await accounts.exists("demo")
+    assert len(asked) == 2
 
 
 async def test_own_creation_is_known_at_once(database: Database) -> None:

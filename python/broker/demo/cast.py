@@ -42,6 +42,14 @@ async def ensure_cast(administration: Administration, account: str) -> None:
             await administration.set_password(account, login.username, login.password)
 
 
+async def ensure_members(client: AsyncClient) -> None:
+    """Let the producer and the user into the project; needs an admin."""
+    names = {login.username for login in LOGINS if login.role in (Role.PRODUCER, Role.USER)}
+    for user in await client.users.list():
+        if user.username in names and PROJECT_ID not in user.project_ids:
+            await client.users.update(user.id, project_ids=[*user.project_ids, PROJECT_ID])
+
+
 async def ensure_program(client: AsyncClient, clock: Clock) -> Program:
     """Make the program, live from now on, in place of that of an earlier run."""
     with contextlib.suppress(NotFound):

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -15,7 +16,7 @@ from broker.client import AsyncClient, Event
 from broker.clock import Clock, SystemClock
 from broker.demo import cast, view
 from broker.demo.audience import Audience
-from broker.demo.figures import Verdict, judge, percentile
+from broker.demo.figures import Meter, Verdict, judge, percentile
 from broker.demo.producers import Show, produce_over_http, produce_over_websocket
 from broker.demo.stage import Stage, choose_ports, open_stage
 
@@ -61,7 +62,9 @@ async def play(plan: Plan, console: Console, prepare: Callable[[], Awaitable[Non
 async def _perform(
     plan: Plan, stage: Stage, clock: Clock, console: Console, stopped: asyncio.Event
 ) -> Verdict:
-    producer = cast.LOGINS[1]
+    admin, producer = cast.LOGINS[:2]
+    async with AsyncClient(stage.url, username=admin.username, password=admin.password) as client:
+        await cast.ensure_members(client)
     async with (
         AsyncClient(stage.url, username=producer.username, password=producer.password) as producing,
         AsyncClient(stage.url) as watching,
@@ -78,11 +81,16 @@ async def _perform(
 
         show, stop = Show(program.id, plan.seed, plan.speed), asyncio.Event()
         watch = asyncio.create_task(audience.watch(), name="demo audience")
-        producers = [
-            asyncio.create_task(produce_over_http(producing, show, clock, publish, stop)),
-            asyncio.create_task(produce_over_websocket(producing, show, clock, publish, stop)),
-        ]
+        producers: list[asyncio.Task[None]] = []
         try:
+            publish(await producing.publish(program.id, "Audience#wait", {"viewers": plan.viewers}))
+            console.print(f"{plan.viewers} viewers take their seats")
+            await _unless(stopped, stage.died, audience.wait_until_inside())
+            audience.meter = Meter()
+            producers += [
+                asyncio.create_task(produce_over_http(producing, show, clock, publish, stop)),
+                asyncio.create_task(produce_over_websocket(producing, show, clock, publish, stop)),
+            ]
             await _show(plan, stage, console, board, audience, [stage.died, watch, *producers], stopped)
             stop.set()
             await asyncio.gather(*producers)
@@ -117,6 +125,19 @@ async def _show(
             task.result()
     finally:
         await _cancel([drawing, ending])
+
+
+async def _unless(
+    stopped: asyncio.Event, died: "asyncio.Task[None]", work: Coroutine[Any, Any, None]
+) -> None:
+    """Wait for `work`, but not longer than until a signal or the product's end, which is raised."""
+    tasks = [asyncio.create_task(work), asyncio.create_task(_end(stopped))]
+    try:
+        done, _ = await asyncio.wait([*tasks, died], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await _cancel(tasks)
 
 
 async def _end(stopped: asyncio.Event) -> None:

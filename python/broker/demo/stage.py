@@ -100,10 +100,10 @@ async def _await_ready(child: asyncio.subprocess.Process, tell: Callable[[str], 
                 if text.startswith("ready"):
                     return
                 tell(text)
-            await child.wait()
+            status = await child.wait()
     except TimeoutError:
         raise StageError(f"the product was not ready within {_READY_S:g} s; see {log}") from None
-    raise StageError(f"the product did not start: {_last_line(log)}")
+    raise StageError(f"the product ended with status {status} at its start: {_last_line(log)}")
 
 
 async def _watch(child: asyncio.subprocess.Process) -> None:

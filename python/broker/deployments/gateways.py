@@ -142,6 +142,7 @@ class Gateways:
                 if old is None:
                     continue
                 await self._start_on(node)
+            old.ended.cancel()
             await self._retire(old.actor)
 
     async def drain(self, over_s: float) -> None:

@@ -17,47 +17,45 @@ MARK = "BROKER_INSTANCE"
 
 _PROC = Path("/proc")
 _POLL_S = 0.02
+_PATIENCE_S = 5.0  # for the kernel to take down what was killed
 
 
-def list_marked(mark: str) -> list[int]:
-    """The living processes that carry `mark`, this one excepted. Empty where there is no /proc."""
+def list_marked(mark: str, session: int | None = None) -> list[int]:
+    """The living processes of an instance, this one excepted. Empty where there is no /proc.
+
+    Some of Ray's processes overwrite their environment with their title. They are in the session of the
+    process that was given the mark, so every member of a session with a marked process counts.
+
+    Args:
+        session: the number of a session that is known to be the instance's.
+    """
     if not _PROC.is_dir():
         return []
     wanted = f"{MARK}={mark}".encode()
-    numbers = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    return [pid for pid in numbers if pid != os.getpid() and _carries(pid, wanted)]
+    pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+    marked = {pid for pid in pids if _carries(pid, wanted)}
+    sessions = {_session_of(pid) for pid in marked} | {session}
+    sessions -= {None, os.getsid(0)}
+    return [pid for pid in pids if pid != os.getpid() and (pid in marked or _session_of(pid) in sessions)]
 
 
-def end_marked(mark: str, *, patience_s: float) -> list[int]:
-    """End every process that carries `mark`: asked first, killed after `patience_s`. Blocks.
-
-    Returns:
-        The process numbers that it found.
-    """
-    found = list_marked(mark)
-    if not found:
-        return []
-    if patience_s > 0:
-        _send(found, signal.SIGTERM)
-        _await_none(mark, patience_s)
-    deadline_s = time.monotonic() + 5
-    while (left := list_marked(mark)) and time.monotonic() < deadline_s:
+def end_marked(mark: str, session: int | None = None) -> int:
+    """Kill every process of an instance (see `list_marked`); returns how many there were. Blocks."""
+    found: set[int] = set()
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while (left := list_marked(mark, session)) and time.monotonic() < deadline_s:
         # Again and again: one may have started another between being listed and being killed.
-        _send(left, signal.SIGKILL)
+        session = session or _session_of(left[0])
+        found.update(left)
+        _kill(left)
         time.sleep(_POLL_S)
-    return found
+    return len(found)
 
 
-def _await_none(mark: str, timeout_s: float) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while list_marked(mark) and time.monotonic() < deadline_s:
-        time.sleep(_POLL_S)
-
-
-def _send(pids: Sequence[int], number: signal.Signals) -> None:
+def _kill(pids: Sequence[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+            os.kill(pid, signal.SIGKILL)
 
 
 def _carries(pid: int, wanted: bytes) -> bool:
@@ -66,3 +64,12 @@ def _carries(pid: int, wanted: bytes) -> bool:
         return wanted in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
         return False
+
+
+def _session_of(pid: int) -> int | None:
+    """The session of a living process (proc_pid_stat(5)); None for a dead one that nobody has waited for."""
+    try:
+        state, *fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else int(fields[2])

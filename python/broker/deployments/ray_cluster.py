@@ -22,6 +22,7 @@ from ray._private.node import Node
 from ray._private.parameter import RayParams
 
 from broker.deployments.environment import serve_environment
+from broker.deployments.ports import free_port
 
 NAMESPACE = "broker"
 
@@ -36,10 +37,6 @@ class LocalRay:
     address: str
     ip: str
 
-    def stop(self) -> None:
-        """End its processes. Idempotent."""
-        self.node.kill_all_processes(check_alive=False, allow_graceful=False)
-
 
 def start_local(scratch: Path) -> LocalRay:
     """Start Ray's processes. Call it on the main thread: they die with the thread that started them."""
@@ -51,6 +48,7 @@ def start_local(scratch: Path) -> LocalRay:
         object_store_memory=_OBJECT_STORE_BYTES,
         temp_dir=str(scratch),
         include_dashboard=False,
+        dashboard_agent_listen_port=free_port(),
         include_log_monitor=False,  # type: ignore[arg-type]  # Ray annotates a bool as text
         no_monitor=True,
         ray_client_server_port=None,

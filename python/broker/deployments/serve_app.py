@@ -112,6 +112,13 @@ def run_application(settings: Settings, dsn: str) -> None:
     serve.run(build_application(settings, dsn), name=APPLICATION, route_prefix="/", logging_config=None)
 
 
-def stop_application() -> None:
-    """Let running requests finish and take the application and the ingress down. Blocks."""
-    serve.shutdown()  # type: ignore[no-untyped-call]  # Ray leaves it without types
+def stop_application(*, leave_ingress: bool) -> None:
+    """Let running requests finish and take the application down. Blocks.
+
+    Args:
+        leave_ingress: whether Serve itself goes on: for other applications, or until Ray ends, which is
+            quicker than its own orderly end.
+    """
+    serve.delete(APPLICATION)
+    if not leave_ingress and not serve.status().applications:
+        serve.shutdown()  # type: ignore[no-untyped-call]  # Ray leaves it without types

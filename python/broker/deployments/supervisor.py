@@ -65,9 +65,9 @@ class Supervisor:
         self._hear_signals()
         held = claim(self._settings.data_dir)
         try:
-            left = await asyncio.to_thread(end_marked, held.mark, patience_s=0)
+            left = await asyncio.to_thread(end_marked, held.mark)
             if left:
-                self._report("cleanup", f"ended {len(left)} processes that an earlier run left")
+                self._report("cleanup", f"ended {left} processes that an earlier run left")
             require_free(self._settings.bind_host, self._settings.http_port, "--http-port")
             require_free(self._settings.bind_host, self._settings.ws_port, "--ws-port")
             await self._run(held)
@@ -156,7 +156,7 @@ class Supervisor:
                 wait_s = min(2 * wait_s, _RESTART_S[1])
             else:
                 wait_s = _RESTART_S[0]
-            await asyncio.to_thread(end_marked, held.mark, patience_s=0)
+            await asyncio.to_thread(end_marked, held.mark, self._session())
             await self._start_conductor(held)
             await self._hand_over_dsn()
 
@@ -201,9 +201,13 @@ class Supervisor:
                 await self._first_of(self._conductor.wait(), self._hurry.wait(), timeout_s=_STOP_S)
             with suppress(ProcessLookupError):
                 self._conductor.kill()
-        await asyncio.to_thread(end_marked, held.mark, patience_s=0)
+        await asyncio.to_thread(end_marked, held.mark, self._session())
         if self._conductor is not None:
             await self._conductor.wait()
+
+    def _session(self) -> int | None:
+        """The session that all processes of the conductor are in: it was started with one of its own."""
+        return None if self._conductor is None else self._conductor.pid
 
     async def _unless_stopped(self, work: Awaitable[T], watched: "asyncio.Task[None] | None" = None) -> T:
         """Wait for `work`; raise `_Stopped` when a stop is asked for first, or what `watched` raises."""

@@ -1,7 +1,9 @@
 """In which order calls run: those of one connection begin as they were sent, different connections at once.
 
 A connection with unanswered calls has a *lane*. The call at its head runs; the next one begins when the head
-has finished or has said, by `ordered`, that the order of its effect is fixed. Lanes that can go on stand in
+has finished. A call of the same method begins already when the head has said, by `ordered`, that the order of
+its effect is fixed: so events that are published one after the other share a commit, and a read that was sent
+after a publish sees it. Lanes that can go on stand in
 one queue and take turns, so that a connection with a thousand requests does not hold up one with a single
 request. When a lane is empty it is forgotten.
 
@@ -45,6 +47,7 @@ class _Lane:
     waiting: deque[Call] = field(default_factory=deque)
     waiting_bytes: int = 0
     running: int = 0
+    method: str = ""  # of those that run
     head_is_unordered: bool = False
     is_ready: bool = False
 
@@ -114,8 +117,14 @@ class Lanes:
         return None
 
     def _offer(self, lane: _Lane) -> None:
-        can_go_on = not lane.head_is_unordered and lane.running < self._limits.running_per_connection
-        if lane.waiting and can_go_on and not lane.is_ready:
+        if lane.is_ready or not lane.waiting:
+            return
+        can_join = (
+            lane.waiting[0].method == lane.method
+            and not lane.head_is_unordered
+            and lane.running < self._limits.running_per_connection
+        )
+        if can_join or not lane.running:
             lane.is_ready = True
             self._ready.append(lane)
 
@@ -128,6 +137,7 @@ class Lanes:
             self._waiting -= 1
             self._waiting_bytes -= len(call.params)
             lane.running += 1
+            lane.method = call.method
             lane.head_is_unordered = True
             task = asyncio.create_task(self._run_in(lane, call))
             self._tasks.add(task)

@@ -122,10 +122,9 @@ class Owner:
 
         The commands are queued before the first await. Cancelling the call takes nothing back.
         """
-        answers = self._writer.submit(commands, wait_s)
-        if answers:
-            await asyncio.wait(answers)
-        return [answer.result() for answer in answers]
+        call = self._writer.submit(commands, wait_s)
+        await call.done
+        return call.answers
 
     def nudge(self, account: str) -> None:
         """The account's `program_changes` have news."""

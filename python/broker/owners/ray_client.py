@@ -31,7 +31,7 @@ from broker.owners.commands import (
 )
 from broker.owners.placement import owner_of
 from broker.owners.protocol import IdempotencyKey, NewEventRow, channel_topic, program_topic
-from broker.owners.ray_link import OwnerLink, OwnerLost
+from broker.owners.ray_link import Link, OwnerLink, OwnerLost
 from broker.settings import Settings
 
 _BATCH_COMMANDS = 500
@@ -54,11 +54,14 @@ class _Waiting:
 class RayOwners:
     """See `Owners`. Belongs to one event loop; `close` it there."""
 
-    def __init__(self, settings: Settings, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock, ids: IdSource, links: Sequence[Link] | None = None
+    ) -> None:
+        """Make a client; `links` are the ways to the owners, one a slot, by default Ray's."""
         self._settings = settings
         self._clock = clock
         self._ids = ids
-        self._links = [OwnerLink(index) for index in range(settings.owners)]
+        self._links = links or [OwnerLink(index) for index in range(settings.owners)]
         self._lanes = [_Lane(link, clock) for link in self._links]
         self._nudges: dict[str, asyncio.Task[None]] = {}
 
@@ -144,7 +147,7 @@ class RayOwners:
 class _Lane:
     """The queue to one owner and the task that empties it."""
 
-    def __init__(self, link: OwnerLink, clock: Clock) -> None:
+    def __init__(self, link: Link, clock: Clock) -> None:
         self._link = link
         self._clock = clock
         self._queue: deque[_Waiting] = deque()

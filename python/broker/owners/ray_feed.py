@@ -19,7 +19,7 @@ from broker.owners.encoding import attributes_entry, gone_entry, parse_attribute
 from broker.owners.feed import Sink
 from broker.owners.placement import owner_of
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
-from broker.owners.ray_link import OwnerLink, OwnerLost
+from broker.owners.ray_link import Link, OwnerLink, OwnerLost
 from broker.owners.sessions import POLL_WAIT_S, Batch, Follow, PollAnswer
 from broker.settings import Settings
 
@@ -28,6 +28,7 @@ _RETRY_S = (0.05, 1.0)  # first and longest pause before an owner is asked again
 _CALL_S = 5.0  # of a call that does not wait for news
 _POLL_GRACE_S = 10.0
 _LEAVE_S = 1.0
+_OPEN_S = 0.5  # of a wait for a session, before a look at whether the topic is still wanted
 _OPEN_PAGE = 5_000  # topics in one call that opens a session or follows more
 
 
@@ -60,14 +61,22 @@ class RayFeed:
     awaits `follow` directly can get ready for them.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, ids: IdSource, sink: Sink) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        ids: IdSource,
+        sink: Sink,
+        links: Sequence[Link] | None = None,
+    ) -> None:
+        """Make a feed; `links` are the ways to the owners, one a slot, by default Ray's."""
         self._settings = settings
         self._clock = clock
         self._followings: dict[str, _Following] = {}
         name = ids.uuid7()
         self._polls = [
-            _Poller(OwnerLink(index), f"{name}/{index}", sink, self._forget)
-            for index in range(settings.owners)
+            _Poller(link, f"{name}/{index}", sink, self._forget)
+            for index, link in enumerate(links or [OwnerLink(index) for index in range(settings.owners)])
         ]
 
     async def follow(self, topic: str, cursor: Cursor | None = None) -> Head:
@@ -126,7 +135,7 @@ class RayFeed:
 class _Poller:
     """The session at one owner."""
 
-    def __init__(self, link: OwnerLink, name: str, sink: Sink, forget: Any) -> None:
+    def __init__(self, link: Link, name: str, sink: Sink, forget: Any) -> None:
         self._link = link
         self._name = name
         self._sink = sink
@@ -165,7 +174,7 @@ class _Poller:
     async def _try_follow(self, following: _Following, wait_s: float) -> Head | BrokerError | None:
         """None when the session ended meanwhile or no answer came."""
         try:
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(min(wait_s, _OPEN_S)):
                 await self._opened.wait()
             life = self._life
             follow = Follow(following.number, following.topic, following.start, strict=True)

@@ -1,7 +1,7 @@
 """Calls to one owner over Ray: finds its actor, keeps the handle, gives every fault one name."""
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 from ray.exceptions import ActorDiedError, RayError
 
@@ -10,6 +10,13 @@ from broker.owners.pool import find_owner
 
 class OwnerLost(Exception):
     """The call brought no answer; whether it was executed is not known."""
+
+
+class Link(Protocol):
+    """The way to one owner; tests put a bad one in its place."""
+
+    async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
+        """See `OwnerLink.call`."""
 
 
 class OwnerLink:

@@ -17,7 +17,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.domain.history import Found, ProgramKey
@@ -55,12 +55,34 @@ class WriterLimits:
     group_bytes: int = 8 << 20
 
 
+class Call:
+    """The commands of one `submit`: `answers` are all there, errors as values, once `done` is."""
+
+    __slots__ = ("_left", "answers", "done")
+
+    def __init__(self, commands: int) -> None:
+        self.answers: list[Answer] = [None] * commands
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._left = commands
+        if not commands:
+            self.done.set_result(None)
+
+    def take(self, place: int, answer: Answer) -> None:
+        """Note the answer of one command; each is answered once."""
+        self.answers[place] = answer
+        self._left -= 1
+        if not self._left and not self.done.done():  # done when nobody waits any more
+            self.done.set_result(None)
+
+
 @dataclass(slots=True, eq=False)
 class _Pending:
+    """A command on its way, with the places in calls where its answer goes."""
+
     command: Command
     size_bytes: int
     deadline_s: float
-    answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
+    places: list[tuple[Call, int]]
 
     @property
     def program(self) -> ProgramKey:
@@ -100,34 +122,37 @@ class Writer:
         """Whether `generation` may be behind the database because of this writer itself."""
         return self._doubtful
 
-    def submit(self, commands: Sequence[Command], wait_s: float) -> list[asyncio.Future[Answer]]:
-        """Queue commands in order; the futures hold their answers, errors as values.
+    def submit(self, commands: Sequence[Command], wait_s: float) -> Call:
+        """Queue commands in order.
 
         A command that is still waiting from an earlier call is not queued again: its answer is shared.
         """
+        call = Call(len(commands))
         deadline_s = self._clock.monotonic_s() + wait_s
-        return [self._submit(command, deadline_s) for command in commands]
+        for place, command in enumerate(commands):
+            known = self._pending.get(command.id)
+            if known is not None:
+                known.deadline_s = max(known.deadline_s, deadline_s)
+                known.places.append((call, place))
+                continue
+            refusal = self._queue_up(_Pending(command, size_bytes(command), deadline_s, [(call, place)]))
+            if refusal is not None:
+                call.take(place, _unavailable(refusal))
+        return call
 
-    def _submit(self, command: Command, deadline_s: float) -> asyncio.Future[Answer]:
-        known = self._pending.get(command.id)
-        if known is not None:
-            known.deadline_s = max(known.deadline_s, deadline_s)
-            return known.answer
-        pending = _Pending(command, size_bytes(command), deadline_s)
+    def _queue_up(self, pending: _Pending) -> str | None:
+        """Queue a command; or why it cannot be."""
         limits = self._limits
         if self._closed:
-            pending.answer.set_result(_unavailable("the program's owner is going away"))
-        elif (
-            len(self._queue) >= limits.queue_commands
-            or self._queued_bytes + pending.size_bytes > limits.queue_bytes
-        ):
-            pending.answer.set_result(_unavailable("the program's owner is overloaded"))
-        else:
-            self._pending[command.id] = pending
-            self._queue.append(pending)
-            self._queued_bytes += pending.size_bytes
-            self._arrived.set()
-        return pending.answer
+            return "the program's owner is going away"
+        is_full = len(self._queue) >= limits.queue_commands
+        if is_full or self._queued_bytes + pending.size_bytes > limits.queue_bytes:
+            return "the program's owner is overloaded"
+        self._pending[pending.command.id] = pending
+        self._queue.append(pending)
+        self._queued_bytes += pending.size_bytes
+        self._arrived.set()
+        return None
 
     async def run(self) -> None:
         """Write until cancelled.
@@ -308,9 +333,9 @@ class Writer:
         self._queued_bytes = sum(pending.size_bytes for pending in alive)
 
     def _answer(self, pending: _Pending, answer: Answer) -> None:
-        self._pending.pop(pending.command.id, None)
-        if not pending.answer.done():
-            pending.answer.set_result(answer)
+        if self._pending.pop(pending.command.id, None) is not None:
+            for call, place in pending.places:
+                call.take(place, answer)
 
 
 def _unavailable(message: str) -> Unavailable:

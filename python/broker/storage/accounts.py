@@ -10,7 +10,8 @@ from broker.domain.values import is_account_name
 from broker.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from broker.storage.database import Database
 
-_KNOWN_S = 5.0  # an account made or given other origins is seen everywhere after this
+_KNOWN_S = 5.0
+_UNKNOWN_S = 1.0  # so that who makes an account does not wait for it
 _KNOWN_NAMES = 10_000  # the names come from Host headers, so anybody can ask for as many as it likes
 
 _SELECT_ALL = "SELECT name, origins, created_time FROM accounts ORDER BY name"
@@ -62,7 +63,7 @@ class Accounts:
         return account
 
     async def exists(self, name: str) -> bool:
-        """Whether there is such an account, as of at most 5 seconds ago; for every request's host.
+        """Whether there is such an account, as of some seconds ago; for every request's host.
 
         While the database is away an older answer counts; Unavailable only where there is none.
         """
@@ -111,7 +112,8 @@ class Accounts:
         return _account(row)
 
     def _remember(self, name: str, found: bool) -> None:
-        self._known[name] = (found, self._clock.monotonic_s() + _KNOWN_S)
+        keep_s = _KNOWN_S if found else _UNKNOWN_S
+        self._known[name] = (found, self._clock.monotonic_s() + keep_s)
         self._known.move_to_end(name)
         if len(self._known) > _KNOWN_NAMES:
             self._known.popitem(last=False)
