@@ -1,4 +1,5 @@
 import asyncio
+import logging
 import os
 import signal
 import tempfile
@@ -36,7 +37,7 @@ def cluster() -> Iterator[None]:
             num_cpus=2,
             include_dashboard=False,
             log_to_driver=False,
-            logging_level="error",
+            logging_level=logging.ERROR,
             _temp_dir=directory,
             runtime_env={"env_vars": {"PYTHONPATH": f"{root / 'python'}:{root}"}},
         )
@@ -80,7 +81,8 @@ async def test_killed_owner_neither_loses_nor_doubles(pool: str) -> None:
         elsewhere = ray.remote(num_cpus=0)(publish_elsewhere).remote(SETTINGS, "p", 300)
         here = asyncio.create_task(publish_all(owners, "p", 300))
         await listener.until(topic, 100)
-        os.kill(await owner.process_id.remote(), signal.SIGKILL)
+        process_id: int = await owner.process_id.remote()
+        os.kill(process_id, signal.SIGKILL)
         await listener.until(topic, 300)
         ray.kill(owner, no_restart=False)
         acknowledged = await here + await elsewhere

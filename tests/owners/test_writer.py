@@ -103,7 +103,7 @@ async def test_what_arrives_during_a_commit_goes_into_one_group(owner: Owner, ds
 
 
 async def test_reset_amid_a_group_takes_effect_in_its_place(owner: Owner, dsn: str) -> None:
-    commands = [
+    commands: list[Command] = [
         publish(count=2),
         publish("q"),
         delete_all(),
@@ -228,7 +228,7 @@ async def test_commit_whose_answer_was_lost_is_found(
     (event,) = await published(owner, publish())
     lose_next_answer(monkeypatch)
     first = publish(count=2)
-    commands = [
+    commands: list[Command] = [
         first, publish(key="k"), update(event["id"], event="A#b"), update(first.events[0].id, event="A#c"),
         delete(first.events[1].id), publish("q"),
     ]  # fmt: skip
@@ -307,7 +307,9 @@ async def test_connections_cut_all_the_time_neither_lose_nor_double(owner: Owner
             await asyncio.sleep(0.02)
         await connection.close()
 
-    *told, _ = await asyncio.gather(*(produce() for _ in range(8)), cut())
+    cutting = asyncio.create_task(cut())
+    told = await asyncio.gather(*(produce() for _ in range(8)))
+    await cutting
     entries = await gateway.until(1, 320)
     assert gateway.seqs(1) == list(range(1, 321))
     assert sorted(entry.params for entry in entries) == sorted(event for events in told for event in events)
