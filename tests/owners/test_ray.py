@@ -5,6 +5,7 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -78,7 +79,8 @@ async def test_killed_owner_neither_loses_nor_doubles(pool: str) -> None:
     owner = find_owner(owner_of(topic, 2))
     try:
         assert (await listener.feed.follow(topic)).seq == 0
-        elsewhere = ray.remote(num_cpus=0)(publish_elsewhere).remote(SETTINGS, "p", 300)
+        remote: Any = ray.remote(num_cpus=0)(publish_elsewhere)
+        elsewhere = remote.remote(SETTINGS, "p", 300)
         here = asyncio.create_task(publish_all(owners, "p", 300))
         await listener.until(topic, 100)
         process_id: int = await owner.process_id.remote()

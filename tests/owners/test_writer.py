@@ -31,6 +31,7 @@ from broker.owners.protocol import Cursor, HistoryLost, program_topic
 from broker.owners.writer import WriterLimits
 from broker.settings import Settings
 from broker.storage.database import Database
+from broker.storage.journal import Fenced
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -200,6 +201,16 @@ async def test_new_owner_waits_for_the_commit_of_the_old_one(owner: Owner, dsn: 
         assert (await published(newer, publish()))[0]["seq"] == 2
     finally:
         await newer.close()
+
+
+async def test_renewal_whose_answer_was_lost_can_be_repeated(owner: Owner) -> None:
+    journal, generation = owner._journal, owner._writer.generation
+    target = journal.next_generation(generation)
+    assert await journal.renew(generation, target) == target
+    assert await journal.renew(generation, target) == target
+    await journal.acquire()
+    with pytest.raises(Fenced):
+        await journal.renew(generation, target)
 
 
 # -- commits in doubt
