@@ -172,10 +172,9 @@ impl Log {
         }
         let mut meta = self.encode(entry)?;
         meta.at_ms = now_ms;
-        meta.seq = if entry.kind == Kind::Push {
-            entry.seq
-        } else {
-            self.seq
+        meta.seq = match entry.kind {
+            Kind::Push | Kind::Reset => entry.seq,
+            Kind::Notice | Kind::Gone => self.seq,
         };
         self.live.push(meta, &self.frame);
         match entry.kind {
@@ -273,6 +272,10 @@ impl Log {
         }
         match self.resolve(cursor) {
             Ok((segment, index)) if index > segment.first => segment.meta(index - 1).seq,
+            // Nothing before it in its segment: the past's end, or else the floor, is what came before.
+            Ok((segment, _)) if segment.first >= LIVE_START => {
+                self.past.entries.back().map_or(self.floor, |newest| newest.seq)
+            }
             _ => self.floor,
         }
     }

@@ -135,15 +135,14 @@ impl Core {
                 }
                 let sent = usize::try_from(result).unwrap_or(0);
                 let frames = self.keep_rest(slot, slice, sent);
+                self.count_delivery(frames, sent);
                 self.fall_behind(place, live, at, cursor + frames);
             }
-            cursor += count_frames(slice, span);
+            let frames = count_frames(slice, span);
+            cursor += frames;
+            self.count_delivery(frames * live.len() as u64, slice.len() * live.len());
         }
         self.results = results;
-        let counters = &self.shared.counters;
-        let targets = live.len() as u64;
-        Counters::add(&counters.deliveries, span.frames * targets);
-        Counters::add(&counters.delivered_bytes, span.bytes() as u64 * targets);
     }
 
     /// Takes a live subscriber out of the list; from now on it is flushed alone, from `cursor` on.
