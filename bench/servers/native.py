@@ -2,8 +2,8 @@
 
     python -m bench.servers.native PORT SEND
 
-Logs are opened and appended to as the gateway does it; viewers subscribe natively. There is one event loop, so
-that the figures are for one core. SEND is the way of sending, `auto`, `send` or `io_uring`.
+Logs are opened and appended to as the gateway does it; viewers subscribe natively. One event loop, so that
+the figures are for one core. SEND is the way of sending, `auto`, `send` or `io_uring`.
 """
 
 import asyncio
