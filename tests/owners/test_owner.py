@@ -2,6 +2,13 @@ import asyncio
 
 import orjson
 import pytest
+
+from broker.errors import Conflict, NotFound
+from broker.owners.client import Accepted, Imported
+from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
+from broker.owners.owner import Owner
+from broker.owners.protocol import Cursor, EntryKind, HistoryLost, program_topic
+from broker.owners.sessions import PollAnswer
 from tests.owners.conftest import SETTINGS
 from tests.owners.support import (
     Gateway,
@@ -18,13 +25,6 @@ from tests.owners.support import (
     stage_import,
     update,
 )
-
-from broker.errors import Conflict, NotFound
-from broker.owners.client import Accepted, Imported
-from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
-from broker.owners.owner import Owner
-from broker.owners.protocol import Cursor, EntryKind, HistoryLost, program_topic
-from broker.owners.sessions import PollAnswer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 

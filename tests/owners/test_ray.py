@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import ray
-from tests.owners.publisher import publish_all, publish_elsewhere
-from tests.owners.support import create_programs, ids, program, row
 
 from broker.clock import SystemClock
 from broker.errors import BrokerError, NotFound
@@ -21,6 +19,8 @@ from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.owners.ray_client import RayOwners
 from broker.owners.ray_feed import RayFeed
 from broker.settings import Settings
+from tests.owners.publisher import publish_all, publish_elsewhere
+from tests.owners.support import create_programs, ids, program, row
 
 pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.postgres]
 

@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.owners.support import delete, delete_all, ids, program, publish, row, update
 
 from broker.domain.history import EventRow, Found, HeadRow, Writes
 from broker.errors import Conflict, NotFound, Unavailable
@@ -18,6 +17,7 @@ from broker.owners.client import Accepted, Imported
 from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
 from broker.owners.protocol import Entry, EntryKind
 from broker.owners.sequencer import Sequencer
+from tests.owners.support import delete, delete_all, ids, program, publish, row, update
 
 PROGRAMS = ["a", "b"]
 

@@ -9,6 +9,17 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import orjson
 import pytest
+
+from broker.errors import BrokerError, Conflict, InternalError, Unavailable
+from broker.owners import owner as owner_module
+from broker.owners.client import Accepted
+from broker.owners.commands import Answer, Command
+from broker.owners.owner import Owner
+from broker.owners.protocol import Cursor, HistoryLost, program_topic
+from broker.owners.writer import WriterLimits
+from broker.settings import Settings
+from broker.storage.database import Database
+from broker.storage.journal import Fenced
 from tests.owners.conftest import SETTINGS
 from tests.owners.support import (
     Gateway,
@@ -21,17 +32,6 @@ from tests.owners.support import (
     row,
     update,
 )
-
-from broker.errors import BrokerError, Conflict, InternalError, Unavailable
-from broker.owners import owner as owner_module
-from broker.owners.client import Accepted
-from broker.owners.commands import Answer, Command
-from broker.owners.owner import Owner
-from broker.owners.protocol import Cursor, HistoryLost, program_topic
-from broker.owners.writer import WriterLimits
-from broker.settings import Settings
-from broker.storage.database import Database
-from broker.storage.journal import Fenced
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
