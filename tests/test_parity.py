@@ -81,14 +81,18 @@ class SocketDoor:
         self._viewers: dict[str | None, Viewer] = {}
 
     async def run(self, operation: Operation, role: str | None, params: dict[str, Any]) -> Answer:
-        if role not in self._viewers:
-            self._viewers[role] = await self._world.join(role)
+        viewer = self._viewers.get(role)
+        if viewer is None or operation.name == "login":  # which changes whose connection it is
+            viewer = await self._world.join(role)
+        if operation.name != "login":
+            self._viewers[role] = viewer
         try:
-            return Answer(result=await self._viewers[role].call(operation.name, **params))
-        except RpcError as error:
-            assert error.code == (-32602 if error.name == "invalid_request" else error.data["status"])
-            assert error.name == error.data["error"]
-            return Answer(error=error.data)
+            return Answer(result=await viewer.call(operation.name, **params))
+        except RpcError as refused:
+            error = refused
+        assert error.code == (-32602 if error.name == "invalid_request" else error.data["status"])
+        assert error.name == error.data["error"]
+        return Answer(error=error.data)
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +259,8 @@ async def test_one_event_is_read_changed_and_deleted(doors: dict[str, Door]) -> 
 
 async def test_a_key_counts_through_both_doors(doors: dict[str, Door]) -> None:
     """Sent by REST, repeated by WebSocket: one event."""
-    params = {"programId": "rest-public", "event": "A#key", "idempotencyKey": "parity"}
+    await doors["rest"].run(operation_of("admin/createProgram"), "admin", {"id": "keyed", "name": "n"})
+    params = {"programId": "keyed", "event": "A#key", "idempotencyKey": "parity"}
     answers = [await door.run(operation_of("producer"), "producer", params) for door in doors.values()]
     assert answers[0].result["id"] == answers[1].result["id"]
     other = params | {"event": "A#other"}
@@ -281,16 +286,11 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("admin/deleteProgram", {"programId": "unknown"}),
         ("importProgramEvents", {"programId": "unknown", "events": []}),
         ("filterPrograms", {"ids": "none"}),
-        ("listUsers", {}),
+        ("getUser", {"userId": "nobody"}),
         ("listRoles", {}),
         ("ping", {}),
     ):
         await both(doors, name, role, **params)
-
-
-DEEP: Any = {"a": None}
-for _ in range(300):
-    DEEP = {"a": DEEP}
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,6 @@ for _ in range(300):
         ("admin/createProgram", {"id": "filter", "name": "x" * 1001}),
         ("admin/createProgram", {"id": "x", "name": "n", "access": "secret"}),
         ("admin/createProgram", {"id": "x", "name": "n", "metadata": {"n": 2**53 + 1}}),
-        ("admin/createProgram", {"id": "x", "name": "n", "metadata": DEEP}),
         ("admin/createProgram", {"id": "{twin}-public", "name": "n"}),
         (
             "admin/createProgram",

@@ -482,3 +482,36 @@ async def test_synchronous_client_subscribes_too() -> None:
 
     async with gateway(show) as peer:
         assert await asyncio.to_thread(watch, peer.url) == [1, 2]
+
+
+async def test_known_gateway_is_used_while_the_api_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.client import peer as http
+
+    monkeypatch.setattr("broker.client.aio._ASK_AGAIN_S", 0.05)
+
+    async def first(line: Line) -> None:
+        await line.accept(0)
+        await line.push(1)
+        await line.connection.close(1012)
+
+    async def second(line: Line) -> None:
+        await line.accept(1)
+        await line.push(2)
+        await _idle(line)
+
+    async with gateway(first, second) as scripted:
+        url = f"ws://demo.localhost:{scripted.port}/api/v1/ws"
+        answers = iter([http.Answer(200, {"url": url, "servers": []})])
+
+        async def script(asked: http.Asked) -> http.Answer:
+            answer = next(answers, None)
+            if answer is None:
+                await asyncio.sleep(60)
+            return answer or http.Answer(cut=True)
+
+        async with (
+            http.serving(script) as peer,
+            AsyncClient(peer.url, retry=RetryPolicy(), subscription=RETURN) as client,
+        ):
+            async with asyncio.timeout(10):
+                assert await _seqs(client, 2) == [1, 2]

@@ -370,6 +370,25 @@ async def test_who_hangs_up_in_the_middle_of_a_body_is_not_answered(product: Pro
     assert await call(product, scope, beginning, {"type": "http.disconnect"}) == (0, b"")
 
 
+async def test_a_body_that_does_not_come_is_not_waited_for(
+    product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.rest.request._READ_S", 0.01)
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/v1/servertime",
+        "headers": [
+            (b"host", b"localhost"),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"10"),
+        ],
+    }
+    status, body = await call(product, scope, {"type": "http.request", "body": b"{", "more_body": True})
+    assert status == 400
+    assert b"did not arrive in time" in body
+
+
 # -- queries
 
 

@@ -247,13 +247,54 @@ async def test_an_import_of_many_events_in_pieces(product: Product) -> None:
     assert now[2999]["event"] == "A#n2999"
 
 
+async def test_who_hangs_up_during_an_import_leaves_everything_as_it_was(
+    product: Product, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imports, "_STAGE_ROWS", 1)
+    await ensure(product)
+    (before,) = await events_after_one(product)
+    element = orjson.dumps({"event": "A#b", "metadata": {"x": "y" * 60_000}})
+    messages = [
+        {"type": "http.request", "body": b'{"events":[' + element + b",", "more_body": True},
+        {"type": "http.request", "body": element + b",", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    async def put(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [
+        (b"host", b"localhost"),
+        (b"content-type", b"application/json"),
+        (b"authorization", f"Bearer {product.tokens['admin']}".encode()),
+    ]
+    path = "/api/v1/programs/text/events/import"
+    await product.app({"type": "http", "method": "POST", "path": path, "headers": headers}, receive, put)
+    assert sent == []
+    assert "operation_failed" not in caplog.text
+    assert await events(product, "text") == [before]
+    assert await staged(product) == 0
+
+
+async def events_after_one(product: Product) -> list[Any]:
+    await send(product, "text", {"events": []})
+    return await product.publish("text", {"event": "A#b"})
+
+
 async def test_an_import_that_was_left_behind_is_purged(product: Product) -> None:
     await ensure(product)
     async with product.services.database.connection() as connection:
-        await connection.execute(
-            "INSERT INTO import_rows VALUES"
-            " ('old', 1, gen_random_uuid(), now() - interval '61 minutes', 1, 1, 'A#b', '{}'), ('new', 1, gen_random_uuid(), now(), 1, 1, 'A#b', '{}')"
-        )
+        for name, age in (("old", "61 minutes"), ("new", "59 minutes")):
+            await connection.execute(
+                "INSERT INTO import_rows VALUES"
+                " ($1, 1, gen_random_uuid(), now() - $2::text::interval, 1, 1, 'A#b', '{}')",
+                name,
+                age,
+            )
     await send(product, "text", {"events": []})
     assert await staged(product) == 1
     await product.services.imports.drop("new")

@@ -55,6 +55,15 @@ def test_the_publish_operation_in_full() -> None:
     assert {"201", "400", "401", "403", "404", "409", "413", "415", "503"} <= described["responses"].keys()
 
 
+def test_what_the_models_cannot_say_is_said() -> None:
+    paths = DOCUMENT["paths"]
+    imported = paths["/programs/{programId}/events/import"]["post"]["requestBody"]
+    updated = paths["/programs/{programId}"]["put"]["requestBody"]
+    schemas = [body["content"]["application/json"]["schema"] for body in (imported, updated)]
+    assert schemas[0]["required"] == ["events"]
+    assert schemas[1]["required"] == ["id", "name", "scheduledStartTime", "scheduledEndTime"]
+
+
 def test_path_parameters_are_not_fields_of_bodies() -> None:
     for _, _, described in (param.values for param in OPERATIONS):
         body = described.get("requestBody", {}).get("content", {}).get("application/json")

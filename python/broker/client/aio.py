@@ -1,5 +1,6 @@
 """The asynchronous client: REST calls, subscriptions and raw connections of one caller."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +24,8 @@ from broker.client.tracker import Tracker
 from broker.client.users import Users
 from broker.clock import Clock, SystemClock
 from broker.ids import IdSource
+
+_ASK_AGAIN_S = 2.0  # a viewer that has a gateway to try does not wait longer for a better one
 
 
 class AsyncClient(Calls):
@@ -152,10 +155,11 @@ class AsyncClient(Calls):
             self._engine.adopt(Token.parse(await socket.call("login", credentials.body())), asked)
 
     async def _find_gateway(self, avoid: str | None) -> str:
-        """Ask for a gateway; while the API is away, go to one that was known before."""
+        """Ask for a gateway; while the API is away or slow, go to one that was known before."""
         try:
-            self._gateways = await self.connect()
-        except (ConnectionFailed, ServerError):
+            async with asyncio.timeout(None if self._gateways is None else _ASK_AGAIN_S):
+                self._gateways = await self.connect()
+        except (ConnectionFailed, ServerError, TimeoutError):
             if self._gateways is None:
                 raise
         others = [url for url in (self._gateways.url, *self._gateways.urls) if url != avoid]

@@ -60,7 +60,7 @@ def is_member(principal: Principal, project_id: str | None) -> bool:
 
 
 def may_read_program(principal: Principal, program: Program) -> bool:
-    """Public programs are everybody's; private ones are for the account's admins and the project's readers."""
+    """Public programs are everybody's; private ones are for the admins and the project's readers."""
     if program.access is Access.PUBLIC:
         return True
     return principal.role in READERS and is_member(principal, program.project_id)
@@ -93,7 +93,7 @@ def require_publish(principal: Principal, project_id: str | None) -> None:
 
 
 def require_change(principal: Principal, program: Program) -> None:
-    """Raise unless the caller may publish to and change this program; who cannot read it is not told of it."""
+    """Raise unless the caller may publish to and change this program; see `require_read` too."""
     require_role(principal, PUBLISHERS)
     require_read(principal, program)
     require_publish(principal, program.project_id)

@@ -58,8 +58,8 @@ class ImportScanner:
         self._key = ""
         self._keys: set[str] = set()
         self._index = 0
-        # Of the value that is being passed: how far it has been looked at, how deep that is, and whether it is
-        # inside a string.
+        # Of the value that is being passed: how far it has been looked at, how deep that is, and whether that
+        # is inside a string.
         self._scanned = 0
         self._depth = 0
         self._in_string = False
@@ -97,7 +97,7 @@ class ImportScanner:
         return self._at < len(self._buffer)
 
     def _step(self) -> tuple[str, bytes] | None:
-        """Pass one thing: a member or element with its name, anything else without; None for lack of bytes."""
+        """Pass one thing: a member or element with its name, anything else without; None lacks bytes."""
         byte = self._buffer[self._at : self._at + 1]
         match self._state:
             case _State.OPENING:

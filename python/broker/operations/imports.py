@@ -9,7 +9,7 @@ from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from broker.clock import to_datetime
 from broker.domain.events import NewEvent
@@ -42,7 +42,10 @@ class ImportedEvent(NewEvent):
 class ImportParams(Model):
     """The events that replace those of the program; `programId` must be the path's if given."""
 
+    model_config = ConfigDict(json_schema_extra={"required": ["programId", "events"]})
+
     program_id: Id
+    # A body that is streamed is not here, so the model cannot ask for it.
     events: list[ImportedEvent] | None = None
     exported_time: Annotated[object, Field(description="Ignored.")] = None
 

@@ -32,7 +32,7 @@ _LEADING_TOKEN = re.compile(rb'\s*\{\s*"access_token"\s*:\s*("[^"\\]*")')
 _BOOLEANS = {"true": True, "false": False}
 
 
-class ClientGone(Exception):
+class ClientGone(InvalidRequest):
     """The client hung up before its request was complete; there is nobody to answer."""
 
 
@@ -149,7 +149,7 @@ async def body_chunks(receive: Receive, headers: Headers, limit_bytes: int) -> A
         except TimeoutError:
             raise InvalidRequest.of_field("body", "did not arrive in time") from None
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientGone("the connection ended before the body did")
         chunk = message.get("body", b"")
         more = message.get("more_body", False)
         size += len(chunk)
