@@ -13,6 +13,7 @@ A lost or doubled event is a failure of the entry `push`.
 import json
 import time
 from argparse import ArgumentParser
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -77,13 +78,15 @@ class Follower:
         self._environment = environment
         self._session = session
         self._socket: ClientConnection | None = None
+        self._open = ExitStack()
         self.epoch: str | None = None
         self.seq = 0
 
     def open(self) -> None:
         """Connect and subscribe, from where the last connection ended if there was one."""
         began = time.perf_counter()
-        self._socket = connect(self._session.find_ws_url(), compression="deflate")
+        url = self._session.find_ws_url()
+        self._socket = self._open.enter_context(connect(url, compression="deflate"))
         params: dict[str, Any] = {"programId": self._session.program}
         if self.epoch is not None:
             params["since"] = {"epoch": self.epoch, "seq": self.seq}
@@ -100,9 +103,8 @@ class Follower:
 
     def close(self) -> None:
         """Leave; does nothing when not connected."""
-        if self._socket:
-            self._socket.close()
-            self._socket = None
+        self._socket = None
+        self._open.close()
 
     def receive(self) -> dict[str, Any] | None:
         """The next push's params; None after a silence."""
