@@ -18,6 +18,7 @@ from kosoku import FailureError, run_fuzzingclient
 from kosoku._kosoku import CaseResult
 from kosoku._report import write_reports
 from rich.console import Console
+
 from tests.conformance.echo import running_echo
 from tests.conformance.table import build_faults, build_table
 
