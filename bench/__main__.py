@@ -24,12 +24,14 @@ from bench.report import build_product_table, build_table, take_medians, write_j
 RESULTS = Path(__file__).parent / "results"
 SPARE_FILES = 100
 PRODUCT_MESSAGES = 200
+WIDE = 140
+"""Columns where the table goes to a file."""
 
 
 def main() -> int:
     """Run what the command line asks for."""
     arguments = parse_arguments()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
     runs = 1 if arguments.quick else arguments.runs
     open_files = raise_open_files()
     if max(arguments.subscribers) > open_files - SPARE_FILES:

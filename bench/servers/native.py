@@ -2,8 +2,8 @@
 
     python -m bench.servers.native PORT SEND
 
-Logs are opened and appended to as the gateway does it; viewers subscribe natively. There is one event loop, so
-that the figures are for one core. SEND is the way of sending, `auto`, `send` or `io_uring`.
+Logs are opened and appended to as the gateway does it; viewers subscribe natively. One event loop, so that
+the figures are for one core. SEND is the way of sending, `auto`, `send` or `io_uring`.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ TOPIC = program_topic(ACCOUNT, "bench")
 async def main(port: int, send: str) -> None:
     """Serve until the input ends."""
     server = Server(host="127.0.0.1", port=port, loops=1, send=send)
-    server.start()
     server.set_accounts("127.0.0.1", ACCOUNT, {ACCOUNT: None})
     server.open_log(TOPIC, "bench", 0, True)
+    server.start()
 
     async def publish(seq: int, size_bytes: int) -> None:
         server.append(TOPIC, [(EntryKind.PUSH, "bench", seq, "event", build_params(seq, size_bytes))])

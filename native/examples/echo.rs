@@ -1,7 +1,8 @@
 //! Sends every message back: the conformance cases' server.
 //!
 //! `echo ADDRESS` runs the gateway's own protocol and server code. Only the handler differs, and the limits: messages
-//! of up to 16 MiB, and answers that are deflated however short they are, because the cases look at each of them.
+//! of up to 16 MiB, answers that are deflated however short they are, because the cases look at each of them, and no
+//! pings, because a case that takes long does not expect one.
 //! SIGTERM ends it, as it ends any program that does not ask otherwise.
 
 use std::error::Error;
@@ -13,6 +14,8 @@ use _native::protocol::handshake::Request;
 use _native::server::{Admission, Config, Core, Handler, Message, Server, SlotIndex};
 
 const MESSAGE_LIMIT_BYTES: usize = 16 << 20;
+/// An hour, longer than any case.
+const PING_MS: u64 = 3_600_000;
 
 struct Echo;
 
@@ -39,6 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         port: address.port(),
         message_limit_bytes: MESSAGE_LIMIT_BYTES,
         deflate_from_bytes: 0,
+        ping_ms: PING_MS,
         lag_bytes: 4 * MESSAGE_LIMIT_BYTES as u64,
         ..Config::default()
     })?;

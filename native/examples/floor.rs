@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         EventData::new_u64(COMMANDS),
         EventFlags::IN,
     )?;
-    let (mut viewers, mut seq, mut pending): (Vec<TcpStream>, u64, String) =
+    let (mut viewers, mut seq, mut pending): (Vec<Option<TcpStream>>, u64, String) =
         (Vec::new(), 0, String::new());
     let mut events: Vec<Event> = Vec::with_capacity(256);
     loop {
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     stream.set_nodelay(true)?;
                     let data = EventData::new_u64(viewers.len() as u64);
                     epoll::add(&epoll, stream.as_fd(), data, EventFlags::IN)?;
-                    viewers.push(stream);
+                    viewers.push(Some(stream));
                 }
                 COMMANDS => {
                     let mut bytes = [0; 8192];
@@ -66,9 +66,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                     }
                 }
                 index => {
-                    let viewer = &mut viewers[usize::try_from(index)?];
-                    if !open(viewer)? {
-                        epoll::delete(&epoll, viewer.as_fd())?;
+                    let place = &mut viewers[usize::try_from(index)?];
+                    if !place.as_mut().is_some_and(open) {
+                        // Closing the socket takes it out of the poll.
+                        *place = None;
                     }
                 }
             }
@@ -77,7 +78,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Answers a handshake; false when the peer has gone. Anything sent later is read and dropped.
-fn open(viewer: &mut TcpStream) -> Result<bool, Box<dyn Error>> {
+fn open(viewer: &mut TcpStream) -> bool {
     let mut head = [0; 4096];
     let count = viewer.read(&mut head).unwrap_or(0);
     // The load client sends its request in one piece, and one piece over loopback arrives as one.
@@ -85,13 +86,17 @@ fn open(viewer: &mut TcpStream) -> Result<bool, Box<dyn Error>> {
     {
         let mut answer = Vec::new();
         handshake::accept(&request, None, &[], &mut answer);
-        viewer.write_all(&answer)?;
+        return viewer.write_all(&answer).is_ok();
     }
-    Ok(count > 0)
+    count > 0
 }
 
 /// Runs `publish COUNT BYTES INTERVAL_US`.
-fn publish(command: &str, viewers: &mut [TcpStream], seq: &mut u64) -> Result<(), Box<dyn Error>> {
+fn publish(
+    command: &str,
+    viewers: &mut [Option<TcpStream>],
+    seq: &mut u64,
+) -> Result<(), Box<dyn Error>> {
     let words: Vec<&str> = command.split_whitespace().collect();
     let &["publish", count, bytes, interval_us] = &words[..] else {
         return Err(format!("unknown command {command:?}").into());
@@ -110,7 +115,7 @@ fn publish(command: &str, viewers: &mut [TcpStream], seq: &mut u64) -> Result<()
             false,
             &mut out,
         );
-        for viewer in viewers.iter_mut() {
+        for viewer in viewers.iter_mut().flatten() {
             viewer.write_all(&out)?;
         }
     }

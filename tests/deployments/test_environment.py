@@ -2,6 +2,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+import orjson
 import pytest
 
 from broker.deployments import haproxy
@@ -18,6 +19,10 @@ frontend prometheus
 frontend http_frontend
     bind 127.0.0.1:8000
     log global
+    http-request return status 200 content-type text/plain string "ok" if healthcheck
+    errorfile 503 /x/500.http
+backend default_backend
+    http-request return status 404 content-type text/plain lf-string "Path \'%[path]\' not found. Ping"
 listen stats
   bind *:8404
   stats enable
@@ -84,10 +89,25 @@ def test_haproxy_is_started_without_its_extra_doors(tmp_path: Path) -> None:
     assert "514" not in (tmp_path / "haproxy.cfg").read_text()
 
 
+def test_haproxy_answers_as_we_do_while_there_is_no_replica(tmp_path: Path) -> None:
+    (tmp_path / "haproxy.cfg").write_text(CONFIGURATION)
+    environment = haproxy.serve_environment(Path("/bin/true"), tmp_path / "ha")
+    start = environment["RAY_SERVE_HAPROXY_BINARY_PATH"]
+    subprocess.run([start, "-f", tmp_path / "haproxy.cfg"], check=True)
+    lines = [line.strip() for line in (tmp_path / "haproxy.cfg").read_text().splitlines()]
+    answer = tmp_path / "ha" / "503.http"
+    assert f"errorfile 503 {answer}" in lines
+    assert f"http-request return status 503 errorfile {answer}" in lines
+    head, body = answer.read_bytes().split(b"\r\n\r\n")
+    assert b"Content-Length: %d" % len(body) in head
+    assert orjson.loads(body)["error"] == "unavailable"
+
+
 def test_sockets_of_haproxy_fit_into_an_address() -> None:
     environment = haproxy.serve_environment(Path("/bin/true"), Path("/tmp/broker-65534-0123456789"))
     socket_path = Path(environment["RAY_SERVE_HAPROXY_SOCKET_PATH"])
     Path(environment["RAY_SERVE_HAPROXY_BINARY_PATH"]).unlink()
+    (socket_path.parent / "503.http").unlink()
     Path("/tmp/broker-65534-0123456789").rmdir()
     # Ray puts the id of the node in between, HAProxy a process number behind; 107 is the limit (unix(7)).
     assert len(f"{socket_path.parent}/{'f' * 56}/{socket_path.name}.4194304.tmp") <= 107

@@ -94,7 +94,10 @@ async def test_failed_login_changes_nothing(world: World) -> None:
 
 async def test_expiring_token_is_announced_and_its_rights_end(world: World) -> None:
     program = await world.program(access="private", projectId="own")
-    lifetime_ms = world.product.services.settings.token_lifetime_s * 1000
+    principal = await world.product.services.auth.authenticate("demo", world.product.tokens["user"])
+    assert principal.expires_ms is not None
+    assert principal.issued_ms is not None
+    lifetime_ms = principal.expires_ms - principal.issued_ms
     world.product.clock.forward_ms = 2_500 - lifetime_ms  # issued long ago, as the machine's clock has it
     token = await world.new_user("short-lived", "user", "own")
     viewer = await world.join(token=token)

@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.owners.support import create_programs
 
 from broker.owners.owner import Owner
 from broker.settings import Settings
 from broker.storage.migrations import migrate
+from tests.owners.support import create_programs
 
 SETTINGS = Settings(database_pool=4, database_timeout_s=5.0)
 

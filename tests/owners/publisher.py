@@ -2,12 +2,11 @@
 
 import asyncio
 
-from tests.owners.support import row
-
 from broker.clock import SystemClock
 from broker.ids import IdSource
 from broker.owners.ray_client import RayOwners
 from broker.settings import Settings
+from tests.owners.support import row
 
 
 def publish_elsewhere(settings: Settings, program_id: str, count: int) -> list[bytes]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.owners.support import create_programs, fetch, ids, row
 
 from broker.clock import SystemClock
 from broker.errors import BrokerError, NotFound, Unavailable
@@ -18,6 +17,7 @@ from broker.owners.ray_client import RayOwners
 from broker.owners.ray_feed import RayFeed
 from broker.owners.ray_link import OwnerLost
 from broker.settings import Settings
+from tests.owners.support import create_programs, fetch, ids, row
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 
 import orjson
 import pytest
-from tests.owners.support import Gateway, ask, create_programs, fetch, ids, program
 
 from broker.clock import SystemClock, to_datetime
 from broker.owners.commands import DeleteProgram, UpdateProgram
@@ -14,6 +13,7 @@ from broker.owners.protocol import Cursor, Entry, EntryKind
 from broker.owners.sessions import Follow
 from broker.storage.database import Database
 from broker.storage.program_changes import ProgramChanges
+from tests.owners.support import Gateway, ask, create_programs, fetch, ids, program
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 

@@ -2,6 +2,13 @@ import asyncio
 
 import orjson
 import pytest
+
+from broker.errors import Conflict, NotFound
+from broker.owners.client import Accepted, Imported
+from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
+from broker.owners.owner import Owner
+from broker.owners.protocol import Cursor, EntryKind, HistoryLost, program_topic
+from broker.owners.sessions import PollAnswer
 from tests.owners.conftest import SETTINGS
 from tests.owners.support import (
     Gateway,
@@ -18,12 +25,6 @@ from tests.owners.support import (
     stage_import,
     update,
 )
-
-from broker.errors import Conflict, NotFound
-from broker.owners.client import Accepted, Imported
-from broker.owners.commands import AdoptImport, DeleteProgram, UpdateProgram
-from broker.owners.owner import Owner
-from broker.owners.protocol import Cursor, EntryKind, HistoryLost, program_topic
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -121,7 +122,7 @@ async def test_deleted_event_is_gone_and_told(owner: Owner) -> None:
 async def test_all_of_one_event_in_one_group(owner: Owner) -> None:
     command = publish()
     event_id = command.events[0].id
-    steps = [
+    steps: list[Command] = [
         command,
         update(event_id, event="A#b"),
         update(event_id, event="A#c"),
@@ -423,7 +424,8 @@ async def test_large_backlog_comes_in_bounded_answers(owner: Owner) -> None:
     await gateway.open()
     await gateway.follow(1, "p", Cursor(epoch, 0))
     answer = await owner.poll("gateway", 0)
-    size = sum(len(entry.params) for entry in answer.batches[0].entries)  # type: ignore[union-attr]
+    assert isinstance(answer, PollAnswer)
+    size = sum(len(entry.params) for entry in answer.batches[0].entries)
     assert 3 << 20 < size <= 4 << 20
     await gateway.until(1, 9000)
     assert gateway.seqs(1) == list(range(1, 9001))

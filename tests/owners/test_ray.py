@@ -1,14 +1,14 @@
 import asyncio
+import logging
 import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
-from tests.owners.publisher import publish_all, publish_elsewhere
-from tests.owners.support import create_programs, ids, program, row
 
 from broker.clock import SystemClock
 from broker.errors import BrokerError, NotFound
@@ -19,6 +19,8 @@ from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.owners.ray_client import RayOwners
 from broker.owners.ray_feed import RayFeed
 from broker.settings import Settings
+from tests.owners.publisher import publish_all, publish_elsewhere
+from tests.owners.support import create_programs, ids, program, row
 
 pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.postgres]
 
@@ -36,7 +38,7 @@ def cluster() -> Iterator[None]:
             num_cpus=2,
             include_dashboard=False,
             log_to_driver=False,
-            logging_level="error",
+            logging_level=logging.ERROR,
             _temp_dir=directory,
             runtime_env={"env_vars": {"PYTHONPATH": f"{root / 'python'}:{root}"}},
         )
@@ -77,10 +79,12 @@ async def test_killed_owner_neither_loses_nor_doubles(pool: str) -> None:
     owner = find_owner(owner_of(topic, 2))
     try:
         assert (await listener.feed.follow(topic)).seq == 0
-        elsewhere = ray.remote(num_cpus=0)(publish_elsewhere).remote(SETTINGS, "p", 300)
+        remote: Any = ray.remote(num_cpus=0)(publish_elsewhere)
+        elsewhere = remote.remote(SETTINGS, "p", 300)
         here = asyncio.create_task(publish_all(owners, "p", 300))
         await listener.until(topic, 100)
-        os.kill(await owner.process_id.remote(), signal.SIGKILL)
+        process_id: int = await owner.process_id.remote()
+        os.kill(process_id, signal.SIGKILL)
         await listener.until(topic, 300)
         ray.kill(owner, no_restart=False)
         acknowledged = await here + await elsewhere

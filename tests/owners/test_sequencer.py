@@ -10,14 +10,14 @@ from typing import Any
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.owners.support import delete, delete_all, ids, program, publish, row, update
 
 from broker.domain.history import EventRow, Found, HeadRow, Writes
 from broker.errors import Conflict, NotFound, Unavailable
 from broker.owners.client import Accepted, Imported
-from broker.owners.commands import AdoptImport, DeleteProgram, UpdateProgram
+from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
 from broker.owners.protocol import Entry, EntryKind
 from broker.owners.sequencer import Sequencer
+from tests.owners.support import delete, delete_all, ids, program, publish, row, update
 
 PROGRAMS = ["a", "b"]
 
@@ -85,7 +85,8 @@ def test_pushes_are_those_of_the_model(groups: list[tuple[list[Any], int]]) -> N
     now_ms, accepted = 1_000, dict.fromkeys(PROGRAMS, 0)
     for group, step_ms in groups:
         now_ms += step_ms
-        commands, expected = [], []
+        commands: list[Command] = []
+        expected: list[tuple[str, tuple[str, int, str | None] | None]] = []
         for kind, name, choice in group:
             if kind == "publish":
                 command = publish(name, choice)

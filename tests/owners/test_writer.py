@@ -9,6 +9,17 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import orjson
 import pytest
+
+from broker.errors import BrokerError, Conflict, InternalError, Unavailable
+from broker.owners import owner as owner_module
+from broker.owners.client import Accepted
+from broker.owners.commands import Answer, Command
+from broker.owners.owner import Owner
+from broker.owners.protocol import Cursor, HistoryLost, program_topic
+from broker.owners.writer import WriterLimits
+from broker.settings import Settings
+from broker.storage.database import Database
+from broker.storage.journal import Fenced
 from tests.owners.conftest import SETTINGS
 from tests.owners.support import (
     Gateway,
@@ -21,16 +32,6 @@ from tests.owners.support import (
     row,
     update,
 )
-
-from broker.errors import BrokerError, Conflict, InternalError, Unavailable
-from broker.owners import owner as owner_module
-from broker.owners.client import Accepted
-from broker.owners.commands import Answer, Command
-from broker.owners.owner import Owner
-from broker.owners.protocol import Cursor, HistoryLost, program_topic
-from broker.owners.writer import WriterLimits
-from broker.settings import Settings
-from broker.storage.database import Database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -103,7 +104,7 @@ async def test_what_arrives_during_a_commit_goes_into_one_group(owner: Owner, ds
 
 
 async def test_reset_amid_a_group_takes_effect_in_its_place(owner: Owner, dsn: str) -> None:
-    commands = [
+    commands: list[Command] = [
         publish(count=2),
         publish("q"),
         delete_all(),
@@ -202,6 +203,16 @@ async def test_new_owner_waits_for_the_commit_of_the_old_one(owner: Owner, dsn: 
         await newer.close()
 
 
+async def test_renewal_whose_answer_was_lost_can_be_repeated(owner: Owner) -> None:
+    journal, generation = owner._journal, owner._writer.generation
+    target = journal.next_generation(generation)
+    assert await journal.renew(generation, target) == target
+    assert await journal.renew(generation, target) == target
+    await journal.acquire()
+    with pytest.raises(Fenced):
+        await journal.renew(generation, target)
+
+
 # -- commits in doubt
 
 
@@ -228,7 +239,7 @@ async def test_commit_whose_answer_was_lost_is_found(
     (event,) = await published(owner, publish())
     lose_next_answer(monkeypatch)
     first = publish(count=2)
-    commands = [
+    commands: list[Command] = [
         first, publish(key="k"), update(event["id"], event="A#b"), update(first.events[0].id, event="A#c"),
         delete(first.events[1].id), publish("q"),
     ]  # fmt: skip
@@ -307,7 +318,9 @@ async def test_connections_cut_all_the_time_neither_lose_nor_double(owner: Owner
             await asyncio.sleep(0.02)
         await connection.close()
 
-    *told, _ = await asyncio.gather(*(produce() for _ in range(8)), cut())
+    cutting = asyncio.create_task(cut())
+    told = await asyncio.gather(*(produce() for _ in range(8)))
+    await cutting
     entries = await gateway.until(1, 320)
     assert gateway.seqs(1) == list(range(1, 321))
     assert sorted(entry.params for entry in entries) == sorted(event for events in told for event in events)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import jwt
 import orjson
 import pytest
 
@@ -523,6 +524,16 @@ async def test_pages_at_the_root(product: Product, path: str) -> None:
         assert answer.status_code == 200
         assert (await door.head(f"http://demo.localhost{path}")).content == b""
         assert (await door.post(f"http://demo.localhost{path}")).status_code == 405
+
+
+async def test_published_keys_verify_our_tokens(product: Product) -> None:
+    async with product.door(None) as door:
+        answer = await door.get("http://demo.localhost/.well-known/jwks.json")
+    assert answer.headers["cache-control"] == "public, max-age=60"
+    token = product.tokens["user"]
+    key = jwt.PyJWKSet.from_dict(answer.json())[jwt.get_unverified_header(token)["kid"]]
+    claims = jwt.decode(token, key, algorithms=["EdDSA"])
+    assert (claims["acc"], claims["role"]) == ("demo", "user")
 
 
 async def test_ready_means_every_part(product: Product) -> None:

@@ -26,6 +26,9 @@ pub struct Limits {
     pub bytes: u64,
 }
 
+/// Appends the deflated form of a payload to a buffer.
+pub type Deflate<'a> = dyn FnMut(&[u8], &mut Vec<u8>) + 'a;
+
 /// What became of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
@@ -273,9 +276,11 @@ impl Log {
         match self.resolve(cursor) {
             Ok((segment, index)) if index > segment.first => segment.meta(index - 1).seq,
             // Nothing before it in its segment: the past's end, or else the floor, is what came before.
-            Ok((segment, _)) if segment.first >= LIVE_START => {
-                self.past.entries.back().map_or(self.floor, |newest| newest.seq)
-            }
+            Ok((segment, _)) if segment.first >= LIVE_START => self
+                .past
+                .entries
+                .back()
+                .map_or(self.floor, |newest| newest.seq),
             _ => self.floor,
         }
     }
@@ -293,7 +298,7 @@ impl Log {
         cursor: u64,
         until: u64,
         budget: u64,
-        deflate: Option<&mut dyn FnMut(&[u8], &mut Vec<u8>)>,
+        deflate: Option<&mut Deflate<'_>>,
         span: &mut Span,
     ) -> Result<(), Lost> {
         span.clear();
@@ -498,7 +503,7 @@ impl Log {
     }
 
     /// Deflates the entries up to `until` that are not yet.
-    fn deflate_to(&mut self, until: u64, deflate: &mut dyn FnMut(&[u8], &mut Vec<u8>)) {
+    fn deflate_to(&mut self, until: u64, deflate: &mut Deflate<'_>) {
         use crate::protocol::frame::{self, Opcode};
         while self.deflated.to < until {
             let index = self.deflated.to;

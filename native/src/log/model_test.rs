@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Appended, Entry, Kind, Limits, Log, Span};
+use super::{Appended, Deflate, Entry, Kind, Limits, Log, Span};
 
 const ROOMY: Limits = Limits {
     entries: 1_000_000,
@@ -62,8 +62,7 @@ fn read_all(log: &mut Log, cursor: u64, budget: u64, deflated: bool) -> Vec<Vec<
     while cursor != log.tip() {
         let tip = log.tip();
         let mut shorten = shorten;
-        let deflate: Option<&mut dyn FnMut(&[u8], &mut Vec<u8>)> =
-            if deflated { Some(&mut shorten) } else { None };
+        let deflate: Option<&mut Deflate<'_>> = if deflated { Some(&mut shorten) } else { None };
         log.read(cursor, tip, budget, deflate, &mut span)
             .expect("nothing was trimmed");
         assert!(span.next != cursor, "a read makes progress");

@@ -42,6 +42,7 @@ pub(super) fn read_entries(entries: Vec<Entry>) -> PyResult<Vec<OwnedEntry>> {
 }
 
 /// Times and rates as Python gives them.
+#[expect(clippy::struct_field_names, reason = "the unit is part of the name")]
 pub(super) struct Times {
     pub ping_s: f64,
     pub pong_s: f64,
@@ -93,6 +94,15 @@ pub(super) fn milliseconds(name: &str, seconds: f64) -> PyResult<u64> {
     Err(PyValueError::new_err(format!(
         "{name} must be 0 to {TEN_YEARS_S} seconds, not {seconds}"
     )))
+}
+
+/// A burst as the bucket counts it.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a burst of millions needs no exact count"
+)]
+pub(super) fn read_burst(messages: u32) -> f32 {
+    messages as f32
 }
 
 /// The strategy with this name.

@@ -7,7 +7,9 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use super::arguments::{Entry, Times, milliseconds, read_entries, read_networks, read_send};
+use super::arguments::{
+    Entry, Times, milliseconds, read_burst, read_entries, read_networks, read_send,
+};
 use super::stats::build_stats;
 use crate::log::Limits;
 use crate::server::gateway::{Gateway, Hub, Session, Upcall};
@@ -45,7 +47,8 @@ impl Server {
     ))]
     #[expect(
         clippy::too_many_arguments,
-        clippy::fn_params_excessive_bools,
+        clippy::similar_names,
+        clippy::needless_pass_by_value,
         reason = "keyword arguments"
     )]
     fn new(
@@ -64,7 +67,7 @@ impl Server {
         connections_per_address: usize,
         subscriptions: usize,
         messages_per_s: f64,
-        messages_burst: u16,
+        messages_burst: u32,
         history_entries: usize,
         history_s: f64,
         log_bytes: u64,
@@ -83,7 +86,7 @@ impl Server {
             connections,
             connections_per_address,
             subscriptions,
-            messages_burst: f32::from(messages_burst),
+            messages_burst: read_burst(messages_burst),
             history: Limits {
                 entries: history_entries,
                 age_ms: 0,
@@ -156,7 +159,7 @@ impl Server {
             self.hub.grant(
                 token,
                 Session::new(account, principal, reader, subject, expires_ms),
-            )
+            );
         });
     }
 
@@ -255,8 +258,8 @@ impl Server {
     }
 
     fn drain(&self, py: Python<'_>, over_s: f64) -> PyResult<()> {
-        let over_ms = milliseconds("over_s", over_s)?;
-        py.detach(|| self.server.drain(over_ms));
+        let milliseconds = milliseconds("over_s", over_s)?;
+        py.detach(|| self.server.drain(milliseconds));
         Ok(())
     }
 

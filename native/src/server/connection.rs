@@ -33,11 +33,13 @@ impl ConnId {
     }
 
     pub(super) fn slot(self) -> SlotIndex {
-        (self.0 & u64::from(u32::MAX)) as SlotIndex
+        let [.., a, b, c, d] = self.0.to_be_bytes();
+        SlotIndex::from_be_bytes([a, b, c, d])
     }
 
     pub(super) fn generation(self) -> u32 {
-        (self.0 >> 32) as u32 & Self::GENERATION_MASK
+        let [_, a, b, c, ..] = self.0.to_be_bytes();
+        u32::from_be_bytes([0, a, b, c])
     }
 }
 
@@ -108,6 +110,8 @@ pub(super) struct Connection {
     /// The client was told to reconnect.
     pub sent_away: bool,
     pub address: IpAddr,
+    /// Accepted to be told that there is no room.
+    pub over_limit: bool,
     /// Whether `address` counts in the limit for each address.
     pub counted: bool,
     pub deflate: Option<DeflateParams>,
@@ -155,6 +159,7 @@ impl Connection {
             warned: false,
             sent_away: false,
             address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+            over_limit: false,
             counted: false,
             deflate: None,
             decoder: Decoder::new(Role::Server, 0, false),

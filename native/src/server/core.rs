@@ -103,8 +103,8 @@ impl Core {
 
     // -- life
 
-    /// Takes in an accepted socket. Over the limit of connections it is refused once its head has come.
-    pub(super) fn add(&mut self, socket: OwnedFd, address: IpAddr) {
+    /// Takes in an accepted socket; one that is over the limit is refused once its head has come.
+    pub(super) fn add(&mut self, socket: OwnedFd, address: IpAddr, over_limit: bool) {
         let slot = self.connections.take();
         let id = self.connections.id(slot);
         if self.poll.add_connection(&socket, id.0).is_err() {
@@ -116,6 +116,7 @@ impl Core {
         let connection = self.connections.at(slot);
         connection.fd = Some(socket);
         connection.address = address;
+        connection.over_limit = over_limit;
         connection.state = State::Head;
         connection.end_ms = end_ms;
         connection.handshake = Some(Box::default());

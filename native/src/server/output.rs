@@ -13,7 +13,7 @@ use super::core::{Core, SLOW_CONSUMER};
 use super::shared::Counters;
 use super::sys::{self, Moved};
 use super::topics::Live;
-use crate::log::{Lost, Span};
+use crate::log::{Deflate, Lost, Span};
 use crate::protocol::frame;
 
 /// What one read of a log may give: large enough to coalesce well, small enough for a lagging connection's turn.
@@ -92,8 +92,7 @@ impl Core {
     ) -> Result<(), Lost> {
         let deflater = &mut self.deflater;
         let mut deflate = |payload: &[u8], out: &mut Vec<u8>| deflater.compress(payload, out);
-        let deflate: Option<&mut dyn FnMut(&[u8], &mut Vec<u8>)> =
-            if track == 1 { Some(&mut deflate) } else { None };
+        let deflate: Option<&mut Deflate<'_>> = if track == 1 { Some(&mut deflate) } else { None };
         self.topics
             .at(place)
             .shared
@@ -267,16 +266,14 @@ impl Core {
             *spans -= 1;
             let head = topic.head;
             let mut span = std::mem::take(&mut self.span);
-            let read = self.read_log(place, cursor, head, track, &mut span);
-            let outcome = match read {
-                Ok(()) => self.send_alone(slot, at, cursor, &span),
-                Err(Lost) => {
-                    self.close(slot, SLOW_CONSUMER.0, SLOW_CONSUMER.1);
-                    false
-                }
+            let is_sent = if self.read_log(place, cursor, head, track, &mut span).is_ok() {
+                self.send_alone(slot, at, cursor, &span)
+            } else {
+                self.close(slot, SLOW_CONSUMER.0, SLOW_CONSUMER.1);
+                false
             };
             self.span = span;
-            if !outcome {
+            if !is_sent {
                 return CatchUp::Later;
             }
         }

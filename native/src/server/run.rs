@@ -82,7 +82,7 @@ impl Server {
     /// Binds, starts a loop with the handler that `build` makes for each number, and returns the bound port.
     ///
     /// # Errors
-    /// The port cannot be had, a watch or a thread cannot be made, or io_uring was demanded and is refused.
+    /// The port cannot be had, a watch or a thread cannot be made, or `io_uring` was demanded and is refused.
     pub fn start<H: Handler>(
         &self,
         build: impl Fn(usize) -> H + Clone + Send + 'static,

@@ -21,7 +21,7 @@ pub(super) trait Sender {
 /// The sender that `choice` asks for.
 ///
 /// # Errors
-/// When io_uring is demanded and the kernel refuses it.
+/// When `io_uring` is demanded and the kernel refuses it.
 pub(super) fn open_sender(choice: SendChoice) -> io::Result<Box<dyn Sender>> {
     match choice {
         SendChoice::Send => Ok(Box::new(Plain)),

@@ -51,6 +51,9 @@ pub(super) fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
     Ok(getsockname(socket)?.try_into()?)
 }
 
+const BYTES_OF_INT: libc::socklen_t = 4;
+const _: () = assert!(size_of::<libc::c_int>() == 4);
+
 #[expect(unsafe_code, reason = "rustix has no wrapper for TCP_NOTSENT_LOWAT")]
 fn limit_unsent(socket: &OwnedFd) {
     let value = UNSENT_BYTES;
@@ -62,7 +65,7 @@ fn limit_unsent(socket: &OwnedFd) {
             libc::IPPROTO_TCP,
             libc::TCP_NOTSENT_LOWAT,
             (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
+            BYTES_OF_INT,
         );
     }
 }

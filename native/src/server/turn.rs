@@ -27,6 +27,9 @@ const READ_BYTES: usize = 64 << 10;
 const READS_A_TURN: usize = 4;
 /// Connections accepted in one turn before sockets are looked at again.
 const ACCEPTS_A_TURN: usize = 256;
+/// Connections over the limit that are kept until their request has come, because an answer that is sent
+/// before is lost with the reset that closing an unread socket causes.
+const POLITE_REFUSALS: usize = 1_024;
 /// How long a drained client's unanswered calls may keep its connection.
 const DRAIN_GRACE_MS: u64 = 5_000;
 /// Clients told to reconnect in one tick: 20,000 a second and loop.
@@ -154,11 +157,12 @@ impl<H: Handler> Loop<H> {
             };
             match sys::accept(listener) {
                 Accepted::Connection(socket, peer) => {
-                    if self.core.shared.connections.load(Ordering::Relaxed) >= limit {
+                    let connections = self.core.shared.connections.load(Ordering::Relaxed);
+                    if connections >= limit.saturating_add(POLITE_REFUSALS) {
                         refuse_unread(&socket, &self.core.shared.counters);
                         continue;
                     }
-                    self.core.add(socket, peer);
+                    self.core.add(socket, peer, connections >= limit);
                 }
                 Accepted::None => return,
                 Accepted::Exhausted => {
@@ -241,6 +245,10 @@ impl<H: Handler> Loop<H> {
         let shared = Arc::clone(&self.core.shared);
         let config = &shared.config;
         let connection = self.core.connection(slot);
+        if connection.over_limit {
+            self.core.refuse(slot, &full());
+            return;
+        }
         connection.address = client_address(
             connection.address,
             request.forwarded_for.as_deref(),
@@ -391,14 +399,14 @@ impl<H: Handler> Loop<H> {
 
     fn ping(&mut self, slot: SlotIndex) {
         let (now_ms, config) = (self.core.now_ms, &self.core.shared.config);
-        let (ping_ms, pong_ms) = (config.ping_ms, config.pong_ms);
+        let (interval_ms, timeout_ms) = (config.ping_ms, config.pong_ms);
         let connection = self.core.connection(slot);
-        connection.ping_ms = now_ms + ping_ms;
+        connection.ping_ms = now_ms + interval_ms;
         // A ping would wait behind what the client has not read yet: the lag policy looks after that one.
         if connection.blocked || !connection.out.is_empty() || connection.pong_ms != NEVER {
             return;
         }
-        connection.pong_ms = now_ms + pong_ms;
+        connection.pong_ms = now_ms + timeout_ms;
         self.core.send_control(slot, Opcode::Ping, b"");
     }
 
@@ -513,16 +521,18 @@ pub(super) fn refusal(status: u16, name: &str, description: &str) -> Refusal {
     }
 }
 
-/// Turns a connection away that there is no room for; its request is never read.
+fn full() -> Refusal {
+    let mut refusal = refusal(503, "unavailable", "this gateway is full");
+    refusal
+        .headers
+        .push(("Retry-After".to_owned(), "5".to_owned()));
+    refusal
+}
+
+/// Turns a connection away that there is no room for at all; its request is never read.
 fn refuse_unread(socket: &OwnedFd, counters: &Counters) {
-    let refusal = refusal(503, "unavailable", "this gateway is full");
     let mut out = Vec::new();
-    handshake::refuse(
-        503,
-        &[("Retry-After", "5"), ("Content-Type", "application/json")],
-        &refusal.body,
-        &mut out,
-    );
+    handshake::refuse(503, &[("Retry-After", "5")], &full().body, &mut out);
     // What does not fit at once is lost: there is no room to keep it.
     let _ = sys::write(socket, &out);
     Counters::add(&counters.refused, 1);

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from broker.client import AsyncClient
+from broker.client import AsyncClient, RetryPolicy
+from broker.client.subscription import SubscriptionConfig
 
 Url = Annotated[
     str,
@@ -28,6 +29,7 @@ Password = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line.")]
 
 DEFAULT_URL = "http://localhost:8000"
+_PATIENCE_S = 10.0  # a person waits for the answer; a restart of the broker's parts takes less
 
 
 def open_client(url: str, token: str | None, username: str | None, password: str | None) -> AsyncClient:
@@ -42,6 +44,8 @@ def open_client(url: str, token: str | None, username: str | None, password: str
             token=None if username else token or None,
             username=username or None,
             password=password or None,
+            retry=RetryPolicy(deadline_s=_PATIENCE_S),
+            subscription=SubscriptionConfig(first_deadline_s=_PATIENCE_S),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

@@ -21,6 +21,10 @@ from broker.storage.errors import SetupError
 _LOG_BYTES = 16 << 20
 
 
+class DirectoryInUse(SetupError):
+    """Another `broker up` has the data directory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A data directory that is ours until this process ends, however it ends.
@@ -56,7 +60,8 @@ def claim(path: Path) -> Claim:
     """Make the data directory where it is missing and take it for this process.
 
     Raises:
-        SetupError: it cannot be made or written, or another `broker up` has it.
+        SetupError: it cannot be made or written.
+        DirectoryInUse: another `broker up` has it.
     """
     path = path.absolute()
     try:
@@ -68,7 +73,7 @@ def claim(path: Path) -> Claim:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise SetupError(
+        raise DirectoryInUse(
             f"the data directory {path} is in use by another `broker up`; stop it or give another --data-dir"
         ) from None
     return Claim(path, _read_mark(path), scratch_directory(path), lock)

@@ -1,8 +1,10 @@
 """HAProxy as Ray Serve's ingress: whether it can run here, and a start that closes its extra doors.
 
 Ray writes HAProxy's configuration with a page of figures and a Prometheus page on every interface, and a log
-that goes to the machine's syslog. Ray starts HAProxy by a path that we may name, so it gets a script that
-first moves both pages to sockets in a private directory and takes the log out, then becomes HAProxy.
+that goes to the machine's syslog. While no replica can take a request it answers 404 or 500, which tell a
+client that trying again is of no use. Ray starts HAProxy by a path that we may name, so it gets a script that
+first moves both pages to sockets in a private directory, takes the log out and makes those answers our own
+503, then becomes HAProxy.
 """
 
 import importlib.util
@@ -11,22 +13,35 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import orjson
+
+from broker.errors import Unavailable
+
 _START_S = 10.0
 
-_SCRIPT = """#!/bin/sh
+_SCRIPT = r"""#!/bin/sh
 # Written at each start of the broker.
 before=
 for argument in "$@"; do
     if [ "$before" = -f ]; then
-        sed -i \\
-            -e '/^frontend prom/,/^frontend h/ s#^ *bind :.*# bind unix@{directory}/figures mode 600#' \\
-            -e '/^listen stats/,$ s#^ *bind .*# bind unix@{directory}/page mode 600#' \\
-            -e '/^ *log .* local0 info$/d' "$argument" || exit 1
+        sed -i \
+            -e '/^frontend prom/,/^frontend h/ s#^ *bind :.*# bind unix@{directory}/figures mode 600#' \
+            -e '/^listen stats/,$ s#^ *bind .*# bind unix@{directory}/page mode 600#' \
+            -e '/^ *log .* local0 info$/d' \
+            -e 's#^\( *errorfile 50[234]\) .*#\1 {directory}/503.http#' \
+            -e 's#^\( *http-request return status\) 404 .*#\1 503 errorfile {directory}/503.http#' \
+            "$argument" || exit 1
     fi
     before=$argument
 done
 exec {binary} "$@"
 """
+# What the client reads while no replica can take its request: `Unavailable` without a request id.
+_UNAVAILABLE = {
+    "error": Unavailable.name,
+    "error_description": "the API cannot be reached; repeat the request, a change with its Idempotency-Key",
+    "status": Unavailable.status,
+}
 
 
 def find_haproxy() -> Path | None:
@@ -49,6 +64,7 @@ def serve_environment(program: Path, directory: Path) -> dict[str, str]:
     script = directory / "start"
     script.write_text(_SCRIPT.format(directory=directory, binary=shlex.quote(str(program))))
     script.chmod(0o700)
+    (directory / "503.http").write_bytes(_error_file())
     prefix = "RAY_SERVE_HAPROXY"
     return {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
@@ -63,6 +79,21 @@ def serve_environment(program: Path, directory: Path) -> dict[str, str]:
         # A reload lets the old process finish its requests; none takes longer than this.
         f"{prefix}_HARD_STOP_AFTER_S": "60",
     }
+
+
+def _error_file() -> bytes:
+    """A whole HTTP response, as HAProxy wants its error files."""
+    body = orjson.dumps(_UNAVAILABLE)
+    head = [
+        "HTTP/1.1 503 Service Unavailable",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Cache-Control: no-store",
+        "Retry-After: 1",
+        "Access-Control-Allow-Origin: *",
+        "\r\n",
+    ]
+    return "\r\n".join(head).encode() + body
 
 
 def _runs(program: Path) -> bool:

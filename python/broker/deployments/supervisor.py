@@ -11,6 +11,8 @@ found by its mark at the next start on the same data directory.
 
 import asyncio
 import logging
+import os
+import resource
 import shutil
 import signal
 import sys
@@ -32,6 +34,7 @@ from broker.storage.errors import SetupError
 T = TypeVar("T")
 
 _START_S = 120.0
+_FILES = 1_048_576  # the kernel's own limit for a process (fs.nr_open)
 _STOP_S = 12.5  # of the fifteen that a stop may take
 _RESTART_S = (1.0, 30.0)
 _STEADY_S = 60.0  # a conductor that ran for this long is restarted at once
@@ -54,6 +57,7 @@ class Supervisor:
         self._dsn = ""
         self._is_ready = asyncio.Event()
         self._was_ready_once = False
+        self._had_ray = False
 
     async def run(self) -> None:
         """Return after a stop that was asked for by a signal.
@@ -63,6 +67,7 @@ class Supervisor:
             SettingError: a setting has a value that cannot be.
         """
         self._hear_signals()
+        _raise_file_limit()
         held = claim(self._settings.data_dir)
         try:
             left = await asyncio.to_thread(end_marked, held.mark)
@@ -124,7 +129,15 @@ class Supervisor:
         if warning:
             self._report("warning", warning)
         log = held.open_log("broker")
-        self._conductor = await asyncio.create_subprocess_exec(
+        try:
+            self._conductor = await self._spawn_conductor(held, environment, log)
+        finally:
+            os.close(log)
+
+    async def _spawn_conductor(
+        self, held: Claim, environment: dict[str, str], log: int
+    ) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "broker.deployments.conductor",
@@ -144,11 +157,13 @@ class Supervisor:
         """
         loop = asyncio.get_running_loop()
         wait_s = _RESTART_S[0]
+        starts = 0
         while True:
             started_s = loop.time()
+            starts += 1
             reason = await self._hear_conductor()
-            was_ready = self._is_ready.is_set()
-            if not was_ready and not self._was_ready_once:
+            # Ray gives itself half a minute to start, which a busy machine may exceed once.
+            if not self._was_ready_once and (self._had_ray or starts > 1):
                 raise SetupError(reason or f"the parts ended at their start; see {held.path / 'log'}")
             self._report("warning", f"Ray ended ({reason or 'killed'}); starting it again")
             if loop.time() - started_s < _STEADY_S:
@@ -158,7 +173,8 @@ class Supervisor:
                 wait_s = _RESTART_S[0]
             await asyncio.to_thread(end_marked, held.mark, self._session())
             await self._start_conductor(held)
-            await self._hand_over_dsn()
+            if self._dsn:
+                await self._hand_over_dsn()
 
     async def _hear_conductor(self) -> str:
         """Read what the conductor tells until it ends; returns why it failed, if it said so."""
@@ -172,6 +188,7 @@ class Supervisor:
 
     def _heard(self, message: dict[str, Any]) -> str:
         if "part" in message:
+            self._had_ray = True
             self._report(message["part"], message["detail"])
         elif "warning" in message:
             self._report("warning", message["warning"])
@@ -254,6 +271,14 @@ class Supervisor:
         host = settings.public_host
         ws = settings.public_ws_url or f"ws://{host}:{settings.ws_port}/api/v1/ws"
         return f"http://{host}:{settings.http_port} {ws}"
+
+
+def _raise_file_limit() -> None:
+    """Let gateways have as many connections as the system allows; children inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Stopped(Exception):

@@ -71,6 +71,8 @@ class ProgramsChannel:
                 boundary_ms = await self._look(boundary_ms)
             except Unavailable as error:
                 _log.info("programs_channel_waits account=%s reason=%s", self._account, error.log_text)
+            except Exception:
+                _log.exception("programs_channel_failed account=%s", self._account)
             wait_s = _LOOK_S
             if boundary_ms is not None:
                 wait_s = min(wait_s, max(0.001, (boundary_ms - self._clock.now_ms()) / 1000))

@@ -110,7 +110,7 @@ class Owner:
         """End the tasks, the sessions and the connections; what waits is answered `Unavailable`."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.wait(self._tasks)
+        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has told of those that failed
         await self._channels.close()
         self._sessions.close_all()
         await self._database.close()

@@ -115,6 +115,7 @@ class Writer:
         self._arrived = asyncio.Event()
         self._unsettled: set[ProgramKey] = set()
         self._doubtful = False
+        self._renewal: int | None = None
         self._closed = False
 
     @property
@@ -304,7 +305,10 @@ class Writer:
     async def _settle(self) -> None:
         """End all doubt about earlier transactions, under the lock. Raises Fenced, Unavailable."""
         if self._doubtful:
-            self.generation = await self._journal.renew(self.generation)
+            if self._renewal is None:
+                self._renewal = self._journal.next_generation(self.generation)
+            self.generation = await self._journal.renew(self.generation, self._renewal)
+            self._renewal = None
             await self._topics.resync(self._unsettled)
             self._unsettled.clear()
             self._doubtful = False

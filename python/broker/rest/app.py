@@ -47,6 +47,7 @@ Health = Callable[[], Awaitable[Mapping[str, str]]]
 """Tells the parts that the product needs (`database`, `owners`, `gateways`): `ok`, or what is wrong."""
 
 _PEEK_BYTES = 16 << 10  # twice the largest token that any server takes in a header
+_JWKS_CACHE = ((b"cache-control", b"public, max-age=60"),)
 _NO_STORE = ((b"cache-control", b"no-store"),)
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class RestApp:
             "readyz": self._serve_readyz,
             "metrics": self._serve_metrics,
             "docs": self._serve_docs,
+            ".well-known/jwks.json": self._serve_jwks,
         }
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -208,7 +210,7 @@ class RestApp:
         return self._proxies.caller(client[0] if client else "", forwarded)
 
     async def _serve_page(self, method: str, segments: list[str], exchange: Exchange) -> None:
-        page = self._pages.get(segments[0]) if len(segments) == 1 else None
+        page = self._pages.get("/".join(segments))
         if page is None:
             raise NotFound("there is nothing at this path")
         if method not in ("GET", "HEAD"):
@@ -237,6 +239,11 @@ class RestApp:
     async def _serve_metrics(self, exchange: Exchange) -> None:
         """The counters of this process."""
         await exchange.whole(200, metrics.render(), metrics.CONTENT_TYPE, _NO_STORE)
+
+    async def _serve_jwks(self, exchange: Exchange) -> None:
+        """The public keys of our tokens (RFC 7517). A new key is announced for a minute before it signs."""
+        keys = orjson.dumps(await self._services.auth.jwks())
+        await exchange.whole(200, keys, "application/jwk-set+json", _JWKS_CACHE)
 
     async def _serve_docs(self, exchange: Exchange) -> None:
         """The reference for people."""

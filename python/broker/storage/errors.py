@@ -90,6 +90,10 @@ def using(connection: asyncpg.Connection) -> Iterator[None]:
         if is_away(error):
             raise unavailable(error) from error
         raise
+    except asyncpg.InternalClientError as error:
+        # The driver's protocol has lost its place: the server went away in the middle of a message.
+        connection.terminate()
+        raise unavailable(error) from error
     except asyncpg.InterfaceError as error:
         # The class alone does not tell misuse from a connection that broke before the call.
         if _is_closed(connection):

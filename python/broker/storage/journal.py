@@ -8,6 +8,7 @@ When the connection dies, the outcome of a transaction may be unknown. `renew` s
 is counted up, the transaction has either committed or never will, and what it wrote can be looked for.
 """
 
+import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
@@ -28,10 +29,10 @@ _KEY_LIFETIME = "interval '24 hours'"
 
 _ACQUIRE = """
 INSERT INTO owner_slots (slot, generation) VALUES ($1, 1)
-ON CONFLICT (slot) DO UPDATE SET generation = owner_slots.generation + 1 RETURNING generation
+ON CONFLICT (slot) DO UPDATE SET generation = owner_slots.generation + $2 RETURNING generation
 """
 _RENEW = """
-UPDATE owner_slots SET generation = generation + 1 WHERE slot = $1 AND generation = $2 RETURNING generation
+UPDATE owner_slots SET generation = $3 WHERE slot = $1 AND generation IN ($2, $3) RETURNING generation
 """
 _GENERATION = "SELECT generation FROM owner_slots WHERE slot = $1"
 # The heads are joined to the fence: a lost fence is no row, programs that do not exist are a row of NULLs.
@@ -253,17 +254,21 @@ class Journal:
     async def acquire(self) -> int:
         """Take the slot: returns a new generation, after every transaction of older ones has ended."""
         async with self._database.connection() as connection:
-            return int(await connection.fetchval(_ACQUIRE, self._slot))
+            return int(await connection.fetchval(_ACQUIRE, self._slot, _step()))
 
-    async def renew(self, generation: int) -> int:
-        """Count up one's own generation, so that the outcome of a lost transaction is settled.
+    def next_generation(self, generation: int) -> int:
+        """A generation to `renew` to, which no other owner will come by."""
+        return generation + _step()
+
+    async def renew(self, generation: int, target: int) -> int:
+        """Move one's own generation to `target`, so that the outcome of a lost transaction is settled.
 
         Raises:
             Fenced: the slot has another owner.
-            Unavailable: the database cannot be reached.
+            Unavailable: the database cannot be reached; call again with the same target, for it may be done.
         """
         async with self._database.connection() as connection:
-            renewed = await connection.fetchval(_RENEW, self._slot, generation)
+            renewed = await connection.fetchval(_RENEW, self._slot, generation, target)
         if renewed is None:
             raise Fenced(self._slot)
         return int(renewed)
@@ -285,6 +290,11 @@ class Journal:
                 return await work(GroupTransaction(connection, self._slot, generation))
         except asyncpg.UniqueViolationError as error:
             raise AlreadyWritten(error.constraint_name) from error
+
+
+def _step() -> int:
+    """A random step: a generation is known as one's own also when the answer that gave it was lost."""
+    return 1 + random.getrandbits(32)
 
 
 def _event_of(row: Sequence[Any]) -> EventRow:

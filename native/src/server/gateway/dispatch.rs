@@ -53,11 +53,11 @@ impl Gateway {
     // -- sessions
 
     /// The reader class of a connection now; a token that has expired this instant counts no more.
-    pub(super) fn reader(&self, core: &mut Core, slot: SlotIndex) -> Option<u64> {
+    pub(super) fn reader(core: &mut Core, slot: SlotIndex) -> Option<u64> {
         let wall_ms = core.shared.wall_ms();
         let session = core.connection(slot).session.as_ref()?;
         if session.expires_ms <= wall_ms {
-            self.sign_out(core, slot, "token_expired");
+            Self::sign_out(core, slot, "token_expired");
             return None;
         }
         Some(session.reader)
@@ -75,7 +75,7 @@ impl Gateway {
     }
 
     /// Makes a connection anonymous and ends what an anonymous one may not follow.
-    fn sign_out(&self, core: &mut Core, slot: SlotIndex, reason: &str) {
+    fn sign_out(core: &mut Core, slot: SlotIndex, reason: &str) {
         core.connection(slot).session = None;
         core.set_alarm(slot, None);
         for log in core.followed(slot) {
@@ -115,7 +115,7 @@ impl Gateway {
         }
     }
 
-    fn end_revoked(&self, core: &mut Core) {
+    fn end_revoked(core: &mut Core) {
         for slot in core.connections.slots() {
             if core
                 .connection(slot)
@@ -123,7 +123,7 @@ impl Gateway {
                 .as_ref()
                 .is_some_and(|session| session.is_revoked())
             {
-                self.sign_out(core, slot, "token_revoked");
+                Self::sign_out(core, slot, "token_revoked");
             }
         }
     }
@@ -140,7 +140,7 @@ impl Gateway {
             .is_some_and(|by| core.now_ms >= by);
         let mut undecided = Vec::new();
         for slot in core.followers(number) {
-            let reader = self.reader(core, slot);
+            let reader = Self::reader(core, slot);
             let allowed = log.access.lock().allows(reader);
             match (allowed, reader) {
                 (Some(true), _) => {}
@@ -175,7 +175,7 @@ impl Gateway {
             }
             Ok(Incoming::Batch(elements)) => self.batch(core, slot, &elements),
             Err(rejection) => {
-                if let Some(answer) = self.answer_rejection(core, slot, &rejection) {
+                if let Some(answer) = Self::answer_rejection(core, slot, &rejection) {
                     core.send_text(slot, &answer);
                 }
             }
@@ -193,7 +193,7 @@ impl Gateway {
         for element in elements {
             let answer = match element {
                 Ok(call) => self.answer_call(core, slot, call, Some((number, answers.len()))),
-                Err(rejection) => self.answer_rejection(core, slot, rejection),
+                Err(rejection) => Self::answer_rejection(core, slot, rejection),
             };
             if let Some(answer) = answer {
                 calls::put_answer(&answer, &mut answers);
@@ -222,7 +222,6 @@ impl Gateway {
     }
 
     fn answer_rejection(
-        &self,
         core: &mut Core,
         slot: SlotIndex,
         rejection: &Rejection<'_>,
@@ -284,7 +283,7 @@ impl Gateway {
     ) -> Outcome {
         match call.method.as_ref() {
             "subscribe" => self.subscribe(core, slot, call.params, gathered_bytes, false),
-            "unsubscribe" => self.unsubscribe(core, slot, call.params),
+            "unsubscribe" => Self::unsubscribe(core, slot, call.params),
             "servertime" => Self::servertime(core, call.params),
             _ => Outcome::Ask,
         }
@@ -312,7 +311,7 @@ impl Gateway {
         batch: Option<u64>,
     ) -> Option<Vec<u8>> {
         // Looked at for its effect: an expired session must not go along.
-        self.reader(core, slot);
+        Self::reader(core, slot);
         let (ticket, conn) = (self.hub.next_number(), core.id(slot));
         let connection = core.connection(slot);
         let upcall = Upcall::Call {
@@ -391,7 +390,7 @@ impl Gateway {
         let outcome = self.subscribe(core, slot, params, 0, true);
         if pending.is_cancelled {
             // The client has changed its mind meanwhile: it gets its answer and no pushes.
-            self.undo(core, slot, params);
+            Self::undo(core, slot, params);
         }
         Self::finish(core, slot, &pending, &outcome);
     }
@@ -475,7 +474,7 @@ impl Handler for Gateway {
         };
         let remaining_ms = session.expires_ms.saturating_sub(wall_ms);
         if remaining_ms == 0 {
-            self.sign_out(core, slot, "token_expired");
+            Self::sign_out(core, slot, "token_expired");
             return;
         }
         if remaining_ms > WARNING_MS {
@@ -498,7 +497,7 @@ impl Handler for Gateway {
                     self.sign_in(core, slot, session);
                 }
             }
-            Command::Revoke => self.end_revoked(core),
+            Command::Revoke => Self::end_revoked(core),
             Command::Access(number, ask) => self.check_access(core, number, ask),
             Command::Reply(id, ticket, answer, json) => {
                 if let Some((slot, pending)) = Self::take_pending(core, id, ticket) {

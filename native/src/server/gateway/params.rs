@@ -100,6 +100,7 @@ pub(super) fn parse_unsubscribe(params: Option<&str>) -> Option<Target> {
 }
 
 /// The `requestTime` of `servertime`; None when the params are odd.
+#[expect(clippy::option_option, reason = "odd, absent, or there")]
 pub(super) fn parse_servertime(params: Option<&str>) -> Option<Option<i64>> {
     let Some(params) = params else {
         return Some(None);

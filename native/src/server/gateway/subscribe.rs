@@ -38,7 +38,7 @@ impl Gateway {
         if matches!(target, Target::Channel(_)) && start != Start::Now && !is_definite {
             return Outcome::Ask;
         }
-        let reader = self.reader(core, slot);
+        let reader = Self::reader(core, slot);
         let account = core
             .connection(slot)
             .account
@@ -134,16 +134,11 @@ impl Gateway {
     }
 
     /// Ends a subscription; one that is not there is none to end.
-    pub(super) fn unsubscribe(
-        &mut self,
-        core: &mut Core,
-        slot: SlotIndex,
-        params: Option<&str>,
-    ) -> Outcome {
+    pub(super) fn unsubscribe(core: &mut Core, slot: SlotIndex, params: Option<&str>) -> Outcome {
         let Some(target) = parse_unsubscribe(params) else {
             return Outcome::Ask;
         };
-        self.end(core, slot, &target);
+        Self::end(core, slot, &target);
         let mut result = vec![b'{'];
         target.put_member(&mut result);
         result.push(b'}');
@@ -151,7 +146,7 @@ impl Gateway {
     }
 
     /// Ends the subscription of a target and whatever `subscribe` of it is still being prepared.
-    fn end(&mut self, core: &mut Core, slot: SlotIndex, target: &Target) {
+    fn end(core: &mut Core, slot: SlotIndex, target: &Target) {
         let connection = core.connection(slot);
         if let Some(calls) = &mut connection.calls {
             calls.cancel(|params| {
@@ -172,9 +167,9 @@ impl Gateway {
     }
 
     /// Ends what a cancelled `subscribe` with these params began.
-    pub(super) fn undo(&mut self, core: &mut Core, slot: SlotIndex, params: Option<&str>) {
+    pub(super) fn undo(core: &mut Core, slot: SlotIndex, params: Option<&str>) {
         if let Some((target, _)) = parse_subscribe(params) {
-            self.end(core, slot, &target);
+            Self::end(core, slot, &target);
         }
     }
 }
