@@ -66,6 +66,9 @@ class Settings:
 
     owners: int = _setting(2, "Program owners in the pool.", low=1, high=1024)
     api_replicas_min: int = _setting(1, "Smallest number of API replicas.", low=1, high=1000)
+    http_timeout_s: float = _setting(
+        120.0, "How long an HTTP request may take from its first byte to the last of its answer.", low=1
+    )
     api_replicas_max: int = _setting(8, "Largest number of API replicas.", low=1, high=1000)
     gateway_loops: int = _setting(0, "Event loops of a gateway; 0 is one a core.", low=0, high=256)
     gateway_send: str = _setting("auto", "How a gateway writes: auto, io_uring or send.")
@@ -129,6 +132,17 @@ class Settings:
         settings._check()
         return settings
 
+    def to_environment(self) -> dict[str, str]:
+        """The environment from which `load` makes these same settings; `admin_password` is left out.
+
+        For processes that we start: the password is needed once, at the first start.
+        """
+        return {
+            environment_name(entry.name): _format(getattr(self, entry.name))
+            for entry in fields(self)
+            if entry.name != "admin_password"
+        }
+
     def _check(self) -> None:
         for entry in fields(self):
             value, low, high = getattr(self, entry.name), entry.metadata["low"], entry.metadata["high"]
@@ -141,14 +155,39 @@ class Settings:
             raise SettingError("BROKER_WS_PORT: must differ from BROKER_HTTP_PORT")
 
 
+def settings_table() -> str:
+    """All settings as a table in Markdown, in the order of their fields; `docs/settings.md` holds it."""
+    lines = ["| variable | default | meaning |", "|---|---|---|"]
+    for entry in fields(Settings):
+        default = _format(entry.default)
+        shown = f"`{default}`" if default else "empty"
+        lines.append(f"| `{environment_name(entry.name)}` | {shown} | {entry.metadata['text']} |")
+    return "\n".join(lines) + "\n"
+
+
 def environment_name(name: str) -> str:
     """The environment variable of the field `name`."""
     return f"BROKER_{name.upper()}"
 
 
+def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a process that we start: our own with `changes`, without our settings.
+
+    Settings reach children by `Settings.to_environment`, so that options of the command line count too.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BROKER_")}
+    return kept | dict(changes)
+
+
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise SettingError(f"{environment_name(name)}={value}: must be one of {', '.join(choices)}")
+
+
+def _format(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
 
 
 def _parse(name: str, kind: Any, text: str) -> Any:
@@ -173,3 +212,9 @@ def _parse_bool(text: str) -> bool:
     if text.lower() in _FALSE:
         return False
     raise ValueError(text)
+
+
+def environment_without_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for a child that takes its settings from its command line and nowhere else."""
+    environ = os.environ if environ is None else environ
+    return {name: value for name, value in environ.items() if not name.startswith("BROKER_")}

@@ -18,11 +18,14 @@ from kosoku import FailureError, run_fuzzingclient
 from kosoku._kosoku import CaseResult
 from kosoku._report import write_reports
 from rich.console import Console
+
 from tests.conformance.echo import running_echo
 from tests.conformance.table import build_faults, build_table
 
 PARALLEL_CASES = 4
 """Some cases wait for seconds, others compress for seconds; four keep two cores busy."""
+WIDE = 120
+"""Columns where the table goes to a file."""
 
 
 def main() -> int:
@@ -31,7 +34,7 @@ def main() -> int:
     server: AbstractContextManager[str] = (
         nullcontext(arguments.address) if arguments.address else running_echo()
     )
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
     with server as address, console.status("running the WebSocket cases, a few minutes for all of them"):
         results = asyncio.run(run_cases(address, arguments.cases))
     console.print(build_table(results))

@@ -40,7 +40,7 @@ class Gateway:
         return f"ws://127.0.0.1:{self.port}/api/v1/ws{query}"
 
     @contextmanager
-    def client(self, query: str = "", **options: Any) -> Iterator["Client"]:
+    def client(self, query: str = "", **options: Any) -> Iterator[Client]:
         with connect(
             self.url(query), compression=options.pop("compression", None), proxy=None, **options
         ) as socket:

@@ -190,19 +190,23 @@ class TestRequests:
             gateway.server.reply(calls[0][1], calls[0][2], b"[1]")
             gateway.server.reply(calls[2][1], calls[2][2], b"null")
             assert client.receive() == {
-                "jsonrpc": "2.0", "id": 2, "error": {"code": 404, "message": "not_found"},
+                "jsonrpc": "2.0",
+                "id": 2,
+                "error": {"code": 404, "message": "not_found"},
             }
             assert client.receive() == {"jsonrpc": "2.0", "id": 1, "result": [1]}
             assert client.quiet()
 
     def test_batch_is_answered_when_its_last_answer_is_in(self, gateway):
         with gateway.client() as client:
-            client.raw([
-                {"jsonrpc": "2.0", "id": "a", "method": "servertime"},
-                {"jsonrpc": "2.0", "id": "b", "method": "ask"},
-                {"jsonrpc": "2.0", "method": "tell"},
-                {"no": "request"},
-            ])
+            client.raw(
+                [
+                    {"jsonrpc": "2.0", "id": "a", "method": "servertime"},
+                    {"jsonrpc": "2.0", "id": "b", "method": "ask"},
+                    {"jsonrpc": "2.0", "method": "tell"},
+                    {"no": "request"},
+                ]
+            )
             ask, tell = gateway.upcall(), gateway.upcall()
             gateway.server.reply(ask[1], ask[2], b"1")
             assert client.quiet()

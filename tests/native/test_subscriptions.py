@@ -22,11 +22,17 @@ class TestSubscribe:
         gateway.server.append(PROGRAM, [push(1)])
         with gateway.client() as client:
             assert client.subscribe() == {
-                "programId": "final", "epoch": "e1", "seq": 1, "recovered": True, "events": [],
+                "programId": "final",
+                "epoch": "e1",
+                "seq": 1,
+                "recovered": True,
+                "events": [],
             }
             gateway.server.append(PROGRAM, [push(2)])
             assert client.receive() == {
-                "jsonrpc": "2.0", "method": "event", "params": {"seq": 2, "epoch": "e1", "id": "id-2"},
+                "jsonrpc": "2.0",
+                "method": "event",
+                "params": {"seq": 2, "epoch": "e1", "id": "id-2"},
             }
 
     def test_twice_delivers_once(self, gateway):
@@ -51,7 +57,10 @@ class TestSubscribe:
             number = client.send("subscribe", {"programId": "new"})
             _, conn, ticket, account, principal, _, method, params, _ = gateway.upcall()
             assert (account, principal, method, json.loads(params)) == (
-                "main", 0, "subscribe", {"programId": "new"},
+                "main",
+                0,
+                "subscribe",
+                {"programId": "new"},
             )
             gateway.server.open_log("main/program/new", "e9", 5, True)
             gateway.server.retry(conn, ticket)
@@ -77,8 +86,16 @@ class TestSubscribe:
 
     @pytest.mark.parametrize(
         "params",
-        [None, {}, {"programId": 1}, {"programId": "final", "channel": "programs"}, {"programId": "final", "x": 1},
-         {"programId": "final", "since": {"epoch": "e1"}}, {"channel": "programs", "history": 1}, ["final"]],
+        [
+            None,
+            {},
+            {"programId": 1},
+            {"programId": "final", "channel": "programs"},
+            {"programId": "final", "x": 1},
+            {"programId": "final", "since": {"epoch": "e1"}},
+            {"channel": "programs", "history": 1},
+            ["final"],
+        ],
     )
     def test_odd_params_are_left_to_python(self, gateway, params):
         with gateway.client() as client:
@@ -177,7 +194,9 @@ class TestRecovery:
     def test_gone_ends_the_subscriptions_after_its_notification(self, gateway):
         with gateway.client() as client:
             client.subscribe()
-            gateway.server.append(PROGRAM, [push(1), (3, "e1", 0, "programDeleted", b'{"programId":"final"}')])
+            gateway.server.append(
+                PROGRAM, [push(1), (3, "e1", 0, "programDeleted", b'{"programId":"final"}')]
+            )
             assert [client.receive()["method"] for _ in range(2)] == ["event", "programDeleted"]
             wait_for(lambda: gateway.server.stats()["subscriptions"] == 0)
             assert gateway.server.stats()["logs"] == 0
@@ -193,7 +212,8 @@ class TestChannels:
             assert client.call("subscribe", {"channel": "project:x"}) == {"channel": "project:x"}
             gateway.server.append(PROGRAM, [push(1)])
             assert client.receive() == {
-                "jsonrpc": "2.0", "method": "event",
+                "jsonrpc": "2.0",
+                "method": "event",
                 "params": {"channel": "project:x", "seq": 1, "epoch": "e1", "id": "id-1"},
             }
             gateway.server.append(PROGRAM, [(3, "e1", 0, "programDeleted", b"{}")])
@@ -232,12 +252,18 @@ class TestAccess:
                 assert client.receive()["error"]["code"] == code
 
     def test_becoming_private_ends_anonymous_subscriptions_and_asks_about_others(self, gateway):
-        with gateway.client() as anonymous, self.sign_in(gateway) as allowed, self.sign_in(gateway, "u", 2) as other:
+        with (
+            gateway.client() as anonymous,
+            self.sign_in(gateway) as allowed,
+            self.sign_in(gateway, "u", 2) as other,
+        ):
             for client in (anonymous, allowed, other):
                 client.subscribe()
             gateway.server.set_public(PROGRAM, False)
             assert anonymous.receive() == {
-                "jsonrpc": "2.0", "method": "unsubscribed", "params": {"programId": "final", "reason": "private"},
+                "jsonrpc": "2.0",
+                "method": "unsubscribed",
+                "params": {"programId": "final", "reason": "private"},
             }
             readers = set()
             while readers != {1, 2}:
@@ -378,10 +404,18 @@ class TestSlowConsumers:
         raw, stream = raw_client(gateway)
         with raw:
             assert json.loads(read_frame(stream)[1])["result"]["seq"] == 500
-            send_raw(raw, {"jsonrpc": "2.0", "id": 2, "method": "unsubscribe", "params": {"programId": "final"}})
-            send_raw(raw, {
-                "jsonrpc": "2.0", "id": 3, "method": "subscribe", "params": {"programId": "final", "history": 500},
-            })
+            send_raw(
+                raw, {"jsonrpc": "2.0", "id": 2, "method": "unsubscribe", "params": {"programId": "final"}}
+            )
+            send_raw(
+                raw,
+                {
+                    "jsonrpc": "2.0",
+                    "id": 3,
+                    "method": "subscribe",
+                    "params": {"programId": "final", "history": 500},
+                },
+            )
             assert json.loads(read_frame(stream)[1])["id"] == 2
             assert json.loads(read_frame(stream)[1])["result"]["seq"] == 0
             for n in range(1, 501):

@@ -38,6 +38,8 @@ pub struct Config {
     pub send: SendChoice,
     /// Of one message from a client, inflated.
     pub message_limit_bytes: usize,
+    /// Answers below this many bytes are not worth deflating one by one.
+    pub deflate_from_bytes: usize,
     pub ping_ms: u64,
     pub pong_ms: u64,
     /// From accept to the finished handshake, the token's check included.
@@ -69,6 +71,7 @@ impl Default for Config {
             loops: 0,
             send: SendChoice::Auto,
             message_limit_bytes: 1 << 20,
+            deflate_from_bytes: 512,
             ping_ms: 25_000,
             pong_ms: 10_000,
             handshake_ms: 10_000,

@@ -18,8 +18,6 @@ use crate::log::Span;
 use crate::protocol::frame::{self, Opcode};
 use crate::protocol::{Decoder, Deflater, Role, handshake};
 
-/// Answers below this are not worth deflating one by one.
-const DEFLATE_FROM_BYTES: usize = 512;
 /// How long a closing connection may take to read what is left for it.
 const LINGER_MS: u64 = 5_000;
 /// A client may leave this many times the lag limit of answers unread.
@@ -290,12 +288,14 @@ impl Core {
             return;
         }
         let connection = self.connections.at(slot);
-        let suits = connection
+        let deflate_from_bytes = self.shared.config.deflate_from_bytes;
+        let deflate = connection
             .deflate
-            .is_some_and(|params| params.suits(payload.len()));
-        if suits && payload.len() >= DEFLATE_FROM_BYTES {
+            .filter(|_| payload.len() >= deflate_from_bytes);
+        if let Some(params) = deflate {
             self.scratch.clear();
-            self.deflater.compress(payload, &mut self.scratch);
+            self.deflater
+                .compress_for(params, payload, &mut self.scratch);
             frame::encode(opcode, &self.scratch, true, &mut connection.out);
             self.scratch.shrink_to(64 << 10);
         } else {

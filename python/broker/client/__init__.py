@@ -1,1 +1,110 @@
-"""The SDK: REST calls and WebSocket subscriptions that recover, async and sync."""
+"""The SDK: REST calls and WebSocket subscriptions that recover, async and sync.
+
+It needs httpx, websockets and orjson and nothing of the server, so that a producer's script or an overlay's
+test rig stays light::
+
+    async with AsyncClient("http://demo.localhost:8000", username="producer", password="…") as client:
+        await client.publish("final-2026", "Score#update", {"home": 1, "away": 0})
+        async for event in client.subscribe("final-2026"):
+            print(event.seq, event.event, event.metadata)
+
+`Client` is the same without `async`. Errors are drawn in `broker.client.errors`.
+"""
+
+from broker.client.aio import AsyncClient
+from broker.client.errors import (
+    ApiError,
+    BadCredentials,
+    ClientError,
+    Conflict,
+    ConnectionFailed,
+    ConnectionLost,
+    FieldFault,
+    HistoryLost,
+    InsufficientScope,
+    InvalidRequest,
+    NotFound,
+    PayloadTooLarge,
+    PreconditionFailed,
+    ProgramDeleted,
+    ProtocolError,
+    RpcError,
+    ServerError,
+    SlowDown,
+    SubscriptionEnded,
+    Unauthenticated,
+    Unavailable,
+    Unsubscribed,
+)
+from broker.client.models import (
+    Change,
+    Cursor,
+    Event,
+    EventDeleted,
+    EventsDeleted,
+    EventUpdated,
+    Gateways,
+    HistoryReplaced,
+    Imported,
+    LastUpdate,
+    NewEvent,
+    Page,
+    Program,
+    ServerTime,
+    Token,
+    User,
+    Version,
+)
+from broker.client.retry import Backoff, RetryPolicy
+from broker.client.socket import Notification, Socket
+from broker.client.subscription import Subscription
+from broker.client.sync import Client
+
+__all__ = [
+    "ApiError",
+    "AsyncClient",
+    "Backoff",
+    "BadCredentials",
+    "Change",
+    "Client",
+    "ClientError",
+    "Conflict",
+    "ConnectionFailed",
+    "ConnectionLost",
+    "Cursor",
+    "Event",
+    "EventDeleted",
+    "EventUpdated",
+    "EventsDeleted",
+    "FieldFault",
+    "Gateways",
+    "HistoryLost",
+    "HistoryReplaced",
+    "Imported",
+    "InsufficientScope",
+    "InvalidRequest",
+    "LastUpdate",
+    "NewEvent",
+    "NotFound",
+    "Notification",
+    "Page",
+    "PayloadTooLarge",
+    "PreconditionFailed",
+    "Program",
+    "ProgramDeleted",
+    "ProtocolError",
+    "RetryPolicy",
+    "RpcError",
+    "ServerError",
+    "ServerTime",
+    "SlowDown",
+    "Socket",
+    "Subscription",
+    "SubscriptionEnded",
+    "Token",
+    "Unauthenticated",
+    "Unavailable",
+    "Unsubscribed",
+    "User",
+    "Version",
+]

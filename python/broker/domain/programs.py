@@ -71,7 +71,7 @@ class ProgramResource(Program):
     live: bool
 
     @classmethod
-    def of(cls, program: Program, now_ms: int) -> Self:
+    def of(cls, program: Program, now_ms: int) -> "ProgramResource":
         """The resource of `program` at `now_ms`."""
         live = program.status(now_ms) is ProgramStatus.LIVE
         return cls.model_construct(**dict(program), live=live)

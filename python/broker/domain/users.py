@@ -1,7 +1,24 @@
 """Users, their roles, and the principal that a request acts as."""
 
+import re
+import unicodedata
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from broker.domain.values import MAX_NAME_CHARACTERS, Id, Model, Time
+
+MAX_USERNAME_CHARACTERS = 255
+MAX_EMAIL_CHARACTERS = 254  # RFC 5321, section 4.5.3.1.3, less the angle brackets
+MIN_PASSWORD_CHARACTERS = 8  # NIST SP 800-63B, section 5.1.1.2
+MAX_PASSWORD_CHARACTERS = 1_000
+MAX_USER_PROJECTS = 1_000
+
+# What an e-mail field of a web page takes (WHATWG HTML, section 4.10.5.1.5), so that both agree.
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_EMAIL = re.compile(rf"[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]+@{_LABEL}(?:\.{_LABEL})*")
 
 
 class Role(StrEnum):
@@ -24,6 +41,8 @@ class Principal:
         project_ids: the projects that the user belongs to.
         token_id: the `jti` of the token, for revocation.
         expires_ms: when the token ends, milliseconds since the epoch; None without a token.
+        valid_from_ms: names the state of the user's credentials that the token was issued for; the token is
+            revoked once the user has another. Compared, never read as a time.
     """
 
     account: str
@@ -34,8 +53,56 @@ class Principal:
     token_id: str | None = None
     issued_ms: int | None = None
     expires_ms: int | None = None
+    valid_from_ms: int | None = None
 
     @property
     def is_anonymous(self) -> bool:
         """Whether the caller came without a token."""
         return self.role is None
+
+
+def normalise_username(value: str) -> str:
+    """The one spelling of a user name whose letters can be composed in several ways."""
+    return unicodedata.normalize("NFC", value)
+
+
+def _check_printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("must not contain control characters or line breaks")
+    return value
+
+
+def _check_username(value: str) -> str:
+    if value != value.strip():
+        raise ValueError("must not begin or end with a space")
+    return normalise_username(_check_printable(value))
+
+
+def _check_email(value: str) -> str:
+    if not _EMAIL.fullmatch(value):
+        raise ValueError("must be an e-mail address")
+    return value
+
+
+Username = Annotated[
+    str, Field(min_length=1, max_length=MAX_USERNAME_CHARACTERS), AfterValidator(_check_username)
+]
+PersonName = Annotated[
+    str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(_check_printable)
+]
+Email = Annotated[str, Field(max_length=MAX_EMAIL_CHARACTERS), AfterValidator(_check_email)]
+NewPassword = Annotated[str, Field(min_length=MIN_PASSWORD_CHARACTERS, max_length=MAX_PASSWORD_CHARACTERS)]
+ProjectIds = Annotated[list[Id], Field(max_length=MAX_USER_PROJECTS)]
+
+
+class User(Model):
+    """A user as it is stored and answered; nothing of the password is part of it."""
+
+    id: str
+    username: Username
+    role: Role = Field(strict=False)
+    name: PersonName | None = None
+    email: Email | None = None
+    project_ids: ProjectIds = Field(default_factory=list)
+    created_time: Time
+    updated_time: Time

@@ -71,6 +71,17 @@ def is_account_name(value: str) -> bool:
     return _ACCOUNT.fullmatch(value) is not None
 
 
+def check_storable(value: str) -> str:
+    """The text, unless it has the one character that PostgreSQL can neither store nor compare.
+
+    Raises:
+        ValueError: it has.
+    """
+    if "\x00" in value:
+        raise ValueError("must not contain U+0000")
+    return value
+
+
 def _check_object(value: Any) -> Any:
     if not isinstance(value, dict):
         raise ValueError("must be an object")
@@ -85,5 +96,5 @@ Time = Annotated[
 ]
 Integer = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 Id = Annotated[str, AfterValidator(_check_id)]
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(check_storable)]
 FreeObject = Annotated[dict[str, Any], BeforeValidator(_check_object)]

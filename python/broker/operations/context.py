@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker.domain.users import Principal
+from broker.owners.protocol import IdempotencyKey
 
 if TYPE_CHECKING:
     from broker.operations.services import Services
 
 
-def _nothing() -> None:
-    """Nobody waits for the hand-over."""
+def nobody_waits() -> None:
+    """The default of `Context.ordered`: no request waits for this one's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,10 @@ class Context:
         principal: who calls; its `account` bounds everything that the call can see.
         request_id: for logs and error bodies.
         address: of the caller, after trusted proxies are taken off; for rate limits.
-        idempotency_key: as sent, 1 to 255 characters, or None.
+        idempotency_key: as sent and not checked yet, or None.
+        key: the checked key with its caller and request; `invoke` sets it for operations that honour keys.
         if_match: entity tag that a change must meet, or None.
-        accept: media types that the caller takes, as in the `Accept` header; empty takes any.
+        accept: the media type to answer in, one of the route's `produces`; empty takes the first.
         body: the raw body of a route that streams it; None elsewhere.
         ordered: called by a handler once the order of its effect is fixed (a publish is in its owner's
             queue), so that a door may start the connection's next request before this one is answered.
@@ -35,7 +37,8 @@ class Context:
     request_id: str
     address: str = ""
     idempotency_key: str | None = None
+    key: IdempotencyKey | None = None
     if_match: str | None = None
     accept: str = ""
     body: AsyncIterator[bytes] | None = None
-    ordered: Callable[[], None] = field(default=_nothing)
+    ordered: Callable[[], None] = field(default=nobody_waits)

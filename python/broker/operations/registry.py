@@ -60,6 +60,10 @@ class Route:
         status: of success; 204 sends no body.
         location: makes the `Location` of a created resource, below `/api/v1`, from its JSON fields.
         streams_body: the handler reads `Context.body` itself; the door parses nothing.
+        form: takes `application/x-www-form-urlencoded` too.
+        repeated: body fields that must say again what the path says. The door passes an absent one as null,
+            because it cannot be told from the path's value otherwise, and the handler refuses null.
+        produces: media types of the result, the preferred one first; `Context.accept` is one of them.
     """
 
     method: str
@@ -69,6 +73,8 @@ class Route:
     streams_body: bool = False
     form: bool = False
     description: str = ""
+    repeated: tuple[str, ...] = ()
+    produces: tuple[str, ...] = ("application/json",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +83,14 @@ class Operation:
 
     Attributes:
         audience: roles that may call it; None lets callers without a token in.
-        limit: bytes of body or message; None takes the setting's general limit.
+        result: a model, a list of models (`list[Program]`), or None; for the OpenAPI document.
+        former_names: earlier WebSocket names that still work.
+        errors: what the handler raises beyond what every operation may answer.
         idempotent_by_key: whether `Idempotency-Key` is honoured.
+        keeps_own_key: the handler stores the key in the transaction of its effect, from `Context.key`;
+            otherwise `invoke` keeps it around the handler.
+        limit: bytes of the body; None takes the setting's general limit.
+        example: params, by wire name.
     """
 
     name: str
@@ -91,6 +103,8 @@ class Operation:
     former_names: tuple[str, ...] = ()
     errors: tuple[type[BrokerError], ...] = ()
     idempotent_by_key: bool = False
+    keeps_own_key: bool = False
+    limit: int | None = None
     example: Mapping[str, Any] | None = None
     tag: str = ""
 

@@ -10,11 +10,13 @@ from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.database import Database
 from broker.storage.events import Events
+from broker.storage.idempotency import Idempotency
+from broker.storage.imports import Imports
 from broker.storage.programs import Programs
 from broker.storage.users import Users
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """One of each; every field is safe for concurrent use within one event loop."""
 
@@ -26,5 +28,38 @@ class Services:
     users: Users
     programs: Programs
     events: Events
+    imports: Imports
+    idempotency: Idempotency
     auth: Auth
     owners: Owners
+
+
+def build_services(
+    settings: Settings,
+    clock: Clock,
+    ids: IdSource,
+    database: Database,
+    *,
+    accounts: Accounts,
+    users: Users,
+    auth: Auth,
+    owners: Owners,
+) -> Services:
+    """The services of one process over one database."""
+    return Services(
+        settings=settings,
+        clock=clock,
+        ids=ids,
+        database=database,
+        accounts=accounts,
+        users=users,
+        programs=Programs(database, clock),
+        # Half of the pool may stream lists; the other half answers quickly.
+        events=Events(
+            database, streams=max(1, settings.database_pool // 2), wait_s=settings.database_timeout_s
+        ),
+        imports=Imports(database),
+        idempotency=Idempotency(database),
+        auth=auth,
+        owners=owners,
+    )

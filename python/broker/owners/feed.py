@@ -6,7 +6,10 @@ from typing import Protocol
 from broker.owners.protocol import Cursor, Entry, Head
 
 Sink = Callable[[str, Sequence[Entry]], None]
-"""Takes the next entries of a topic, in order, without gap or double; called on the event loop; must not block."""
+"""Takes the next entries of a topic, in order, without gap or double.
+
+It is called on the event loop and must not block.
+"""
 
 
 class Feed(Protocol):

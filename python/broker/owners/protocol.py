@@ -39,7 +39,7 @@ class EntryKind(IntEnum):
 class Entry(NamedTuple):
     """One step of a topic.
 
-    `method` and `params` are the notification's: `params` is finished JSON, an object, shared by every viewer.
+    `method` and `params` are the notification's: `params` is a finished JSON object, shared by every viewer.
     """
 
     kind: int

@@ -1,34 +1,176 @@
-"""The connection pool, and the translation of the driver's errors into ours."""
+"""The connection pool, and the connection that listens."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
 import asyncpg
+
+from broker.errors import Unavailable
+from broker.settings import SettingError
+from broker.storage.errors import connecting, unavailable, using
+
+OLDEST_VERSION = 14
+
+_CLOSE_S = 5.0
+_QUERIES_PER_CONNECTION = 1_000_000  # asyncpg's 50,000 is a few seconds of a busy owner
+_LISTEN_CHECK_S = 2.0  # a listener that lost its server notices within two of these
+_LISTEN_RETRY_S = (0.1, 2.0)
 
 
 class Database:
     """A bounded pool of connections to one PostgreSQL; heals by itself when the server comes back.
 
     `connection` and `transaction` raise `Unavailable` (with `retry_after_s`) when no connection can be had
-    within the timeout, or when the server goes away while one is in use.
+    within the timeout, when the server goes away while one is in use, and when a statement or an idle
+    transaction takes longer than the timeout. After a connection lost during COMMIT the transaction is
+    wholly there or wholly absent; which of the two, only a look at the tables tells. Other errors of
+    asyncpg pass through, so that a repository can catch the constraint it expects.
+
+    A connection carries nothing from one use to the next because nothing is reset in between, which saves
+    a round trip: use `SET LOCAL` and transaction-level advisory locks only, and `listen` of this class.
     """
+
+    def __init__(self, dsn: str, pool: asyncpg.Pool, timeout_s: float) -> None:
+        self._dsn = dsn
+        self._pool = pool
+        self._timeout_s = timeout_s
+        self._closed = False
 
     @classmethod
     async def open(cls, dsn: str, *, size: int, timeout_s: float) -> "Database":
-        """Connect. Raises `Unavailable` when the server cannot be reached, with the driver's text in `log_text`."""
-        raise RuntimeError("written by the storage part")
+        """Connect once; more connections, up to `size`, are made when they are needed.
+
+        Args:
+            timeout_s: of the wait for a connection, of a statement, and of a transaction that idles.
+
+        Raises:
+            Unavailable: the server cannot be reached; the driver's text is in `log_text`.
+            SettingError: the DSN cannot be read, or the server is older than version 14.
+        """
+        with connecting():
+            pool = await asyncpg.create_pool(
+                dsn,
+                min_size=1,
+                max_size=size,
+                max_queries=_QUERIES_PER_CONNECTION,
+                reset=_keep,
+                timeout=timeout_s,
+                # The server cancels a slow statement itself; ours is for a server that does not answer.
+                command_timeout=timeout_s + 1,
+                server_settings=_session_settings(timeout_s),
+            )
+        database = cls(dsn, pool, timeout_s)
+        try:
+            async with database.connection() as connection:
+                require_version(connection)
+        except BaseException:
+            await database.close()
+            raise
+        return database
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.Connection]:
         """Lend one connection in autocommit mode."""
-        raise RuntimeError("written by the storage part")
-        yield
+        connection = await self._acquire()
+        try:
+            with using(connection):
+                yield connection
+        finally:
+            # One that cannot be released is closed by the pool; what was done with it stays done.
+            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                await self._pool.release(connection, timeout=self._timeout_s)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
         """Lend one connection inside a transaction (READ COMMITTED) that ends with the block."""
-        raise RuntimeError("written by the storage part")
-        yield
+        async with self.connection() as connection, connection.transaction():
+            yield connection
+
+    async def listen(self, channel: str, callback: Callable[[str | None], None]) -> None:
+        """Hear a notification channel on a connection of its own, until cancelled.
+
+        `callback` is called with each payload, in order, on the event loop; it must not block. It is called
+        with None each time the connection has been made anew, the first time too: what was notified before
+        may have been missed, so read the tables again.
+        """
+        wait_s = _LISTEN_RETRY_S[0]
+        while True:
+            try:
+                async with self._listening(channel, callback) as connection:
+                    callback(None)
+                    wait_s = _LISTEN_RETRY_S[0]
+                    await self._watch(connection)
+            except Unavailable:
+                await asyncio.sleep(wait_s * (0.5 + random.random() / 2))  # noqa: S311 - only spreads retries
+                wait_s = min(2 * wait_s, _LISTEN_RETRY_S[1])
 
     async def close(self) -> None:
-        """Close all connections; those in use get the pool's timeout to come back."""
+        """Close all connections; those in use get some seconds to come back. Idempotent."""
+        self._closed = True
+        try:
+            await asyncio.wait_for(self._pool.close(), _CLOSE_S)
+        except TimeoutError:
+            self._pool.terminate()
+
+    async def _acquire(self) -> asyncpg.Connection:
+        if self._closed:
+            raise unavailable(asyncpg.InterfaceError("the pool is closed"))
+        with connecting():
+            return await self._pool.acquire(timeout=self._timeout_s)
+
+    @asynccontextmanager
+    async def _listening(
+        self, channel: str, callback: Callable[[str | None], None]
+    ) -> AsyncIterator[asyncpg.Connection]:
+        def hear(_connection: object, _pid: int, _channel: str, payload: str) -> None:
+            callback(payload)
+
+        with connecting():
+            connection = await asyncpg.connect(
+                self._dsn, timeout=self._timeout_s, server_settings={"application_name": "broker"}
+            )
+        try:
+            with using(connection):
+                await connection.add_listener(channel, hear)
+                yield connection
+        finally:
+            connection.terminate()
+
+    async def _watch(self, connection: asyncpg.Connection) -> None:
+        """Return never; raise once the connection is dead, also when nobody told us (a lost route)."""
+        ended = asyncio.Event()
+        connection.add_termination_listener(lambda _connection: ended.set())
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), _LISTEN_CHECK_S)
+            await connection.execute("SELECT 1", timeout=_LISTEN_CHECK_S)
+
+
+def require_version(connection: asyncpg.Connection) -> None:
+    """Raise `SettingError` when the server is older than the oldest version that we work on."""
+    version = connection.get_server_version()
+    if version.major < OLDEST_VERSION:
+        raise SettingError(
+            f"BROKER_DATABASE_URL: the server is PostgreSQL {version.major};"
+            f" {OLDEST_VERSION} or newer is needed"
+        )
+
+
+async def _keep(_connection: asyncpg.Connection) -> None:
+    """Nothing to reset: see the class."""
+
+
+def _session_settings(timeout_s: float) -> dict[str, str]:
+    timeout_ms = str(int(timeout_s * 1000))
+    return {
+        "application_name": "broker",
+        "statement_timeout": timeout_ms,
+        # A process that hangs inside a transaction must not keep its locks: they fence its successor.
+        "idle_in_transaction_session_timeout": timeout_ms,
+        # The same for a node that vanished. Without effect on a socket file.
+        "tcp_keepalives_idle": "10",
+        "tcp_keepalives_interval": "5",
+        "tcp_keepalives_count": "3",
+    }

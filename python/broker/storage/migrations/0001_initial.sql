@@ -95,6 +95,7 @@ CREATE TABLE events (
 );
 CREATE UNIQUE INDEX events_by_id ON events (program_uid, id);
 CREATE INDEX events_by_timecode ON events (program_uid, timecode, seq) WHERE NOT deleted;
+CREATE INDEX events_hidden_by_age ON events (created_time) WHERE deleted;
 
 -- The other pushes of the current epoch: changes and deletions of single events, with both states of the event.
 CREATE TABLE event_changes (
@@ -109,6 +110,7 @@ CREATE TABLE event_changes (
     PRIMARY KEY (program_uid, seq)
 );
 CREATE INDEX event_changes_by_event ON event_changes (program_uid, event_seq, seq);
+CREATE INDEX event_changes_by_age ON event_changes (time);
 
 -- An import waits here, outside the write-ahead log, until the owner adopts it in one transaction.
 CREATE UNLOGGED TABLE import_rows (
@@ -132,6 +134,7 @@ CREATE TABLE program_changes (
     time    timestamptz NOT NULL
 );
 CREATE INDEX program_changes_by_account ON program_changes (account, id);
+CREATE INDEX program_changes_by_age ON program_changes (time);
 
 -- Up to which moment `live` and `ended` changes have been written, per account.
 CREATE TABLE schedule_marks (

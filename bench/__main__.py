@@ -1,0 +1,113 @@
+"""Measures ours and its peers side by side and prints one table.
+
+    python -m bench [--runs N] [--quick] [--subscribers N …] [--contenders NAME …] [--no-product]
+
+Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
+alike. The exit status is 1 when a viewer lost, doubled or missed a message, or a contender failed.
+"""
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from bench.child import ChildError
+from bench.contenders import CONTENDERS, Contender, build_examples
+from bench.machine import describe_machine, raise_open_files
+from bench.measure import Sample, measure
+from bench.product import VIEWERS, ProductError, measure_product
+from bench.report import build_product_table, build_table, take_medians, write_json
+
+RESULTS = Path(__file__).parent / "results"
+SPARE_FILES = 100
+PRODUCT_MESSAGES = 200
+WIDE = 140
+"""Columns where the table goes to a file."""
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    arguments = parse_arguments()
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    runs = 1 if arguments.quick else arguments.runs
+    open_files = raise_open_files()
+    if max(arguments.subscribers) > open_files - SPARE_FILES:
+        console.print(f"only {open_files} files may be open; raise the hard limit (ulimit -Hn)")
+        return 1
+    with console.status("building the load client"):
+        build_examples()
+    machine = describe_machine()
+    console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    contenders = [one for one in CONTENDERS if not arguments.contenders or one.name in arguments.contenders]
+    samples = run_all(contenders, arguments.subscribers, runs, arguments.quick, console)
+    product, faults = run_product(runs, console) if arguments.product else ({}, [])
+    medians = take_medians(samples)
+    console.print(build_table(medians, [one.name for one in contenders], runs))
+    if product:
+        console.print(build_product_table(product, VIEWERS, runs))
+    faults += [f"{one.contender}, {one.subscribers}: {fault}" for one in samples for fault in one.faults]
+    for fault in faults:
+        console.print(f"[red]{fault}")
+    console.print(f"written to {write_json(RESULTS, machine, medians, samples, product)}")
+    return 1 if faults else 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="The side-by-side table.")
+    parser.add_argument(
+        "--runs", type=int, default=5, help="runs of each contender; the table has their medians"
+    )
+    parser.add_argument("--quick", action="store_true", help="one short run: does it work, not how fast")
+    parser.add_argument("--subscribers", type=int, nargs="+", default=[1000, 5000])
+    parser.add_argument("--contenders", nargs="+", choices=[one.name for one in CONTENDERS])
+    parser.add_argument(
+        "--no-product", dest="product", action="store_false", help="leave the whole product out"
+    )
+    return parser.parse_args()
+
+
+def run_all(
+    contenders: list[Contender], subscribers: list[int], runs: int, is_quick: bool, console: Console
+) -> list[Sample]:
+    """Every contender with every number of subscribers, in turns; a contender that fails gives a fault."""
+    samples = []
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("measuring", total=runs * len(subscribers) * len(contenders))
+        for _ in range(runs):
+            for count in subscribers:
+                for contender in contenders:
+                    progress.update(task, description=f"{contender.name}, {count:,}")
+                    try:
+                        samples.append(measure(contender, count, is_quick))
+                    except ChildError as error:
+                        samples.append(Sample(contender.name, count, faults=[str(error)]))
+                    progress.advance(task)
+    return samples
+
+
+def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """The product's latencies, medians over the runs, and faults."""
+    gathered: dict[str, dict[str, list[float]]] = {}
+    faults: list[str] = []
+    with console.status("measuring the whole product"):
+        for _ in range(runs):
+            try:
+                latencies, seen = measure_product(PRODUCT_MESSAGES)
+            except (ProductError, ChildError, OSError) as error:
+                return {}, [*faults, f"product: {error}"]
+            faults += seen
+            for door, figures in latencies.items():
+                for name, value in figures.items():
+                    gathered.setdefault(door, {}).setdefault(name, []).append(value)
+    return {
+        door: {name: statistics.median(values) for name, values in figures.items()}
+        for door, figures in gathered.items()
+    }, faults
+
+
+if __name__ == "__main__":
+    sys.exit(main())

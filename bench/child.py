@@ -1,0 +1,95 @@
+"""A program under measurement: started, spoken to line by line, weighed and ended."""
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+START_S = 30.0
+STOP_S = 15.0
+
+
+class ChildError(Exception):
+    """A program has ended, or does not answer as it should."""
+
+
+class Child:
+    """A child process with pipes for its commands and answers; ends with the `with` block."""
+
+    def __init__(self, command: Sequence[str | Path], directory: Path) -> None:
+        self._name = Path(command[0]).name
+        self._process = subprocess.Popen(
+            command, cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the child's input, by which it ends; insist if it does not."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+        self._process.stdout.close()
+
+    def send(self, command: str) -> None:
+        """Give the child one command."""
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(command + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise ChildError(f"{self._name} has ended with status {self._process.wait()}") from None
+
+    def receive(self) -> dict[str, Any]:
+        """The child's next line, which is a JSON object."""
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise ChildError(f"{self._name} has ended with status {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def cpu_s(self) -> float:
+        """CPU seconds, user and system, of all threads alive."""
+        tasks = Path(f"/proc/{self._process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+    def memory_bytes(self) -> int:
+        """Resident memory that is the process' own: what would come back if it ended."""
+        text = Path(f"/proc/{self._process.pid}/smaps_rollup").read_text()
+        sizes = {line.split(":")[0]: line.split()[1] for line in text.splitlines()[1:]}
+        return (int(sizes["Private_Dirty"]) + int(sizes["Private_Clean"])) * 1024
+
+    def wait_until_open(self, port: int) -> None:
+        """Wait until the child accepts connections on `port`."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise ChildError(f"{self._name} has ended with status {self._process.returncode}")
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            except ConnectionRefusedError:
+                time.sleep(0.01)
+            else:
+                return
+        raise ChildError(f"{self._name} does not listen")
+
+
+def find_free_port() -> int:
+    """A port that nobody has at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,65 @@
+"""What the contenders' programs share: the `publish` command and the message."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+ENVELOPE = b'{"jsonrpc":"2.0","method":"event","params":%b}'
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """`publish COUNT BYTES INTERVAL_US`: messages, bytes of each, pause between them (0: none)."""
+
+    count: int
+    size_bytes: int
+    interval_s: float
+
+    @classmethod
+    def parse(cls, line: str) -> "Publish":
+        """Read a command line; ValueError for anything else."""
+        name, count, size_bytes, interval_us = line.split()
+        if name != "publish":
+            raise ValueError(f"unknown command {line!r}")
+        return cls(int(count), int(size_bytes), int(interval_us) / 1e6)
+
+
+def build_params(seq: int, size_bytes: int) -> bytes:
+    """A notification's params, filled up so that the whole message has `size_bytes`.
+
+    `sent` is now, in nanoseconds of the monotonic clock.
+    """
+    fields = b'{"seq":%d,"epoch":"bench","programId":"bench","sent":%d,"filler":"' % (
+        seq,
+        time.monotonic_ns(),
+    )
+    filler = size_bytes - (len(ENVELOPE) - 2) - len(fields) - 2
+    return fields + b"x" * filler + b'"}'
+
+
+async def serve_commands(publish: Callable[[int, int], Awaitable[None]]) -> None:
+    """Run `publish(seq, size_bytes)` for each message of each command until the input ends.
+
+    Answers each command with a line of JSON. Between messages the event loop gets its turn.
+    """
+    seq = 0
+    async for line in read_lines():
+        command = Publish.parse(line)
+        began = time.monotonic()
+        for turn in range(command.count):
+            await asyncio.sleep(max(0.0, began + turn * command.interval_s - time.monotonic()))
+            seq += 1
+            await publish(seq, command.size_bytes)
+        print(json.dumps({"published": command.count, "seconds": time.monotonic() - began}), flush=True)
+
+
+async def read_lines() -> AsyncIterator[str]:
+    """The lines of standard input, which is a pipe."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        yield line.decode()

@@ -1,0 +1,31 @@
+"""The Python peer: `websockets.broadcast` to every open connection, without compression.
+
+python -m bench.servers.websockets_broadcast PORT
+"""
+
+import asyncio
+import sys
+
+from websockets.asyncio.server import ServerConnection, broadcast, serve
+
+from bench.servers.command import ENVELOPE, build_params, serve_commands
+
+
+async def main(port: int) -> None:
+    """Serve until the input ends."""
+    viewers: set[ServerConnection] = set()
+
+    async def follow(connection: ServerConnection) -> None:
+        viewers.add(connection)
+        await connection.wait_closed()
+        viewers.discard(connection)
+
+    async def publish(seq: int, size_bytes: int) -> None:
+        broadcast(viewers, (ENVELOPE % build_params(seq, size_bytes)).decode())
+
+    async with serve(follow, "127.0.0.1", port, compression=None, backlog=4096):
+        await serve_commands(publish)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1])))

@@ -1,0 +1,122 @@
+"""What the command line does to accounts and users, directly on the database.
+
+The operator of the database stands above every role, so nobody is asked; the rules of `membership` hold.
+Users go by their names here, as a person types them. Input is checked as the operations check it.
+"""
+
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from broker.auth import membership
+from broker.auth.passwords import PasswordConfig, Passwords
+from broker.clock import Clock
+from broker.domain.users import Email, NewPassword, PersonName, Role, User, Username
+from broker.errors import InvalidRequest, NotFound
+from broker.ids import IdSource
+from broker.storage.accounts import Account, Accounts
+from broker.storage.database import Database
+from broker.storage.users import Users
+
+_USERNAME: TypeAdapter[str] = TypeAdapter(Username)
+_NAME: TypeAdapter[str | None] = TypeAdapter(PersonName | None)
+_EMAIL: TypeAdapter[str | None] = TypeAdapter(Email | None)
+_PASSWORD: TypeAdapter[str] = TypeAdapter(NewPassword)
+
+
+class Administration:
+    """Every method raises `InvalidRequest` naming the field, and `Unavailable` while the database is away."""
+
+    def __init__(
+        self, database: Database, clock: Clock, ids: IdSource, passwords: PasswordConfig | None = None
+    ) -> None:
+        self._accounts = Accounts(database, clock)
+        self._users = Users(database)
+        self._clock = clock
+        self._ids = ids
+        self._passwords = Passwords(passwords)
+
+    def close(self) -> None:
+        """End the threads that hash passwords. The database stays the caller's."""
+        self._passwords.close()
+
+    async def add_account(self, name: str, origins: tuple[str, ...] | None = None) -> Account:
+        """Make an account without users; None lets pages of any origin connect. Raises Conflict."""
+        return await self._accounts.create(name, origins)
+
+    async def list_accounts(self) -> list[Account]:
+        """All accounts, by name."""
+        return await self._accounts.list()
+
+    async def set_origins(self, name: str, origins: tuple[str, ...] | None) -> Account:
+        """Replace an account's allowed origins; None allows any. Raises NotFound."""
+        return await self._accounts.set_origins(name, origins)
+
+    async def add_user(
+        self,
+        account: str,
+        username: str,
+        password: str,
+        role: Role,
+        *,
+        name: str | None = None,
+        email: str | None = None,
+    ) -> User:
+        """Make a user. Raises NotFound for the account, Conflict when the name is taken."""
+        user = membership.build_user(
+            self._clock,
+            self._ids,
+            username=_valid("username", _USERNAME, username),
+            role=role,
+            name=_valid("name", _NAME, name),
+            email=_valid("email", _EMAIL, email),
+        )
+        password_hash = await self._hash(password)
+        return await membership.add_user(self._users, account, user, password_hash)
+
+    async def list_users(self, account: str) -> list[User]:
+        """All users of an account, by name. Raises NotFound for the account."""
+        await self._accounts.get(account)
+        return await self._users.list(account)
+
+    async def set_password(self, account: str, username: str, password: str) -> User:
+        """Give a user another password; its tokens become invalid. Raises NotFound."""
+        user = await self._find(account, username)
+        password_hash = await self._hash(password)
+        return await membership.change_user(
+            self._users, self._clock, account, user.id, lambda before: before, password_hash
+        )
+
+    async def set_role(self, account: str, username: str, role: Role) -> User:
+        """Give a user another role. Raises NotFound, and Conflict for the last admin."""
+        user = await self._find(account, username)
+        return await membership.change_user(
+            self._users,
+            self._clock,
+            account,
+            user.id,
+            lambda before: before.model_copy(update={"role": role}),
+        )
+
+    async def delete_user(self, account: str, username: str) -> None:
+        """Remove a user; its tokens become invalid. Raises NotFound, and Conflict for the last admin."""
+        user = await self._find(account, username)
+        await membership.remove_user(self._users, account, user.id)
+
+    async def _find(self, account: str, username: str) -> User:
+        await self._accounts.get(account)
+        credentials = await self._users.find_credentials(account, username)
+        if credentials is None:
+            raise NotFound(f"the account {account} has no user of this name")
+        return credentials.user
+
+    async def _hash(self, password: str) -> str:
+        return await self._passwords.hash(_valid("password", _PASSWORD, password))
+
+
+def _valid(field: str, adapter: TypeAdapter[Any], value: object) -> Any:
+    try:
+        return adapter.validate_python(value, strict=True)
+    except ValidationError as error:
+        message = error.errors(include_url=False, include_input=False, include_context=False)[0]["msg"]
+        raise InvalidRequest.of_field(field, message.removeprefix("Value error, ")) from None

@@ -1,0 +1,244 @@
+"""Authentication: the `Auth` port on PostgreSQL.
+
+A token is verified once in a process; afterwards its claims are found by its SHA-256, and what its user may
+is in memory (`broker.auth.standings`). A background task keeps that up to date: it is woken by a notification
+of the database and, since notifications can be lost, looks every `poll_s` anyway.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from broker.auth import tokens
+from broker.auth.keys import Keyring, KeyringConfig
+from broker.auth.passwords import PasswordConfig, Passwords
+from broker.auth.service import AccessToken, RevocationCallback
+from broker.auth.standings import Standings
+from broker.auth.throttle import WINDOW_S, LoginThrottle, ThrottleConfig
+from broker.auth.tokens import Claims
+from broker.clock import Clock
+from broker.domain.users import Principal, User, normalise_username
+from broker.errors import BadCredentials, BrokerError, Unauthenticated, Unavailable
+from broker.ids import IdSource
+from broker.settings import Settings
+from broker.storage.database import Database
+from broker.storage.keys import Keys
+from broker.storage.login_failures import LoginFailures
+from broker.storage.revocations import CHANNEL, Revocations
+from broker.storage.users import Credentials, Users
+
+_LOG = logging.getLogger(__name__)
+_MAX_VERIFIED = 10_000  # tokens; a viewer's application shares one, so this is many more users than it seems
+_CLEAN_S = 60.0
+_PAUSE_S = 0.05  # between two looks at the database, however many notifications come
+
+
+@dataclass(frozen=True, slots=True)
+class AuthConfig:
+    """Everything that authentication can be told.
+
+    Attributes:
+        issuer: the one value of `iss`.
+        token_lifetime_s: of the tokens issued here; one that would live longer is refused.
+        poll_s: how late, at most, a change is seen whose notification was lost.
+        listens: whether notifications are heard at all; without them `poll_s` alone counts.
+    """
+
+    issuer: str
+    token_lifetime_s: int
+    throttle: ThrottleConfig = ThrottleConfig()
+    passwords: PasswordConfig = PasswordConfig()
+    poll_s: float = 2.0
+    listens: bool = True
+
+    @classmethod
+    def of(cls, settings: Settings) -> "AuthConfig":
+        """The configuration that the settings ask for."""
+        return cls(
+            issuer=f"https://{settings.public_host}",
+            token_lifetime_s=settings.token_lifetime_s,
+            throttle=ThrottleConfig(settings.login_tries_per_user, settings.login_tries_per_address),
+        )
+
+
+class Authenticator:
+    """See `broker.auth.service.Auth`. `start` before use; `close` ends its task and its threads."""
+
+    def __init__(self, database: Database, clock: Clock, ids: IdSource, config: AuthConfig) -> None:
+        self._database = database
+        self._clock = clock
+        self._ids = ids
+        self._config = config
+        self._users = Users(database)
+        self._revocations = Revocations(database)
+        self._passwords = Passwords(config.passwords)
+        self._standings = Standings(self._users, self._revocations, clock)
+        self._keys = Keyring(Keys(database), clock, KeyringConfig(config.token_lifetime_s))
+        failures = LoginFailures(database, window_s=WINDOW_S)
+        self._throttle = LoginThrottle(failures, clock, config.throttle)
+        self._verified: OrderedDict[bytes, Claims] = OrderedDict()
+        self._news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Make the first signing key if there is none, and begin to follow changes. Raises Unavailable."""
+        await self._keys.signing()
+        await self._standings.catch_up()
+        self._tasks = [asyncio.create_task(self._follow(), name="auth.follow")]
+        if self._config.listens:
+            listening = self._database.listen(CHANNEL, lambda _payload: self._news.set())
+            self._tasks.append(asyncio.create_task(listening, name="auth.listen"))
+
+    async def close(self) -> None:
+        """End the tasks and the threads. Idempotent."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        await self._standings.close()
+        await self._keys.close()
+        self._passwords.close()
+
+    async def authenticate(self, account: str, token: str) -> Principal:
+        """See `Auth.authenticate`."""
+        claims = await self._claims(token)
+        if claims.account != account:
+            raise Unauthenticated("the access token belongs to another account")
+        subject = (account, claims.subject)
+        expires_ms = claims.expires_s * 1000
+        standing = await self._standings.find(subject, claims.valid_from_ms, expires_ms)
+        if standing is None:
+            raise Unauthenticated("the access token has been revoked")
+        return Principal(
+            account=account,
+            role=standing.role,
+            subject=claims.subject,
+            username=standing.username,
+            project_ids=standing.project_ids,
+            token_id=claims.token_id,
+            issued_ms=claims.issued_s * 1000,
+            expires_ms=expires_ms,
+            valid_from_ms=claims.valid_from_ms,
+        )
+
+    def is_revoked(self, principal: Principal) -> bool:
+        """See `Auth.is_revoked`."""
+        if principal.subject is None or principal.valid_from_ms is None:
+            return False
+        return self._standings.is_revoked((principal.account, principal.subject), principal.valid_from_ms)
+
+    def on_revocation(self, callback: RevocationCallback) -> None:
+        """See `Auth.on_revocation`."""
+        self._standings.on_revocation(callback)
+
+    def on_change(self, callback: Callable[[str, str], None]) -> None:
+        """See `Auth.on_change`."""
+        self._standings.on_change(callback)
+
+    async def log_in(self, account: str, username: str, password: str, address: str) -> AccessToken:
+        """See `Auth.log_in`."""
+        username = normalise_username(username)
+        secret = await self._keys.secret("login failures")
+        attempt = self._throttle.build_try(account, username, address, secret)
+        await self._throttle.check(attempt)
+        credentials = await self._users.find_credentials(account, username)
+        stored = None if credentials is None else credentials.password_hash
+        if not await self._passwords.verify(stored, password) or credentials is None:
+            await self._throttle.record_failure(attempt)
+            raise BadCredentials("the user name or the password is wrong")
+        await self._throttle.check(attempt)
+        await self._rehash_if_outdated(account, credentials, password)
+        return await self.issue(account, credentials.user, credentials.valid_from_ms)
+
+    async def issue(self, account: str, user: User, valid_from_ms: int) -> AccessToken:
+        """See `Auth.issue`."""
+        key = await self._keys.signing()
+        issued_s = self._clock.now_ms() // 1000
+        claims = Claims(
+            account=account,
+            subject=user.id,
+            username=user.username,
+            role=user.role,
+            token_id=self._ids.uuid7(),
+            issued_s=issued_s,
+            expires_s=issued_s + self._config.token_lifetime_s,
+            valid_from_ms=valid_from_ms,
+        )
+        token = tokens.sign(claims, self._config.issuer, key.kid, key.private)
+        return AccessToken(token, self._config.token_lifetime_s)
+
+    async def hash_password(self, password: str) -> str:
+        """See `Auth.hash_password`."""
+        return await self._passwords.hash(password)
+
+    async def jwks(self) -> dict[str, Any]:
+        """See `Auth.jwks`."""
+        return await self._keys.jwks()
+
+    async def rotate_keys(self) -> None:
+        """Announce a new signing key; nobody is logged out."""
+        await self._keys.rotate()
+
+    async def _claims(self, token: str) -> Claims:
+        """The claims of a token that is good by itself, from memory where it was seen before."""
+        digest = hashlib.sha256(token.encode(errors="surrogatepass")).digest()
+        claims = self._verified.get(digest)
+        if claims is None:
+            claims = await self._verify(token)
+            self._verified[digest] = claims
+            if len(self._verified) > _MAX_VERIFIED:
+                self._verified.popitem(last=False)
+        elif tokens.is_expired(claims, self._clock.now_ms()):
+            del self._verified[digest]
+            raise tokens.expired()
+        else:
+            self._verified.move_to_end(digest)
+        return claims
+
+    async def _verify(self, token: str) -> Claims:
+        key = await self._keys.find(tokens.read_kid(token))
+        if key is None:
+            raise Unauthenticated("the access token is signed with an unknown key")
+        claims = tokens.verify(token, key, self._config.issuer)
+        tokens.check_times(claims, self._clock.now_ms(), self._config.token_lifetime_s)
+        return claims
+
+    async def _rehash_if_outdated(self, account: str, credentials: Credentials, password: str) -> None:
+        if not self._passwords.is_outdated(credentials.password_hash):
+            return
+        # The old hash is as good as before; a log-in does not fail for it.
+        with suppress(Unavailable):
+            renewed = await self._passwords.hash(password)
+            await self._users.replace_hash(account, credentials.user.id, credentials.password_hash, renewed)
+
+    async def _follow(self) -> None:
+        """Catch up at every notification and every `poll_s`; tidy up now and then; never end by itself."""
+        cleaned_s = self._clock.monotonic_s()
+        while True:
+            with suppress(TimeoutError):
+                # not wait_for, which can lose a cancellation in Python 3.11
+                async with asyncio.timeout(self._config.poll_s):
+                    await self._news.wait()
+            self._news.clear()
+            try:
+                await self._standings.catch_up()
+                await self._keys.refresh()
+                if self._clock.monotonic_s() - cleaned_s >= _CLEAN_S:
+                    cleaned_s = self._clock.monotonic_s()
+                    await self._clean()
+            except BrokerError as error:
+                _LOG.warning("auth.behind", extra={"reason": error.log_text or error.message})
+            except Exception:
+                _LOG.exception("auth.follow_failed")
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _clean(self) -> None:
+        await self._throttle.purge()
+        await self._revocations.purge(self._config.token_lifetime_s + 3600)
+        await self._keys.rotate_if_old()
+        await self._keys.purge()

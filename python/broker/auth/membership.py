@@ -1,0 +1,89 @@
+"""Adding, changing and removing users, with what must always hold among them.
+
+Who may do it is not decided here: the operations pass a check, the command line has none to pass. What holds
+for both: an account keeps an admin, a user name is there once, and whoever loses its password or part of its
+rights loses its earlier tokens in the same transaction.
+"""
+
+from collections.abc import Callable
+
+from broker.clock import Clock, to_datetime
+from broker.domain.permissions import is_demotion
+from broker.domain.users import Role, User
+from broker.errors import Conflict
+from broker.ids import IdSource
+from broker.storage.users import UserEdit, Users
+
+Change = Callable[[User], User]
+"""Makes the user as it shall be from the user as it is. It may raise; then nothing has happened."""
+
+
+def build_user(
+    clock: Clock,
+    ids: IdSource,
+    *,
+    username: str,
+    role: Role,
+    name: str | None = None,
+    email: str | None = None,
+    project_ids: list[str] | None = None,
+) -> User:
+    """A new user with an id and times of its own. The fields are valid already."""
+    now = to_datetime(clock.now_ms())
+    return User.model_construct(
+        id=ids.uuid7(),
+        username=username,
+        role=role,
+        name=name,
+        email=email,
+        project_ids=project_ids or [],
+        created_time=now,
+        updated_time=now,
+    )
+
+
+async def add_user(users: Users, account: str, user: User, password_hash: str) -> User:
+    """Store a new user.
+
+    Raises:
+        NotFound: no such account.
+        Conflict: the user name is taken.
+    """
+    async with users.editing(account) as edit:
+        return await edit.insert(user, password_hash)
+
+
+async def change_user(
+    users: Users, clock: Clock, account: str, user_id: str, change: Change, password_hash: str | None = None
+) -> User:
+    """Change one user; a new password or a lower role makes its earlier tokens invalid.
+
+    Raises:
+        NotFound: no such user.
+        Conflict: the user name is taken, or the account would be left without an admin.
+    """
+    async with users.editing(account) as edit:
+        before = await edit.get(user_id)
+        after = change(before).model_copy(update={"updated_time": to_datetime(clock.now_ms())})
+        demoted = is_demotion(before.role, after.role)
+        if before.role is Role.ADMIN and demoted:
+            await _require_another_admin(edit)
+        return await edit.update(after, password_hash=password_hash, revoke=demoted or bool(password_hash))
+
+
+async def remove_user(users: Users, account: str, user_id: str) -> None:
+    """Delete one user; its tokens become invalid.
+
+    Raises:
+        NotFound: no such user.
+        Conflict: it is the account's last admin.
+    """
+    async with users.editing(account) as edit:
+        if (await edit.get(user_id)).role is Role.ADMIN:
+            await _require_another_admin(edit)
+        await edit.delete(user_id)
+
+
+async def _require_another_admin(edit: UserEdit) -> None:
+    if await edit.count_admins() < 2:
+        raise Conflict("the account would be left without an admin")

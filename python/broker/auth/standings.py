@@ -1,0 +1,159 @@
+"""What this process knows of users whose tokens it has seen, and who is told when that changes.
+
+A token is worth what its user is: it is valid while the user exists and its credentials are in the state that
+the token was issued for; the user's present role and projects decide what it may. `Standings` keeps that in
+memory. `catch_up` reads it anew for all users at once; its caller does so at every notification and every few
+seconds anyway.
+
+Two things are kept: the standing of users with a live token, in a bounded table, and, for many more, the
+newest state of credentials that was seen (`_newest`), by which a revocation is told once and in time.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import datetime
+
+from broker.auth.service import RevocationCallback
+from broker.auth.single_flight import SingleFlight
+from broker.clock import Clock
+from broker.storage.revocations import Revocations
+from broker.storage.users import Standing, Users
+
+MAX_STANDINGS = 2_000  # read anew every few seconds, at 15 µs each on the machine where this was measured
+MAX_REMEMBERED = 100_000
+_NEVER = 2**53  # the state of credentials of a user that is gone: no token was issued for it
+
+Subject = tuple[str, str]
+"""(account, user id)"""
+
+
+class Standings:
+    """The standings of users with live tokens. Use from one event loop."""
+
+    def __init__(self, users: Users, revocations: Revocations, clock: Clock) -> None:
+        self._users = users
+        self._revocations = revocations
+        self._clock = clock
+        self._standings: OrderedDict[Subject, Standing] = OrderedDict()
+        self._needed_until_ms: dict[Subject, int] = {}
+        self._newest: OrderedDict[Subject, int] = OrderedDict()
+        self._position: datetime | None = None
+        self._flights: SingleFlight[Subject, None] = SingleFlight()
+        self._revocation_callbacks: list[RevocationCallback] = []
+        self._change_callbacks: list[Callable[[str, str], None]] = []
+
+    def on_revocation(self, callback: RevocationCallback) -> None:
+        """See `Auth.on_revocation`."""
+        self._revocation_callbacks.append(callback)
+
+    def on_change(self, callback: Callable[[str, str], None]) -> None:
+        """See `Auth.on_change`."""
+        self._change_callbacks.append(callback)
+
+    def is_revoked(self, subject: Subject, valid_from_ms: int) -> bool:
+        """Whether tokens issued for this state of the credentials are known to be invalid."""
+        return self._newest.get(subject, 0) > valid_from_ms
+
+    async def find(self, subject: Subject, valid_from_ms: int, until_ms: int) -> Standing | None:
+        """The user's standing, or None when it is gone or its credentials are in another state.
+
+        A query is made for a user that is new here, and for a token that is newer than what is known of it.
+
+        Args:
+            until_ms: when the token ends; until then the standing is kept fresh.
+
+        Raises:
+            Unavailable: a query is needed, and the database is away.
+        """
+        standing = self._standings.get(subject)
+        # The second time, because the first may join a query that was on its way before the token was made.
+        for _ in range(2):
+            if standing is not None and standing.valid_from_ms >= valid_from_ms:
+                break
+            if self.is_revoked(subject, valid_from_ms):
+                break
+            await self._flights.run(subject, lambda: self._load(subject))
+            standing = self._standings.get(subject)
+        if standing is None or standing.valid_from_ms != valid_from_ms:
+            return None
+        self._standings.move_to_end(subject)
+        self._needed_until_ms[subject] = max(until_ms, self._needed_until_ms.get(subject, 0))
+        return standing
+
+    async def catch_up(self) -> None:
+        """Learn what has changed since the last time. Raises Unavailable; then nothing is forgotten."""
+        if self._position is None:
+            self._position = await self._revocations.now()
+        revoked, position = await self._revocations.since(self._position)
+        for revocation in revoked:
+            subject = (revocation.account, revocation.subject)
+            if self._newest.get(subject, -1) < revocation.valid_from_ms:
+                self._revoke(subject, revocation.valid_from_ms)
+        self._position = position
+        await self._reload()
+
+    async def close(self) -> None:
+        """End queries that are under way."""
+        await self._flights.close()
+
+    async def _load(self, subject: Subject) -> None:
+        found = await self._users.standings([subject[1]])
+        self._learn(subject, next((s for s in found if s.account == subject[0]), None))
+
+    async def _reload(self) -> None:
+        self._drop_unneeded()
+        subjects = list(self._standings)
+        if not subjects:
+            return
+        found = {(s.account, s.user_id): s for s in await self._users.standings(user for _, user in subjects)}
+        for subject in subjects:
+            self._learn(subject, found.get(subject))
+
+    def _learn(self, subject: Subject, standing: Standing | None) -> None:
+        """Take over what the database says. What is known already may be newer: answers can cross."""
+        newest = self._newest.get(subject)
+        valid_from_ms = _NEVER if standing is None else standing.valid_from_ms
+        if newest is not None and valid_from_ms < newest:
+            return
+        if newest is not None and valid_from_ms > newest:
+            self._revoke(subject, valid_from_ms)
+        if valid_from_ms != newest:
+            self._remember(subject, valid_from_ms)
+        before = self._standings.get(subject)
+        if standing is None:
+            self._forget(subject)
+            return
+        self._standings[subject] = standing
+        if len(self._standings) > MAX_STANDINGS:
+            self._forget(next(iter(self._standings)))
+        if before is not None and _rights(before) != _rights(standing):
+            for callback in self._change_callbacks:
+                callback(*subject)
+
+    def _revoke(self, subject: Subject, valid_from_ms: int) -> None:
+        self._remember(subject, valid_from_ms)
+        standing = self._standings.get(subject)
+        if standing is not None and standing.valid_from_ms < valid_from_ms:
+            self._forget(subject)
+        for callback in self._revocation_callbacks:
+            callback(*subject, valid_from_ms)
+
+    def _drop_unneeded(self) -> None:
+        """Forget the users whose tokens have all ended."""
+        now_ms = self._clock.now_ms()
+        for subject in [s for s in self._standings if self._needed_until_ms.get(s, 0) <= now_ms]:
+            self._forget(subject)
+
+    def _forget(self, subject: Subject) -> None:
+        self._standings.pop(subject, None)
+        self._needed_until_ms.pop(subject, None)
+
+    def _remember(self, subject: Subject, valid_from_ms: int) -> None:
+        self._newest[subject] = valid_from_ms
+        self._newest.move_to_end(subject)
+        if len(self._newest) > MAX_REMEMBERED:
+            self._newest.popitem(last=False)
+
+
+def _rights(standing: Standing) -> tuple[object, ...]:
+    return standing.role, standing.project_ids

@@ -1,0 +1,76 @@
+"""The way from a command to accounts and users in the database, whether `broker up` runs or not."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from broker.auth.administration import Administration
+from broker.clock import SystemClock
+from broker.ids import IdSource
+from broker.settings import Settings
+from broker.storage.database import Database
+from broker.storage.embedded.server import EmbeddedPostgres
+from broker.storage.errors import SetupError
+from broker.storage.migrations import migrate, pending
+
+T = TypeVar("T")
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="As for `broker up`.  [env var: BROKER_DATA_DIR]", show_default=False),
+]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url", help="As for `broker up`.  [env var: BROKER_DATABASE_URL]", show_default=False
+    ),
+]
+
+
+def administer(settings: Settings, work: Callable[[Administration], Awaitable[T]]) -> T:
+    """Do `work` on the database that `settings` names, from outside an event loop; see `administer_async`."""
+    return asyncio.run(administer_async(settings, work))
+
+
+async def administer_async(settings: Settings, work: Callable[[Administration], Awaitable[T]]) -> T:
+    """Do `work` on the database that `settings` names.
+
+    Raises:
+        SetupError: the database cannot be used as it is.
+        BrokerError: what `work` raises.
+    """
+    clock = SystemClock()
+    async with _dsn(settings) as dsn:
+        database = await Database.open(dsn, size=2, timeout_s=settings.database_timeout_s)
+        administration = Administration(database, clock, IdSource(clock))
+        try:
+            await _check_schema(database, dsn, is_ours=not settings.database_url)
+            return await work(administration)
+        finally:
+            administration.close()
+            await database.close()
+
+
+@asynccontextmanager
+async def _dsn(settings: Settings) -> AsyncIterator[str]:
+    if settings.database_url:
+        yield settings.database_url
+        return
+    server = EmbeddedPostgres(settings.data_dir / "postgres", binaries=settings.postgres_bin)
+    try:
+        yield await server.start()
+    finally:
+        await server.stop()
+
+
+async def _check_schema(database: Database, dsn: str, *, is_ours: bool) -> None:
+    """Bring a database of our own up to date; ask before touching another's."""
+    missing = await pending(database)
+    if missing and is_ours:
+        await migrate(dsn)
+    elif missing:
+        raise SetupError(f"the database lacks {len(missing)} migrations; run `broker migrate`")

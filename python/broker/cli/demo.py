@@ -1,0 +1,46 @@
+"""`broker demo`."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from broker.cli.administration import administer_async
+from broker.demo.cast import ensure_cast
+from broker.demo.play import Plan, play
+from broker.demo.stage import ACCOUNT
+from broker.settings import Settings
+
+
+def demo(
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="End by itself after so long; Ctrl-C when absent.", show_default=False),
+    ] = None,
+    viewers: Annotated[int, typer.Option(min=1, max=5000, help="Simulated viewers.")] = 200,
+    data_dir: Annotated[Path, typer.Option(help="Where the demonstration keeps its database.")] = Path(
+        ".broker-demo"
+    ),
+    http_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="8000 if it is free, else any.", show_default=False),
+    ] = None,
+    ws_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="8001 if it is free, else any.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed is another final.")] = 2026,
+    speed: Annotated[float, typer.Option(min=1, max=600, help="How much faster than real.")] = 30.0,
+) -> None:
+    """Play a scripted final to simulated viewers; fails unless each of them saw all of it in order."""
+    plan = Plan(data_dir, viewers, seconds, seed, speed, http_port, ws_port)
+    settings = Settings(data_dir=data_dir)
+
+    async def prepare() -> None:
+        await administer_async(settings, lambda administration: ensure_cast(administration, ACCOUNT))
+
+    verdict = asyncio.run(play(plan, Console(), prepare))
+    if verdict.faults:
+        raise typer.Exit(1)

@@ -1,0 +1,37 @@
+"""`broker doctor`."""
+
+import asyncio
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from broker.cli.administration import DatabaseUrl, DataDir
+from broker.cli.output import write_json
+from broker.cli.remote import Json
+from broker.deployments.doctor import Finding, Verdict, examine
+from broker.settings import Settings
+
+_COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.ERROR: "red"}
+
+
+def doctor(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False) -> None:
+    """Say what is wrong with a set-up. Exits with 1 when the product would not run."""
+    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    findings = asyncio.run(examine(settings))
+    if json:
+        write_json([{"check": f.check, "verdict": f.verdict, "detail": f.detail} for f in findings])
+    else:
+        Console().print(_table(findings))
+    if any(finding.verdict is Verdict.ERROR for finding in findings):
+        raise typer.Exit(1)
+
+
+def _table(findings: list[Finding]) -> Table:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in findings:
+        table.add_row(finding.check, f"[{_COLOURS[finding.verdict]}]{finding.verdict}[/]", finding.detail)
+    return table

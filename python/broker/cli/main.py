@@ -1,0 +1,111 @@
+"""The console script `broker`.
+
+A failure is one line on standard error and a status other than 0: 1 for a failure, 2 for a wrong command
+line, 130 for Ctrl-C. `--debug` shows the trace as well.
+"""
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from broker import __version__
+from broker.cli.lazy import Lazy, lazy_group
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+PIPE_CLOSED = 141  # 128 + SIGPIPE
+
+COMMANDS = (
+    Lazy("up", "broker.cli.up", "up", "Run the whole product on this machine."),
+    Lazy("demo", "broker.cli.demo", "demo", "Play a live programme with viewers, and watch it."),
+    Lazy("publish", "broker.cli.publish", "publish", "Publish an event."),
+    Lazy("tail", "broker.cli.tail", "tail", "Follow a program's events as they are published."),
+    Lazy("import", "broker.cli.transfer", "import_", "Replace a program's events by those of a file."),
+    Lazy("export", "broker.cli.transfer", "export", "Write a program's events to a file."),
+    Lazy("account", "broker.cli.accounts", "app", "Make and change accounts, in the database."),
+    Lazy("user", "broker.cli.users", "app", "Make and change users, in the database."),
+    Lazy("migrate", "broker.cli.migrate", "migrate", "Bring the database's schema up to date."),
+    Lazy("openapi", "broker.cli.openapi", "openapi", "Print the OpenAPI document."),
+    Lazy("doctor", "broker.cli.doctor", "doctor", "Say what is wrong with a set-up."),
+)
+
+app = typer.Typer(
+    name="broker",
+    cls=lazy_group(COMMANDS),
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"broker {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option(help="Show the trace of a failure.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """The broker: ordered, durable events from producers to any number of viewers."""
+    del version  # its callback has done the work
+    context.obj["debug"] = debug
+
+
+def main() -> None:
+    """Run the command line and exit with its status."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; returns its exit status and raises nothing."""
+    state = {"debug": False}
+    try:
+        status = get_command(app).main(arguments, prog_name="broker", standalone_mode=False, obj=state)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # whoever read our output has gone; what is left in the buffer must not fail at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except typer.TyperException as error:
+        typer.echo(_usage_line(error), err=True)
+        return error.exit_code
+    except Exception as error:
+        if state["debug"]:
+            traceback.print_exc()
+        typer.echo(f"error: {one_line(error)}", err=True)
+        return 1
+
+
+def _usage_line(error: typer.TyperException) -> str:
+    """What is wrong with the command line; a command without its arguments shows its help instead."""
+    text = error.format_message()
+    context = getattr(error, "ctx", None)
+    if context is None or "\n" in text:
+        return text
+    return f"error: {text.rstrip('.')}; see `{context.command_path} --help`"
+
+
+def one_line(error: BaseException) -> str:
+    """What to tell of a failure, in one line."""
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("broker"):
+        return f"{error.name} is not installed; this command needs the server: pip install 'broker[server]'"
+    text = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror:
+        name = f"{error.filename}: " if error.filename else ""
+        return f"{name}{error.strerror}"
+    is_ours = type(error).__module__.startswith("broker.") or isinstance(error, ValueError)
+    if is_ours and text:
+        return text
+    return f"{type(error).__name__}: {text}; `broker --debug …` shows where"

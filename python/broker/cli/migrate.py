@@ -1,0 +1,38 @@
+"""`broker migrate`."""
+
+import asyncio
+
+from broker.cli.administration import DatabaseUrl, DataDir
+from broker.cli.output import write_json, write_line
+from broker.cli.remote import Json
+from broker.errors import Unavailable
+from broker.settings import Settings
+from broker.storage.embedded.server import EmbeddedPostgres
+from broker.storage.errors import setup_error
+from broker.storage.migrations import migrate as run_migrations
+
+
+def migrate(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False) -> None:
+    """Bring the database's schema up to date; does nothing when it is."""
+    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    try:
+        applied = asyncio.run(_migrate(settings))
+    except Unavailable as error:
+        raise setup_error(error) from error
+    if json:
+        write_json({"applied": applied})
+        return
+    for name in applied:
+        write_line(f"applied {name}")
+    if not applied:
+        write_line("the schema is up to date")
+
+
+async def _migrate(settings: Settings) -> list[str]:
+    if settings.database_url:
+        return await run_migrations(settings.database_url)
+    server = EmbeddedPostgres(settings.data_dir / "postgres", binaries=settings.postgres_bin)
+    try:
+        return await run_migrations(await server.start())
+    finally:
+        await server.stop()

@@ -1,0 +1,62 @@
+"""`broker publish`."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from broker.cli.output import write_json, write_line
+from broker.cli.remote import DEFAULT_URL, Json, Password, TokenOption, Url, Username, open_client
+from broker.client import Event, NewEvent
+
+
+def publish(
+    program: Annotated[str, typer.Argument(help="Id of the program.")],
+    event: Annotated[str, typer.Argument(help="Component#action, such as Score#update.")],
+    metadata: Annotated[
+        str | None, typer.Option(help="A JSON object, @FILE with one, or - for standard input.")
+    ] = None,
+    timestamp: Annotated[
+        int | None, typer.Option(help="When it happened, in milliseconds since 1970.")
+    ] = None,
+    timecode: Annotated[int | None, typer.Option(help="Its place in the programme, likewise.")] = None,
+    url: Url = DEFAULT_URL,
+    token: TokenOption = None,
+    username: Username = None,
+    password: Password = None,
+    json: Json = False,
+) -> None:
+    """Publish an event; returns once it is durable and on its way to every viewer."""
+    new = NewEvent(event, read_metadata(metadata), timestamp, timecode)
+
+    async def run() -> Event:
+        async with open_client(url, token, username, password) as client:
+            return await client.publish(program, new)
+
+    published = asyncio.run(run())
+    if json:
+        write_json(published)
+    else:
+        write_line(f"{published.seq} {published.event} {published.id}")
+
+
+def read_metadata(text: str | None) -> dict[str, Any] | None:
+    """The object that `--metadata` means. Raises BadParameter, OSError."""
+    if text is None:
+        return None
+    if text == "-":
+        content = sys.stdin.buffer.read()
+    elif text.startswith("@"):
+        content = Path(text[1:]).read_bytes()
+    else:
+        content = text.encode()
+    try:
+        value = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise typer.BadParameter(f"--metadata is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise typer.BadParameter("--metadata must be a JSON object")
+    return value

@@ -1,0 +1,51 @@
+"""The options by which a command finds and signs in to a running broker."""
+
+from typing import Annotated
+
+import typer
+
+from broker.client import AsyncClient, RetryPolicy
+from broker.client.subscription import SubscriptionConfig
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url", envvar="BROKER_URL", help="Where the broker is; the first label names the account."
+    ),
+]
+TokenOption = Annotated[
+    str | None, typer.Option("--token", envvar="BROKER_TOKEN", help="An access token.", show_default=False)
+]
+Username = Annotated[
+    str | None,
+    typer.Option("--username", envvar="BROKER_USERNAME", help="Log in as.", show_default=False),
+]
+Password = Annotated[
+    str | None,
+    typer.Option(
+        "--password", envvar="BROKER_PASSWORD", help="Better in the environment.", show_default=False
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line.")]
+
+DEFAULT_URL = "http://localhost:8000"
+_PATIENCE_S = 10.0  # a person waits for the answer; a restart of the broker's parts takes less
+
+
+def open_client(url: str, token: str | None, username: str | None, password: str | None) -> AsyncClient:
+    """The client that these options describe; a user name wins over a token of the environment.
+
+    Raises:
+        BadParameter: they do not fit together.
+    """
+    try:
+        return AsyncClient(
+            url,
+            token=None if username else token or None,
+            username=username or None,
+            password=password or None,
+            retry=RetryPolicy(deadline_s=_PATIENCE_S),
+            subscription=SubscriptionConfig(first_deadline_s=_PATIENCE_S),
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None

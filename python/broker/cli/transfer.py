@@ -1,0 +1,93 @@
+"""`broker import` and `broker export`."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import orjson
+import typer
+
+from broker.cli.output import transfer_bar, write_json, write_line
+from broker.cli.remote import DEFAULT_URL, Json, Password, TokenOption, Url, Username, open_client
+from broker.client import Imported
+
+_LINE_SUFFIXES = (".ndjson", ".jsonl")
+
+
+def import_(
+    program: Annotated[str, typer.Argument(help="Id of the program.")],
+    file: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="As `broker export` writes it.")
+    ],
+    ndjson: Annotated[
+        bool, typer.Option("--ndjson", help="The file has one event a line; so do *.ndjson and *.jsonl.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    token: TokenOption = None,
+    username: Username = None,
+    password: Password = None,
+    json: Json = False,
+) -> None:
+    """Replace all events of a program by those of a file, all or none."""
+    has_lines = ndjson or file.suffix in _LINE_SUFFIXES
+
+    async def run() -> Imported:
+        async with open_client(url, token, username, password) as client:
+            with transfer_bar(f"importing {file.name}", file.stat().st_size) as meter:
+                source = read_lines(file) if has_lines else file
+                return await client.import_events(program, source, progress=meter.update)
+
+    imported = asyncio.run(run())
+    if json:
+        write_json(imported)
+    else:
+        write_line(f"{imported.imported} events imported, {imported.deleted} deleted")
+
+
+def export(
+    program: Annotated[str, typer.Argument(help="Id of the program.")],
+    file: Annotated[Path | None, typer.Argument(dir_okay=False, help="Standard output when absent.")] = None,
+    ndjson: Annotated[bool, typer.Option("--ndjson", help="Write one event a line.")] = False,
+    url: Url = DEFAULT_URL,
+    token: TokenOption = None,
+    username: Username = None,
+    password: Password = None,
+) -> None:
+    """Write a program's events; the file appears only when it is complete."""
+
+    async def run(target: BinaryIO) -> None:
+        done = 0
+        async with open_client(url, token, username, password) as client:
+            with transfer_bar(f"exporting {program}", None) as meter:
+                async for chunk in client.export_events(program, ndjson=ndjson):
+                    target.write(chunk)
+                    done += len(chunk)
+                    meter.update(done)
+
+    if file is None:
+        asyncio.run(run(sys.stdout.buffer))
+        return
+    part = file.with_name(f"{file.name}.part")
+    try:
+        with part.open("wb") as target:
+            asyncio.run(run(target))
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_lines(file: Path) -> Iterator[dict[str, Any]]:
+    """The events of a file with one a line, empty ones passed over. Raises ValueError naming the line."""
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                event = orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                raise ValueError(f"{file}, line {number}: no JSON: {error}") from None
+            if not isinstance(event, dict):
+                raise ValueError(f"{file}, line {number}: must be a JSON object")
+            yield event

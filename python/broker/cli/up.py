@@ -1,0 +1,62 @@
+"""`broker up`."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from broker.cli.output import write_line
+from broker.deployments.supervisor import Supervisor
+from broker.settings import Settings
+
+_WIDTH = 11
+
+
+def up(
+    http_port: Annotated[
+        int | None, typer.Option(help="Port of the HTTP API.  [env var: BROKER_HTTP_PORT; default: 8000]")
+    ] = None,
+    ws_port: Annotated[
+        int | None, typer.Option(help="Port of the WebSocket door.  [env var: BROKER_WS_PORT; default: 8001]")
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Directory of what is kept.  [env var: BROKER_DATA_DIR; default: .broker]"),
+    ] = None,
+    public_host: Annotated[
+        str | None,
+        typer.Option(help="Host name for clients.  [env var: BROKER_PUBLIC_HOST; default: localhost]"),
+    ] = None,
+    database_url: Annotated[
+        str | None,
+        typer.Option(help="PostgreSQL to use; without it an embedded one.  [env var: BROKER_DATABASE_URL]"),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="Ray cluster to join; without it a local one.  [env var: BROKER_RAY_ADDRESS]"),
+    ] = None,
+    owners: Annotated[
+        int | None, typer.Option(help="Program owners in the pool.  [env var: BROKER_OWNERS; default: 2]")
+    ] = None,
+) -> None:
+    """Run the whole product on this machine.
+
+    Prints a line for each part that comes up, then one that begins with `ready`. Ctrl-C or SIGTERM drains
+    and ends it; a second one cuts connections. SIGHUP exchanges gateways and API replicas without a gap.
+    """
+    settings = Settings.load(
+        http_port=http_port,
+        ws_port=ws_port,
+        data_dir=data_dir,
+        public_host=public_host,
+        database_url=database_url,
+        ray_address=ray_address,
+        owners=owners,
+    )
+    asyncio.run(Supervisor(settings, report).run())
+
+
+def report(part: str, detail: str) -> None:
+    """One line on standard output; `ready` is for scripts too, so it is not padded."""
+    write_line(f"{part} {detail}" if part == "ready" else f"{part:<{_WIDTH}} {detail}")

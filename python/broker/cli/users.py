@@ -1,0 +1,131 @@
+"""`broker user`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from broker.cli.administration import DatabaseUrl, DataDir, administer
+from broker.cli.output import write_line
+from broker.cli.remote import Json
+from broker.domain.users import Role, User
+from broker.settings import Settings
+
+app = typer.Typer(help="Make and change users, in the database.", no_args_is_help=True, add_completion=False)
+
+Username = Annotated[str, typer.Argument(help="The user's name.")]
+AccountOption = Annotated[
+    str | None, typer.Option("--account", help="The default account when absent.", show_default=False)
+]
+PasswordOption = Annotated[
+    str | None,
+    typer.Option(help="Asked for when absent; - reads a line of standard input.", show_default=False),
+]
+
+
+@app.command()
+def add(
+    username: Username,
+    role: Annotated[Role, typer.Option(help="What the user may do.")],
+    password: PasswordOption = None,
+    name: Annotated[str | None, typer.Option(help="The person's name.", show_default=False)] = None,
+    email: Annotated[str | None, typer.Option(help="E-mail address.", show_default=False)] = None,
+    account: AccountOption = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Make a user."""
+    settings = _settings(data_dir, database_url, account)
+    secret = read_password(password)
+    user = administer(
+        settings,
+        lambda administration: administration.add_user(
+            settings.default_account, username, secret, role, name=name, email=email
+        ),
+    )
+    _show(user, json)
+
+
+@app.command("list")
+def list_(
+    account: AccountOption = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """List an account's users."""
+    settings = _settings(data_dir, database_url, account)
+    users = administer(settings, lambda administration: administration.list_users(settings.default_account))
+    for user in users:
+        _show(user, json)
+
+
+@app.command()
+def passwd(
+    username: Username,
+    password: PasswordOption = None,
+    account: AccountOption = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Give a user another password; its tokens end."""
+    settings = _settings(data_dir, database_url, account)
+    secret = read_password(password)
+    user = administer(
+        settings,
+        lambda administration: administration.set_password(settings.default_account, username, secret),
+    )
+    _show(user, json)
+
+
+@app.command()
+def role(
+    username: Username,
+    role: Annotated[Role, typer.Argument(help="What the user may do from now on.")],
+    account: AccountOption = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Give a user another role."""
+    settings = _settings(data_dir, database_url, account)
+    user = administer(
+        settings, lambda administration: administration.set_role(settings.default_account, username, role)
+    )
+    _show(user, json)
+
+
+@app.command()
+def delete(
+    username: Username,
+    account: AccountOption = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Remove a user; its tokens end."""
+    settings = _settings(data_dir, database_url, account)
+    administer(
+        settings, lambda administration: administration.delete_user(settings.default_account, username)
+    )
+
+
+def read_password(option: str | None) -> str:
+    """The password that an option means: itself, a line of standard input, or typed twice unseen."""
+    if option is None:
+        typed: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return typed
+    return sys.stdin.readline().rstrip("\n") if option == "-" else option
+
+
+def _settings(data_dir: DataDir, database_url: DatabaseUrl, account: str | None) -> Settings:
+    return Settings.load(data_dir=data_dir, database_url=database_url, default_account=account)
+
+
+def _show(user: User, json: bool) -> None:
+    if json:
+        write_line(user.model_dump_json())
+        return
+    details = "  ".join(text for text in (user.name, user.email) if text)
+    write_line(f"{user.username}  {user.role}  {details}".rstrip())

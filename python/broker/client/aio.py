@@ -1,0 +1,178 @@
+"""The asynchronous client: REST calls, subscriptions and raw connections of one caller."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Literal, Self, overload
+
+from broker.client.calls import Calls
+from broker.client.engine import Credentials, Engine, Password
+from broker.client.errors import ApiError, ConnectionFailed, ServerError
+from broker.client.models import (
+    Change,
+    Cursor,
+    Event,
+    Gateways,
+    Token,
+)
+from broker.client.retry import RetryPolicy
+from broker.client.socket import Notification, Socket, SocketConfig, open_socket
+from broker.client.subscription import Subscription, SubscriptionConfig
+from broker.client.tracker import Tracker
+from broker.client.users import Users
+from broker.clock import Clock, SystemClock
+from broker.ids import IdSource
+
+_ASK_AGAIN_S = 2.0  # a viewer that has a gateway to try does not wait longer for a better one
+
+
+class AsyncClient(Calls):
+    """A caller of one account's broker. Safe for concurrent use within one event loop.
+
+    Attributes:
+        users: the calls on users.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        token: str | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        client_id: str = "WebProducerDashboard",
+        retry: RetryPolicy | None = None,
+        socket: SocketConfig | None = None,
+        subscription: SubscriptionConfig | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Keep the configuration; nothing is sent yet.
+
+        Args:
+            base_url: such as `http://demo.localhost:8000`; its first label names the account.
+            token: an access token, used until it ends.
+            username, password, client_id: fetch tokens, and renew them before they end.
+
+        Raises:
+            ValueError: a malformed URL, or credentials that do not fit together.
+        """
+        clock = clock or SystemClock()
+        credentials = _credentials(token, username, password, client_id)
+        engine = Engine(base_url, credentials, retry or RetryPolicy(), clock)
+        super().__init__(engine, clock, IdSource(clock))
+        self._socket = socket or SocketConfig()
+        self._subscription = subscription or SubscriptionConfig()
+        self._gateways: Gateways | None = None
+        self.users = Users(self._engine, self._ids)
+
+    async def close(self) -> None:
+        """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""
+        await self._engine.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- WebSocket
+
+    @asynccontextmanager
+    async def socket(self) -> AsyncIterator[Socket]:
+        """A connection for JSON-RPC calls, closed at the end of the `async with`.
+
+        Raises:
+            ApiError, ConnectionFailed: no gateway takes it.
+        """
+        _, socket = await self.open(None)
+        async with socket:
+            yield socket
+
+    @overload
+    def subscribe(
+        self,
+        program_id: str,
+        since: Cursor | None = None,
+        history: int = 0,
+        *,
+        changes: Literal[False] = False,
+    ) -> Subscription[Event]: ...
+
+    @overload
+    def subscribe(
+        self, program_id: str, since: Cursor | None = None, history: int = 0, *, changes: bool
+    ) -> Subscription[Change]: ...
+
+    def subscribe(
+        self, program_id: str, since: Cursor | None = None, history: int = 0, *, changes: bool = False
+    ) -> Subscription[Event] | Subscription[Change]:
+        """Follow a program: in order, nothing twice, over any number of connections.
+
+        Args:
+            since: go on after this position; raises HistoryLost while iterating when that is too long ago.
+            history: without `since`, begin with the last so many pushes.
+            changes: also yield what was updated, deleted or replaced.
+        """
+        tracker = Tracker(program_id, since, history)
+        return Subscription(self, self._clock, self._subscription, tracker, changes=changes)
+
+    async def follow(self, channel: str) -> AsyncIterator[Notification]:
+        """Notifications of a channel, such as `programs` or `project:football`.
+
+        Channels remember nothing: a lost connection raises ConnectionLost; read by REST, then follow again.
+        """
+        async with self.socket() as socket:
+            await socket.call("subscribe", {"channel": channel})
+            async for notification in socket:
+                if notification.method == "tokenExpiring":
+                    await self.renew(socket)
+                else:
+                    yield notification
+
+    async def open(self, avoid: str | None) -> tuple[str, Socket]:
+        """See `broker.client.subscription.Connector.open`."""
+        url = await self._find_gateway(avoid)
+        token = await self._engine.token()
+        try:
+            return url, await open_socket(url, token, self._socket)
+        except ApiError as error:
+            if error.status != 401 or not self._engine.forget_token(token):
+                raise
+        return url, await open_socket(url, await self._engine.token(), self._socket)
+
+    async def renew(self, socket: Socket) -> None:
+        """See `broker.client.subscription.Connector.renew`."""
+        credentials = self._engine.credentials
+        if not isinstance(credentials, Password):
+            return
+        asked = self._clock.monotonic_s()
+        # when it fails the connection goes on without a name, and the broker says what ends by that
+        with contextlib.suppress(ApiError):
+            self._engine.adopt(Token.parse(await socket.call("login", credentials.body())), asked)
+
+    async def _find_gateway(self, avoid: str | None) -> str:
+        """Ask for a gateway; while the API is away or slow, go to one that was known before."""
+        try:
+            async with asyncio.timeout(None if self._gateways is None else _ASK_AGAIN_S):
+                self._gateways = await self.connect()
+        except (ConnectionFailed, ServerError, TimeoutError):
+            if self._gateways is None:
+                raise
+        others = [url for url in (self._gateways.url, *self._gateways.urls) if url != avoid]
+        return others[0] if others else self._gateways.url
+
+
+def _credentials(
+    token: str | None, username: str | None, password: str | None, client_id: str
+) -> Credentials:
+    if (username is None) != (password is None):
+        raise ValueError("username and password go together")
+    if username is None or password is None:
+        return token
+    if token is not None:
+        raise ValueError("give a token or a username, not both")
+    return Password(username, password, client_id)

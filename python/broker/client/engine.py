@@ -1,0 +1,279 @@
+"""Runs one call: signs it, sends it, tries again where that is safe, and types what comes back.
+
+The rules of trying again are `broker.client.retry`'s; this is the I/O around them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import httpx
+import orjson
+
+from broker.client.address import http_options, parse_base_url
+from broker.client.errors import ApiError, ClientError, ConnectionFailed, ProtocolError, parse_api_error
+from broker.client.models import Token
+from broker.client.retry import Failure, RetryPolicy, Safety, failure_of_status, is_retried
+from broker.clock import Clock
+
+T = TypeVar("T")
+
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_RENEW_BEFORE_S = 60.0
+_RENEW_FRACTION = 0.2  # of the lifetime, for short-lived tokens
+_TOKEN_UNKNOWN = "invalid_token"  # noqa: S105 - the name of an error
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One call of the REST API.
+
+    Attributes:
+        path: below `/api/v1`, its parts quoted.
+        body: what to send as JSON; None sends nothing.
+        content: opens the body anew for each try, in place of `body`.
+        is_single_try: the body cannot be read twice.
+        key: the idempotency key, the same for every try.
+        parse: makes the result of the parsed JSON.
+        is_deletion: a repeated try that finds nothing has succeeded.
+    """
+
+    method: str
+    path: str
+    parse: Callable[[Any], T]
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    content: Callable[[], AsyncIterator[bytes]] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    safety: Safety = Safety.REPEATABLE
+    is_signed: bool = True
+    is_deletion: bool = False
+    is_single_try: bool = False
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """A log-in with which tokens are fetched and renewed."""
+
+    username: str
+    password: str = field(repr=False)
+    client_id: str = "WebProducerDashboard"
+
+    def body(self) -> dict[str, str]:
+        """The body of `POST /token` (RFC 6749, section 4.3.2) and the params of `login`."""
+        return {
+            "grant_type": "password",
+            "client_id": self.client_id,
+            "username": self.username,
+            "password": self.password,
+        }
+
+
+Credentials = Password | str | None
+"""A log-in, an access token, or nothing for a caller without a name."""
+
+
+class Engine:
+    """One HTTP connection pool and one token for it. Safe for concurrent use within one event loop."""
+
+    def __init__(self, base_url: str, credentials: Credentials, retry: RetryPolicy, clock: Clock) -> None:
+        """Raises ValueError when `base_url` is none."""
+        self.base_url = parse_base_url(base_url)
+        self.credentials = credentials
+        self._retry = retry
+        self._clock = clock
+        self._http = httpx.AsyncClient(
+            base_url=self.base_url,
+            timeout=httpx.Timeout(retry.timeout_s),
+            headers={"User-Agent": "broker-sdk"},
+            **http_options(self.base_url, httpx.Limits(max_connections=100, max_keepalive_connections=20)),
+        )
+        self._logging_in = asyncio.Lock()
+        self._token: str | None = credentials if isinstance(credentials, str) else None
+        self._renew_at = float("inf")
+        self._ends_at = float("inf")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def send(self, call: Call[T]) -> T:
+        """Make a call. Safe to cancel; what was sent may still take effect.
+
+        Raises:
+            ApiError: the broker's answer, after the tries that were worth it.
+            ConnectionFailed: no answer before the deadline.
+            ProtocolError: the answer is no broker's.
+        """
+        answer: T = await self._try(call, self._answer)
+        return answer
+
+    @asynccontextmanager
+    async def stream(self, call: Call[Any]) -> AsyncIterator[httpx.Response]:
+        """Make a call and read its answer in pieces; tried again until the head of the answer is there."""
+        reply = await self._try(call, self._open)
+        try:
+            yield reply
+        except httpx.TransportError as error:
+            raise ConnectionFailed(f"the answer broke off: {error or type(error).__name__}") from error
+        finally:
+            await reply.aclose()
+
+    async def login(self) -> Token:
+        """Fetch a new token with the password, whatever the old one's state.
+
+        Raises:
+            BadCredentials: the password is wrong.
+            ValueError: the client has no password.
+        """
+        if not isinstance(self.credentials, Password):
+            raise ValueError("logging in needs a username and a password")
+        body = self.credentials.body()
+        asked = self._clock.monotonic_s()
+        token = await self.send(Call("POST", "/token", Token.parse, body=body, is_signed=False))
+        self.adopt(token, asked)
+        return token
+
+    def adopt(self, token: Token, asked_s: float) -> None:
+        """Use `token`, asked for at the monotonic moment `asked_s`, from now on."""
+        self._token = token.access_token
+        self._ends_at = asked_s + token.expires_in_s
+        self._renew_at = self._ends_at - min(_RENEW_BEFORE_S, token.expires_in_s * _RENEW_FRACTION)
+
+    async def token(self) -> str | None:
+        """A token that has some life left; None for an anonymous client. One log-in at a time."""
+        if not isinstance(self.credentials, Password):
+            return self._token
+        if self._token is not None and self._clock.monotonic_s() < self._renew_at:
+            return self._token
+        async with self._logging_in:
+            if self._token is None or self._clock.monotonic_s() >= self._renew_at:
+                await self._renew()
+        return self._token
+
+    async def _renew(self) -> None:
+        try:
+            await self.login()
+        except ClientError as error:
+            is_alive = self._token is not None and self._clock.monotonic_s() < self._ends_at
+            if not is_alive or (isinstance(error, ApiError) and error.status < 429):
+                raise
+
+    def forget_token(self, token: str | None) -> bool:
+        """Drop a token that was refused, unless another has taken its place; whether a new one can be had."""
+        if not isinstance(self.credentials, Password) or token is None:
+            return False
+        if self._token == token:
+            self._token = None
+        return True
+
+    async def _try(self, call: Call[Any], send: Callable[[Call[Any]], Any]) -> Any:
+        started, attempt = self._clock.monotonic_s(), 0
+        last: ClientError
+        is_doubtful = is_renewed = False
+        while True:
+            token = await self.token() if call.is_signed else None
+            try:
+                return await send(_signed(call, token))
+            except ApiError as error:
+                if is_doubtful and call.is_deletion and error.status == 404:
+                    return None
+                is_stale = error.name == _TOKEN_UNKNOWN and not (is_renewed or call.is_single_try)
+                if is_stale and self.forget_token(token):
+                    is_renewed = True
+                    continue
+                failure, retry_after_s, last = failure_of_status(error.status), error.retry_after_s, error
+            except httpx.TransportError as error:
+                failure = Failure.CLEAR if isinstance(error, _NEVER_SENT) else Failure.OPEN
+                retry_after_s, last = None, _connection_failed(self.base_url, error)
+            elapsed_s = self._clock.monotonic_s() - started
+            wait_s = self._retry.wait_s(attempt, elapsed_s, retry_after_s)
+            if wait_s is None or call.is_single_try or not is_retried(failure, call.safety):
+                raise last
+            is_doubtful = is_doubtful or failure is Failure.OPEN
+            attempt += 1
+            await asyncio.sleep(wait_s)
+
+    def _request(self, call: Call[Any]) -> httpx.Request:
+        headers = dict(call.headers)
+        content: Any = None
+        if call.content is not None:
+            content = call.content()
+        elif call.body is not None:
+            content = orjson.dumps(call.body)
+        if content is not None:
+            headers.setdefault("Content-Type", "application/json")
+        if call.key is not None:
+            headers["Idempotency-Key"] = call.key
+        query = {name: _query_text(value) for name, value in call.query.items() if value is not None}
+        timeout = httpx.Timeout(call.timeout_s or self._retry.timeout_s)
+        return self._http.build_request(
+            call.method,
+            call.path.lstrip("/"),
+            params=query,
+            content=content,
+            headers=headers,
+            timeout=timeout,
+        )
+
+    async def _answer(self, call: Call[T]) -> T:
+        reply = await self._http.send(self._request(call))
+        body = _json(reply)
+        if reply.is_success:
+            return call.parse(body)
+        raise _api_error(reply, body)
+
+    async def _open(self, call: Call[Any]) -> httpx.Response:
+        reply = await self._http.send(self._request(call), stream=True)
+        if reply.is_success:
+            return reply
+        try:
+            await reply.aread()
+            raise _api_error(reply, _json(reply))
+        finally:
+            await reply.aclose()
+
+
+def _signed(call: Call[T], token: str | None) -> Call[T]:
+    if token is None:
+        return call
+    headers = {**call.headers, "Authorization": f"Bearer {token}"}
+    return replace(call, headers=headers)
+
+
+def _connection_failed(url: httpx.URL, error: httpx.TransportError) -> ConnectionFailed:
+    address = f"{url.scheme}://{url.netloc.decode()}"
+    failed = ConnectionFailed(f"no answer from {address}: {error or type(error).__name__}")
+    failed.__cause__ = error
+    return failed
+
+
+def _api_error(reply: httpx.Response, body: Any) -> ApiError:
+    return parse_api_error(
+        reply.status_code,
+        body,
+        request_id=reply.headers.get("X-Request-Id", ""),
+        retry_after=reply.headers.get("Retry-After"),
+    )
+
+
+def _json(reply: httpx.Response) -> Any:
+    """The parsed body; None for an empty one and for an error that is no JSON."""
+    if not reply.content:
+        return None
+    try:
+        return orjson.loads(reply.content)
+    except orjson.JSONDecodeError as error:
+        if reply.is_success:
+            raise ProtocolError(f"the broker sent no JSON: {error}") from None
+        return None
+
+
+def _query_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

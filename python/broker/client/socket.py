@@ -1,0 +1,249 @@
+"""One WebSocket connection that speaks JSON-RPC 2.0: calls out, answers and notifications in.
+
+A task of its own reads. Notifications wait in a buffer for whoever iterates; when it is full, reading stops,
+so that TCP slows the broker down and not our memory grows. While a call waits for its answer, which may lie
+behind notifications, reading goes on up to a hard limit, and there the connection is given up.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from broker.client.address import websocket_options
+from broker.client.errors import (
+    ConnectionFailed,
+    ConnectionLost,
+    ProtocolError,
+    parse_api_error,
+    parse_rpc_error,
+)
+
+_HARD_FACTOR = 10  # over the buffer's limit, while calls are waiting
+_MAX_MESSAGE_BYTES = 64 << 20  # an answer may hold a program's whole list of events
+_ABNORMAL = 1006
+_GOING_AWAY = 1001
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A JSON-RPC notification of the broker: `event`, `program`, `tokenExpiring`, `reconnect` and others."""
+
+    method: str
+    params: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SocketConfig:
+    """Limits of one connection.
+
+    Attributes:
+        open_timeout_s: for TCP, TLS and handshake together.
+        call_timeout_s: for the answer to a call.
+        ping_s, pong_s: after how long a ping goes out, and how long its pong may take, before the peer is
+            taken for dead.
+        buffer: notifications that wait for the iterator before reading stops.
+    """
+
+    open_timeout_s: float = 10.0
+    call_timeout_s: float = 15.0
+    ping_s: float = 20.0
+    pong_s: float = 10.0
+    buffer: int = 10_000
+
+
+class Socket:
+    """An open connection, made by `open_socket`. One task may iterate, many may call."""
+
+    def __init__(self, connection: ClientConnection, config: SocketConfig) -> None:
+        self._connection = connection
+        self._config = config
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._buffer: deque[Notification] = deque()
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._lost: ConnectionFailed | ProtocolError | None = None
+        self._reader = asyncio.create_task(self._read(), name="broker socket reader")
+
+    async def call(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Call an operation and return its result. Safe to cancel; the answer is then passed over.
+
+        Raises:
+            ApiError: the operation refused or failed.
+            RpcError: no such method, or not a valid request.
+            ConnectionFailed: no answer in time, or the connection ended.
+        """
+        number = next(self._ids)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        self._room.set()
+        try:
+            await self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}})
+            async with asyncio.timeout(self._config.call_timeout_s):
+                return await answer
+        except TimeoutError:
+            raise ConnectionFailed(
+                f"{method} was not answered in {self._config.call_timeout_s:g} s"
+            ) from None
+        finally:
+            del self._waiting[number]
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Call an operation without asking for an answer. Raises ConnectionLost."""
+        await self._send({"jsonrpc": "2.0", "method": method, "params": params or {}})
+
+    async def receive(self) -> Notification:
+        """The next notification. Safe to cancel.
+
+        Raises:
+            ConnectionLost: the connection ended, after all that came before has been handed out.
+        """
+        while not self._buffer:
+            if self._lost is not None:
+                raise self._lost
+            self._changed.clear()
+            await self._changed.wait()
+        notification = self._buffer.popleft()
+        self._room.set()
+        return notification
+
+    def __aiter__(self) -> AsyncIterator[Notification]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Notification]:
+        while True:
+            yield await self.receive()
+
+    async def close(self) -> None:
+        """Close the connection and end the reader. Idempotent."""
+        await self._connection.close()
+        self._room.set()
+        self._reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reader
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _send(self, message: Mapping[str, Any]) -> None:
+        if self._lost is not None:
+            raise self._lost
+        try:
+            await self._connection.send(orjson.dumps(message), text=True)
+        except ConnectionClosed as error:
+            raise _lost(error) from None
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                await self._wait_for_room()
+                self._accept(await self._connection.recv(decode=False))
+        except ConnectionClosed as error:
+            self._end(_lost(error))
+        except ProtocolError as error:
+            self._end(error)
+            await self._connection.close(1002)
+        except asyncio.CancelledError:
+            self._end(ConnectionLost(_GOING_AWAY, "closed by this side"))
+            raise
+
+    async def _wait_for_room(self) -> None:
+        while len(self._buffer) >= self._config.buffer:
+            if self._waiting and len(self._buffer) < self._config.buffer * _HARD_FACTOR:
+                return
+            if self._waiting:
+                raise ProtocolError("too many notifications came before an answer")
+            self._room.clear()
+            await self._room.wait()
+
+    def _accept(self, frame: bytes) -> None:
+        try:
+            message = orjson.loads(frame)
+        except orjson.JSONDecodeError as error:
+            raise ProtocolError(f"the broker sent no JSON: {error}") from None
+        for part in message if isinstance(message, list) else [message]:
+            self._accept_one(part)
+
+    def _accept_one(self, message: Any) -> None:
+        if not isinstance(message, dict):
+            raise ProtocolError("the broker sent no JSON-RPC object")
+        if "method" in message:
+            self._buffer.append(Notification(str(message["method"]), message.get("params")))
+            self._changed.set()
+            return
+        answer = self._waiting.get(message.get("id", 0))
+        if answer is None or answer.done():
+            return
+        if "error" in message:
+            answer.set_exception(parse_rpc_error(message["error"]))
+        else:
+            answer.set_result(message.get("result"))
+
+    def _end(self, error: ConnectionFailed | ProtocolError) -> None:
+        self._lost = error
+        self._changed.set()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(error)
+
+
+async def open_socket(url: str, token: str | None, config: SocketConfig) -> Socket:
+    """Connect to a gateway; anonymous without a token.
+
+    Raises:
+        ApiError: the gateway refused the handshake (a bad token, an unknown account, overload).
+        ConnectionFailed: there is no gateway at `url`, or it did not answer in time.
+        ValueError: `url` is no WebSocket URL.
+    """
+    try:
+        connection = await connect(
+            url,
+            additional_headers={} if token is None else {"Authorization": f"Bearer {token}"},
+            compression="deflate",
+            open_timeout=config.open_timeout_s,
+            ping_interval=config.ping_s,
+            ping_timeout=config.pong_s,
+            close_timeout=1,
+            max_size=_MAX_MESSAGE_BYTES,
+            **websocket_options(url),
+        )
+    except InvalidStatus as error:
+        raise _refusal(error) from None
+    except (OSError, InvalidHandshake, TimeoutError) as error:
+        raise ConnectionFailed(f"{url}: {error or type(error).__name__}") from error
+    return Socket(connection, config)
+
+
+def _refusal(error: InvalidStatus) -> Exception:
+    reply = error.response
+    try:
+        body = orjson.loads(reply.body or b"null")
+    except orjson.JSONDecodeError:
+        body = None
+    return parse_api_error(
+        reply.status_code,
+        body,
+        request_id=reply.headers.get("X-Request-Id", ""),
+        retry_after=reply.headers.get("Retry-After"),
+    )
+
+
+def _lost(error: ConnectionClosed) -> ConnectionLost:
+    if error.rcvd is None:
+        return ConnectionLost(_ABNORMAL)
+    return ConnectionLost(error.rcvd.code, error.rcvd.reason)

@@ -1,0 +1,192 @@
+"""The client without `async`: the same calls, run on an event loop in a thread of its own.
+
+There is one implementation; what stands here only carries a call to that loop and waits for its end.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
+from functools import update_wrapper
+from types import TracebackType
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
+
+from broker.client.aio import AsyncClient
+from broker.client.models import Change, Cursor, Event
+from broker.client.users import Users
+
+P = ParamSpec("P")
+R = TypeVar("R")
+CallT = TypeVar("CallT", bound=Callable[..., Any])
+
+_END = object()
+
+
+class _Loop:
+    """An event loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="broker client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run `work` to its end and return its result; an interrupted wait cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except (KeyboardInterrupt, CancelledError):
+            future.cancel()
+            raise
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the loop has ended."""
+        return self._loop.is_closed()
+
+    def close(self) -> None:
+        """End the loop with all that still runs on it."""
+        self.run(self._loop.shutdown_asyncgens())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _named(run: CallT, method: Callable[..., Any]) -> CallT:
+    update_wrapper(run, method)
+    return run
+
+
+def _call(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]],
+) -> "Callable[Concatenate[Client, P], R]":
+    def run(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._loop.run(method(self._client, *args, **kwargs))
+
+    return _named(run, method)
+
+
+def _iterator(
+    method: Callable[Concatenate[AsyncClient, P], AsyncIterator[R]],
+) -> "Callable[Concatenate[Client, P], Iterator[R]]":
+    def run(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        return _drain(self._loop, method(self._client, *args, **kwargs))
+
+    return _named(run, method)
+
+
+def _user_call(
+    method: Callable[Concatenate[Users, P], Coroutine[Any, Any, R]],
+) -> "Callable[Concatenate[_SyncUsers, P], R]":
+    def run(self: "_SyncUsers", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._loop.run(method(self._users, *args, **kwargs))
+
+    return _named(run, method)
+
+
+def _drain(loop: _Loop, items: AsyncIterable[R]) -> Iterator[R]:
+    """Step an asynchronous iterator from here; leaving the loop early closes it."""
+    iterator = aiter(items)
+
+    async def step() -> Any:
+        return await anext(iterator, _END)
+
+    async def close() -> None:
+        closing = getattr(iterator, "aclose", None)
+        if closing is not None:
+            await closing()
+
+    try:
+        while (item := loop.run(step())) is not _END:
+            yield item
+    finally:
+        loop.run(close())
+
+
+class _SyncUsers:
+    """The calls on users; see `broker.client.users.Users`."""
+
+    def __init__(self, loop: _Loop, users: Users) -> None:
+        self._loop = loop
+        self._users = users
+
+    me = _user_call(Users.me)
+    list = _user_call(Users.list)
+    get = _user_call(Users.get)
+    create = _user_call(Users.create)
+    update = _user_call(Users.update)
+    delete = _user_call(Users.delete)
+    roles = _user_call(Users.roles)
+
+
+class Client:
+    """A caller of one account's broker, as `AsyncClient`. Safe to use from several threads."""
+
+    def __init__(self, base_url: str, **options: Any) -> None:
+        """See `AsyncClient`. Raises ValueError, TypeError."""
+        self._client = AsyncClient(base_url, **options)
+        self._loop = _Loop()
+        self.users = _SyncUsers(self._loop, self._client.users)
+
+    def close(self) -> None:
+        """Close all connections and end the thread. Idempotent."""
+        if not self._loop.is_closed:
+            self._loop.run(self._client.close())
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    login = _call(AsyncClient.login)
+    ping = _call(AsyncClient.ping)
+    server_time = _call(AsyncClient.server_time)
+    version = _call(AsyncClient.version)
+    connect = _call(AsyncClient.connect)
+
+    create_program = _call(AsyncClient.create_program)
+    get_program = _call(AsyncClient.get_program)
+    update_program = _call(AsyncClient.update_program)
+    delete_program = _call(AsyncClient.delete_program)
+    list_programs = _call(AsyncClient.list_programs)
+    filter_programs = _call(AsyncClient.filter_programs)
+    last_update = _call(AsyncClient.last_update)
+
+    publish = _call(AsyncClient.publish)
+    publish_batch = _call(AsyncClient.publish_batch)
+    events = _call(AsyncClient.events)
+    iterate_events = _iterator(AsyncClient.iterate_events)
+    filter_events = _call(AsyncClient.filter_events)
+    get_event = _call(AsyncClient.get_event)
+    update_event = _call(AsyncClient.update_event)
+    delete_event = _call(AsyncClient.delete_event)
+    delete_events = _call(AsyncClient.delete_events)
+    import_events = _call(AsyncClient.import_events)
+    export_events = _iterator(AsyncClient.export_events)
+    follow = _iterator(AsyncClient.follow)
+
+    @overload
+    def subscribe(
+        self,
+        program_id: str,
+        since: Cursor | None = None,
+        history: int = 0,
+        *,
+        changes: Literal[False] = False,
+    ) -> Iterator[Event]: ...
+
+    @overload
+    def subscribe(
+        self, program_id: str, since: Cursor | None = None, history: int = 0, *, changes: bool
+    ) -> Iterator[Change]: ...
+
+    def subscribe(
+        self, program_id: str, since: Cursor | None = None, history: int = 0, *, changes: bool = False
+    ) -> Iterator[Event] | Iterator[Change]:
+        """Follow a program; see `AsyncClient.subscribe`. Each step waits for the next item."""
+        subscription = self._client.subscribe(program_id, since, history, changes=changes)
+        return _drain(self._loop, subscription)

@@ -1,0 +1,88 @@
+"""The calls on users, reached as `client.users`."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from broker.client import query
+from broker.client.engine import Call, Engine
+from broker.client.errors import ProtocolError
+from broker.client.models import User
+from broker.client.query import UNSET, Unset
+from broker.ids import IdSource
+
+
+class Users:
+    """Users of the account. Every method may raise what `Engine.send` raises."""
+
+    def __init__(self, engine: Engine, ids: IdSource) -> None:
+        self._engine = engine
+        self._ids = ids
+
+    async def me(self) -> User:
+        """The caller."""
+        return await self._engine.send(Call("GET", "/users/me", User.parse))
+
+    async def list(self) -> tuple[User, ...]:
+        """All users of the account."""
+        return await self._engine.send(Call("GET", "/users", _users))
+
+    async def get(self, user_id: str) -> User:
+        """One user. Raises NotFound."""
+        return await self._engine.send(Call("GET", query.path("users", user_id), User.parse))
+
+    async def create(
+        self,
+        username: str,
+        password: str,
+        role: str,
+        *,
+        name: str | None = None,
+        email: str | None = None,
+        project_ids: Iterable[str] = (),
+        idempotency_key: str | None = None,
+    ) -> User:
+        """Create a user; `users.roles` lists the roles. Raises Conflict when the name is taken."""
+        body: dict[str, Any] = {"username": username, "password": password, "role": role}
+        optional = {"name": name, "email": email, "projectIds": [*project_ids] or None}
+        body |= {field: value for field, value in optional.items() if value is not None}
+        key = idempotency_key or self._ids.uuid7()
+        return await self._engine.send(Call("POST", "/users", User.parse, body=body, key=key))
+
+    async def update(
+        self,
+        user_id: str,
+        *,
+        username: str | Unset = UNSET,
+        password: str | Unset = UNSET,
+        role: str | Unset = UNSET,
+        name: str | Unset | None = UNSET,
+        email: str | Unset | None = UNSET,
+        project_ids: Iterable[str] | Unset = UNSET,
+    ) -> User:
+        """Change what is given of a user; `me` as id is the caller."""
+        body = query.fields(
+            {
+                "username": username,
+                "password": password,
+                "role": role,
+                "name": name,
+                "email": email,
+                "projectIds": project_ids if isinstance(project_ids, Unset) else [*project_ids],
+            }
+        )
+        return await self._engine.send(Call("PUT", query.path("users", user_id), User.parse, body=body))
+
+    async def delete(self, user_id: str) -> None:
+        """Delete a user; its tokens end with it. Raises NotFound, Conflict for the last admin."""
+        call = Call("DELETE", query.path("users", user_id), lambda _: None, is_deletion=True)
+        await self._engine.send(call)
+
+    async def roles(self) -> tuple[str, ...]:
+        """The names of all roles."""
+        return await self._engine.send(Call("GET", "/users/roles", tuple))
+
+
+def _users(raw: Any) -> tuple[User, ...]:
+    if not isinstance(raw, list):
+        raise ProtocolError("the broker sent no list")
+    return tuple(User.parse(item) for item in raw)

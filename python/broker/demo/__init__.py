@@ -1,0 +1,1 @@
+"""The demonstration: the whole product on this machine, a scripted final, viewers, and a view of it all."""

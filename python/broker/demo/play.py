@@ -1,0 +1,193 @@
+"""Runs the demonstration: stage, cast, producers, viewers, view and verdict."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+
+from broker.client import AsyncClient, Event
+from broker.clock import Clock, SystemClock
+from broker.demo import cast, view
+from broker.demo.audience import Audience
+from broker.demo.figures import Meter, Verdict, judge, percentile
+from broker.demo.producers import Show, produce_over_http, produce_over_websocket
+from broker.demo.stage import Stage, choose_ports, open_stage
+
+_SETTLE_S = 15.0  # until the last event has reached the last viewer
+_FRAME_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to play; `seconds` of None goes on until Ctrl-C, and ports of None are chosen."""
+
+    data_dir: Path
+    viewers: int
+    seconds: float | None
+    seed: int
+    speed: float
+    http_port: int | None
+    ws_port: int | None
+
+
+async def play(plan: Plan, console: Console, prepare: Callable[[], Awaitable[None]]) -> Verdict:
+    """Play the demonstration and judge it.
+
+    Args:
+        prepare: makes the account and its users in the database of `plan.data_dir`.
+
+    Raises:
+        StageError: the product does not start, or died.
+        ClientError: the producers cannot publish.
+    """
+    clock = SystemClock()
+    plan.data_dir.mkdir(parents=True, exist_ok=True)
+    http_port, ws_port = choose_ports(plan.http_port, plan.ws_port)
+    async with _stop_signal() as stopped:
+        console.print("making the account and its users")
+        await prepare()
+        async with open_stage(plan.data_dir, http_port, ws_port, console.print) as stage:
+            for text in view.invitation(stage):
+                console.print(text, soft_wrap=True, highlight=False)
+            return await _perform(plan, stage, clock, console, stopped)
+
+
+async def _perform(
+    plan: Plan, stage: Stage, clock: Clock, console: Console, stopped: asyncio.Event
+) -> Verdict:
+    admin, producer = cast.LOGINS[:2]
+    async with AsyncClient(stage.url, username=admin.username, password=admin.password) as client:
+        await cast.ensure_members(client)
+    async with (
+        AsyncClient(stage.url, username=producer.username, password=producer.password) as producing,
+        AsyncClient(stage.url) as watching,
+    ):
+        program = await cast.ensure_program(producing, clock)
+        since = (await producing.last_update(program.id)).cursor
+        audience = Audience(watching, program.id, plan.viewers, since, clock)
+        board = view.Board(seq=since.seq)
+        acknowledged: dict[int, str] = {}
+
+        def publish(event: Event) -> None:
+            board.apply(event)
+            acknowledged[event.seq] = event.id
+
+        show, stop = Show(program.id, plan.seed, plan.speed), asyncio.Event()
+        watch = asyncio.create_task(audience.watch(), name="demo audience")
+        producers: list[asyncio.Task[None]] = []
+        try:
+            publish(await producing.publish(program.id, "Audience#wait", {"viewers": plan.viewers}))
+            console.print(f"{plan.viewers} viewers take their seats")
+            await _unless(stopped, stage.died, audience.wait_until_inside())
+            audience.meter = Meter()
+            producers += [
+                asyncio.create_task(produce_over_http(producing, show, clock, publish, stop)),
+                asyncio.create_task(produce_over_websocket(producing, show, clock, publish, stop)),
+            ]
+            await _show(plan, stage, console, board, audience, [stage.died, watch, *producers], stopped)
+            stop.set()
+            await asyncio.gather(*producers)
+            log = {event.seq: event.id async for event in producing.iterate_events(program.id)}
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SETTLE_S):
+                    await audience.wait_until_seen(max(log, default=since.seq))
+            verdict = judge(acknowledged, log, since.seq, audience.viewers)
+            _summarise(console, verdict, audience)
+            return verdict
+        finally:
+            await _cancel([watch, *producers])
+
+
+async def _show(
+    plan: Plan,
+    stage: Stage,
+    console: Console,
+    board: view.Board,
+    audience: Audience,
+    tasks: list["asyncio.Task[None]"],
+    stopped: asyncio.Event,
+) -> None:
+    """Show what happens until the time is over, a signal comes, or a task fails, which is raised."""
+    drawing = asyncio.create_task(_draw(stage, console, board, audience), name="demo view")
+    ending = asyncio.create_task(_end(stopped), name="demo end")
+    try:
+        done, _ = await asyncio.wait(
+            [drawing, ending, *tasks], timeout=plan.seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in done:
+            task.result()
+    finally:
+        await _cancel([drawing, ending])
+
+
+async def _unless(
+    stopped: asyncio.Event, died: "asyncio.Task[None]", work: Coroutine[Any, Any, None]
+) -> None:
+    """Wait for `work`, but not longer than until a signal or the product's end, which is raised."""
+    tasks = [asyncio.create_task(work), asyncio.create_task(_end(stopped))]
+    try:
+        done, _ = await asyncio.wait([*tasks, died], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await _cancel(tasks)
+
+
+async def _end(stopped: asyncio.Event) -> None:
+    await stopped.wait()
+
+
+async def _draw(stage: Stage, console: Console, board: view.Board, audience: Audience) -> None:
+    frames = max(1, round(1 / _FRAME_S))
+    if not console.is_terminal:
+        while True:
+            await asyncio.sleep(1)
+            audience.meter.tick()
+            console.print(view.line(board, audience), soft_wrap=True, highlight=False)
+    with Live(view.render(stage, board, audience), console=console, auto_refresh=False, screen=True) as live:
+        while True:
+            for _ in range(frames):
+                await asyncio.sleep(_FRAME_S)
+                live.update(view.render(stage, board, audience), refresh=True)
+            audience.meter.tick()
+
+
+def _summarise(console: Console, verdict: Verdict, audience: Audience) -> None:
+    p50, p99 = (percentile(audience.meter.latencies_ms, share) for share in (0.5, 0.99))
+    console.print(
+        f"{verdict.events} events, {verdict.viewers} viewers, {audience.meter.total:,} deliveries,"
+        f" {audience.reconnects} reconnects; publish→viewer p50 {p50:.0f} ms, p99 {p99:.0f} ms",
+        soft_wrap=True,
+        highlight=False,
+    )
+    if not verdict.faults:
+        console.print("every viewer saw every event, once and in order", highlight=False)
+    for fault in verdict.faults[:10]:
+        console.print(fault, style="red", highlight=False)
+
+
+async def _cancel(tasks: list["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _stop_signal() -> AsyncIterator[asyncio.Event]:
+    """Set by Ctrl-C and by SIGTERM, which end the demonstration in order."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        yield stopped
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

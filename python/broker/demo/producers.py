@@ -1,0 +1,104 @@
+"""The two producers: scores, line-ups and cards over HTTP, the clock over WebSocket."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from broker.client import AsyncClient, Event, NewEvent, Socket
+from broker.client.errors import ConnectionFailed
+from broker.clock import Clock
+from broker.demo.script import Cue, final
+
+Published = Callable[[Event], None]
+"""Told of every event that the broker acknowledged."""
+
+_CLOCK = "Clock#update"
+_RECONNECT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """What is played: finals one after the other, each `speed` times as fast as a real one."""
+
+    program_id: str
+    seed: int
+    speed: float
+
+
+async def produce_over_http(
+    client: AsyncClient, show: Show, clock: Clock, published: Published, stop: asyncio.Event
+) -> None:
+    """Publish everything but the clock, until `stop`."""
+
+    async def publish(cue: Cue) -> None:
+        new = NewEvent(cue.event, cue.metadata, timestamp=clock.now_ms())
+        published(await client.publish(show.program_id, new))
+
+    await _play(show, clock, stop, lambda cue: cue.event != _CLOCK, publish)
+
+
+async def produce_over_websocket(
+    client: AsyncClient, show: Show, clock: Clock, published: Published, stop: asyncio.Event
+) -> None:
+    """Publish the clock over one connection, made anew when it is lost, until `stop`."""
+    sockets: list[Socket] = []
+
+    async def publish(cue: Cue) -> None:
+        key = f"clock-{clock.now_ms()}-{cue.at_s}"
+        params = {
+            "programId": show.program_id,
+            "event": cue.event,
+            "metadata": cue.metadata,
+            "timestamp": clock.now_ms(),
+            "idempotencyKey": key,
+        }
+        while True:
+            try:
+                if not sockets:
+                    sockets.append((await client.open(None))[1])
+                published(Event.parse(await sockets[0].call("producer", params)))
+                return
+            except ConnectionFailed:
+                await _close(sockets)
+                await asyncio.sleep(_RECONNECT_S)
+
+    try:
+        await _play(show, clock, stop, lambda cue: cue.event == _CLOCK, publish)
+    finally:
+        await _close(sockets)
+
+
+async def _close(sockets: list[Socket]) -> None:
+    while sockets:
+        await sockets.pop().close()
+
+
+async def _play(
+    show: Show,
+    clock: Clock,
+    stop: asyncio.Event,
+    wanted: Callable[[Cue], bool],
+    publish: Callable[[Cue], Awaitable[None]],
+) -> None:
+    """Publish the wanted cues at their time; a late one is published at once, none is left out."""
+    seed, begin_s = show.seed, clock.monotonic_s()
+    while True:
+        cues = final(seed)
+        first_s = cues[0].at_s
+        for cue in filter(wanted, cues):
+            due_s = begin_s + (cue.at_s - first_s) / show.speed
+            if await _is_stopped(stop, due_s - clock.monotonic_s()):
+                return
+            await publish(cue)
+        begin_s += (cues[-1].at_s - first_s) / show.speed
+        seed += 1
+
+
+async def _is_stopped(stop: asyncio.Event, wait_s: float) -> bool:
+    """Whether `stop` comes within `wait_s`. A publish on its way is never cut off by it."""
+    try:
+        async with asyncio.timeout(max(0.0, wait_s)):
+            await stop.wait()
+    except TimeoutError:
+        return False
+    return True

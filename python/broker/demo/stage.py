@@ -1,0 +1,147 @@
+"""Starts the whole product for the demonstration, as `broker up` in a process of its own, and ends it.
+
+The child takes nothing from our environment's settings: a demonstration makes users with passwords that
+everybody knows, and must never do so in a database that somebody uses.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.settings import environment_without_settings
+
+ACCOUNT = "demo"
+_HOST = "127.0.0.1"
+_READY_S = 120.0  # the first start makes a database
+_STOP_S = 20.0  # `broker up` promises 15
+_BROKER = "from broker.cli.main import main; main()"
+
+
+class StageError(Exception):
+    """The product does not start or has died; one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where the product runs.
+
+    Attributes:
+        url: the HTTP API of the account.
+        died: done when the product ends by itself.
+    """
+
+    url: str
+    http_port: int
+    ws_port: int
+    data_dir: Path
+    died: "asyncio.Task[None]"
+
+
+def choose_ports(http_port: int | None, ws_port: int | None) -> tuple[int, int]:
+    """The wanted ports; where none is wanted the usual one if it is free, else any that is."""
+    http = http_port or _free_port(8000)
+    return http, ws_port or _free_port(8001, taken=http)
+
+
+@asynccontextmanager
+async def open_stage(
+    data_dir: Path, http_port: int, ws_port: int, tell: Callable[[str], None]
+) -> AsyncIterator[Stage]:
+    """Run the product; it is gone when the block ends.
+
+    Args:
+        tell: is given each line of progress.
+
+    Raises:
+        StageError: it did not become ready.
+    """
+    arguments = ["--data-dir", str(data_dir), "--http-port", str(http_port), "--ws-port", str(ws_port)]
+    log = (data_dir / "up.log").open("wb")
+    with log:
+        # a session of its own: Ctrl-C reaches us first, so that viewers leave before the product does
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            _BROKER,
+            "up",
+            *arguments,
+            env=environment_without_settings(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+        watch: asyncio.Task[None] | None = None
+        try:
+            await _await_ready(child, tell, data_dir / "up.log")
+            watch = asyncio.create_task(_watch(child), name="demo product")
+            url = f"http://{ACCOUNT}.localhost:{http_port}"
+            yield Stage(url, http_port, ws_port, data_dir, watch)
+        finally:
+            await _stop(child)
+            if watch is not None:
+                watch.cancel()
+                with contextlib.suppress(asyncio.CancelledError, StageError):
+                    await watch
+
+
+async def _await_ready(child: asyncio.subprocess.Process, tell: Callable[[str], None], log: Path) -> None:
+    assert child.stdout is not None, "it is piped above"
+    try:
+        async with asyncio.timeout(_READY_S):
+            async for line in child.stdout:
+                text = line.decode(errors="replace").rstrip()
+                if text.startswith("ready"):
+                    return
+                tell(text)
+            status = await child.wait()
+    except TimeoutError:
+        raise StageError(f"the product was not ready within {_READY_S:g} s; see {log}") from None
+    raise StageError(f"the product ended with status {status} at its start: {_last_line(log)}")
+
+
+async def _watch(child: asyncio.subprocess.Process) -> None:
+    """Drain the child's output until it ends. Raises StageError then."""
+    assert child.stdout is not None, "it is piped above"
+    while await child.stdout.read(65536):
+        pass
+    raise StageError(f"the product ended with status {await child.wait()}")
+
+
+async def _stop(child: asyncio.subprocess.Process) -> None:
+    if child.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        child.send_signal(signal.SIGTERM)
+    try:
+        async with asyncio.timeout(_STOP_S):
+            await child.wait()
+    except TimeoutError:
+        child.kill()
+        await child.wait()
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1].removeprefix("error: ") if lines else f"it said nothing; see {log}"
+
+
+def _free_port(usual: int, taken: int | None = None) -> int:
+    for port in (usual, 0):
+        if port == taken:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_HOST, port))
+            except OSError:
+                continue
+            chosen: int = probe.getsockname()[1]
+            return chosen
+    raise StageError("no port is free")

@@ -1,0 +1,122 @@
+"""What the demonstration shows: a live view on a terminal, one plain line a second elsewhere."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.align import Align
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from broker.client import Event
+from broker.demo.audience import Audience
+from broker.demo.cast import LOGINS, PROGRAM_ID
+from broker.demo.figures import percentile, sparkline
+from broker.demo.stage import Stage
+
+_LAST = 10
+_GRAPH_S = 60
+
+
+@dataclass
+class Board:
+    """The state of the programme as the graphics would show it, made from events alone."""
+
+    score: dict[str, Any] = field(default_factory=dict)
+    clock: str = "--:--"
+    on_air: dict[str, None] = field(default_factory=dict)
+    last: deque[Event] = field(default_factory=lambda: deque(maxlen=_LAST))
+    seq: int = 0
+
+    def apply(self, event: Event) -> None:
+        """Take the next event; events of parallel producers may be told out of order."""
+        component, _, action = event.event.partition("#")
+        if component == "Score" and event.metadata:
+            self.score = event.metadata
+        if "clock" in event.metadata:
+            self.clock = str(event.metadata["clock"])
+        if action == "show":
+            self.on_air[component] = None
+        elif action == "hide":
+            self.on_air.pop(component, None)
+        self.last.append(event)
+        self.seq = max(self.seq, event.seq)
+
+    def headline(self) -> str:
+        """`NOR 1 : 0 SOU   23:45`."""
+        home, away = self.score.get("homeTeam", "---"), self.score.get("awayTeam", "---")
+        return f"{home} {self.score.get('home', 0)} : {self.score.get('away', 0)} {away}   {self.clock}"
+
+
+def invitation(stage: Stage) -> list[str]:
+    """Where the product is, who may log in, and two lines to try, each of which works as it stands."""
+    port = stage.http_port
+    logins = ", ".join(f"{login.username} / {login.password}" for login in LOGINS)
+    url = f"http://localhost:{port}"
+    return [
+        f"API        {url}/docs   (account demo: {stage.url})",
+        f"WebSocket  ws://localhost:{stage.ws_port}/api/v1/ws",
+        f"log-ins    {logins}",
+        f"try        curl {url}/api/v1/programs/{PROGRAM_ID}/events",
+        f"           .venv/bin/broker tail {PROGRAM_ID} --url {url}",
+    ]
+
+
+def render(stage: Stage, board: Board, audience: Audience) -> RenderableType:
+    """The live view."""
+    score = Align.center(Text(board.headline(), style="bold white on dark_green"))
+    on_air = Align.center(Text("on air: " + (", ".join(board.on_air) or "nothing"), style="cyan"))
+    return Group(
+        Panel(Group(score, on_air), title="The Final", border_style="green"),
+        _figures(board, audience),
+        Panel(_events(board), title="last events", border_style="blue"),
+        Panel(Text("\n".join(invitation(stage))), title="try it", border_style="magenta"),
+        Text("Ctrl-C ends the demonstration", style="dim"),
+    )
+
+
+def line(board: Board, audience: Audience) -> str:
+    """The same in one plain line."""
+    p50, p99 = _percentiles(audience)
+    return (
+        f"seq {board.seq}  {board.headline()}  viewers {audience.connected}/{len(audience.viewers)}"
+        f"  {audience.meter.rate} deliveries/s  p50 {p50:.0f} ms  p99 {p99:.0f} ms"
+    )
+
+
+def _figures(board: Board, audience: Audience) -> RenderableType:
+    p50, p99 = _percentiles(audience)
+    table = Table.grid(expand=True, padding=(0, 2))
+    for _ in range(5):
+        table.add_column(justify="center")
+    table.add_row(
+        "sequence", "viewers", "deliveries/s", "publish→viewer p50 / p99", "deliveries in all", style="dim"
+    )
+    table.add_row(
+        str(board.seq),
+        f"{audience.connected} of {len(audience.viewers)}",
+        f"{audience.meter.rate:,}",
+        f"{p50:.0f} / {p99:.0f} ms",
+        f"{audience.meter.total:,}",
+        style="bold",
+    )
+    graph = Text(sparkline([*audience.meter.per_s][-_GRAPH_S:]), style="green")
+    return Panel(Group(table, Align.center(graph)), title="live figures", border_style="yellow")
+
+
+def _events(board: Board) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", style="dim")
+    table.add_column(style="bold")
+    table.add_column(overflow="ellipsis", no_wrap=True)
+    for event in sorted(board.last, key=lambda event: event.seq):
+        details = "  ".join(f"{name}={value}" for name, value in event.metadata.items() if name != "players")
+        table.add_row(str(event.seq), event.event, details)
+    return table
+
+
+def _percentiles(audience: Audience) -> tuple[float, float]:
+    latencies = audience.meter.latencies_ms
+    return percentile(latencies, 0.5), percentile(latencies, 0.99)

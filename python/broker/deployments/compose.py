@@ -1,0 +1,63 @@
+"""The composition root: the one place where the parts of a process are made and put together."""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from broker.auth.authenticator import AuthConfig, Authenticator
+from broker.clock import SystemClock
+from broker.ids import IdSource
+from broker.operations.services import Services, build_services
+from broker.owners.ray_client import RayOwners
+from broker.settings import Settings
+from broker.storage.accounts import Accounts
+from broker.storage.database import Database
+from broker.storage.users import Users
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Services together with what closes them again, in the reverse order of their making."""
+
+    services: Services
+    stack: AsyncExitStack
+
+    async def close(self) -> None:
+        """Close everything that was opened. Idempotent."""
+        await self.stack.aclose()
+
+
+async def open_services(settings: Settings, dsn: str) -> Opened:
+    """Open every service that a door needs, in this process and on the running loop.
+
+    The process is connected to Ray; the owners need not run yet.
+
+    Raises:
+        Unavailable: the database is away.
+    """
+    clock = SystemClock()
+    ids = IdSource(clock)
+    stack = AsyncExitStack()
+    try:
+        database = await Database.open(
+            dsn, size=settings.database_pool, timeout_s=settings.database_timeout_s
+        )
+        stack.push_async_callback(database.close)
+        auth = Authenticator(database, clock, ids, AuthConfig.of(settings))
+        stack.push_async_callback(auth.close)
+        await auth.start()
+        owners = RayOwners(settings, clock, ids)
+        stack.push_async_callback(owners.close)
+        services = build_services(
+            settings,
+            clock,
+            ids,
+            database,
+            accounts=Accounts(database, clock),
+            users=Users(database),
+            auth=auth,
+            owners=owners,
+        )
+    except BaseException:
+        await stack.aclose()
+        raise
+    return Opened(services, stack)

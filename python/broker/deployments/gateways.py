@@ -1,0 +1,224 @@
+"""Gateways on the nodes of the cluster: one on each, replaced when it dies, exchanged without a gap.
+
+A gateway owns its port with SO_REUSEPORT, so two of one node can listen at a time: an exchange starts the new
+one, then drains the old one, whose clients reconnect to the new one over `drain_s` seconds and go on where
+they were. That, and connections that live for hours, is why gateways are actors with a reconciler and not
+replicas of Ray Serve, which knows replicas that are stopped first and proxies that reload.
+"""
+
+import asyncio
+import logging
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from broker.deployments.compose import Opened, open_services
+from broker.deployments.logs import configure_logs
+from broker.deployments.ray_cluster import NAMESPACE
+from broker.gateway.gateway import Gateway
+from broker.operations.catalogue import build_registry
+from broker.owners.ray_feed import RayFeed
+from broker.settings import Settings
+
+_PREFIX = "gateway-"
+_START_S = 60.0
+_DRAIN_GRACE_S = 10.0
+_ROUND_S = 1.0
+_RETRY_S = (0.5, 10.0)
+
+_log = logging.getLogger(__name__)
+
+
+class GatewayActor:
+    """One gateway in a process of its own."""
+
+    def __init__(self, settings: Settings, dsn: str) -> None:
+        configure_logs(settings)
+        self._settings = settings
+        self._dsn = dsn
+        self._ended = asyncio.Event()
+        self._opened: Opened | None = None
+        self._gateway: Gateway | None = None
+
+    async def start(self) -> int:
+        """Take connections; returns the port."""
+        self._opened = opened = await open_services(self._settings, self._dsn)
+        services = opened.services
+        self._gateway = Gateway(
+            services,
+            build_registry(),
+            lambda sink: RayFeed(services.settings, services.clock, services.ids, sink),
+        )
+        return await self._gateway.start()
+
+    async def run(self) -> None:
+        """Return when the gateway has stopped: who waits for it learns at once when its process dies."""
+        await self._ended.wait()
+
+    async def drain(self, over_s: float) -> None:
+        """Send the clients away over `over_s` seconds; returns when they have gone."""
+        if self._gateway is not None:
+            await self._gateway.drain(over_s)
+
+    async def stop(self) -> None:
+        """Close everything."""
+        if self._gateway is not None:
+            await self._gateway.stop()
+        if self._opened is not None:
+            await self._opened.close()
+        self._ended.set()
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A gateway that takes connections, and the call that ends when it does."""
+
+    name: str
+    node: str
+    actor: Any
+    ended: asyncio.Future[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ended = asyncio.ensure_future(_wait(self.actor.run.remote()))
+
+
+class Gateways:
+    """Keeps one gateway on each node. `start`, then `run` in a task; `roll` and `drain` at any time."""
+
+    def __init__(self, settings: Settings, dsn: str, *, outlive_driver: bool) -> None:
+        """Nothing is started yet.
+
+        Args:
+            outlive_driver: whether gateways go on without this process, as on a cluster of others.
+        """
+        self._settings = settings
+        self._dsn = dsn
+        self._outlive_driver = outlive_driver
+        self._running: dict[str, _Running] = {}
+        self._lock = asyncio.Lock()  # one change of the set at a time
+
+    @property
+    def count(self) -> int:
+        """Gateways that take connections."""
+        return len(self._running)
+
+    async def start(self) -> None:
+        """Start a gateway on every node, and send away those that an earlier process left.
+
+        Raises:
+            RayError: one does not start; nothing is retried here.
+        """
+        left = await asyncio.to_thread(_list_left)
+        async with self._lock:
+            await asyncio.gather(*(self._start_on(node) for node in _live_nodes()))
+        await asyncio.gather(*(self._retire(actor) for actor in left))
+
+    async def run(self) -> None:
+        """Replace gateways that died and add those of new nodes, until cancelled."""
+        wait_s = _RETRY_S[0]
+        while True:
+            with suppress(TimeoutError):
+                ended = [each.ended for each in self._running.values()]
+                await asyncio.wait(ended, timeout=_ROUND_S, return_when=asyncio.FIRST_COMPLETED)
+            try:
+                async with self._lock:
+                    await self._reconcile()
+                wait_s = _RETRY_S[0]
+            except (RayError, TimeoutError) as error:
+                _log.error("gateway_not_started", extra={"cause": _first_line(error), "retry_s": wait_s})
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _RETRY_S[1])
+
+    async def roll(self) -> None:
+        """Exchange every gateway for a new one, one node after the other. Raises RayError."""
+        for node in list(self._running):
+            async with self._lock:
+                old = self._running.get(node)
+                if old is None:
+                    continue
+                await self._start_on(node)
+            old.ended.cancel()
+            await self._retire(old.actor)
+
+    async def drain(self, over_s: float) -> None:
+        """Send all clients away and stop all gateways."""
+        async with self._lock:
+            running, self._running = list(self._running.values()), {}
+        await asyncio.gather(*(self._retire(each.actor, over_s) for each in running))
+        for each in running:
+            each.ended.cancel()
+
+    async def _reconcile(self) -> None:
+        nodes = set(_live_nodes())
+        for node, running in list(self._running.items()):
+            if running.ended.done() or node not in nodes:
+                _log.warning("gateway_died", extra={"gateway": running.name, "node": node})
+                del self._running[node]
+                running.ended.cancel()
+                _kill(running.actor)
+        for node in nodes - self._running.keys():
+            await self._start_on(node)
+
+    async def _start_on(self, node: str) -> None:
+        name = f"{_PREFIX}{node[:12]}-{secrets.token_hex(3)}"
+        options: dict[str, Any] = {"lifetime": "detached"} if self._outlive_driver else {}
+        kind: Any = ray.remote(GatewayActor)
+        kind = kind.options(
+            name=name,
+            namespace=NAMESPACE,
+            num_cpus=0,
+            max_restarts=0,  # the reconciler starts another, which also knows of a node that is gone
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            **options,
+        )
+        actor = await asyncio.to_thread(kind.remote, self._settings, self._dsn)
+        try:
+            await asyncio.wait_for(_wait(actor.start.remote()), _START_S)
+        except BaseException:
+            _kill(actor)
+            raise
+        self._running[node] = _Running(name, node, actor)
+
+    async def _retire(self, actor: Any, over_s: float | None = None) -> None:
+        over_s = self._settings.drain_s if over_s is None else over_s
+        with suppress(RayError, TimeoutError):
+            await asyncio.wait_for(_wait(actor.drain.remote(over_s)), over_s + _DRAIN_GRACE_S)
+        with suppress(RayError, TimeoutError):
+            await asyncio.wait_for(_wait(actor.stop.remote()), _DRAIN_GRACE_S)
+        _kill(actor)
+
+
+async def _wait(reference: Any) -> Any:
+    """The result of an actor's call; raises what it raised."""
+    return await reference
+
+
+def _kill(actor: Any) -> None:
+    with suppress(RayError):
+        ray.kill(actor)
+
+
+def _live_nodes() -> list[str]:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray leaves it without types
+    return [node["NodeID"] for node in nodes if node["Alive"]]
+
+
+def _list_left() -> list[Any]:
+    """Gateways of a `broker up` that has gone, on a cluster that has not."""
+    names = [entry["name"] for entry in ray.util.list_named_actors(all_namespaces=True)]
+    found = []
+    for name in names:
+        if name.startswith(_PREFIX):
+            with suppress(ValueError):
+                found.append(ray.get_actor(name, namespace=NAMESPACE))
+    return found
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

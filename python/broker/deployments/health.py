@@ -1,0 +1,58 @@
+"""What `/readyz` tells: whether each part that the product needs answers."""
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+
+from broker.errors import BrokerError, Unavailable
+from broker.operations.services import Services
+from broker.owners.placement import slot_name
+from broker.owners.ray_link import OwnerLink, OwnerLost
+from broker.storage.gateways import Gateways
+
+_CHECK_S = 2.0
+
+
+class HealthChecks:
+    """Asks all parts at once; each has two seconds."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._gateways = Gateways(services.database)
+        self._links = [OwnerLink(index) for index in range(services.settings.owners)]
+
+    async def check(self) -> Mapping[str, str]:
+        """`ok`, or what is wrong, for `database`, `owners` and `gateways`."""
+        checks = {"database": self._database(), "owners": self._owners(), "gateways": self._live_gateways()}
+        states = await asyncio.gather(*(_state(check) for check in checks.values()))
+        return dict(zip(checks, states, strict=True))
+
+    async def _database(self) -> None:
+        async with self._services.database.connection() as connection:
+            await connection.execute("SELECT 1")
+
+    async def _owners(self) -> None:
+        """Each owner answers, and says that it has its slot."""
+        await asyncio.gather(*(_require_owner(index, link) for index, link in enumerate(self._links)))
+
+    async def _live_gateways(self) -> None:
+        if not any(not gateway.draining for gateway in await self._gateways.list_alive()):
+            raise Unavailable("no gateway takes connections")
+
+
+async def _require_owner(index: int, link: OwnerLink) -> None:
+    try:
+        error = await link.call("ready", timeout_s=_CHECK_S)
+    except OwnerLost:
+        raise Unavailable(f"{slot_name(index)} does not answer") from None
+    if error is not None:
+        raise Unavailable(f"{slot_name(index)}: {error.message}")
+
+
+async def _state(check: Awaitable[None]) -> str:
+    try:
+        await asyncio.wait_for(check, _CHECK_S)
+    except BrokerError as error:
+        return error.message
+    except TimeoutError:
+        return f"does not answer within {_CHECK_S:g} s"
+    return "ok"

@@ -1,0 +1,152 @@
+"""What runs on Ray: owners, gateways, the HTTP API. Started in order, watched, exchanged, stopped."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+from broker.deployments import gateways, ray_cluster, serve_app
+from broker.owners.pool import start_owners, stop_owners
+from broker.settings import Settings
+
+_STOP_S = 11.0  # for everything; `broker up` has four more
+_DRAIN_LIMIT_S = 6.0
+
+_log = logging.getLogger(__name__)
+
+
+class Parts:
+    """All parts of one instance. `run` once."""
+
+    def __init__(self, settings: Settings, local: ray_cluster.LocalRay | None) -> None:
+        self._settings = settings
+        self._local = local
+        self._stopping = asyncio.Event()
+        self._dsn: asyncio.Future[str] | None = None
+        self._rolls = asyncio.Semaphore(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._gateways: gateways.Gateways | None = None
+        self._owners_started = False
+        self._api_started = False
+
+    async def run(self) -> None:
+        """Return when everything has been stopped. Raises what made a part fail to start."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._stopping.set)
+        self._dsn = loop.create_future()
+        commands = asyncio.create_task(self._read_commands())
+        start = asyncio.create_task(self._start())
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({start, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if start.done():
+                await start
+                tell({"ready": True})
+                await stopping
+        finally:
+            for task in (start, stopping, commands, *self._tasks):
+                task.cancel()
+            await asyncio.gather(start, stopping, commands, *self._tasks, return_exceptions=True)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop(), _STOP_S)
+
+    async def _start(self) -> None:
+        assert self._dsn is not None
+        await asyncio.to_thread(self._connect)
+        tell({"part": "ray", "detail": self._settings.ray_address or "local"})
+        dsn = await self._dsn
+        joined = self._local is None
+        self._owners_started = self._api_started = True
+        self._gateways = gateways.Gateways(self._settings, dsn, outlive_driver=joined)
+        await asyncio.gather(
+            self._part(
+                "owners",
+                lambda: start_owners(self._settings, dsn, detached=joined),
+                lambda: f"{self._settings.owners} of them",
+            ),
+            self._part("gateways", self._gateways.start, self._gateway_detail),
+            self._part("api", self._start_api(dsn), lambda: f"port {self._settings.http_port}"),
+        )
+        self._keep(self._gateways.run())
+
+    async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:
+        await start()
+        tell({"part": name, "detail": detail()})
+
+    def _start_api(self, dsn: str) -> Callable[[], Awaitable[None]]:
+        return lambda: asyncio.to_thread(serve_app.run_application, self._settings, dsn)
+
+    def _gateway_detail(self) -> str:
+        assert self._gateways is not None
+        return f"port {self._settings.ws_port}, {self._gateways.count} of them"
+
+    def _connect(self) -> None:
+        if self._local is not None:
+            ray_cluster.connect_local(self._local)
+        else:
+            ray_cluster.join(self._settings.ray_address)
+
+    async def _read_commands(self) -> None:
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+        while line := await reader.readline():
+            command: dict[str, Any] = orjson.loads(line)
+            if "dsn" in command and self._dsn is not None and not self._dsn.done():
+                self._dsn.set_result(command["dsn"])
+            elif command.get("do") == "roll":
+                self._keep(self._roll())
+            elif command.get("do") == "stop":
+                break
+        self._stopping.set()
+
+    async def _roll(self) -> None:
+        """Exchange gateways and replicas; a second request waits for the first."""
+        if self._gateways is None or self._dsn is None:
+            return
+        async with self._rolls:
+            try:
+                await self._gateways.roll()
+                await self._start_api(await self._dsn)()
+            except Exception as error:
+                _log.exception("roll_failed")
+                tell({"warning": f"the update failed: {one_line(error)}"})
+            else:
+                tell({"part": "update", "detail": "gateways and API replicas exchanged"})
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _stop(self) -> None:
+        """Let clients and running requests go, then owners, so that nothing accepted is cut off."""
+        over_s = min(self._settings.drain_s, _DRAIN_LIMIT_S)
+        is_ours = self._local is not None
+        doors: list[Awaitable[None]] = []
+        if self._api_started:
+            doors.append(asyncio.to_thread(serve_app.stop_application, leave_ingress=is_ours))
+        if self._gateways is not None:
+            doors.append(self._gateways.drain(over_s))
+        for result in await asyncio.gather(*doors, return_exceptions=True):
+            if isinstance(result, Exception):
+                _log.error("stop_failed", extra={"cause": one_line(result)})
+        if self._owners_started:
+            await stop_owners(self._settings)
+
+
+def tell(message: dict[str, object]) -> None:
+    """Say something to `broker up`."""
+    sys.stdout.buffer.write(orjson.dumps(message) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def one_line(error: BaseException) -> str:
+    """The last line of an error, which is where Ray puts the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,75 @@
+"""The processes of one instance: marked when they start, found again by the mark, ended without a rest.
+
+Ray starts processes that start processes, some in sessions of their own, and any of them may be killed
+before it has said what it started. What all of them keep is the environment that they were born with. So
+the first of them is given a mark there, and whoever carries it belongs to the instance: no process number
+is written down, so none can be mistaken for another's.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "BROKER_INSTANCE"
+
+_PROC = Path("/proc")
+_POLL_S = 0.02
+_PATIENCE_S = 5.0  # for the kernel to take down what was killed
+
+
+def list_marked(mark: str, session: int | None = None) -> list[int]:
+    """The living processes of an instance, this one excepted. Empty where there is no /proc.
+
+    Some of Ray's processes overwrite their environment with their title. They are in the session of the
+    process that was given the mark, so every member of a session with a marked process counts.
+
+    Args:
+        session: the number of a session that is known to be the instance's.
+    """
+    if not _PROC.is_dir():
+        return []
+    wanted = f"{MARK}={mark}".encode()
+    pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+    marked = {pid for pid in pids if _carries(pid, wanted)}
+    sessions = {_session_of(pid) for pid in marked} | {session}
+    sessions -= {None, os.getsid(0)}
+    return [pid for pid in pids if pid != os.getpid() and (pid in marked or _session_of(pid) in sessions)]
+
+
+def end_marked(mark: str, session: int | None = None) -> int:
+    """Kill every process of an instance (see `list_marked`); returns how many there were. Blocks."""
+    found: set[int] = set()
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while (left := list_marked(mark, session)) and time.monotonic() < deadline_s:
+        # Again and again: one may have started another between being listed and being killed.
+        session = session or _session_of(left[0])
+        found.update(left)
+        _kill(left)
+        time.sleep(_POLL_S)
+    return len(found)
+
+
+def _kill(pids: Sequence[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _carries(pid: int, wanted: bytes) -> bool:
+    """Whether the process was started with `wanted` in its environment; a dead one has none any more."""
+    try:
+        return wanted in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _session_of(pid: int) -> int | None:
+    """The session of a living process (proc_pid_stat(5)); None for a dead one that nobody has waited for."""
+    try:
+        state, *fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else int(fields[2])

@@ -1,0 +1,101 @@
+"""Ray: a cluster of our own, as light as it can be, or one that is there already.
+
+Of the processes that `ray start` runs, ours has the GCS, the raylet and the raylet's two agents. Dashboard,
+autoscaler, client server and log monitor are left out: together 300 MB and half of the start. Ray's
+own switches cannot leave the dashboard out, hence the subclass.
+
+Ray rewrites the address 127.0.0.1 to the machine's own and then fails to find itself. Any other address of
+the loopback network is left alone, so each instance gets one of its own, made from its data directory; two
+instances on one machine have no port in common. (macOS has 127.0.0.1 only: there it is the machine's own.)
+
+Ray's ports listen on every interface, so a secret that changes at each start is asked of who comes in.
+"""
+
+import hashlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+from ray._private.node import Node
+from ray._private.parameter import RayParams
+
+from broker.deployments.environment import serve_environment
+from broker.deployments.ports import free_port
+
+NAMESPACE = "broker"
+
+_OBJECT_STORE_BYTES = 80 << 20  # Ray's smallest is 75 MiB; nothing large goes through it
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRay:
+    """A Ray that this process started; it dies with this process, also by `kill -9`."""
+
+    node: Node
+    address: str
+    ip: str
+
+
+def start_local(scratch: Path) -> LocalRay:
+    """Start Ray's processes. Call it on the main thread: they die with the thread that started them."""
+    ip = _loopback_address(scratch)
+    parameters = RayParams(
+        node_ip_address=ip,
+        node_name=ip,
+        gcs_server_port=0,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        temp_dir=str(scratch),
+        include_dashboard=False,
+        dashboard_agent_listen_port=free_port(),
+        include_log_monitor=False,  # type: ignore[arg-type]  # Ray annotates a bool as text
+        no_monitor=True,
+        ray_client_server_port=None,
+    )
+    node = _LightNode(parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
+    return LocalRay(node, node.address, ip)
+
+
+def connect_local(local: LocalRay) -> None:
+    """Make this process a driver of our own cluster."""
+    ray.init(
+        local.address,
+        namespace=NAMESPACE,
+        log_to_driver=False,
+        configure_logging=False,
+        _node_ip_address=local.ip,
+    )
+
+
+def join(address: str) -> None:
+    """Make this process a driver of a cluster that is there already.
+
+    Its nodes need this package; our own settings of Ray Serve reach them with the job.
+
+    Raises:
+        ConnectionError: there is none at `address`.
+    """
+    ray.init(
+        address,
+        namespace=NAMESPACE,
+        log_to_driver=False,
+        configure_logging=False,
+        runtime_env={"env_vars": serve_environment()},
+    )
+
+
+def _loopback_address(scratch: Path) -> str:
+    if sys.platform != "linux":
+        return str(ray.util.get_node_ip_address())
+    digest = hashlib.sha256(os.fsencode(scratch)).digest()
+    return f"127.{64 + digest[0] % 128}.{digest[1]}.{1 + digest[2] % 254}"
+
+
+class _LightNode(Node):
+    """A head node without the dashboard's process."""
+
+    def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:
+        """Start nothing."""
+        del include_dashboard, raise_on_failure
+        self._webui_url = ""

@@ -1,0 +1,136 @@
+"""The HTTP API as an application of Ray Serve."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ray import serve
+
+from broker.deployments.compose import Opened, open_services
+from broker.deployments.health import HealthChecks
+from broker.deployments.logs import configure_logs
+from broker.operations.catalogue import build_registry
+from broker.rest.app import RestApp, build_app
+from broker.settings import Settings
+
+APPLICATION = "broker"
+
+_REQUESTS = 1_000  # of one replica at a time; over it Serve answers 503
+_TARGET_REQUESTS = 32  # where autoscaling adds a replica
+_CPUS = 0.01  # a claim, not a limit: replicas must fit beside everything else on two cores
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+class ApiApp:
+    """The ASGI application of a replica: opens its services when the replica starts.
+
+    It travels to the replica as it is, so it holds nothing but its configuration until then.
+    """
+
+    def __init__(self, settings: Settings, dsn: str) -> None:
+        self._settings = settings
+        self._dsn = dsn
+        self._opened: Opened | None = None
+        self._app: RestApp | None = None
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        assert self._app is not None, "a server runs the lifespan before it sends requests"
+        await self._app(scope, receive, _without_request_id(send))
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self._open()
+        except Exception as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        if self._opened is not None:
+            await self._opened.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _open(self) -> None:
+        configure_logs(self._settings)
+        self._opened = await open_services(self._settings, self._dsn)
+        health = HealthChecks(self._opened.services)
+        self._app = build_app(self._opened.services, health.check, build_registry())
+
+
+def _without_request_id(send: Send) -> Send:
+    """Leave the request id out: Ray Serve puts the same one on every reply, after us."""
+
+    async def send_rest(message: Mapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            headers = [header for header in message["headers"] if header[0] != b"x-request-id"]
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return send_rest
+
+
+def build_application(settings: Settings, dsn: str) -> serve.Application:
+    """The application, bound and ready for `serve.run`."""
+
+    @serve.deployment(
+        name="Api",
+        max_ongoing_requests=_REQUESTS,
+        autoscaling_config={
+            "min_replicas": settings.api_replicas_min,
+            "max_replicas": max(settings.api_replicas_min, settings.api_replicas_max),
+            "target_ongoing_requests": _TARGET_REQUESTS,
+            "upscale_delay_s": 3,
+            "downscale_delay_s": 120,
+        },
+        ray_actor_options={"num_cpus": _CPUS},
+        graceful_shutdown_timeout_s=5,
+        graceful_shutdown_wait_loop_s=0.2,
+        health_check_period_s=2,
+        health_check_timeout_s=10,
+    )
+    @serve.ingress(ApiApp(settings, dsn))
+    class Api:
+        """Requests go to the ASGI application; Serve asks the class only whether it lives."""
+
+        async def check_health(self) -> None:
+            """Answer; a loop that hangs does not."""
+            await asyncio.sleep(0)
+
+    application: serve.Application = Api.bind()  # type: ignore[attr-defined]  # hidden by the decorators
+    return application
+
+
+def run_application(settings: Settings, dsn: str) -> None:
+    """Start the ingress on every node and the application behind it; returns when it answers. Blocks.
+
+    Raises:
+        RuntimeError: a replica does not start.
+    """
+    serve.start(
+        proxy_location="EveryNode",
+        http_options={
+            "host": settings.bind_host,
+            "port": settings.http_port,
+            "request_timeout_s": settings.http_timeout_s,
+        },
+        logging_config={"log_level": "WARNING", "enable_access_log": False},
+    )
+    serve.run(build_application(settings, dsn), name=APPLICATION, route_prefix="/", logging_config=None)
+
+
+def stop_application(*, leave_ingress: bool) -> None:
+    """Let running requests finish and take the application down. Blocks.
+
+    Args:
+        leave_ingress: whether Serve itself goes on: for other applications, or until Ray ends, which is
+            quicker than its own orderly end.
+    """
+    serve.delete(APPLICATION)
+    if not leave_ingress and not serve.status().applications:
+        serve.shutdown()  # type: ignore[no-untyped-call]  # Ray leaves it without types

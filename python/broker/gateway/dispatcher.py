@@ -1,0 +1,211 @@
+"""Calls that native code leaves to Python: found by name, run as REST runs them, answered.
+
+The dispatcher decides nothing about a resource. It translates a call to `invoke` and its outcome to
+JSON-RPC 2.0. `subscribe` and `unsubscribe` exist on this door only and are handed to `Subscriptions`;
+`login` is the operation that REST has too, after which the connection has the session of the new token.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from string import Formatter
+from typing import Any, Protocol
+
+import orjson
+
+from broker.domain.users import Principal
+from broker.errors import BrokerError, GatewayTimeout, InternalError, InvalidRequest
+from broker.gateway.lanes import LaneLimits, Lanes
+from broker.gateway.rendering import error_json, parse_error_json, result_json, unknown_method_json
+from broker.gateway.sessions import Session, Sessions, SignIns
+from broker.gateway.upcalls import Call
+from broker.operations.context import Context
+from broker.operations.invoke import invoke
+from broker.operations.registry import Operation, Registry
+from broker.operations.services import Services
+
+_log = logging.getLogger(__name__)
+
+LOGIN = "login"
+MAX_KEY_CHARACTERS = 255
+RESULT_LIMIT_BYTES = 16 << 20  # a list is longer than a request; over this REST streams it
+CALL_TIMEOUT_S = 120.0  # every wait inside an operation is shorter: this bounds a bug
+
+Follow = Callable[[Call, Session | None, dict[str, Any]], Awaitable[bytes | None]]
+"""Handles `subscribe` or `unsubscribe`: the result's JSON, or None to have native code decide again."""
+
+
+class Replies(Protocol):
+    """The part of the native server that answers calls; an answer to a connection that is gone is dropped."""
+
+    def reply(self, conn: int, ticket: int, result: bytes) -> None:
+        """Answer with a JSON result."""
+
+    def reply_error(self, conn: int, ticket: int, error: bytes) -> None:
+        """Answer with a JSON-RPC error object."""
+
+    def retry(self, conn: int, ticket: int) -> None:
+        """Decide a `subscribe` natively again."""
+
+    def sign_in(self, conn: int, account: str, token: str) -> bool:
+        """Give an open connection the session of a granted token; false when it is gone."""
+
+
+class Dispatcher:
+    """Answers every call exactly once. Owns the tasks in which calls run."""
+
+    def __init__(
+        self,
+        replies: Replies,
+        services: Services,
+        registry: Registry,
+        sessions: Sessions,
+        follows: Mapping[str, Follow],
+        limits: LaneLimits | None = None,
+    ) -> None:
+        self._replies = replies
+        self._services = services
+        self._registry = registry
+        self._sessions = sessions
+        self._follows = dict(follows)
+        self._sign_ins = SignIns()
+        self._lanes = Lanes(self._answer, self._refuse, limits)
+
+    @property
+    def running(self) -> int:
+        """How many calls run now."""
+        return self._lanes.running
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for their turn."""
+        return self._lanes.waiting
+
+    def dispatch(self, call: Call) -> None:
+        """Take a call; calls of one connection must come in the order sent."""
+        self._lanes.submit(call)
+
+    async def close(self) -> None:
+        """Cancel the calls that run and return when they have ended; they stay unanswered."""
+        await self._lanes.close()
+
+    def _refuse(self, call: Call, error: BrokerError) -> None:
+        self._replies.reply_error(call.conn, call.ticket, error_json(error))
+
+    async def _answer(self, call: Call, ordered: Callable[[], None]) -> None:
+        request_id = self._services.ids.uuid7()
+        try:
+            result = await self._run_in_time(call, request_id, ordered)
+        except _NotRun as refusal:
+            self._replies.reply_error(call.conn, call.ticket, refusal.error)
+        except BrokerError as error:
+            self._note(call, request_id, error)
+            self._refuse(call, error)
+        except Exception:
+            _log.exception("call_failed", extra={"operation": call.method, "request_id": request_id})
+            self._refuse(call, InternalError(f"something went wrong here; request {request_id}"))
+        else:
+            if result is None:
+                self._replies.retry(call.conn, call.ticket)
+            else:
+                self._replies.reply(call.conn, call.ticket, result)
+
+    async def _run_in_time(self, call: Call, request_id: str, ordered: Callable[[], None]) -> bytes | None:
+        timeout = asyncio.timeout(CALL_TIMEOUT_S)
+        try:
+            async with timeout:
+                return await self._run(call, request_id, ordered)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            raise GatewayTimeout(f"no answer within {CALL_TIMEOUT_S:.0f} seconds") from None
+
+    async def _run(self, call: Call, request_id: str, ordered: Callable[[], None]) -> bytes | None:
+        number = self._sign_ins.resolve(call.conn, call.principal)
+        session = self._sessions.find(call.account, number) if number else None
+        follow = self._follows.get(call.method)
+        if follow is not None:
+            return await follow(call, session, _parse_params(call.params))
+        operation = self._registry.find(call.method)
+        if operation is None:
+            raise _NotRun(unknown_method_json(call.method))
+        params = _parse_params(call.params)
+        context = Context(
+            services=self._services,
+            principal=session.principal if session else Principal(call.account),
+            request_id=request_id,
+            address=call.address,
+            idempotency_key=_take_key(operation, params),
+            body=_once(orjson.dumps(params)) if operation.route.streams_body else None,
+            ordered=ordered,
+        )
+        if operation.route.streams_body:
+            # As at the other door: the path's params come apart from the body, which the handler reads.
+            params = {name: params[name] for name in _path_names(operation) if name in params}
+        result = await result_json(await invoke(operation, context, params), RESULT_LIMIT_BYTES)
+        if operation.name == LOGIN:
+            await self._sign_in(call, result)
+        return result
+
+    async def _sign_in(self, call: Call, result: bytes) -> None:
+        token = orjson.loads(result)["access_token"]
+        session = await self._sessions.open(call.account, token)
+        self._replies.sign_in(call.conn, call.account, token)
+        self._sign_ins.add(call.conn, session.number)
+
+    def _note(self, call: Call, request_id: str, error: BrokerError) -> None:
+        # What operations fail with is logged by `invoke`; following a topic does not go through it.
+        if error.status >= InternalError.status and call.method in self._follows:
+            fields = {
+                "operation": call.method,
+                "request_id": request_id,
+                "cause": error.log_text or error.message,
+            }
+            _log.warning("call_failed", extra=fields)
+
+
+class _NotRun(Exception):
+    """A call that names nothing to run, or that cannot be read; `error` is its JSON-RPC error object."""
+
+    def __init__(self, error: bytes) -> None:
+        super().__init__()
+        self.error = error
+
+
+def _parse_params(raw: bytes) -> dict[str, Any]:
+    """The params as a dictionary without `access_token`, which is never part of a resource.
+
+    Raises:
+        InvalidRequest: they are no object; by position nothing can be passed.
+    """
+    if not raw:
+        return {}
+    try:
+        params = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise _NotRun(parse_error_json()) from None
+    if not isinstance(params, dict):
+        raise InvalidRequest.of_field("params", "must be an object")
+    params.pop("access_token", None)
+    return params
+
+
+def _take_key(operation: Operation, params: dict[str, Any]) -> str | None:
+    """Take `idempotencyKey` out of the params of an operation that honours it."""
+    if not operation.idempotent_by_key:
+        return None
+    key = params.pop("idempotencyKey", None)
+    if key is None:
+        return None
+    if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY_CHARACTERS or not key.isprintable():
+        text = f"must be 1 to {MAX_KEY_CHARACTERS} printable characters"
+        raise InvalidRequest.of_field("idempotencyKey", text)
+    return key
+
+
+def _path_names(operation: Operation) -> list[str]:
+    return [name for _, name, _, _ in Formatter().parse(operation.route.path) if name]
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body

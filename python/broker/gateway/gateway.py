@@ -1,0 +1,236 @@
+"""A gateway: the native server, and all that Python does beside it, put together and kept alive."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from broker._native import Server
+from broker.errors import BrokerError
+from broker.gateway.backfill import Backfill
+from broker.gateway.dispatcher import Dispatcher
+from broker.gateway.handshakes import Handshakes
+from broker.gateway.periodic import Periodic
+from broker.gateway.projects import ProjectChannels
+from broker.gateway.sessions import Sessions
+from broker.gateway.subscriptions import Subscriptions
+from broker.gateway.topics import Followed, Topics
+from broker.gateway.upcalls import Access, Authenticate, Call, Idle, Request, UpcallPump
+from broker.operations.connect import url_template
+from broker.operations.registry import Registry
+from broker.operations.services import Services
+from broker.owners.feed import Feed, Sink
+from broker.owners.protocol import Attributes
+from broker.settings import Settings
+from broker.storage.gateways import GatewayRow, Gateways
+
+_log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 2.0
+ACCOUNTS_S = 3.0  # a new account, or changed origins, count after this
+SWEEP_S = 30.0
+DRAIN_POLL_S = 0.05
+DRAIN_GRACE_S = 5.0  # after the last reconnect is due, for close frames to be answered
+
+_FIGURES = (
+    "connections",
+    "subscriptions",
+    "deliveries",
+    "delivered_bytes",
+    "messages_in",
+    "slow_consumers",
+    "handshakes",
+    "refused",
+    "logs",
+    "log_bytes",
+)
+
+
+class Gateway:
+    """One gateway process's WebSocket door. `start` once, `stop` once; all on one event loop.
+
+    Args:
+        make_feed: makes the feed that gives entries to a sink; the gateway closes it.
+        port: to listen on; 0 picks a free one.
+        url: of the endpoint as clients reach it, `{account}` standing for the account's label.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        registry: Registry,
+        make_feed: Callable[[Sink], Feed],
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        url: str | None = None,
+    ) -> None:
+        settings = services.settings
+        self._services = services
+        self._url = url or url_template(settings)
+        self._id = services.ids.uuid7()
+        self._is_draining = False
+        self._server = build_server(
+            settings,
+            host=settings.bind_host if host is None else host,
+            port=settings.ws_port if port is None else port,
+        )
+        self._sessions = Sessions(self._server, services.auth, services.clock)
+        self._topics = Topics(self._server, self._attributes_changed)
+        self._feed = make_feed(self._topics.take_entries)
+        self._topics.use(self._feed)
+        self._projects = ProjectChannels(self._topics, self._server, services)
+        self._backfill = Backfill(self._server, self._feed, settings.history_events)
+        self._subscriptions = Subscriptions(
+            self._server, self._topics, self._projects, self._backfill, self._sessions, services
+        )
+        self._dispatcher = Dispatcher(
+            self._server,
+            services,
+            registry,
+            self._sessions,
+            {
+                "subscribe": self._subscriptions.subscribe,
+                "unsubscribe": self._subscriptions.unsubscribe,
+            },
+        )
+        self._handshakes = Handshakes(self._server, self._sessions)
+        self._pump = UpcallPump(self._server, self._take)
+        self._gateways = Gateways(services.database)
+        self._rounds = [
+            Periodic("heartbeat", HEARTBEAT_S, self._beat),
+            Periodic("accounts", ACCOUNTS_S, self._read_accounts),
+            Periodic("sessions", SWEEP_S, self._sweep),
+        ]
+        self._refreshes: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> int:
+        """Take connections. Returns the port.
+
+        Raises:
+            Unavailable: the accounts cannot be read.
+            OSError: the port cannot be had.
+        """
+        await self._read_accounts()
+        self._services.auth.on_revocation(self._revoke)
+        self._services.auth.on_change(self._refresh)
+        port = self._server.start()
+        self._pump.start()
+        self._handshakes.start()
+        for each in self._rounds:
+            each.start()
+        await self._try_beat()
+        return port
+
+    async def drain(self, over_s: float) -> None:
+        """Take no new connections, ask every client to reconnect elsewhere, and return when all have left.
+
+        Clients are spread over `over_s` seconds; those that have not gone soon after are left to `stop`.
+        """
+        self._is_draining = True
+        await self._try_beat()
+        self._server.drain(over_s)
+        clock = self._services.clock
+        deadline_s = clock.monotonic_s() + over_s + DRAIN_GRACE_S
+        while clock.monotonic_s() < deadline_s:
+            if not self._server.stats()["connections"]:
+                return
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    async def stop(self) -> None:
+        """Close all connections and end every task. Idempotent."""
+        for each in self._rounds:
+            await each.stop()
+        for task in self._refreshes:
+            task.cancel()
+        await asyncio.gather(*self._refreshes, return_exceptions=True)
+        self._pump.stop()
+        await self._dispatcher.close()
+        await self._handshakes.stop()
+        await self._backfill.close()
+        await self._projects.close()
+        await self._topics.close()
+        await self._feed.close()
+        await asyncio.to_thread(self._server.stop)
+        try:
+            await self._gateways.remove(self._id)
+        except BrokerError as error:
+            _log.warning("gateway_not_removed", extra={"cause": error.message})
+
+    def stats(self) -> dict[str, Any]:
+        """What the native server counts, and `sessions`, `calls_running` and `calls_waiting` beside."""
+        stats = self._server.stats()
+        stats["sessions"] = len(self._sessions)
+        stats["calls_running"] = self._dispatcher.running
+        stats["calls_waiting"] = self._dispatcher.waiting
+        return stats
+
+    def _take(self, request: Request) -> None:
+        if isinstance(request, Call):
+            self._dispatcher.dispatch(request)
+        elif isinstance(request, Authenticate):
+            self._handshakes.submit(request)
+        elif isinstance(request, Idle):
+            self._subscriptions.close_if_idle(request)
+        else:
+            assert isinstance(request, Access), "every kind of upcall has its place"
+            self._subscriptions.decide_again(request)
+
+    def _attributes_changed(self, followed: Followed, before: Attributes, now: Attributes) -> None:
+        self._projects.attributes_changed(followed, before, now)
+        self._subscriptions.attributes_changed(followed, before, now)
+
+    def _revoke(self, account: str, subject: str, valid_from_ms: int) -> None:
+        self._sessions.revoke(account, subject, valid_from_ms)
+
+    def _refresh(self, account: str, subject: str) -> None:
+        task = asyncio.create_task(self._sessions.refresh(account, subject))
+        self._refreshes.add(task)
+        task.add_done_callback(self._refreshes.discard)
+
+    async def _read_accounts(self) -> None:
+        settings = self._services.settings
+        accounts = {
+            account.name: None if account.origins is None else list(account.origins)
+            for account in await self._services.accounts.list()
+        }
+        self._server.set_accounts(settings.public_host, settings.default_account, accounts)
+
+    async def _sweep(self) -> None:
+        self._sessions.sweep()
+
+    async def _try_beat(self) -> None:
+        try:
+            await self._beat()
+        except BrokerError as error:
+            _log.warning("heartbeat_failed", extra={"cause": error.message})
+
+    async def _beat(self) -> None:
+        stats = self.stats()
+        figures = {name: stats[name] for name in (*_FIGURES, "sessions", "calls_running", "calls_waiting")}
+        row = GatewayRow(self._id, self._url, stats["connections"], self._is_draining, figures)
+        await self._gateways.beat(row)
+
+
+def build_server(settings: Settings, *, host: str, port: int) -> Server:
+    """The native server as the settings want it; nothing is opened yet."""
+    return Server(
+        host=host,
+        port=port,
+        loops=settings.gateway_loops,
+        send=settings.gateway_send,
+        message_limit_bytes=settings.ws_message_limit_bytes,
+        ping_s=settings.ws_ping_s,
+        pong_s=settings.ws_pong_s,
+        handshake_s=settings.ws_handshake_s,
+        lag_bytes=settings.ws_lag_bytes,
+        lag_s=settings.ws_lag_s,
+        connections=settings.ws_connections,
+        connections_per_address=settings.ws_connections_per_address,
+        subscriptions=settings.ws_subscriptions,
+        messages_per_s=settings.ws_messages_per_s,
+        messages_burst=settings.ws_messages_burst,
+        history_entries=settings.history_events,
+        history_s=settings.history_hours * 3_600,
+        trusted_proxies=list(settings.trusted_proxies),
+    )

@@ -1,0 +1,69 @@
+"""Results and errors of operations as JSON-RPC 2.0 sees them."""
+
+from collections.abc import AsyncGenerator
+
+import orjson
+
+from broker.errors import BrokerError, InvalidRequest, PayloadTooLarge
+from broker.operations import rendering
+from broker.operations.registry import Result, Stream
+
+PARSE_ERROR = -32700
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+
+
+async def result_json(result: Result, limit_bytes: int) -> bytes:
+    """The JSON of an operation's result.
+
+    Raises:
+        PayloadTooLarge: a stream is over `limit_bytes`; REST has no such limit and the text says so.
+    """
+    if isinstance(result, Stream):
+        return await _joined(result, limit_bytes)
+    return rendering.result_json(result) or b"null"
+
+
+def error_json(error: BrokerError) -> bytes:
+    """The JSON-RPC error object of `error`, with the body that REST would answer as its `data`.
+
+    A fault in the params has the code that JSON-RPC 2.0, section 5.1, gives it; every other error has its
+    HTTP status as its code.
+    """
+    is_params_fault = isinstance(error, InvalidRequest) and error.name == InvalidRequest.name
+    body = error.body()
+    if error.retry_after_s is not None:
+        body["retryAfter"] = error.retry_after_s
+    code = INVALID_PARAMS if is_params_fault else error.status
+    return orjson.dumps({"code": code, "message": error.name, "data": body})
+
+
+def unknown_method_json(method: str) -> bytes:
+    """The error object of a method that is no operation."""
+    text = f"there is no operation {method[:200]}"
+    body = {"error": "not_found", "error_description": text, "status": 404}
+    return orjson.dumps({"code": METHOD_NOT_FOUND, "message": "Method not found", "data": body})
+
+
+def parse_error_json() -> bytes:
+    """The error object of params that are not JSON."""
+    body = {"error": "invalid_request", "error_description": "params: is not JSON", "status": 400}
+    return orjson.dumps({"code": PARSE_ERROR, "message": "Parse error", "data": body})
+
+
+async def _joined(stream: Stream, limit_bytes: int) -> bytes:
+    parts, size = [], 0
+    try:
+        async for chunk in stream.chunks:
+            size += len(chunk)
+            if size > limit_bytes:
+                raise PayloadTooLarge(
+                    f"the result is over {limit_bytes} bytes, the most of one answer here; read it by REST"
+                )
+            parts.append(chunk)
+    finally:
+        # A generator left half-way would keep its database connection until it is collected.
+        if isinstance(stream.chunks, AsyncGenerator):
+            await stream.chunks.aclose()
+    joined = b"".join(parts)
+    return joined if stream.media_type == "application/json" else orjson.dumps(joined.decode())

@@ -1,0 +1,258 @@
+"""Who is on the other end: tokens become principals, principals become numbers that native code can hold.
+
+Native code knows a token by three numbers: the *principal* that comes with each call, the *reader* class by
+which it remembers who may follow a private log, and the time of expiry. What they mean is kept here.
+
+Two callers are of one reader class when they may read the same things: equal role and equal projects, except
+that projects make no difference to an admin and to a client. There are as many classes as the accounts have
+distinct sets of projects, however many viewers come.
+"""
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from broker.auth.service import Auth
+from broker.clock import Clock
+from broker.domain.permissions import READERS
+from broker.domain.users import Principal, Role
+from broker.errors import Unauthenticated, Unavailable
+
+_log = logging.getLogger(__name__)
+
+MAX_SESSIONS = (
+    262_144  # about 400 bytes each; more than one gateway is given viewers with tokens of their own
+)
+_ReaderClass = tuple[str, Role | None, frozenset[str]]
+
+
+class TokenCache(Protocol):
+    """The part of the native server that remembers what tokens stand for."""
+
+    def grant(
+        self, account: str, token: str, principal: int, reader: int, subject: str, expires_ms: int
+    ) -> None:
+        """Remember a token."""
+
+    def revoke(self, account: str, subject: str) -> int:
+        """Forget what was granted to `subject` and make its connections anonymous."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One token that is in use.
+
+    Attributes:
+        number: what native code calls the principal; never used twice.
+        reader: the number of its reader class.
+    """
+
+    number: int
+    reader: int
+    principal: Principal
+    token: str
+
+
+class Sessions:
+    """All sessions of one gateway, the least recently used forgotten first.
+
+    A connection whose session was forgotten is treated as one whose token has expired: as anonymous.
+    """
+
+    def __init__(self, cache: TokenCache, auth: Auth, clock: Clock, *, limit: int = MAX_SESSIONS) -> None:
+        self._cache = cache
+        self._auth = auth
+        self._clock = clock
+        self._limit = limit
+        self._last_number = 0
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._by_token: dict[tuple[str, str], Session] = {}
+        self._by_subject: dict[tuple[str, str | None], set[int]] = {}
+        self._reader_numbers: dict[_ReaderClass, int] = {}
+        self._readers: dict[int, Principal] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    async def open(self, account: str, token: str) -> Session:
+        """The session of `token`, granted to native code.
+
+        Raises:
+            Unauthenticated: the token is bad, expired, revoked or of another account.
+            Unavailable: it cannot be checked now.
+        """
+        principal = await self._auth.authenticate(account, token)
+        known = self._by_token.get((account, token))
+        if known is None:
+            known = self._add(account, token, principal)
+            self._grant(known)
+            return known
+        self._sessions.move_to_end(known.number)
+        if known.principal == principal:
+            # Native code may have dropped it from a bounded cache of its own.
+            self._grant(known)
+        self._replace(known, principal)
+        return self._sessions[known.number]
+
+    def find(self, account: str, number: int) -> Session | None:
+        """The session, while its token is good; None for an anonymous caller."""
+        session = self._sessions.get(number)
+        if session is None or session.principal.account != account:
+            return None
+        expires_ms = session.principal.expires_ms
+        if expires_ms is not None and expires_ms <= self._clock.now_ms():
+            self._drop(session)
+            return None
+        if self._auth.is_revoked(session.principal):
+            self._revoke(session)
+            return None
+        self._sessions.move_to_end(number)
+        return session
+
+    def reader(self, number: int) -> Principal | None:
+        """Somebody with the reading rights of the class `number`, or None for an unknown class."""
+        return self._readers.get(number)
+
+    def revoke(self, account: str, subject: str, valid_from_ms: int) -> int:
+        """End the sessions of `subject` whose tokens are for an earlier state than `valid_from_ms`.
+
+        Returns:
+            How many sessions ended. Later tokens of the same user stay good.
+        """
+        ended = 0
+        for session in self._of(account, subject):
+            issued_for_ms = session.principal.valid_from_ms
+            if issued_for_ms is None or issued_for_ms < valid_from_ms:
+                self._revoke(session)
+                ended += 1
+        return ended
+
+    async def refresh(self, account: str, subject: str) -> None:
+        """Give the sessions of `subject` its present rights; its tokens stay good.
+
+        Connections whose session loses rights become anonymous, and their private subscriptions end: only a
+        new log-in gives them the new class of readers. Rights that grow count for calls at once.
+        """
+        for session in self._of(account, subject):
+            try:
+                principal = await self._auth.authenticate(account, session.token)
+            except Unauthenticated:
+                self._revoke_if_held(session)
+            except Unavailable:
+                continue  # asked again with the next handshake or at the latest when the token ends
+            else:
+                self._replace(session, principal)
+
+    def sweep(self) -> int:
+        """Forget sessions whose tokens have expired; returns how many. Native code ends them by itself."""
+        now_ms = self._clock.now_ms()
+        expired = [s for s in self._sessions.values() if (s.principal.expires_ms or now_ms + 1) <= now_ms]
+        for session in expired:
+            self._drop(session)
+        return len(expired)
+
+    def _of(self, account: str, subject: str) -> list[Session]:
+        return [self._sessions[number] for number in self._by_subject.get((account, subject), ())]
+
+    def _replace(self, session: Session, principal: Principal) -> None:
+        if self._sessions.get(session.number) is not session or principal == session.principal:
+            return
+        before = session.principal
+        if before.role is not principal.role or before.project_ids - principal.project_ids:
+            self._cache.revoke(before.account, _native_subject(session))
+        session = replace(session, principal=principal, reader=self._reader_of(principal))
+        self._sessions[session.number] = session
+        self._by_token[before.account, session.token] = session
+        self._grant(session)
+
+    def _revoke_if_held(self, session: Session) -> None:
+        if self._sessions.get(session.number) is session:
+            self._revoke(session)
+
+    def _grant(self, session: Session) -> None:
+        principal = session.principal
+        self._cache.grant(
+            principal.account,
+            session.token,
+            session.number,
+            session.reader,
+            _native_subject(session),
+            principal.expires_ms or 0,
+        )
+
+    def _add(self, account: str, token: str, principal: Principal) -> Session:
+        self._last_number += 1
+        session = Session(self._last_number, self._reader_of(principal), principal, token)
+        self._sessions[session.number] = session
+        self._by_token[account, token] = session
+        self._by_subject.setdefault((account, principal.subject), set()).add(session.number)
+        while len(self._sessions) > self._limit:
+            # Native code must forget it too, or its number would come back with the next handshake.
+            self._revoke(next(iter(self._sessions.values())))
+        return session
+
+    def _reader_of(self, principal: Principal) -> int:
+        projects = principal.project_ids
+        if principal.role is Role.ADMIN or principal.role not in READERS:
+            projects = frozenset()
+        key = (principal.account, principal.role, projects)
+        number = self._reader_numbers.get(key)
+        if number is None:
+            number = len(self._reader_numbers) + 1
+            self._reader_numbers[key] = number
+            self._readers[number] = Principal(principal.account, principal.role, project_ids=projects)
+        return number
+
+    def _revoke(self, session: Session) -> None:
+        connections = self._cache.revoke(session.principal.account, _native_subject(session))
+        self._drop(session)
+        _log.info(
+            "session_revoked",
+            extra={"account": session.principal.account, "connections": connections},
+        )
+
+    def _drop(self, session: Session) -> None:
+        del self._sessions[session.number]
+        key = (session.principal.account, session.token)
+        if self._by_token.get(key) is session:
+            del self._by_token[key]
+        subject = (session.principal.account, session.principal.subject)
+        numbers = self._by_subject[subject]
+        numbers.discard(session.number)
+        if not numbers:
+            del self._by_subject[subject]
+
+
+class SignIns:
+    """Connections that have signed in by a call, until native code's calls show it.
+
+    A `login` and what follows it may be in one packet: the calls after it were taken up by native code
+    before the login had its effect and still carry the earlier principal. They belong to the new one.
+    """
+
+    def __init__(self, *, limit: int = 4_096) -> None:
+        self._limit = limit
+        self._numbers: OrderedDict[int, int] = OrderedDict()
+
+    def add(self, conn: int, number: int) -> None:
+        """From now on `conn` acts as session `number`."""
+        self._numbers[conn] = number
+        self._numbers.move_to_end(conn)
+        # Whoever logs in and never calls again is forgotten in the end; the native side has the session.
+        if len(self._numbers) > self._limit:
+            self._numbers.popitem(last=False)
+
+    def resolve(self, conn: int, number: int) -> int:
+        """The session number that a call of `conn` which carries `number` belongs to."""
+        newest = self._numbers.get(conn)
+        if newest is None:
+            return number
+        if newest == number:
+            del self._numbers[conn]
+        return newest
+
+
+def _native_subject(session: Session) -> str:
+    # Not the user alone: a revocation ends the tokens issued before it, and native code knows no issue time.
+    return f"{session.principal.subject}#{session.number}"

@@ -1,0 +1,205 @@
+"""`subscribe` and `unsubscribe` where native code cannot decide: who may follow, and making the log ready.
+
+A subscriber is attached by native code only. What happens here comes before: the params are checked with
+clear faults, the caller's right is decided, the topic is followed, older pushes are brought, the reader class
+is let in. Then native code decides again. From the second viewer on, none of this runs.
+
+The right is decided from what the topic's owner said of it last; the database is asked only for programs that
+nobody follows yet. So a program that is followed takes new viewers while the database is away.
+
+The channel `programs` shows every program of the account, private ones of all projects too; it is for admins,
+producers and users. A channel `project:<id>` is for those of them that belong to the project.
+"""
+
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from broker.clock import to_datetime
+from broker.domain import permissions
+from broker.domain.programs import Access, Program
+from broker.domain.users import Principal
+from broker.domain.values import Id
+from broker.errors import NotFound, Unauthenticated
+from broker.gateway.backfill import Backfill
+from broker.gateway.params import (
+    PROGRAMS_CHANNEL,
+    PROJECT_CHANNEL,
+    SubscribeParams,
+    parse_subscribe,
+    parse_unsubscribe,
+)
+from broker.gateway.projects import ProjectChannels
+from broker.gateway.sessions import Session, Sessions
+from broker.gateway.topics import Followed, Logs, Topics
+from broker.gateway.upcalls import Access as AccessUpcall
+from broker.gateway.upcalls import Call, Idle
+from broker.operations.services import Services
+from broker.owners.protocol import Attributes, channel_topic, program_topic
+
+_NO_TIME = to_datetime(0)
+_ID: TypeAdapter[str] = TypeAdapter(Id)
+
+
+class Subscriptions:
+    """Prepares subscriptions for one gateway."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        topics: Topics,
+        projects: ProjectChannels,
+        backfill: Backfill,
+        sessions: Sessions,
+        services: Services,
+    ) -> None:
+        self._logs = logs
+        self._topics = topics
+        self._projects = projects
+        self._backfill = backfill
+        self._sessions = sessions
+        self._services = services
+
+    async def subscribe(self, call: Call, session: Session | None, params: dict[str, Any]) -> None:
+        """Make what `params` names ready for the caller, so that native code can attach it.
+
+        Raises:
+            InvalidRequest: the params are wrong.
+            Unauthenticated: no token, and the program is private or unknown, or the channel needs one.
+            InsufficientScope: the token's role is too low, or the private program is another project's.
+            NotFound: no such program or channel.
+            Unavailable: the database or the owner cannot be reached in time.
+        """
+        wanted = parse_subscribe(params)
+        principal = session.principal if session else Principal(call.account)
+        if wanted.channel is not None:
+            topic = await self._open_channel(principal, wanted.channel)
+        else:
+            topic = await self._open_program(principal, wanted)
+        if session is not None:
+            self._let_in(topic, session)
+
+    async def unsubscribe(self, _call: Call, _session: Session | None, params: dict[str, Any]) -> bytes:
+        """Answer an `unsubscribe` that native code found nothing for: a fault, or nothing to do.
+
+        Raises:
+            InvalidRequest: the params are wrong.
+        """
+        target = parse_unsubscribe(params)
+        return orjson.dumps(target.model_dump(by_alias=True, exclude_none=True))
+
+    def decide_again(self, upcall: AccessUpcall) -> None:
+        """Classes of readers follow a private log undecided: let those stay that may, and end the others."""
+        followed = self._topics.find(upcall.topic)
+        for reader in upcall.readers:
+            somebody = self._sessions.reader(reader)
+            is_allowed = somebody is not None and _may_follow(somebody, upcall.topic, followed)
+            if is_allowed and followed is not None:
+                followed.readers.add(reader)
+            self._logs.allow(upcall.topic, reader, is_allowed)
+
+    def attributes_changed(self, followed: Followed, before: Attributes, now: Attributes) -> None:
+        """A private program moved to another project: the readers of the earlier one may lose it."""
+        if now.public or before.project_id == now.project_id or _is_channel(followed.topic):
+            return
+        for reader in list(followed.readers):
+            somebody = self._sessions.reader(reader)
+            if somebody is None or not _may_read(somebody, followed):
+                followed.readers.discard(reader)
+                self._logs.allow(followed.topic, reader, False)
+
+    def close_if_idle(self, upcall: Idle) -> None:
+        """Let a topic go that has had no subscriber for a while."""
+        _, kind, name = upcall.topic.split("/", 2)
+        if kind == "channel" and name.startswith(PROJECT_CHANNEL):
+            self._projects.close_if_idle(upcall.topic)
+        elif self._topics.close_if_idle(upcall.topic):
+            self._backfill.forget(upcall.topic)
+
+    async def _open_program(self, principal: Principal, wanted: SubscribeParams) -> str:
+        assert wanted.program_id is not None, "params name a program or a channel"
+        topic = program_topic(principal.account, wanted.program_id)
+        try:
+            followed = self._topics.find(topic)
+            if followed is None:
+                program = await self._services.programs.recall(principal.account, wanted.program_id)
+                if program is None:
+                    raise NotFound(f"there is no program {wanted.program_id}")
+                permissions.require_read(principal, program)
+                followed = await self._topics.open(topic)
+        except NotFound:
+            if principal.is_anonymous:
+                # As for a private one: without a token nobody learns which programs there are.
+                raise Unauthenticated("an access token is required") from None
+            raise
+        permissions.require_read(principal, _stand_in(followed))
+        if wanted.since is not None:
+            await self._backfill.since(topic, wanted.since.epoch, wanted.since.seq)
+        elif wanted.history:
+            await self._backfill.last(topic, wanted.history)
+        return topic
+
+    async def _open_channel(self, principal: Principal, channel: str) -> str:
+        topic = channel_topic(principal.account, channel)
+        project_id = _project_of(channel)
+        if channel != PROGRAMS_CHANNEL and project_id is None:
+            raise NotFound(f"there is no channel {channel}")
+        permissions.require_role(principal, permissions.READERS)
+        if project_id is None:
+            await self._topics.open(topic)
+        elif permissions.is_member(principal, project_id):
+            await self._projects.open(principal.account, project_id)
+        else:
+            raise NotFound(f"there is no channel {channel}")
+        return topic
+
+    def _let_in(self, topic: str, session: Session) -> None:
+        """Remember that the caller's class of readers may follow; nothing to remember of a public topic."""
+        followed = self._topics.find(topic)
+        if followed is not None and followed.attributes is not None and not _is_channel(topic):
+            # Decided once more: the program may have changed while its history was fetched.
+            permissions.require_read(session.principal, _stand_in(followed))
+            if followed.attributes.public:
+                return
+        if followed is not None:
+            followed.readers.add(session.reader)
+        self._logs.allow(topic, session.reader, True)
+
+
+def _project_of(channel: str) -> str | None:
+    """The project whose channel has this name."""
+    if not channel.startswith(PROJECT_CHANNEL):
+        return None
+    try:
+        return _ID.validate_python(channel.removeprefix(PROJECT_CHANNEL))
+    except ValidationError:
+        return None
+
+
+def _may_follow(principal: Principal, topic: str, followed: Followed | None) -> bool:
+    if not _is_channel(topic):
+        return followed is not None and _may_read(principal, followed)
+    project_id = _project_of(topic.split("/", 2)[2])
+    return principal.role in permissions.READERS and permissions.is_member(principal, project_id)
+
+
+def _may_read(principal: Principal, followed: Followed) -> bool:
+    return permissions.may_read_program(principal, _stand_in(followed))
+
+
+def _stand_in(followed: Followed) -> Program:
+    """The followed program, as far as it matters for who may read it."""
+    assert followed.attributes is not None, "the topic is open"
+    return Program.model_construct(
+        id=followed.topic.split("/", 2)[2],
+        name="",
+        access=Access.PUBLIC if followed.attributes.public else Access.PRIVATE,
+        project_id=followed.attributes.project_id,
+        created_time=_NO_TIME,
+        updated_time=_NO_TIME,
+    )
+
+
+def _is_channel(topic: str) -> bool:
+    return topic.split("/", 2)[1] == "channel"

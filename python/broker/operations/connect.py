@@ -1,0 +1,96 @@
+"""Which gateway a client should open its WebSocket to."""
+
+import secrets
+
+from broker.domain.values import Model
+from broker.errors import Unavailable
+from broker.operations.context import Context
+from broker.operations.registry import Operation, Route
+from broker.settings import Settings
+from broker.storage.gateways import GatewayRow, Gateways
+
+ENDPOINT = "/api/v1/ws"
+RETRY_LOW_MS = 500
+RETRY_HIGH_MS = 5_000
+_random = secrets.SystemRandom()
+
+
+class ConnectParams(Model):
+    """No parameters."""
+
+
+class ConnectServer(Model):
+    """One gateway that takes connections."""
+
+    url: str
+    connections: int
+
+
+class Connect(Model):
+    """Where to connect.
+
+    Attributes:
+        url: of the least loaded gateway.
+        servers: that one first, the others in an order of their own for every answer.
+        retry_after_ms: how long to wait before connecting; 0 unless gateways are starting or draining.
+    """
+
+    url: str
+    servers: list[ConnectServer]
+    retry_after_ms: int
+
+
+def url_template(settings: Settings) -> str:
+    """The endpoint's URL as clients reach it; `{account}` in it is where the account's label goes."""
+    if settings.public_ws_url:
+        return settings.public_ws_url
+    return f"ws://{{account}}{settings.public_host}:{settings.ws_port}{ENDPOINT}"
+
+
+def url_of(template: str, account: str, settings: Settings) -> str:
+    """The URL for one account; the default account needs no label."""
+    label = "" if account == settings.default_account else f"{account}."
+    return template.replace("{account}", label)
+
+
+def advise(gateways: list[GatewayRow], account: str, settings: Settings) -> Connect:
+    """The answer for a caller of `account`, from the gateways that are alive, least connections first."""
+    taking = [gateway for gateway in gateways if not gateway.draining]
+    rest = taking[1:]
+    _random.shuffle(rest)
+    servers = [
+        ConnectServer(url=url_of(gateway.url, account, settings), connections=gateway.connections)
+        for gateway in [*taking[:1], *rest]
+    ]
+    # While more than half of the gateways leave, everybody comes at once: spread them.
+    is_calm = bool(taking) and 2 * len(taking) >= len(gateways)
+    return Connect(
+        url=servers[0].url if servers else url_of(url_template(settings), account, settings),
+        servers=servers,
+        retry_after_ms=0 if is_calm else _random.randint(RETRY_LOW_MS, RETRY_HIGH_MS),
+    )
+
+
+async def connect(context: Context, params: ConnectParams) -> Connect:  # noqa: ARG001
+    """Name the least loaded gateway and spread the rest."""
+    services = context.services
+    try:
+        gateways = await Gateways(services.database).list_alive()
+    except Unavailable:
+        # The gateways go on without the database, and so does whoever looks for one.
+        gateways = []
+    return advise(gateways, context.principal.account, services.settings)
+
+
+OPERATIONS = (
+    Operation(
+        name="connect",
+        summary="Find a gateway to open a WebSocket to",
+        params=ConnectParams,
+        result=Connect,
+        handler=connect,
+        audience=None,
+        route=Route("GET", "/connect"),
+        tag="WebSocket",
+    ),
+)

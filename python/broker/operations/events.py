@@ -1,0 +1,435 @@
+"""Program events: publish, read, filter, change, delete, import and export them.
+
+Events travel as finished JSON from where they are stored or accepted; nothing here decodes one again.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from enum import StrEnum
+from typing import Annotated
+
+import orjson
+from pydantic import AfterValidator, Field
+
+from broker.clock import to_datetime
+from broker.domain.events import Event, EventName, NewEvent
+from broker.domain.permissions import EVERYBODY, PUBLISHERS
+from broker.domain.programs import Access
+from broker.domain.values import FreeObject, Id, Integer, Model, format_time
+from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge
+from broker.operations.context import Context, nobody_waits
+from broker.operations.listing import MAX_IDS, CommaList, ListParams
+from broker.operations.metadata import compact
+from broker.operations.program_access import changeable_program, check_publisher, readable_program
+from broker.operations.programs import ProgramParams
+from broker.operations.registry import Json, Operation, Route, Stream
+from broker.owners.protocol import NewEventRow
+from broker.storage.events import EventQuery, EventRange
+
+NDJSON = "application/x-ndjson"
+
+# Lists that end this far in the past do not change any more, apart from corrections.
+_SETTLED_MS = 60_000
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+_EXAMPLE_EVENT = {"event": "Score#update", "metadata": {"home": 2, "away": 1}}
+
+
+class PublishParams(Model):
+    """One event, or a list of them in `events`; never both."""
+
+    program_id: Id
+    event: Annotated[EventName | None, Field(description="`Component#action`")] = None
+    timestamp: Annotated[
+        Integer | None,
+        Field(description="When it occurred, ms since 1970-01-01T00:00:00Z; the server's time when absent."),
+    ] = None
+    timecode: Annotated[
+        Integer | None, Field(description="Its place in the program, ms; `timestamp` when absent.")
+    ] = None
+    metadata: FreeObject | None = None
+    events: list[NewEvent] | None = None
+
+
+class EventBatch(Model):
+    """Published events, in the order of the request."""
+
+    events: list[Event]
+
+
+class ListEventsParams(Model):
+    """Which events: timecodes from `from` to `to`, both inclusive, in milliseconds.
+
+    With `includeCreated` an event is also in the range when it was created in it.
+    """
+
+    program_id: Id
+    from_: Annotated[Integer | None, Field(alias="from")] = None
+    to: Integer | None = None
+    include_created: bool = False
+
+
+class EventSort(StrEnum):
+    """Fields of an event that it can be sorted by."""
+
+    SEQ = "seq"
+    ID = "id"
+    CREATED_TIME = "createdTime"
+    TIMESTAMP = "timestamp"
+    TIMECODE = "timecode"
+    EVENT = "event"
+
+
+class EventStatus(StrEnum):
+    """How an event came to be."""
+
+    PUBLISHED = "published"
+    IMPORTED = "imported"
+
+
+def _check_uuid(value: str) -> str:
+    """The one spelling of a UUID; those without hyphens or with braces are not taken."""
+    if not _UUID.fullmatch(value):
+        raise ValueError("must be the id of an event, a UUID")
+    return value.lower()
+
+
+EventId = Annotated[str, AfterValidator(_check_uuid)]
+
+
+class FilterEventsParams(ListParams):
+    """Which events of a program; without `sort` they are ordered by timecode and seq."""
+
+    program_id: Id
+    sort: Annotated[EventSort, Field(strict=False)] | None = None
+    ids: Annotated[list[EventId], CommaList, Field(max_length=MAX_IDS)] | None = None
+    status: (
+        Annotated[list[Annotated[EventStatus, Field(strict=False)]], CommaList, Field(max_length=8)] | None
+    ) = None
+
+
+class EventPage(Model):
+    """One page of events; `total` counts those on the other pages too."""
+
+    items: list[Event]
+    total: int
+    limit: int
+    skip: int
+
+
+class EventParams(Model):
+    """Names an event of a program."""
+
+    program_id: Id
+    event_id: str
+
+
+class UpdateEventParams(Model):
+    """An event's new fields; those that are absent keep their value.
+
+    Null brings back what an event has that was published without the field. The fields that the server sets
+    are taken, so that an event that was read can be sent back, and ignored.
+    """
+
+    program_id: Id
+    event_id: str
+    id: Annotated[str | None, Field(description="Must be the event's id.")] = None
+    event: EventName | None = None
+    timestamp: Integer | None = None
+    timecode: Integer | None = None
+    metadata: FreeObject | None = None
+    seq: Annotated[object, Field(description="Ignored.")] = None
+    epoch: Annotated[object, Field(description="Ignored.")] = None
+    created_time: Annotated[object, Field(description="Ignored.")] = None
+
+
+class Deleted(Model):
+    """How many events were deleted."""
+
+    deleted: int
+
+
+class ExportParams(Model):
+    """Names the program whose events are exported."""
+
+    program_id: Id
+
+
+class EventExport(Model):
+    """All events of a program; a valid body of an import."""
+
+    program_id: str
+    exported_time: str
+    events: list[Event]
+
+
+async def _publish(context: Context, params: PublishParams) -> Json:
+    new = _events_of(params, context.services.settings.batch_limit_events)
+    limit_bytes = context.services.settings.metadata_limit_bytes
+    prefix = "" if params.events is None else "events[{}]."
+    rows = [
+        NewEventRow(
+            context.services.ids.uuid7(),
+            event.timestamp,
+            event.timecode,
+            event.event or "",
+            compact(event.metadata, f"{prefix.format(index)}metadata", limit_bytes),
+        )
+        for index, event in enumerate(new)
+    ]
+    await check_publisher(context, params.program_id)
+    accepted = await _in_order(context, params.program_id, rows)
+    if params.events is not None:
+        return Json(b'{"events":[' + b",".join(accepted) + b"]}")
+    event_id = orjson.loads(accepted[0])["id"] if context.key is not None else rows[0].id
+    return Json(accepted[0], {"Location": f"/api/v1/programs/{params.program_id}/events/{event_id}"})
+
+
+async def _in_order(context: Context, program_id: str, rows: Sequence[NewEventRow]) -> list[bytes]:
+    """Publish, and say when the order is fixed: the next request of a connection need not wait for more."""
+    publishing = context.services.owners.publish(context.principal.account, program_id, rows, context.key)
+    if context.ordered is nobody_waits:
+        return (await publishing).events
+    # Tasks are first stepped in the order in which they are made, and that step puts a publish in its queue.
+    task = asyncio.ensure_future(publishing)
+    context.ordered()
+    return (await task).events
+
+
+def _events_of(params: PublishParams, limit: int) -> Sequence[PublishParams | NewEvent]:
+    if params.events is None:
+        if params.event is None:
+            raise InvalidRequest.of_field("event", "is required, or events")
+        return [params]
+    for name in ("event", "timestamp", "timecode", "metadata"):
+        if getattr(params, name) is not None:
+            raise InvalidRequest.of_field(name, "must be absent beside events")
+    if not params.events:
+        raise InvalidRequest.of_field("events", "must have at least one event")
+    if len(params.events) > limit:
+        message = f"must not have over {limit} events"
+        raise PayloadTooLarge(f"events: {message}", faults=[FieldFault("events", message)])
+    return params.events
+
+
+async def _list_events(context: Context, params: ListEventsParams) -> Stream:
+    if params.from_ is not None and params.to is not None and params.to < params.from_:
+        raise InvalidRequest.of_field("to", "must not be less than from")
+    program = await readable_program(context, params.program_id)
+    selected = EventRange(start=params.from_, end=params.to, or_created=params.include_created)
+    headers = {}
+    if params.to is not None:
+        is_settled = params.to < context.services.clock.now_ms() - _SETTLED_MS
+        scope = "public" if program.access is Access.PUBLIC else "private"
+        headers = {"Cache-Control": f"{scope}, max-age={3600 if is_settled else 2}"}
+    return Stream(_document(context, params.program_id, selected, b"[", b"]"), headers=headers)
+
+
+async def _export_events(context: Context, params: ExportParams) -> Stream:
+    await readable_program(context, params.program_id)
+    everything = EventRange()
+    name = params.program_id.replace(":", "_")
+    if context.accept == NDJSON:
+        headers = {"Content-Disposition": f'attachment; filename="{name}-events.ndjson"'}
+        return Stream(_lines(context, params.program_id, everything), NDJSON, headers)
+    time = format_time(to_datetime(context.services.clock.now_ms()))
+    opening = f'{{"programId":"{params.program_id}","exportedTime":"{time}","events":['.encode()
+    headers = {"Content-Disposition": f'attachment; filename="{name}-events.json"'}
+    return Stream(_document(context, params.program_id, everything, opening, b"]}"), headers=headers)
+
+
+async def _document(
+    context: Context, program_id: str, selected: EventRange, opening: bytes, closing: bytes
+) -> AsyncGenerator[bytes]:
+    pages = context.services.events.stream(context.principal.account, program_id, selected)
+    begun = False
+    async with aclosing(pages):
+        async for page in pages:
+            yield (b"," if begun else opening) + b",".join(page)
+            begun = True
+    yield closing if begun else opening + closing
+
+
+async def _lines(context: Context, program_id: str, selected: EventRange) -> AsyncGenerator[bytes]:
+    pages = context.services.events.stream(context.principal.account, program_id, selected)
+    async with aclosing(pages):
+        async for page in pages:
+            yield b"\n".join(page) + b"\n"
+
+
+async def _filter_events(context: Context, params: FilterEventsParams) -> Json:
+    await readable_program(context, params.program_id)
+    query = EventQuery(
+        limit=params.limit,
+        skip=params.skip,
+        sort=params.sort or EventSort.TIMECODE,
+        descending=params.order == "desc",
+        search=params.search,
+        ids=params.ids,
+        statuses=params.status,
+    )
+    items, total = await context.services.events.filter(context.principal.account, params.program_id, query)
+    tail = f'],"total":{total},"limit":{params.limit},"skip":{params.skip}}}'
+    return Json(b'{"items":[' + b",".join(items) + tail.encode())
+
+
+async def _get_event(context: Context, params: EventParams) -> Json:
+    await readable_program(context, params.program_id)
+    event_id = _event_id(params)
+    return Json(await context.services.events.get(context.principal.account, params.program_id, event_id))
+
+
+async def _update_event(context: Context, params: UpdateEventParams) -> Json:
+    await changeable_program(context, params.program_id)
+    event_id = _event_id(params)
+    if params.id is not None and params.id.lower() != event_id:
+        raise InvalidRequest.of_field("id", "must be the event's id as in the path; it cannot change")
+    changes: dict[str, object] = {}
+    for name in params.model_fields_set & {"event", "timestamp", "timecode"}:
+        changes[name] = getattr(params, name)
+    if "event" in changes and params.event is None:
+        raise InvalidRequest.of_field("event", "must not be null")
+    if "metadata" in params.model_fields_set:
+        limit_bytes = context.services.settings.metadata_limit_bytes
+        changes["metadata"] = compact(params.metadata, "metadata", limit_bytes)
+    owners = context.services.owners
+    return Json(await owners.update_event(context.principal.account, params.program_id, event_id, changes))
+
+
+async def _delete_event(context: Context, params: EventParams) -> None:
+    await changeable_program(context, params.program_id)
+    event_id = _event_id(params)
+    await context.services.owners.delete_event(context.principal.account, params.program_id, event_id)
+
+
+async def _delete_events(context: Context, params: ProgramParams) -> Deleted:
+    await changeable_program(context, params.program_id)
+    deleted = await context.services.owners.delete_events(context.principal.account, params.program_id)
+    return Deleted(deleted=deleted)
+
+
+def _event_id(params: EventParams | UpdateEventParams) -> str:
+    """The event's id in its one spelling. What is no UUID names no event."""
+    try:
+        return _check_uuid(params.event_id)
+    except ValueError:
+        raise NotFound(f"there is no such event in program {params.program_id}") from None
+
+
+OPERATIONS = (
+    Operation(
+        name="getProgramEvents",
+        summary="All events of a program, ordered by timecode and seq",
+        params=ListEventsParams,
+        result=list[Event],
+        handler=_list_events,
+        audience=None,
+        route=Route(
+            "GET",
+            "/programs/{programId}/events",
+            description="With `to`, a cache may keep the answer: an hour when `to` is over a minute past.",
+        ),
+        former_names=("admin/getProgramEvents",),
+        errors=(NotFound,),
+        example={"programId": "final-2026", "from": 0},
+        tag="Program events",
+    ),
+    Operation(
+        name="producer",
+        summary="Publish one event, or a batch as a whole, to everybody who follows the program",
+        params=PublishParams,
+        result=Event | EventBatch,
+        handler=_publish,
+        audience=PUBLISHERS,
+        route=Route(
+            "POST",
+            "/programs/{programId}/events",
+            status=201,
+            description="Answers once the events are durable: the event, or `events` for a batch.",
+        ),
+        errors=(NotFound, Conflict),
+        idempotent_by_key=True,
+        keeps_own_key=True,
+        example=_EXAMPLE_EVENT | {"programId": "final-2026"},
+        tag="Program events",
+    ),
+    Operation(
+        name="deleteAllProgramEvents",
+        summary="Delete all events of a program",
+        params=ProgramParams,
+        result=Deleted,
+        handler=_delete_events,
+        audience=PUBLISHERS,
+        route=Route("DELETE", "/programs/{programId}/events"),
+        former_names=("admin/deleteAllProgramEvents",),
+        errors=(NotFound,),
+        example={"programId": "final-2026"},
+        tag="Program events",
+    ),
+    Operation(
+        name="filterProgramEvents",
+        summary="Search events of a program",
+        params=FilterEventsParams,
+        result=EventPage,
+        handler=_filter_events,
+        audience=EVERYBODY,
+        route=Route(
+            "GET", "/programs/{programId}/events/filter", description="`search` looks in names and metadata."
+        ),
+        errors=(NotFound,),
+        example={"programId": "final-2026", "search": "score", "limit": 20},
+        tag="Program events",
+    ),
+    Operation(
+        name="exportProgramEvents",
+        summary="Export the events of a program",
+        params=ExportParams,
+        result=EventExport,
+        handler=_export_events,
+        audience=EVERYBODY,
+        route=Route(
+            "GET",
+            "/programs/{programId}/events/export",
+            description=f"A download that can be imported; as {NDJSON} it has one event a line.",
+            produces=("application/json", NDJSON),
+        ),
+        errors=(NotFound,),
+        example={"programId": "final-2026"},
+        tag="Program events",
+    ),
+    Operation(
+        name="getProgramEvent",
+        summary="Get an event",
+        params=EventParams,
+        result=Event,
+        handler=_get_event,
+        audience=EVERYBODY,
+        route=Route("GET", "/programs/{programId}/events/{eventId}"),
+        errors=(NotFound,),
+        tag="Program events",
+    ),
+    Operation(
+        name="updateProgramEvent",
+        summary="Change an event; followers of the program are told",
+        params=UpdateEventParams,
+        result=Event,
+        handler=_update_event,
+        audience=PUBLISHERS,
+        route=Route("PUT", "/programs/{programId}/events/{eventId}"),
+        errors=(NotFound,),
+        example={"metadata": {"home": 2, "away": 2}},
+        tag="Program events",
+    ),
+    Operation(
+        name="deleteProgramEvent",
+        summary="Delete an event; followers of the program are told",
+        params=EventParams,
+        result=None,
+        handler=_delete_event,
+        audience=PUBLISHERS,
+        route=Route("DELETE", "/programs/{programId}/events/{eventId}", status=204),
+        errors=(NotFound,),
+        tag="Program events",
+    ),
+)

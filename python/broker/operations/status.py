@@ -1,0 +1,108 @@
+"""What the server tells of itself: its version, its time, and that it hears the client."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+import broker
+from broker.clock import to_datetime
+from broker.domain.permissions import EVERYBODY
+from broker.domain.values import Integer, Model, format_time
+from broker.operations.context import Context
+from broker.operations.listing import NoParams
+from broker.operations.registry import Operation, Route
+
+
+class Version(Model):
+    """What runs: its version, and which build of it."""
+
+    version: str
+    build_number: str
+    build_date: str
+
+
+class ServerTimeParams(Model):
+    """`requestTime` is the client's clock, milliseconds since 1970-01-01T00:00:00Z; it is echoed."""
+
+    request_time: Integer | None = None
+
+
+class ServerTime(Model):
+    """The server's clock in milliseconds since 1970-01-01T00:00:00Z, and the client's as it was sent."""
+
+    server_time: int
+    request_time: int | None = None
+
+
+class Pong(Model):
+    """The server's clock, milliseconds since 1970-01-01T00:00:00Z; snake case as clients know it."""
+
+    current_time: Annotated[int, Field(alias="current_time")]
+
+
+async def _get_version(_context: Context, _params: NoParams) -> Version:
+    return build_version()
+
+
+def build_version() -> Version:
+    """The version of the running package. A build is named by the moment at which it was made."""
+    package = Path(broker.__file__).parent
+    made = max(path.stat().st_mtime_ns for path in (package / "__init__.py", *package.glob("_native*.so")))
+    moment = to_datetime(made // 1_000_000)
+    return Version(
+        version=broker.__version__,
+        build_number=f"{moment:%Y%m%d%H%M%S}",
+        build_date=format_time(moment),
+    )
+
+
+async def _ping(context: Context, _params: NoParams) -> Pong:
+    return Pong(current_time=context.services.clock.now_ms())
+
+
+async def _servertime(context: Context, params: ServerTimeParams) -> dict[str, Any]:
+    answer = {"serverTime": context.services.clock.now_ms()}
+    if params.request_time is not None:
+        answer["requestTime"] = params.request_time
+    return answer
+
+
+OPERATIONS = (
+    Operation(
+        name="getVersion",
+        summary="Version, build number and build date of the server",
+        params=NoParams,
+        result=Version,
+        handler=_get_version,
+        audience=None,
+        route=Route("GET", "/version"),
+        tag="Status",
+    ),
+    Operation(
+        name="ping",
+        summary="Tell that the client is still there",
+        params=NoParams,
+        result=Pong,
+        handler=_ping,
+        audience=EVERYBODY,
+        route=Route(
+            "POST",
+            "/ping",
+            form=True,
+            description="Recommended once a minute while no events are sent.",
+        ),
+        tag="Status",
+    ),
+    Operation(
+        name="servertime",
+        summary="The server's time, to correct a clock by",
+        params=ServerTimeParams,
+        result=ServerTime,
+        handler=_servertime,
+        audience=None,
+        route=Route("POST", "/servertime"),
+        example={"requestTime": 1767225600000},
+        tag="Status",
+    ),
+)

@@ -1,0 +1,96 @@
+"""What an owner is asked to do, and what it answers: the values that travel from the doors to the owners.
+
+Every command carries an id of its own, made by whoever asks. A command that comes twice, because the first
+answer was lost, takes effect once: a publish is known by the ids of its events, every other command by a row
+that its transaction leaves under its id. Answers, errors too, are plain values.
+"""
+
+from typing import NamedTuple
+
+from broker.domain.programs import Program
+from broker.errors import BrokerError
+from broker.owners.client import Accepted, Imported
+from broker.owners.protocol import IdempotencyKey, NewEventRow
+
+_OVERHEAD_BYTES = 200  # of a command or an event besides its metadata, roughly
+
+
+class Publish(NamedTuple):
+    """Append events, contiguous and in order."""
+
+    id: str
+    account: str
+    program_id: str
+    events: tuple[NewEventRow, ...]
+    key: IdempotencyKey | None
+
+
+class UpdateEvent(NamedTuple):
+    """Change fields of one event: `event`, `timestamp`, `timecode`, `metadata`; None restores the default."""
+
+    id: str
+    account: str
+    program_id: str
+    event_id: str
+    changes: dict[str, object]
+
+
+class DeleteEvent(NamedTuple):
+    """Delete one event."""
+
+    id: str
+    account: str
+    program_id: str
+    event_id: str
+
+
+class DeleteEvents(NamedTuple):
+    """Delete all events and begin a new epoch."""
+
+    id: str
+    account: str
+    program_id: str
+
+
+class AdoptImport(NamedTuple):
+    """Replace all events by `rows` staged ones and begin a new epoch."""
+
+    id: str
+    account: str
+    program_id: str
+    import_id: str
+    rows: int
+
+
+class UpdateProgram(NamedTuple):
+    """Store a program's new fields."""
+
+    id: str
+    account: str
+    program_id: str
+    program: Program
+
+
+class DeleteProgram(NamedTuple):
+    """Delete a program and its events."""
+
+    id: str
+    account: str
+    program_id: str
+
+
+Command = Publish | UpdateEvent | DeleteEvent | DeleteEvents | AdoptImport | UpdateProgram | DeleteProgram
+Answer = Accepted | Imported | Program | BrokerError | bytes | int | None
+
+EXCLUSIVE = (DeleteEvents, AdoptImport, UpdateProgram, DeleteProgram)
+"""Commands that are the only one of their program in a group."""
+
+
+def size_bytes(command: Command) -> int:
+    """About how much room the command takes; for bounds, not for bills."""
+    if isinstance(command, Publish):
+        return sum(len(event.metadata) + _OVERHEAD_BYTES for event in command.events) + _OVERHEAD_BYTES
+    if isinstance(command, UpdateEvent):
+        metadata = command.changes.get("metadata")
+        return _OVERHEAD_BYTES + (len(metadata) if isinstance(metadata, bytes) else 1024)
+    return _OVERHEAD_BYTES

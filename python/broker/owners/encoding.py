@@ -1,0 +1,86 @@
+"""The JSON of pushes. Each is made once; the publisher's answer and every viewer's notification share it."""
+
+from functools import lru_cache
+
+import orjson
+
+from broker.clock import to_datetime
+from broker.domain.history import EventRow, HeadRow, PushRow
+from broker.domain.values import format_time
+from broker.owners.protocol import Attributes, Entry, EntryKind
+
+
+def event_json(epoch: str, program_id: str, row: EventRow, seq: int) -> bytes:
+    """The event as readers see it. `seq` is the push's: of an `eventUpdated`, it is not `row.seq`."""
+    return orjson.dumps(
+        {
+            "seq": seq,
+            "epoch": epoch,
+            "id": row.id,
+            "programId": program_id,
+            "createdTime": _time(row.created_ms),
+            "timestamp": row.timestamp,
+            "timecode": row.timecode,
+            "event": row.event,
+            "metadata": orjson.Fragment(row.metadata),
+        }
+    )
+
+
+def deleted_json(epoch: str, program_id: str, event_id: str, seq: int) -> bytes:
+    """The params of `eventDeleted`."""
+    return orjson.dumps({"seq": seq, "epoch": epoch, "programId": program_id, "id": event_id})
+
+
+_METHODS = {"event": "event", "updated": "eventUpdated", "deleted": "eventDeleted"}
+
+
+def push_json(epoch: str, program_id: str, push: PushRow) -> bytes:
+    """The params of a push that is read back, byte for byte as they were told."""
+    if push.told is not None:
+        return push.told
+    if push.event is None:
+        return deleted_json(epoch, program_id, push.event_id, push.seq)
+    return event_json(epoch, program_id, push.event, push.seq)
+
+
+def push_entry(epoch: str, program_id: str, push: PushRow) -> Entry:
+    """The entry of a push that is read back."""
+    params = push_json(epoch, program_id, push)
+    return Entry(EntryKind.PUSH, epoch, push.seq, _METHODS[push.kind], params)
+
+
+def reset_entry(program_id: str, epoch: str, reason: str, base: int, deleted: int) -> Entry:
+    """The entry that begins an epoch by an import (`imported`) or an erasure (`erased`)."""
+    if reason == "imported":
+        params = {"programId": program_id, "epoch": epoch, "seq": base}
+        return Entry(EntryKind.RESET, epoch, base, "historyReplaced", orjson.dumps(params))
+    params = {"programId": program_id, "deleted": deleted, "epoch": epoch, "seq": base}
+    return Entry(EntryKind.RESET, epoch, base, "eventsDeleted", orjson.dumps(params))
+
+
+def gone_entry(program_id: str, epoch: str, seq: int) -> Entry:
+    """The entry that ends a program's topic."""
+    return Entry(EntryKind.GONE, epoch, seq, "programDeleted", orjson.dumps({"programId": program_id}))
+
+
+def attributes_entry(epoch: str, seq: int, attributes: Attributes) -> Entry:
+    """The entry that tells a topic's new attributes; its `seq` is where the topic stands."""
+    params = orjson.dumps({"public": attributes.public, "projectId": attributes.project_id})
+    return Entry(EntryKind.ATTRIBUTES, epoch, seq, "", params)
+
+
+def parse_attributes(params: bytes) -> Attributes:
+    """The attributes of an ATTRIBUTES entry."""
+    fields = orjson.loads(params)
+    return Attributes(public=fields["public"], project_id=fields["projectId"])
+
+
+def attributes_of(head: HeadRow) -> Attributes:
+    """The attributes of a program's topic."""
+    return Attributes(public=head.public, project_id=head.project_id)
+
+
+@lru_cache(maxsize=1024)
+def _time(ms: int) -> str:
+    return format_time(to_datetime(ms))

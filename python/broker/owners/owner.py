@@ -1,0 +1,265 @@
+"""One program owner: the writer, the topics in memory and the gateways that follow, without Ray.
+
+An owner has a slot of the pool. It takes the slot by a new generation, which shuts every earlier owner of it
+out of the database. When it finds itself shut out, by a write or by the look it takes every few seconds, it
+is over: `ended` returns, and its process should go, so that who still asks it finds its successor.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from broker.clock import Clock, SystemClock
+from broker.errors import BrokerError, NotFound, Unavailable
+from broker.ids import IdSource
+from broker.owners.channel import Channels
+from broker.owners.commands import Answer, Command
+from broker.owners.encoding import push_entry
+from broker.owners.log import LogLimits
+from broker.owners.placement import slot_name
+from broker.owners.protocol import Cursor, Entry, Head, HistoryLost
+from broker.owners.sessions import POLL_WAIT_S, Follow, PollAnswer, Session, Sessions
+from broker.owners.topics import ProgramTopic, Topic, Topics
+from broker.owners.writer import Writer, WriterLimits
+from broker.settings import Settings
+from broker.storage.database import Database
+from broker.storage.history import History
+from broker.storage.journal import Fenced, Journal
+from broker.storage.program_changes import ProgramChanges
+
+_log = logging.getLogger(__name__)
+LINGER_S = 30.0  # how long a topic stays in memory without followers
+_SWEEP_S = 5.0
+_WATCH_S = 2.0  # how soon an owner whose slot was taken notices without writing
+_PURGE_S = 600.0
+_PURGE_ROWS = 10_000
+_DAY_MS = 86_400_000
+
+FollowAnswer = Head | BrokerError
+
+
+class Owner:
+    """See the module's docstring. `start` makes one; all methods belong to one event loop."""
+
+    def __init__(
+        self, settings: Settings, database: Database, index: int, generation: int, clock: Clock,
+        log_limits: LogLimits, writer_limits: WriterLimits,
+    ) -> None:  # fmt: skip
+        self._settings = settings
+        self._database = database
+        self._clock = clock
+        self._index = index
+        order = asyncio.Lock()
+        self._journal = Journal(database, slot_name(index))
+        self._history = History(database)
+        self._changes = ProgramChanges(database, clock)
+        self._topics = Topics(self._history, order, clock, log_limits, LINGER_S)
+        self._channels = Channels(self._changes, clock, log_limits, LINGER_S)
+        self._sessions = Sessions(clock)
+        self._writer = Writer(
+            self._journal, generation, self._topics, order, clock, IdSource(clock), writer_limits
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def start(
+        cls,
+        settings: Settings,
+        dsn: str,
+        index: int,
+        *,
+        clock: Clock | None = None,
+        log_limits: LogLimits | None = None,
+        writer_limits: WriterLimits | None = None,
+    ) -> "Owner":
+        """Take the slot `index` and begin. Raises Unavailable when the database cannot be reached."""
+        clock = clock or SystemClock()
+        database = await Database.open(
+            dsn, size=settings.database_pool, timeout_s=settings.database_timeout_s
+        )
+        try:
+            generation = await Journal(database, slot_name(index)).acquire()
+        except BaseException:
+            await database.close()
+            raise
+        owner = cls(
+            settings, database, index, generation, clock, log_limits or LogLimits(),
+            writer_limits or WriterLimits(),
+        )  # fmt: skip
+        owner._tasks = [
+            asyncio.create_task(owner._writer.run(), name="writer"),
+            asyncio.create_task(owner._watch(), name="watch"),
+            asyncio.create_task(owner._sweep(), name="sweep"),
+        ]
+        if index == 0:
+            owner._tasks.append(asyncio.create_task(owner._purge(), name="purge"))
+        _log.info("owner_started slot=%s generation=%d", slot_name(index), generation)
+        return owner
+
+    async def ended(self) -> None:
+        """Return when the owner can go on no longer: it was shut out, or one of its tasks failed."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, Fenced):
+                _log.warning("owner_fenced slot=%s", slot_name(self._index))
+            elif error is not None:
+                _log.error("owner_failed task=%s", task.get_name(), exc_info=error)
+
+    async def close(self) -> None:
+        """End the tasks, the sessions and the connections; what waits is answered `Unavailable`."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has told of those that failed
+        await self._channels.close()
+        self._sessions.close_all()
+        await self._database.close()
+
+    # -- publishing
+
+    async def submit(self, commands: Sequence[Command], wait_s: float) -> list[Answer]:
+        """Take commands in order; returns their answers when all are durable or refused.
+
+        The commands are queued before the first await. Cancelling the call takes nothing back.
+        """
+        call = self._writer.submit(commands, wait_s)
+        await call.done
+        return call.answers
+
+    def nudge(self, account: str) -> None:
+        """The account's `program_changes` have news."""
+        self._channels.nudge(account)
+
+    # -- following
+
+    async def open(self, name: str, follows: Sequence[Follow]) -> list[FollowAnswer]:
+        """Begin a session anew with everything that it follows."""
+        session = self._sessions.open(name)
+        return await self._follow(session, follows)
+
+    async def follow(self, name: str, follows: Sequence[Follow]) -> list[FollowAnswer] | None:
+        """Follow more topics; each answer is the head after which entries come, or an error.
+
+        Returns:
+            None when there is no such session: open it.
+        """
+        session = self._sessions.find(name)
+        return None if session is None else await self._follow(session, follows)
+
+    def unfollow(self, name: str, numbers: Sequence[int]) -> None:
+        """Follow less; what is unknown is ignored."""
+        session = self._sessions.find(name)
+        if session is not None:
+            for number in numbers:
+                session.unfollow(number)
+
+    async def poll(self, name: str, ack: int, wait_s: float = POLL_WAIT_S) -> PollAnswer | BrokerError | None:
+        """Wait for news; see `broker.owners.sessions`. None when there is no such session."""
+        session = self._sessions.find(name)
+        if session is None:
+            return None
+        try:
+            return await session.poll(ack, wait_s)
+        except Unavailable as error:
+            return error
+
+    def leave(self, name: str) -> None:
+        """End a session."""
+        self._sessions.close(name)
+
+    async def history(self, topic: str, epoch: str, after_seq: int, limit: int) -> list[Entry] | BrokerError:
+        """See `Feed.history`; errors are values."""
+        try:
+            return await self._read_history(topic, epoch, after_seq, limit)
+        except BrokerError as error:
+            return error
+
+    async def _follow(self, session: Session, follows: Sequence[Follow]) -> list[FollowAnswer]:
+        try:
+            topics = await self._load([follow.topic for follow in follows])
+        except Unavailable as error:
+            return [error] * len(follows)
+        answers: list[FollowAnswer] = []
+        for follow in follows:
+            topic = topics.get(follow.topic)
+            if topic is None:
+                answers.append(NotFound("no such topic"))
+            elif follow.strict and not self._reaches(topic.head(), follow.cursor):
+                answers.append(_lost())
+            else:
+                answers.append(session.follow(follow, topic))
+        return answers
+
+    def _reaches(self, head: Head, cursor: Cursor | None) -> bool:
+        """Whether recovery goes from the cursor to the head."""
+        if cursor is None:
+            return True
+        gap = head.seq - cursor.seq
+        return cursor.epoch == head.epoch and 0 <= gap <= self._settings.history_events
+
+    async def _load(self, names: Sequence[str]) -> dict[str, Topic]:
+        """The topics of these names that exist."""
+        topics: dict[str, Topic] = {}
+        keys = []
+        for name in names:
+            account, _, rest = name.partition("/")
+            kind, _, id_ = rest.partition("/")
+            if kind == "program":
+                keys.append((account, id_))
+            elif kind == "channel" and id_ == "programs":
+                topics[name] = await self._channels.load(account)
+        programs = await self._topics.load(keys)
+        topics.update({topic.name: topic for topic in programs.values()})
+        return topics
+
+    async def _read_history(self, name: str, epoch: str, after_seq: int, limit: int) -> list[Entry]:
+        topic = (await self._load([name])).get(name)
+        if not isinstance(topic, ProgramTopic):
+            raise NotFound("no such topic")
+        head = topic.head()
+        if head.epoch != epoch or head.seq - after_seq > self._settings.history_events:
+            raise _lost()
+        pushes = await self._history.pushes(topic.uid, epoch, after_seq, head.seq, limit)
+        oldest_ms = self._clock.now_ms() - int(self._settings.history_hours * 3_600_000)
+        is_whole = len(pushes) == max(0, min(head.seq - after_seq, limit))
+        if not is_whole or (pushes and pushes[0].accepted_ms < oldest_ms):
+            raise _lost()
+        return [push_entry(epoch, topic.key[1], push) for push in pushes]
+
+    # -- keeping house
+
+    async def _watch(self) -> None:
+        """Raise Fenced when the slot has another owner."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            try:
+                newest = await self._journal.generation()
+            except Unavailable:
+                continue
+            # asked after the query: the writer may have renewed meanwhile
+            if newest > self._writer.generation and not self._writer.is_renewing:
+                raise Fenced(slot_name(self._index))
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            self._topics.sweep()
+            self._sessions.sweep()
+            await self._channels.sweep()
+
+    async def _purge(self) -> None:
+        while True:
+            await asyncio.sleep(_PURGE_S)
+            now_ms = self._clock.now_ms()
+            history_ms = now_ms - int(self._settings.history_hours * 3_600_000)
+            try:
+                while await self._history.purge(history_ms, now_ms - _DAY_MS, _PURGE_ROWS):
+                    continue
+                while await self._changes.purge(now_ms - _DAY_MS, _PURGE_ROWS):
+                    continue
+            except Unavailable as error:
+                _log.info("purge_waits reason=%s", error.log_text)
+
+
+def _lost() -> HistoryLost:
+    return HistoryLost("the history does not reach back that far; read the events instead")

@@ -1,0 +1,259 @@
+"""The port `Owners` over Ray: what the doors publish with.
+
+A call to an actor costs a millisecond of two processes, so calls are shared: while one is in flight to an
+owner, what arrives for it waits and goes with the next one. One call at a time and whole batches also keep
+the order. A call that brings no answer is made again with the same commands until their time is over; the
+owner knows them by their ids and does nothing twice.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from broker.clock import Clock
+from broker.domain.programs import Program
+from broker.errors import BrokerError, Unavailable
+from broker.ids import IdSource
+from broker.owners.client import Accepted, Imported
+from broker.owners.commands import (
+    AdoptImport,
+    Answer,
+    Command,
+    DeleteEvent,
+    DeleteEvents,
+    DeleteProgram,
+    Publish,
+    UpdateEvent,
+    UpdateProgram,
+    size_bytes,
+)
+from broker.owners.placement import owner_of
+from broker.owners.protocol import IdempotencyKey, NewEventRow, channel_topic, program_topic
+from broker.owners.ray_link import Link, OwnerLink, OwnerLost
+from broker.settings import Settings
+
+_BATCH_COMMANDS = 500
+_BATCH_BYTES = 4 << 20
+_QUEUE_COMMANDS = 20_000
+_QUEUE_BYTES = 64 << 20
+_RETRY_S = (0.02, 0.5)  # first and longest pause before a call is made again
+_GRACE_S = 1.0  # for the way of an answer that was made just in time
+_NUDGE_S = 1.0
+_HEAVY_S = 60.0  # at least, for what may touch every event of a program: 100,000 take seconds
+_HEAVY = (AdoptImport, DeleteEvents, DeleteProgram)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    command: Command
+    size_bytes: int
+    deadline_s: float
+    answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
+
+
+class RayOwners:
+    """See `Owners`. Belongs to one event loop; `close` it there."""
+
+    def __init__(
+        self, settings: Settings, clock: Clock, ids: IdSource, links: Sequence[Link] | None = None
+    ) -> None:
+        """Make a client; `links` are the ways to the owners, one a slot, by default Ray's."""
+        self._settings = settings
+        self._clock = clock
+        self._ids = ids
+        self._links = links or [OwnerLink(index) for index in range(settings.owners)]
+        self._lanes = [_Lane(link, clock) for link in self._links]
+        self._nudges: dict[str, asyncio.Task[None]] = {}
+
+    async def publish(
+        self, account: str, program_id: str, events: Sequence[NewEventRow], key: IdempotencyKey | None
+    ) -> Accepted:
+        """See `Owners.publish`."""
+        command = Publish(self._ids.uuid7(), account, program_id, tuple(events), key)
+        return cast("Accepted", await self._ask(command))
+
+    async def update_event(
+        self, account: str, program_id: str, event_id: str, changes: dict[str, object]
+    ) -> bytes:
+        """See `Owners.update_event`."""
+        command = UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes)
+        return cast("bytes", await self._ask(command))
+
+    async def delete_event(self, account: str, program_id: str, event_id: str) -> None:
+        """See `Owners.delete_event`."""
+        await self._ask(DeleteEvent(self._ids.uuid7(), account, program_id, event_id))
+
+    async def delete_events(self, account: str, program_id: str) -> int:
+        """See `Owners.delete_events`."""
+        return cast("int", await self._ask(DeleteEvents(self._ids.uuid7(), account, program_id)))
+
+    async def adopt_import(self, account: str, program_id: str, import_id: str, count: int) -> Imported:
+        """See `Owners.adopt_import`."""
+        command = AdoptImport(self._ids.uuid7(), account, program_id, import_id, count)
+        return cast("Imported", await self._ask(command))
+
+    async def update_program(self, account: str, program: Program) -> Program:
+        """See `Owners.update_program`."""
+        command = UpdateProgram(self._ids.uuid7(), account, program.id, program)
+        stored = cast("Program", await self._ask(command))
+        await self.program_created(account)
+        return stored
+
+    async def delete_program(self, account: str, program_id: str) -> None:
+        """See `Owners.delete_program`."""
+        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id))
+        await self.program_created(account)
+
+    async def program_created(self, account: str) -> None:
+        """See `Owners.program_created`. Does not wait; one nudge of an account is under way at a time."""
+        if account not in self._nudges:
+            task = asyncio.create_task(self._nudge(account), name=f"nudge {account}")
+            self._nudges[account] = task
+            task.add_done_callback(lambda _: self._nudges.pop(account, None))
+
+    async def close(self) -> None:
+        """End the lanes; what waits is answered `Unavailable`."""
+        for lane in self._lanes:
+            await lane.close()
+        nudges = list(self._nudges.values())
+        for nudge in nudges:
+            nudge.cancel()
+        if nudges:
+            await asyncio.wait(nudges)
+
+    async def _ask(self, command: Command) -> Answer:
+        """Queue the command, before the first await, and raise or return its answer."""
+        topic = program_topic(command.account, command.program_id)
+        lane = self._lanes[owner_of(topic, self._settings.owners)]
+        wait_s = self._settings.publish_timeout_s
+        if isinstance(command, _HEAVY):
+            wait_s = max(wait_s, _HEAVY_S)
+        answer = lane.add(command, self._clock.monotonic_s() + wait_s)
+        try:
+            async with asyncio.timeout(wait_s + _GRACE_S):
+                result = await answer
+        except TimeoutError as error:
+            raise _unavailable() from error
+        if isinstance(result, BrokerError):
+            raise result
+        return result
+
+    async def _nudge(self, account: str) -> None:
+        link = self._links[owner_of(channel_topic(account, "programs"), self._settings.owners)]
+        try:
+            await link.call("nudge", account, timeout_s=_NUDGE_S)
+        except OwnerLost:
+            return  # the owner looks by itself every second
+
+
+class _Lane:
+    """The queue to one owner and the task that empties it."""
+
+    def __init__(self, link: Link, clock: Clock) -> None:
+        self._link = link
+        self._clock = clock
+        self._queue: deque[_Waiting] = deque()
+        self._queued_bytes = 0
+        self._arrived = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def add(self, command: Command, deadline_s: float) -> asyncio.Future[Answer]:
+        """Queue a command; the future holds its answer, an error as a value."""
+        waiting = _Waiting(command, size_bytes(command), deadline_s)
+        is_full = (
+            len(self._queue) >= _QUEUE_COMMANDS or self._queued_bytes + waiting.size_bytes > _QUEUE_BYTES
+        )
+        if self._closed or (is_full and self._queue):
+            waiting.answer.set_result(_unavailable())
+            return waiting.answer
+        self._queue.append(waiting)
+        self._queued_bytes += waiting.size_bytes
+        self._arrived.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="owner lane")
+        return waiting.answer
+
+    async def close(self) -> None:
+        """End the task and answer what waits."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        batch: list[_Waiting] = []
+        try:
+            while True:
+                await self._arrived.wait()
+                batch = self._take()
+                if not batch:
+                    self._arrived.clear()
+                    continue
+                await self._deliver(batch)
+        finally:
+            for waiting in (*batch, *self._queue):
+                _answer(waiting, _unavailable())
+
+    def _take(self) -> list[_Waiting]:
+        batch: list[_Waiting] = []
+        room = _BATCH_BYTES
+        while self._queue and len(batch) < _BATCH_COMMANDS:
+            waiting = self._queue[0]
+            if batch and waiting.size_bytes > room:
+                break
+            self._queue.popleft()
+            self._queued_bytes -= waiting.size_bytes
+            room -= waiting.size_bytes
+            if not waiting.answer.cancelled():
+                batch.append(waiting)
+        return batch
+
+    async def _deliver(self, batch: list[_Waiting]) -> None:
+        """Call the owner until every command of the batch is answered or its time is over."""
+        pause_s = _RETRY_S[0]
+        while batch := self._alive(batch):
+            left_s = max(waiting.deadline_s for waiting in batch) - self._clock.monotonic_s()
+            commands = [waiting.command for waiting in batch]
+            try:
+                answers = await self._link.call("submit", commands, left_s, timeout_s=left_s + _GRACE_S)
+            except OwnerLost:
+                answers = None
+            batch = _settle(batch, answers)
+            if batch:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _RETRY_S[1])
+
+    def _alive(self, batch: list[_Waiting]) -> list[_Waiting]:
+        now_s = self._clock.monotonic_s()
+        for waiting in batch:
+            if waiting.deadline_s <= now_s:
+                _answer(waiting, _unavailable())
+        return [waiting for waiting in batch if not waiting.answer.done()]
+
+
+def _settle(batch: list[_Waiting], answers: list[Answer] | BrokerError | None) -> list[_Waiting]:
+    """Hand out the answers; returns the commands to send again.
+
+    That is the end of the batch that the owner could not take. A command that failed before one that
+    succeeded is not sent again: it would come out of order.
+    """
+    if not isinstance(answers, list):
+        return batch
+    taken = len(batch)
+    while taken and isinstance(answers[taken - 1], Unavailable):
+        taken -= 1
+    for waiting, answer in zip(batch[:taken], answers[:taken], strict=True):
+        _answer(waiting, answer)
+    return batch[taken:]
+
+
+def _answer(waiting: _Waiting, answer: Answer) -> None:
+    if not waiting.answer.done():
+        waiting.answer.set_result(answer)
+
+
+def _unavailable() -> Unavailable:
+    return Unavailable("the change could not be stored in time; try again", retry_after_s=1)

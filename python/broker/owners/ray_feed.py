@@ -1,0 +1,361 @@
+"""The port `Feed` over Ray: a gateway's following of topics, whatever happens to the owners.
+
+For each owner there is one session there and one task here. The task opens the session with the cursors of
+everything that is followed, then polls: each poll acknowledges the answer before it. When anything goes wrong
+(the owner died, an answer does not come, the session is unknown) it opens a new session with the cursors
+reached; the owner makes up what was missed. So the sink hears every entry once and in order.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.clock import Clock
+from broker.errors import BrokerError, NotFound, Unavailable
+from broker.ids import IdSource
+from broker.owners.encoding import attributes_entry, gone_entry, parse_attributes
+from broker.owners.feed import Sink
+from broker.owners.placement import owner_of
+from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
+from broker.owners.ray_link import Link, OwnerLink, OwnerLost
+from broker.owners.sessions import POLL_WAIT_S, Batch, Follow, PollAnswer
+from broker.settings import Settings
+
+_log = logging.getLogger(__name__)
+_RETRY_S = (0.05, 1.0)  # first and longest pause before an owner is asked again
+_CALL_S = 5.0  # of a call that does not wait for news
+_POLL_GRACE_S = 10.0
+_LEAVE_S = 1.0
+_OPEN_S = 0.5  # of a wait for a session, before a look at whether the topic is still wanted
+_OPEN_PAGE = 5_000  # topics in one call that opens a session or follows more
+
+
+@dataclass(slots=True, eq=False)
+class _Following:
+    """One topic that is followed.
+
+    Attributes:
+        number: of the try to follow it; entries of an earlier try are thrown away.
+        start: the cursor that was asked for.
+        cursor: what has been taken; None until an owner has answered where it begins.
+        early: entries that came before the caller of `follow` was ready for them.
+        is_over: unfollowed, or ended by its owner.
+    """
+
+    topic: str
+    start: Cursor | None
+    head: asyncio.Future[Head] = field(default_factory=asyncio.Future)
+    number: int = 0
+    cursor: Cursor | None = None
+    attributes: Attributes | None = None
+    early: list[Batch] = field(default_factory=list)
+    is_over: bool = False
+
+
+class RayFeed:
+    """See `Feed`. Belongs to one event loop; `close` it there.
+
+    The entries after a head come no sooner than the loop's next turn after `follow` has returned, so whoever
+    awaits `follow` directly can get ready for them.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        ids: IdSource,
+        sink: Sink,
+        links: Sequence[Link] | None = None,
+    ) -> None:
+        """Make a feed; `links` are the ways to the owners, one a slot, by default Ray's."""
+        self._settings = settings
+        self._clock = clock
+        self._followings: dict[str, _Following] = {}
+        name = ids.uuid7()
+        self._polls = [
+            _Poller(link, f"{name}/{index}", sink, self._forget)
+            for index, link in enumerate(links or [OwnerLink(index) for index in range(settings.owners)])
+        ]
+
+    async def follow(self, topic: str, cursor: Cursor | None = None) -> Head:
+        """See `Feed.follow`."""
+        following = self._followings.get(topic)
+        if following is not None:
+            if following.cursor is not None and following.attributes is not None:
+                return Head(following.cursor.epoch, following.cursor.seq, following.attributes)
+            return await asyncio.shield(following.head)
+        following = self._followings[topic] = _Following(topic, cursor)
+        try:
+            head = await self._poller(topic).follow(following, self._clock, self._settings.publish_timeout_s)
+        except BaseException as error:
+            self._forget(following)
+            if isinstance(error, BrokerError):
+                following.head.set_exception(error)
+                following.head.exception()  # read: nobody else may be waiting
+            else:
+                following.head.cancel()
+            raise
+        following.head.set_result(head)
+        return head
+
+    async def unfollow(self, topic: str) -> None:
+        """See `Feed.unfollow`. The owner is told when it can be reached."""
+        following = self._followings.get(topic)
+        if following is not None:
+            self._forget(following)
+            await self._poller(topic).unfollow(following)
+
+    async def history(self, topic: str, epoch: str, after_seq: int, limit: int) -> list[Entry]:
+        """See `Feed.history`."""
+        poller = self._poller(topic)
+        answer = await poller.insist(
+            self._clock, self._settings.publish_timeout_s, "history", topic, epoch, after_seq, limit
+        )
+        if isinstance(answer, BrokerError):
+            raise answer
+        entries: list[Entry] = answer
+        return entries
+
+    async def close(self) -> None:
+        """See `Feed.close`."""
+        self._followings.clear()
+        await asyncio.gather(*(poller.close() for poller in self._polls))
+
+    def _poller(self, topic: str) -> "_Poller":
+        return self._polls[owner_of(topic, self._settings.owners)]
+
+    def _forget(self, following: _Following) -> None:
+        if self._followings.get(following.topic) is following:
+            del self._followings[following.topic]
+        self._poller(following.topic).forget(following)
+
+
+class _Poller:
+    """The session at one owner."""
+
+    def __init__(self, link: Link, name: str, sink: Sink, forget: Any) -> None:
+        self._link = link
+        self._name = name
+        self._sink = sink
+        self._forget = forget
+        self._followings: dict[int, _Following] = {}
+        self._life = 0
+        self._number = 0
+        self._opened = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._strays: set[int] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- what the feed asks
+
+    async def follow(self, following: _Following, clock: Clock, wait_s: float) -> Head:
+        """Raises NotFound, HistoryLost, Unavailable."""
+        self._renumber(following)
+        self._wanted.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"poll {self._name}")
+        deadline_s = clock.monotonic_s() + wait_s
+        pause_s = _RETRY_S[0]
+        while (left_s := deadline_s - clock.monotonic_s()) > 0:
+            answer = await self._try_follow(following, min(left_s, _CALL_S))
+            if following.is_over:
+                raise Unavailable("the topic was unfollowed meanwhile", retry_after_s=1)
+            if isinstance(answer, Head):
+                return self._activate(following, answer)
+            if answer is not None and not isinstance(answer, Unavailable):
+                raise answer
+            await asyncio.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, _RETRY_S[1])
+            self._renumber(following)
+        raise Unavailable("the program's owner cannot be reached", retry_after_s=1)
+
+    async def _try_follow(self, following: _Following, wait_s: float) -> Head | BrokerError | None:
+        """None when the session ended meanwhile or no answer came."""
+        try:
+            async with asyncio.timeout(min(wait_s, _OPEN_S)):
+                await self._opened.wait()
+            life = self._life
+            follow = Follow(following.number, following.topic, following.start, strict=True)
+            answers = await self._link.call("follow", self._session, [follow], timeout_s=wait_s)
+        except (TimeoutError, OwnerLost):
+            return None
+        if answers is None or life != self._life:
+            return None
+        answer: Head | BrokerError = answers[0]
+        return answer
+
+    def _renumber(self, following: _Following) -> None:
+        """Begin a try: what an earlier one may still bring counts no more."""
+        if following.number:
+            self._followings.pop(following.number, None)
+            self._strays.add(following.number)
+        following.early.clear()
+        self._number += 1
+        following.number = self._number
+        if not following.is_over:
+            self._followings[following.number] = following
+
+    def _activate(self, following: _Following, head: Head) -> Head:
+        following.cursor = Cursor(head.epoch, head.seq)
+        following.attributes = head.attributes
+        if following.early:
+            following.cursor = Cursor(following.early[-1].epoch, following.early[-1].seq)
+            # handed over after the caller has seen the head
+            asyncio.get_running_loop().call_soon(self._hand_over_early, following)
+        return head
+
+    def _hand_over_early(self, following: _Following) -> None:
+        early, following.early = following.early, []
+        for batch in early:
+            self._hand_over(following, batch.entries)
+
+    def forget(self, following: _Following) -> None:
+        """Hear no more of it."""
+        following.is_over = True
+        self._followings.pop(following.number, None)
+        if not self._followings:
+            self._wanted.clear()
+
+    async def unfollow(self, following: _Following) -> None:
+        """Tell the owner; one that cannot be told keeps sending, and is told again then."""
+        try:
+            await self._link.call("unfollow", self._session, [following.number], timeout_s=_LEAVE_S)
+        except OwnerLost:
+            self._strays.add(following.number)
+
+    async def insist(self, clock: Clock, wait_s: float, method: str, *arguments: object) -> Any:
+        """Call until an answer comes that is not Unavailable. Raises Unavailable."""
+        deadline_s = clock.monotonic_s() + wait_s
+        pause_s = _RETRY_S[0]
+        while (left_s := deadline_s - clock.monotonic_s()) > 0:
+            try:
+                answer = await self._link.call(method, *arguments, timeout_s=left_s)
+                if not isinstance(answer, Unavailable):
+                    return answer
+            except OwnerLost:
+                pass
+            await asyncio.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, _RETRY_S[1])
+        raise Unavailable("the program's owner cannot be reached", retry_after_s=1)
+
+    async def close(self) -> None:
+        """Leave the owner."""
+        self._followings.clear()
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        try:
+            await self._link.call("leave", self._session, timeout_s=_LEAVE_S)
+        except OwnerLost:
+            return  # it forgets the session by itself
+
+    # -- the task
+
+    @property
+    def _session(self) -> str:
+        return f"{self._name}/{self._life}"
+
+    async def _run(self) -> None:
+        pause_s = _RETRY_S[0]
+        while True:
+            await self._wanted.wait()
+            try:
+                if await self._open():
+                    self._opened.set()
+                    pause_s = _RETRY_S[0]
+                    await self._poll()
+            except OwnerLost as error:
+                _log.info("owner_lost session=%s call=%s", self._session, error)
+            except Exception:
+                _log.exception("poll_failed session=%s", self._session)
+            finally:
+                self._opened.clear()
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _RETRY_S[1])
+
+    async def _open(self) -> bool:
+        """Begin a session with everything that is followed. Raises OwnerLost.
+
+        Returns:
+            False when the owner cannot yet.
+        """
+        self._life += 1
+        active = [following for following in self._followings.values() if following.cursor is not None]
+        follows = [Follow(following.number, following.topic, following.cursor) for following in active]
+        answers: list[Any] = []
+        for start in range(0, max(1, len(follows)), _OPEN_PAGE):
+            page = follows[start : start + _OPEN_PAGE]
+            method = "open" if start == 0 else "follow"
+            answer = await self._link.call(method, self._session, page, timeout_s=_CALL_S)
+            if not isinstance(answer, list):
+                return False
+            answers += answer
+        if any(isinstance(answer, Unavailable) for answer in answers):
+            return False
+        for following, answer in zip(active, answers, strict=True):
+            cursor = following.cursor
+            assert cursor is not None  # active
+            if following.is_over:
+                self._strays.add(following.number)
+            elif isinstance(answer, NotFound):
+                program_id = following.topic.partition("/")[2].partition("/")[2]
+                self._hand_over(following, [gone_entry(program_id, cursor.epoch, cursor.seq)])
+            elif isinstance(answer, Head) and answer.attributes != following.attributes:
+                self._hand_over(following, [attributes_entry(cursor.epoch, cursor.seq, answer.attributes)])
+        return True
+
+    async def _poll(self) -> None:
+        """Poll until the session is unknown or nothing is followed. Raises OwnerLost."""
+        ack = 0
+        while self._wanted.is_set():
+            answer = await self._link.call("poll", self._session, ack, timeout_s=POLL_WAIT_S + _POLL_GRACE_S)
+            if isinstance(answer, BrokerError):
+                await asyncio.sleep(_RETRY_S[1] / 4)
+                continue
+            if answer is None:
+                return
+            ack = self._take(answer)
+            if self._strays:
+                strays = list(self._strays)
+                await self._link.call("unfollow", self._session, strays, timeout_s=_CALL_S)
+                self._strays.difference_update(strays)
+
+    def _take(self, answer: PollAnswer) -> int:
+        for batch in answer.batches:
+            following = self._followings.get(batch.number)
+            if following is None:
+                self._strays.add(batch.number)
+            else:
+                self._take_batch(following, batch)
+        return answer.number
+
+    def _take_batch(self, following: _Following, batch: Batch) -> None:
+        if following.cursor is not None:
+            following.cursor = Cursor(batch.epoch, batch.seq)
+        if following.cursor is None or following.early:
+            following.early.append(batch)
+        else:
+            self._hand_over(following, batch.entries)
+
+    def _hand_over(self, following: _Following, entries: Sequence[Entry]) -> None:
+        news = [entry for entry in entries if self._is_news(following, entry)]
+        if not news or following.is_over:
+            return
+        if news[-1].kind == EntryKind.GONE:
+            self._forget(following)
+        try:
+            self._sink(following.topic, news)
+        except Exception:
+            _log.exception("sink_failed topic=%s", following.topic)
+
+    def _is_news(self, following: _Following, entry: Entry) -> bool:
+        """All but attributes that are known already."""
+        if entry.kind != EntryKind.ATTRIBUTES:
+            return True
+        attributes = parse_attributes(entry.params)
+        is_new = attributes != following.attributes
+        following.attributes = attributes
+        return is_new

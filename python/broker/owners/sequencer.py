@@ -1,0 +1,275 @@
+"""The order of things: what a group of commands does to the histories of its programs. No I/O.
+
+A group's transaction locks the heads of its programs and reads what the commands name. `Sequencer` then takes
+the commands in the order of acceptance and gives each push the next seq of its program, so that
+
+* seq counts 1, 2, 3 … without a gap over everything pushed in an epoch, and a batch is contiguous;
+* acceptance times never decrease within a program, also when the wall clock steps back;
+* a command that fails leaves no trace and fails nobody else;
+* a command that took effect before (its id or its idempotency key is known) answers the same and does
+  nothing.
+
+Commands that touch a program as a whole come alone: a group holds no other command of that program. The
+writer sees to it; that keeps the rows of a group free of an order among themselves.
+"""
+
+from collections.abc import Callable
+
+import orjson
+
+from broker.domain.history import ChangeRow, EventRow, Found, HeadMove, HeadRow, KeyRow, ProgramKey, Writes
+from broker.domain.programs import Access, Program, ProgramChange
+from broker.errors import BrokerError, Conflict, NotFound, Unavailable
+from broker.owners.client import Accepted, Imported
+from broker.owners.commands import (
+    AdoptImport,
+    Answer,
+    Command,
+    DeleteEvent,
+    DeleteEvents,
+    DeleteProgram,
+    Publish,
+    UpdateEvent,
+    UpdateProgram,
+)
+from broker.owners.encoding import (
+    attributes_entry,
+    attributes_of,
+    deleted_json,
+    event_json,
+    gone_entry,
+    reset_entry,
+)
+from broker.owners.protocol import Attributes, Entry, EntryKind
+
+INTERNAL_CALLER = ""
+"""The caller under which commands leave their ids; no token has an empty subject."""
+
+
+class Sequencer:
+    """Plans one group. `add` each command in order, then take `answers`, `writes` and `entries`."""
+
+    def __init__(self, found: Found, now_ms: int, new_epoch: Callable[[], str]) -> None:
+        self.writes = Writes()
+        self.entries: dict[ProgramKey, list[Entry]] = {}
+        self.answers: list[Answer] = []
+        self._found = found
+        self._now_ms = now_ms
+        self._new_epoch = new_epoch
+        self._heads = dict(found.heads)
+        self._events = dict(found.events)
+        self._keys = dict(found.keys)
+
+    def add(self, command: Command) -> None:
+        """Plan one command; its answer, an error too, goes to the end of `answers`."""
+        try:
+            self.answers.append(self._add(command))
+        except BrokerError as error:
+            self.answers.append(error)
+
+    def _add(self, command: Command) -> Answer:
+        if isinstance(command, Publish):
+            return self._publish(command)
+        known = self._keys.get((command.account, INTERNAL_CALLER, command.id))
+        if known is not None:
+            return _read_answer(command, known[1])
+        head = self._head(command)
+        answer: Answer = None
+        if isinstance(command, UpdateEvent):
+            answer = self._update_event(command, head)
+        elif isinstance(command, DeleteEvent):
+            self._delete_event(command, head)
+        elif isinstance(command, DeleteEvents):
+            answer = self._reset(command, head, "erased", 0)
+        elif isinstance(command, AdoptImport):
+            answer = self._adopt(command, head)
+        elif isinstance(command, UpdateProgram):
+            answer = self._update_program(command, head)
+        else:
+            self._delete_program(command, head)
+        row = KeyRow(command.account, INTERNAL_CALLER, command.id, b"", 200, _write_answer(answer))
+        self.writes.keys.append(row)
+        return answer
+
+    def _head(self, command: Command) -> HeadRow:
+        head = self._heads.get((command.account, command.program_id))
+        if head is None:
+            raise NotFound("no such program")
+        return head
+
+    # -- single events
+
+    def _publish(self, command: Publish) -> Accepted:
+        kept = self._kept(command)
+        if kept is not None:
+            return kept
+        told = self._found.told
+        if command.events and all(event.id in told for event in command.events):
+            return Accepted([told[event.id] for event in command.events])
+        head = self._head(command)
+        accepted_ms = self._accepted_ms(head)
+        events = []
+        seq = head.seq
+        for new in command.events:
+            seq += 1
+            timestamp = accepted_ms if new.timestamp is None else new.timestamp
+            timecode = timestamp if new.timecode is None else new.timecode
+            row = EventRow(seq, new.id, accepted_ms, timestamp, timecode, new.event, new.metadata)
+            self.writes.events[head.uid, new.id] = row
+            self._events[head.uid, new.id] = row
+            events.append(event_json(head.epoch, command.program_id, row, seq))
+            self._push(command, head.epoch, seq, "event", events[-1])
+        if events:
+            self._move(command, head._replace(seq=seq, changed_ms=accepted_ms))
+        if command.key is not None:
+            self._keep(command, events)
+        return Accepted(events)
+
+    def _kept(self, command: Publish) -> Accepted | None:
+        """The result of the request that came with this key before."""
+        key = command.key
+        kept = None if key is None else self._keys.get((command.account, key.caller, key.key))
+        if key is None or kept is None:
+            return None
+        if kept[0] != key.request_hash:
+            raise Conflict("the idempotency key was used for another request")
+        return Accepted(kept[1].split(b"\n") if kept[1] else [], replayed=True)
+
+    def _keep(self, command: Publish, events: list[bytes]) -> None:
+        assert command.key is not None  # the caller looked
+        key, result = command.key, b"\n".join(events)  # compact JSON holds no newline
+        self._keys[command.account, key.caller, key.key] = (key.request_hash, result)
+        row = KeyRow(command.account, key.caller, key.key, key.request_hash, 201, result)
+        self.writes.keys.append(row)
+
+    def _update_event(self, command: UpdateEvent, head: HeadRow) -> bytes:
+        old = self._event(head, command.event_id)
+        head = head._replace(seq=head.seq + 1, changed_ms=self._accepted_ms(head))
+        new = self._changed(old, command.changes)
+        before = event_json(head.epoch, command.program_id, old, old.seq)
+        params = event_json(head.epoch, command.program_id, new, head.seq)
+        self._change(head, old, "updated", before, params)
+        where = self.writes.events if (head.uid, old.id) in self.writes.events else self.writes.updated
+        where[head.uid, old.id] = new
+        self._events[head.uid, old.id] = new
+        self._push(command, head.epoch, head.seq, "eventUpdated", params)
+        self._move(command, head)
+        return event_json(head.epoch, command.program_id, new, old.seq)
+
+    def _changed(self, old: EventRow, changes: dict[str, object]) -> EventRow:
+        fields: dict[str, object] = dict(changes)
+        if "timestamp" in fields and fields["timestamp"] is None:
+            fields["timestamp"] = self._now_ms
+        if "timecode" in fields and fields["timecode"] is None:
+            fields["timecode"] = fields.get("timestamp", old.timestamp)
+        if "metadata" in fields and not isinstance(fields["metadata"], bytes):
+            fields["metadata"] = orjson.dumps(fields["metadata"] or {})
+        return old._replace(**fields)  # type: ignore[arg-type]  # the door validated the values
+
+    def _delete_event(self, command: DeleteEvent, head: HeadRow) -> None:
+        old = self._event(head, command.event_id)
+        head = head._replace(seq=head.seq + 1, changed_ms=self._accepted_ms(head))
+        before = event_json(head.epoch, command.program_id, old, old.seq)
+        self._change(head, old, "deleted", before, None)
+        self.writes.deleted.add((head.uid, old.id))
+        del self._events[head.uid, old.id]
+        params = deleted_json(head.epoch, command.program_id, old.id, head.seq)
+        self._push(command, head.epoch, head.seq, "eventDeleted", params)
+        self._move(command, head)
+
+    def _event(self, head: HeadRow, event_id: str) -> EventRow:
+        row = self._events.get((head.uid, event_id))
+        if row is None:
+            raise NotFound("no such event")
+        return row
+
+    def _change(self, head: HeadRow, old: EventRow, kind: str, before: bytes, after: bytes | None) -> None:
+        assert head.changed_ms is not None  # set by the caller
+        row = ChangeRow(head.uid, head.seq, old.id, old.seq, kind, before, after, head.changed_ms)
+        self.writes.changes.append(row)
+
+    # -- the program as a whole
+
+    def _reset(self, command: Command, head: HeadRow, reason: str, base: int) -> int:
+        deleted = self._found.counts[head.uid]
+        new = HeadRow(
+            uid=head.uid,
+            epoch=self._new_epoch(),
+            reason=reason,
+            base=base,
+            deleted=deleted,
+            seq=base,
+            changed_ms=self._accepted_ms(head),
+            public=head.public,
+            project_id=head.project_id,
+        )
+        self.writes.erased.append(head.uid)
+        self._move(command, new)
+        self._entry(command, reset_entry(command.program_id, new.epoch, reason, base, deleted))
+        return deleted
+
+    def _adopt(self, command: AdoptImport, head: HeadRow) -> Imported:
+        if self._found.staged[command.import_id] != command.rows:
+            # staged rows live outside the write-ahead log: a crash of the server forgets them
+            raise Unavailable("the import was lost on the way; send it again", retry_after_s=1)
+        deleted = self._reset(command, head, "imported", command.rows)
+        new = self._head(command)
+        assert new.changed_ms is not None  # a reset sets it
+        self.writes.adoptions.append((new.uid, command.import_id, new.changed_ms))
+        return Imported(deleted=deleted, imported=command.rows, epoch=new.epoch)
+
+    def _update_program(self, command: UpdateProgram, head: HeadRow) -> Program:
+        program = command.program
+        attributes = Attributes(program.access is Access.PUBLIC, program.project_id)
+        self.writes.programs.append((head.uid, program))
+        self.writes.program_changes.append((command.account, ProgramChange.UPDATED, program, self._now_ms))
+        if attributes != attributes_of(head):
+            self._entry(command, attributes_entry(head.epoch, head.seq, attributes))
+        return program
+
+    def _delete_program(self, command: DeleteProgram, head: HeadRow) -> None:
+        self.writes.removed.append(head.uid)
+        self.writes.program_changes.append((command.account, ProgramChange.DELETED, head.uid, self._now_ms))
+        self._entry(command, gone_entry(command.program_id, head.epoch, head.seq))
+        del self._heads[command.account, command.program_id]
+
+    # -- what all share
+
+    def _accepted_ms(self, head: HeadRow) -> int:
+        """Now, or the newest change when the clock has stepped back behind it."""
+        return self._now_ms if head.changed_ms is None else max(self._now_ms, head.changed_ms)
+
+    def _move(self, command: Command, head: HeadRow) -> None:
+        assert head.changed_ms is not None  # whoever moves a head accepts something
+        self._heads[command.account, command.program_id] = head
+        move = HeadMove(head.uid, head.epoch, head.reason, head.base, head.deleted, head.seq, head.changed_ms)
+        self.writes.moves[head.uid] = move
+
+    def _push(self, command: Command, epoch: str, seq: int, method: str, params: bytes) -> None:
+        self._entry(command, Entry(EntryKind.PUSH, epoch, seq, method, params))
+
+    def _entry(self, command: Command, entry: Entry) -> None:
+        self.entries.setdefault((command.account, command.program_id), []).append(entry)
+
+
+def _write_answer(answer: Answer) -> bytes:
+    if isinstance(answer, Imported):
+        return orjson.dumps([answer.deleted, answer.imported, answer.epoch])
+    if isinstance(answer, Program):
+        return answer.model_dump_json().encode()
+    if isinstance(answer, bytes):
+        return answer
+    return b"" if answer is None else orjson.dumps(answer)
+
+
+def _read_answer(command: Command, result: bytes) -> Answer:
+    if isinstance(command, UpdateEvent):
+        return result
+    if isinstance(command, UpdateProgram):
+        return Program.model_validate_json(result)
+    if isinstance(command, AdoptImport):
+        deleted, imported, epoch = orjson.loads(result)
+        return Imported(deleted=deleted, imported=imported, epoch=epoch)
+    if isinstance(command, DeleteEvents):
+        return int(result)
+    return None

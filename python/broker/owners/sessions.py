@@ -1,0 +1,270 @@
+"""Gateways' long polls: who follows what, and how far it has got.
+
+A gateway holds one *session* at an owner. It opens it with everything that it follows, each topic under a
+number of its own choice, and then polls. A poll waits until something can be told, and answers batches of
+many topics. Each answer has a number; the next poll acknowledges it. An answer that was lost on the way is
+asked for again and repeated word for word. Positions move when an answer is made.
+
+An owner that was restarted, or that has dropped the session, knows nothing of it: the poll answers None, and
+the gateway opens a new session with the cursors it has reached. Nothing is kept for gateways that are gone.
+
+A number names one following, not one topic. What a gateway asks for again, it asks for under a new number, so
+that what is still on the way under the old one can be told apart and thrown away.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from broker.clock import Clock
+from broker.errors import Unavailable
+from broker.owners.log import ENTRY_OVERHEAD_BYTES, Step
+from broker.owners.protocol import Cursor, Entry, EntryKind, Head
+from broker.owners.topics import Topic
+
+POLL_WAIT_S = 20.0
+"""How long a poll waits for news; the gateway's own patience must be longer."""
+MAX_ANSWER_ENTRIES = 10_000
+MAX_ANSWER_BYTES = 4 << 20
+SESSION_LIFETIME_S = 60.0
+"""How long a session lives without a poll."""
+
+
+class Follow(NamedTuple):
+    """One topic to follow, after `cursor`, or from its head on without one.
+
+    `strict` refuses a cursor of another epoch, or behind the limits of recovery, with `HistoryLost`; without
+    it the owner tells as much as it can, a reset at least.
+    """
+
+    number: int
+    topic: str
+    cursor: Cursor | None
+    strict: bool = False
+
+
+class Batch(NamedTuple):
+    """Entries of one following, and the cursor of who has taken them."""
+
+    number: int
+    epoch: str
+    seq: int
+    entries: list[Entry]
+
+
+class PollAnswer(NamedTuple):
+    """The answer of a poll; `number` is what the next poll acknowledges."""
+
+    number: int
+    batches: list[Batch]
+
+
+class Position:
+    """One following: everything before `offset` of the topic's log has been told; None reads the database."""
+
+    __slots__ = ("epoch", "number", "offset", "seq", "session", "topic")
+
+    def __init__(self, session: "Session", follow: Follow, topic: Topic) -> None:
+        self.session = session
+        self.number = follow.number
+        self.topic = topic
+        head = topic.head()
+        cursor = follow.cursor or Cursor(head.epoch, head.seq)
+        self.epoch, self.seq = cursor.epoch, cursor.seq
+        is_at_head = (cursor.epoch, cursor.seq) == (head.epoch, head.seq)
+        self.offset = topic.log.end if is_at_head else None
+
+    def wake(self) -> None:
+        """Tell the session that there is something to read."""
+        self.session.dirty[self.number] = self
+        self.session.news.set()
+
+
+class Session:
+    """One gateway at one owner."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self.name = name
+        self.positions: dict[int, Position] = {}
+        self.dirty: dict[int, Position] = {}
+        self.news = asyncio.Event()
+        self.used_s = clock.monotonic_s()
+        self._clock = clock
+        self._answer = PollAnswer(0, [])
+        self._polling: asyncio.Task[PollAnswer] | None = None
+
+    def follow(self, follow: Follow, topic: Topic) -> Head:
+        """Begin or begin anew; returns the head after which entries will come."""
+        self.unfollow(follow.number)
+        position = Position(self, follow, topic)
+        self.positions[follow.number] = position
+        topic.positions.add(position)
+        if position.offset is None:
+            position.wake()
+        return Head(position.epoch, position.seq, topic.head().attributes)
+
+    def unfollow(self, number: int) -> None:
+        """Stop; unknown numbers are ignored."""
+        position = self.positions.pop(number, None)
+        self.dirty.pop(number, None)
+        if position is not None:
+            position.topic.positions.discard(position)
+
+    def close(self) -> None:
+        """Leave all topics and end the poll."""
+        for number in list(self.positions):
+            self.unfollow(number)
+        if self._polling is not None:
+            self._polling.cancel()
+
+    async def poll(self, ack: int, wait_s: float) -> PollAnswer:
+        """Wait for news and answer them. A second poll ends the first: its caller has given it up.
+
+        Raises:
+            Unavailable: what has to be read back cannot be read now; poll again.
+        """
+        while self._polling is not None:
+            self._polling.cancel()
+            await asyncio.wait([self._polling])
+        if ack < self._answer.number:
+            return self._answer
+        self._answer = PollAnswer(ack, [])
+        polling = self._polling = asyncio.ensure_future(self._next(ack, wait_s))
+        polling.add_done_callback(self._ended)
+        try:
+            return await polling
+        except asyncio.CancelledError:
+            if polling.cancelled() and not _is_cancelled_itself():
+                return PollAnswer(ack, [])  # superseded, or the session was closed
+            raise
+
+    def _ended(self, polling: asyncio.Task[PollAnswer]) -> None:
+        self.used_s = self._clock.monotonic_s()
+        if self._polling is polling:
+            self._polling = None
+
+    async def _next(self, ack: int, wait_s: float) -> PollAnswer:
+        end_s = self._clock.monotonic_s() + wait_s
+        while True:
+            self.used_s = self._clock.monotonic_s()
+            self.news.clear()
+            batches = await self._collect()
+            if batches:
+                self._answer = PollAnswer(ack + 1, batches)
+                return self._answer
+            left_s = end_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return PollAnswer(ack, [])
+            try:
+                async with asyncio.timeout(left_s):
+                    await self.news.wait()
+            except TimeoutError:
+                return PollAnswer(ack, [])
+
+    async def _collect(self) -> list[Batch]:
+        """Read what can be told now.
+
+        Positions move only at the end, so it may be cancelled while it reads.
+        """
+        read: list[tuple[Position, Sequence[Step], int | None]] = []
+        room, room_bytes = MAX_ANSWER_ENTRIES, MAX_ANSWER_BYTES
+        for position in list(self.dirty.values()):
+            if room <= 0 or room_bytes <= 0:
+                self.news.set()
+                break
+            try:
+                steps, offset = await self._read(position, room)
+            except Unavailable:
+                if not read:
+                    raise
+                break
+            steps, offset = _cut(steps, offset, position, room_bytes)
+            room -= len(steps)
+            room_bytes -= sum(len(step.entry.params) + ENTRY_OVERHEAD_BYTES for step in steps)
+            read.append((position, steps, offset))
+        return [batch for batch in map(self._advance, read) if batch is not None]
+
+    async def _read(self, position: Position, limit: int) -> tuple[Sequence[Step], int | None]:
+        log = position.topic.log
+        if position.offset is None or position.offset < log.first:
+            return await position.topic.read_behind(position.epoch, position.seq, limit)
+        steps = log.since(position.offset, limit)
+        return steps, position.offset + len(steps)
+
+    def _advance(self, read: tuple[Position, Sequence[Step], int | None]) -> Batch | None:
+        position, steps, offset = read
+        if self.positions.get(position.number) is not position:
+            return None  # left while we read
+        position.offset = offset
+        if steps:
+            position.epoch, position.seq = steps[-1].epoch, steps[-1].seq
+        if offset is not None and offset == position.topic.log.end:
+            self.dirty.pop(position.number, None)
+        else:
+            # more to come: to the end of the line, so that no topic starves another
+            self.dirty.pop(position.number, None)
+            position.wake()
+        if any(step.entry.kind == EntryKind.GONE for step in steps):
+            self.unfollow(position.number)
+        if not steps:
+            return None
+        return Batch(position.number, position.epoch, position.seq, [step.entry for step in steps])
+
+
+def _cut(
+    steps: Sequence[Step], offset: int | None, position: Position, room_bytes: int
+) -> tuple[Sequence[Step], int | None]:
+    """At least one step, and no more than the room allows, with the offset that goes with them."""
+    for index, step in enumerate(steps):
+        room_bytes -= len(step.entry.params) + ENTRY_OVERHEAD_BYTES
+        if room_bytes < 0 and index > 0:
+            from_log = position.offset is not None and position.offset >= position.topic.log.first
+            return steps[
+                :index
+            ], position.offset + index if from_log and position.offset is not None else None
+    return steps, offset
+
+
+def _is_cancelled_itself() -> bool:
+    """Whether the running task was asked to end, not only the one that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class Sessions:
+    """All sessions of one owner."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sessions: dict[str, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, name: str) -> Session:
+        """A new session; one of the same name ends."""
+        self.close(name)
+        session = self._sessions[name] = Session(name, self._clock)
+        return session
+
+    def find(self, name: str) -> Session | None:
+        """The session, or None when it was never opened here or has ended."""
+        return self._sessions.get(name)
+
+    def close(self, name: str) -> None:
+        """End a session; an unknown one is ignored."""
+        session = self._sessions.pop(name, None)
+        if session is not None:
+            session.close()
+
+    def close_all(self) -> None:
+        """End all sessions."""
+        for name in list(self._sessions):
+            self.close(name)
+
+    def sweep(self) -> None:
+        """End sessions that have not polled for long."""
+        limit_s = self._clock.monotonic_s() - SESSION_LIFETIME_S
+        for session in list(self._sessions.values()):
+            if session.used_s < limit_s:
+                self.close(session.name)

@@ -1,0 +1,242 @@
+"""Topics in memory: what an owner's followers are fed from.
+
+A topic is in memory while somebody follows it and a while longer. It holds where the topic stands, as the
+database says, and a `Log` of recent entries. One lock, `order`, is held by the writer over each commit and
+the appending that follows it; a topic is loaded under it too. So at every moment when the lock is free,
+memory says what the database says.
+
+A follower that stands before the log's first entry is served from the database by `read_behind`, up to where
+the topic stood when the reading began, and from there on by the log.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from broker.clock import Clock
+from broker.domain.history import HeadRow, ProgramKey, PushRow
+from broker.owners.encoding import (
+    attributes_entry,
+    attributes_of,
+    gone_entry,
+    parse_attributes,
+    push_entry,
+    reset_entry,
+)
+from broker.owners.log import Log, LogLimits, Step
+from broker.owners.protocol import Entry, EntryKind, Head, program_topic
+from broker.storage.history import History
+
+if TYPE_CHECKING:
+    from broker.owners.sessions import Position
+
+_RESYNC_PAGE = 10_000  # pushes a query
+
+
+class Topic(Protocol):
+    """What sessions need of a topic."""
+
+    name: str
+    log: Log
+    positions: "set[Position]"
+    idle_since_s: float
+
+    def head(self) -> Head:
+        """Where the topic stands."""
+
+    async def read_behind(self, epoch: str, seq: int, limit: int) -> tuple[Sequence[Step], int | None]:
+        """About `limit` steps after a cursor, and the offset from which the log goes on after them.
+
+        The offset is None while there is more to read, or when nothing can be read until the log moves.
+        """
+
+
+class ProgramTopic:
+    """The topic of one program."""
+
+    def __init__(
+        self, key: ProgramKey, head: HeadRow, history: History, order: asyncio.Lock, clock: Clock,
+        limits: LogLimits,
+    ) -> None:  # fmt: skip
+        self.name = program_topic(*key)
+        self.key = key
+        self.log = Log(limits)
+        self.positions: set[Position] = set()
+        self.idle_since_s = clock.monotonic_s()
+        self.uid = head.uid
+        self.epoch, self.seq, self.base = head.epoch, head.seq, head.base
+        self.attributes = attributes_of(head)
+        self.reset = self._reset_of(head)
+        self.gone: Entry | None = None
+        self._history = history
+        self._order = order
+        self._clock = clock
+
+    def head(self) -> Head:
+        """See `Topic.head`."""
+        return Head(self.epoch, self.seq, self.attributes)
+
+    def append(self, entries: Sequence[Entry]) -> bool:
+        """Add what was committed; entries that are here already are left out.
+
+        Returns:
+            False when something is missing before them: `Topics.resync` must read it.
+        """
+        for entry in entries:
+            if entry.kind == EntryKind.PUSH:
+                if entry.epoch != self.epoch or entry.seq > self.seq + 1:
+                    return False
+                if entry.seq <= self.seq:
+                    continue
+                self.seq = entry.seq
+            elif entry.kind == EntryKind.RESET:
+                if entry.epoch == self.epoch:
+                    continue
+                self.epoch, self.seq, self.base, self.reset = entry.epoch, entry.seq, entry.seq, entry
+            elif entry.kind == EntryKind.ATTRIBUTES:
+                self.attributes = parse_attributes(entry.params)
+            elif entry.kind == EntryKind.GONE:
+                self.gone = entry
+            self.log.append(self._step(entry))
+        for position in self.positions:
+            position.wake()
+        return True
+
+    async def read_behind(self, epoch: str, seq: int, limit: int) -> tuple[Sequence[Step], int | None]:
+        """See `Topic.read_behind`. Raises Unavailable."""
+        read = await self._try_behind(epoch, seq, limit)
+        if read is not None:
+            return read
+        # The database has moved to an epoch that this memory has not heard of yet; under the lock both agree.
+        async with self._order:
+            read = await self._try_behind(epoch, seq, limit)
+            if read is not None:
+                return read
+            # Recovery no longer reaches back that far: only the events themselves tell it all.
+            entry = reset_entry(self.key[1], self.epoch, "imported", self.seq, 0)
+            return [self._step(entry)], self.log.end
+
+    async def _try_behind(self, epoch: str, seq: int, limit: int) -> tuple[Sequence[Step], int | None] | None:
+        """As `read_behind`; None when pushes are missing in the database."""
+        end, head = self.log.end, self.head()
+        if self.gone is not None:
+            return [self._step(self.gone)], end
+        steps = []
+        if epoch != head.epoch:
+            if self.reset is None:
+                # made again under the same id: for who followed the former program it has ended
+                gone = gone_entry(self.key[1], epoch, seq)
+                return [self._step(gone)], end
+            steps.append(self._step(self.reset))
+            seq = self.base
+        pushes = await self._read(head.epoch, seq, head.seq, limit)
+        if not _is_contiguous(pushes, seq, head.seq, limit):
+            return None
+        steps += [self._step(push_entry(head.epoch, self.key[1], push)) for push in pushes]
+        if pushes and pushes[-1].seq < head.seq:
+            return steps, None
+        steps.append(self._step(attributes_entry(head.epoch, head.seq, head.attributes)))
+        return steps, end
+
+    async def _read(self, epoch: str, after_seq: int, upto_seq: int, limit: int) -> list[PushRow]:
+        if after_seq >= upto_seq:
+            return []
+        return await self._history.pushes(self.uid, epoch, after_seq, upto_seq, limit)
+
+    async def resync(self, head: HeadRow | None) -> None:
+        """Append what the database has and memory has not. Only under the lock. Raises Unavailable."""
+        program_id = self.key[1]
+        if head is None or head.uid != self.uid:
+            self.append([gone_entry(program_id, self.epoch, self.seq)])
+            return
+        if head.epoch != self.epoch:
+            reset = self._reset_of(head)
+            assert reset is not None  # a new epoch of the same program began by an import or an erasure
+            self.append([reset])
+        while self.seq < head.seq:
+            pushes = await self._read(head.epoch, self.seq, head.seq, _RESYNC_PAGE)
+            if not self.append([push_entry(head.epoch, program_id, push) for push in pushes]) or not pushes:
+                self.append([reset_entry(program_id, head.epoch, "imported", head.seq, 0)])
+                self.seq = head.seq
+        attributes = attributes_of(head)
+        if attributes != self.attributes:
+            self.append([attributes_entry(self.epoch, self.seq, attributes)])
+
+    def _reset_of(self, head: HeadRow) -> Entry | None:
+        if head.reason == "created":
+            return None
+        return reset_entry(self.key[1], head.epoch, head.reason, head.base, head.deleted)
+
+    def _step(self, entry: Entry) -> Step:
+        return Step(entry, entry.epoch, entry.seq, self._clock.monotonic_s())
+
+
+class Topics:
+    """All program topics of one owner that are in memory."""
+
+    def __init__(
+        self, history: History, order: asyncio.Lock, clock: Clock, limits: LogLimits, linger_s: float
+    ) -> None:
+        self._history = history
+        self._order = order
+        self._clock = clock
+        self._limits = limits
+        self._linger_s = linger_s
+        self._topics: dict[ProgramKey, ProgramTopic] = {}
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    async def load(self, keys: Collection[ProgramKey]) -> dict[ProgramKey, ProgramTopic]:
+        """The topics of the programs that exist, read where they are not in memory. Raises Unavailable."""
+        if any(key not in self._topics for key in keys):
+            async with self._order:
+                missing = [key for key in keys if key not in self._topics]
+                heads = await self._history.heads(missing) if missing else {}
+                for key, head in heads.items():
+                    self._topics[key] = ProgramTopic(
+                        key, head, self._history, self._order, self._clock, self._limits
+                    )
+        return {key: self._topics[key] for key in keys if key in self._topics}
+
+    def append(self, entries: dict[ProgramKey, list[Entry]]) -> set[ProgramKey]:
+        """Hand out what was committed; returns the topics that miss something. Only under the lock."""
+        stale = set()
+        for key, added in entries.items():
+            topic = self._topics.get(key)
+            if topic is None:
+                continue
+            if not topic.append(added):
+                stale.add(key)
+            if topic.gone is not None:
+                del self._topics[key]
+        return stale
+
+    async def resync(self, keys: Collection[ProgramKey]) -> None:
+        """Read what memory may lack of these topics. Only under the lock. Raises Unavailable."""
+        held = [key for key in keys if key in self._topics]
+        if not held:
+            return
+        heads = await self._history.heads(held)
+        for key in held:
+            topic = self._topics[key]
+            await topic.resync(heads.get(key))
+            if topic.gone is not None:
+                del self._topics[key]
+
+    def sweep(self) -> None:
+        """Forget old entries, and topics that nobody has followed for a while."""
+        now_s = self._clock.monotonic_s()
+        for key, topic in list(self._topics.items()):
+            topic.log.trim(now_s)
+            if topic.positions:
+                topic.idle_since_s = now_s
+            elif now_s - topic.idle_since_s >= self._linger_s:
+                del self._topics[key]
+
+
+def _is_contiguous(pushes: Sequence[PushRow], after_seq: int, upto_seq: int, limit: int) -> bool:
+    """Whether the pushes begin after `after_seq`, have no hole, and end where they should."""
+    if len(pushes) < min(upto_seq - after_seq, limit):
+        return False
+    return all(push.seq == after_seq + 1 + index for index, push in enumerate(pushes))

@@ -1,0 +1,346 @@
+"""The one writer of an owner: drains a queue into one transaction after another.
+
+While a group commits, what arrives waits and goes into the next one. Nothing is delayed on purpose: a command
+that finds the writer idle is committed alone. Groups are prefixes of the queue, so the order of acceptance is
+the order of effect.
+
+A transaction that fails in the middle of things may have been committed. The writer then counts its
+generation up (`Journal.renew`), which ends the doubt, brings the topics in memory up to what the database
+says, and writes the group again, this time looking first for what is there already.
+
+Bounds: the queue (commands and bytes; over them `Unavailable` at once), the group, and the time that a
+command waits (its caller says how long; then `Unavailable`).
+"""
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.clock import Clock
+from broker.domain.history import Found, ProgramKey
+from broker.errors import InternalError, Unavailable
+from broker.ids import IdSource
+from broker.owners.commands import (
+    EXCLUSIVE,
+    AdoptImport,
+    Answer,
+    Command,
+    DeleteEvent,
+    DeleteEvents,
+    Publish,
+    UpdateEvent,
+    size_bytes,
+)
+from broker.owners.encoding import push_json
+from broker.owners.sequencer import INTERNAL_CALLER, Sequencer
+from broker.owners.topics import Topics
+from broker.storage.journal import AlreadyWritten, Fenced, GroupTransaction, Journal
+
+_log = logging.getLogger(__name__)
+_EVENT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_RETRY_S = (0.05, 1.0)  # first and longest pause while the database is away
+_MAX_REPEATS = 5  # of a group that meets rows of its own again and again; one is usual after a lost answer
+
+
+@dataclass(frozen=True, slots=True)
+class WriterLimits:
+    """Bounds of the queue and of one group."""
+
+    queue_commands: int = 20_000
+    queue_bytes: int = 64 << 20
+    group_commands: int = 500
+    group_bytes: int = 8 << 20
+
+
+class Call:
+    """The commands of one `submit`: `answers` are all there, errors as values, once `done` is."""
+
+    __slots__ = ("_left", "answers", "done")
+
+    def __init__(self, commands: int) -> None:
+        self.answers: list[Answer] = [None] * commands
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._left = commands
+        if not commands:
+            self.done.set_result(None)
+
+    def take(self, place: int, answer: Answer) -> None:
+        """Note the answer of one command; each is answered once."""
+        self.answers[place] = answer
+        self._left -= 1
+        if not self._left and not self.done.done():  # done when nobody waits any more
+            self.done.set_result(None)
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A command on its way, with the places in calls where its answer goes."""
+
+    command: Command
+    size_bytes: int
+    deadline_s: float
+    places: list[tuple[Call, int]]
+
+    @property
+    def program(self) -> ProgramKey:
+        return self.command.account, self.command.program_id
+
+
+class Writer:
+    """See the module's docstring. One task runs `run`; `submit` is called on the same event loop."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        generation: int,
+        topics: Topics,
+        order: asyncio.Lock,
+        clock: Clock,
+        ids: IdSource,
+        limits: WriterLimits,
+    ) -> None:
+        self.generation = generation
+        self._journal = journal
+        self._topics = topics
+        self._order = order
+        self._clock = clock
+        self._ids = ids
+        self._limits = limits
+        self._queue: deque[_Pending] = deque()
+        self._queued_bytes = 0
+        self._pending: dict[str, _Pending] = {}
+        self._arrived = asyncio.Event()
+        self._unsettled: set[ProgramKey] = set()
+        self._doubtful = False
+        self._renewal: int | None = None
+        self._closed = False
+
+    @property
+    def is_renewing(self) -> bool:
+        """Whether `generation` may be behind the database because of this writer itself."""
+        return self._doubtful
+
+    def submit(self, commands: Sequence[Command], wait_s: float) -> Call:
+        """Queue commands in order.
+
+        A command that is still waiting from an earlier call is not queued again: its answer is shared.
+        """
+        call = Call(len(commands))
+        deadline_s = self._clock.monotonic_s() + wait_s
+        for place, command in enumerate(commands):
+            known = self._pending.get(command.id)
+            if known is not None:
+                known.deadline_s = max(known.deadline_s, deadline_s)
+                known.places.append((call, place))
+                continue
+            refusal = self._queue_up(_Pending(command, size_bytes(command), deadline_s, [(call, place)]))
+            if refusal is not None:
+                call.take(place, _unavailable(refusal))
+        return call
+
+    def _queue_up(self, pending: _Pending) -> str | None:
+        """Queue a command; or why it cannot be."""
+        limits = self._limits
+        if self._closed:
+            return "the program's owner is going away"
+        is_full = len(self._queue) >= limits.queue_commands
+        if is_full or self._queued_bytes + pending.size_bytes > limits.queue_bytes:
+            return "the program's owner is overloaded"
+        self._pending[pending.command.id] = pending
+        self._queue.append(pending)
+        self._queued_bytes += pending.size_bytes
+        self._arrived.set()
+        return None
+
+    async def run(self) -> None:
+        """Write until cancelled.
+
+        Raises:
+            Fenced: another owner has the slot. Everything that waits is answered `Unavailable`.
+        """
+        try:
+            while True:
+                await self._wait()
+                if not self._queue:
+                    await self._settle_idle()
+                    continue
+                await self._commit(self._take())
+        finally:
+            self._closed = True
+            for pending in list(self._pending.values()):
+                self._answer(pending, _unavailable("the program's owner is going away"))
+
+    async def _wait(self) -> None:
+        """Until something is queued; with doubts left, not for long."""
+        while not self._queue:
+            self._arrived.clear()
+            if not self._doubtful:
+                await self._arrived.wait()
+                continue
+            try:
+                async with asyncio.timeout(_RETRY_S[1]):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return
+
+    def _take(self) -> list[_Pending]:
+        """The next group: a prefix of the queue."""
+        group: list[_Pending] = []
+        room = self._limits.group_bytes
+        touched: set[ProgramKey] = set()
+        exclusive: set[ProgramKey] = set()
+        while self._queue and len(group) < self._limits.group_commands:
+            pending = self._queue[0]
+            key, alone = pending.program, isinstance(pending.command, EXCLUSIVE)
+            if group and (pending.size_bytes > room or key in exclusive or (alone and key in touched)):
+                break
+            self._queue.popleft()
+            self._queued_bytes -= pending.size_bytes
+            room -= pending.size_bytes
+            touched.add(key)
+            if alone:
+                exclusive.add(key)
+            group.append(pending)
+        return group
+
+    async def _commit(self, group: list[_Pending], *, check: bool = False) -> None:
+        """Write a group, however often it takes, and answer it. Raises Fenced."""
+        pause_s, repeats = _RETRY_S[0], 0
+        while group := self._alive(group):
+            try:
+                await self._attempt(group, check=check)
+                return
+            except Fenced:
+                raise
+            except AlreadyWritten as error:
+                repeats += 1
+                if repeats > _MAX_REPEATS:
+                    _log.error("group_repeats_without_end rows=%s", error)
+                    for pending in group:
+                        self._answer(pending, _unavailable("the change meets others of the same id"))
+                    return
+            except Unavailable as error:
+                _log.warning("commit_in_doubt commands=%d reason=%s", len(group), error.log_text)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _RETRY_S[1])
+                self._expire_queue()
+            except Exception:
+                if len(group) > 1:
+                    # one of them cannot be written; alone, it fails nobody else
+                    for pending in group:
+                        await self._commit([pending], check=True)
+                    return
+                _log.exception("command_failed kind=%s", type(group[0].command).__name__)
+                self._answer(group[0], InternalError("the change could not be stored"))
+                return
+            check = True
+
+    async def _attempt(self, group: Sequence[_Pending], *, check: bool) -> None:
+        keys = {pending.program for pending in group}
+        async with self._order:
+            await self._settle()
+            try:
+                done = await self._journal.write(
+                    self.generation, lambda transaction: self._plan(transaction, group, check)
+                )
+            except Unavailable:
+                self._unsettled |= keys
+                self._doubtful = True
+                raise
+            stale = self._topics.append(done.entries)
+            if stale:
+                self._unsettled |= stale
+                self._doubtful = True
+        for pending, answer in zip(group, done.answers, strict=True):
+            self._answer(pending, answer)
+
+    async def _plan(self, transaction: GroupTransaction, group: Sequence[_Pending], check: bool) -> Sequencer:
+        found = await self._find(transaction, [pending.command for pending in group], check)
+        sequencer = Sequencer(found, self._clock.now_ms(), self._ids.epoch)
+        for pending in group:
+            sequencer.add(pending.command)
+        await transaction.apply(sequencer.writes)
+        return sequencer
+
+    async def _find(self, transaction: GroupTransaction, commands: Sequence[Command], check: bool) -> Found:
+        """Lock the programs, and read what the commands name and what earlier tries of them left behind.
+
+        For publishes, the bulk, the latter is read only with `check`: without it, an event that is there
+        already stops the transaction.
+        """
+        found = Found(heads=await transaction.lock({(c.account, c.program_id) for c in commands}))
+        events: list[tuple[int, str]] = []
+        told: list[tuple[int, str]] = []
+        keys: list[tuple[str, str, str]] = []
+        for command in commands:
+            head = found.heads.get((command.account, command.program_id))
+            if isinstance(command, Publish):
+                if command.key is not None:
+                    keys.append((command.account, command.key.caller, command.key.key))
+                if check and head is not None:
+                    told += [(head.uid, event.id) for event in command.events]
+                continue
+            keys.append((command.account, INTERNAL_CALLER, command.id))
+            if head is None:
+                continue
+            if isinstance(command, UpdateEvent | DeleteEvent) and _EVENT_ID.fullmatch(command.event_id):
+                events.append((head.uid, command.event_id))
+            if isinstance(command, DeleteEvents | AdoptImport):
+                found.counts[head.uid] = await transaction.count_events(head.uid)
+            if isinstance(command, AdoptImport):
+                found.staged[command.import_id] = await transaction.count_staged(command.import_id)
+        if keys:
+            found.keys = await transaction.find_keys(keys)
+        if events:
+            found.events = await transaction.find_events(events)
+        if told:
+            programs = {head.uid: (head.epoch, key[1]) for key, head in found.heads.items()}
+            for uid, push in await transaction.find_told(told):
+                found.told[push.event_id] = push_json(*programs[uid], push)
+        return found
+
+    async def _settle(self) -> None:
+        """End all doubt about earlier transactions, under the lock. Raises Fenced, Unavailable."""
+        if self._doubtful:
+            if self._renewal is None:
+                self._renewal = self._journal.next_generation(self.generation)
+            self.generation = await self._journal.renew(self.generation, self._renewal)
+            self._renewal = None
+            await self._topics.resync(self._unsettled)
+            self._unsettled.clear()
+            self._doubtful = False
+
+    async def _settle_idle(self) -> None:
+        try:
+            async with self._order:
+                await self._settle()
+        except Unavailable as error:
+            _log.info("still_in_doubt reason=%s", error.log_text)
+
+    def _alive(self, group: Sequence[_Pending]) -> list[_Pending]:
+        """The group without those whose time is over; they are answered."""
+        now_s = self._clock.monotonic_s()
+        alive = []
+        for pending in group:
+            if pending.deadline_s > now_s:
+                alive.append(pending)
+            else:
+                self._answer(pending, _unavailable("the change could not be stored in time"))
+        return alive
+
+    def _expire_queue(self) -> None:
+        alive = self._alive(self._queue)
+        self._queue = deque(alive)
+        self._queued_bytes = sum(pending.size_bytes for pending in alive)
+
+    def _answer(self, pending: _Pending, answer: Answer) -> None:
+        if self._pending.pop(pending.command.id, None) is not None:
+            for call, place in pending.places:
+                call.take(place, answer)
+
+
+def _unavailable(message: str) -> Unavailable:
+    return Unavailable(message, retry_after_s=1)

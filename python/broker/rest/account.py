@@ -1,0 +1,61 @@
+"""Which account a request is for, and from which address it came."""
+
+import ipaddress
+from collections.abc import Iterable
+
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def account_of_host(host: str, public_host: str, default: str) -> str:
+    """The account that a `Host` header names; it need not exist.
+
+    A host below the public one names its account by what stands in front, so `a.b.<public host>` names one
+    that cannot exist. Any other host means the default account.
+    """
+    name = host.strip().lower()
+    if not name.startswith("["):  # an IPv6 address has colons of its own
+        name = name.partition(":")[0]
+    name = name.rstrip(".")
+    suffix = f".{public_host.lower()}"
+    return name[: -len(suffix)] if name.endswith(suffix) else default
+
+
+class TrustedProxies:
+    """Finds the caller's address behind proxies that are believed."""
+
+    def __init__(self, networks: Iterable[str]) -> None:
+        self._networks: list[_Network] = [ipaddress.ip_network(text, strict=False) for text in networks]
+
+    def caller(self, peer: str, forwarded_for: str) -> str:
+        """The address that is not a trusted proxy's, nearest to us; `peer` when nothing better is known.
+
+        Each proxy appends the address that it was called from, so the list is read from its end, for as long
+        as what stands there is a proxy of ours. What a caller writes into it itself stands before that.
+        """
+        address = peer
+        hops = [hop.strip() for hop in forwarded_for.split(",")] if forwarded_for else []
+        while hops and self._is_trusted(address):
+            hop = _address(hops.pop())
+            if hop is None:
+                break
+            address = hop
+        return address
+
+    def _is_trusted(self, address: str) -> bool:
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._networks)
+
+
+def _address(text: str) -> str | None:
+    """An address from a list entry, which some proxies write with a port."""
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return None

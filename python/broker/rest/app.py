@@ -1,0 +1,298 @@
+"""The ASGI application of the HTTP door.
+
+One request is one pass through `_serve`: account, route, token, body, `invoke`, reply. It is written as one
+application and not as layers of middleware because every layer costs each publish some microseconds, and a
+layer that runs handlers in another task breaks context variables.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import orjson
+
+from broker.domain.users import Principal
+from broker.errors import BrokerError, InternalError, InvalidRequest, MethodNotAllowed, NotFound
+from broker.operations import metrics
+from broker.operations.context import Context
+from broker.operations.invoke import invoke
+from broker.operations.registry import Registry
+from broker.operations.services import Services
+from broker.rest import access_log, docs
+from broker.rest.account import TrustedProxies, account_of_host
+from broker.rest.openapi import openapi_document
+from broker.rest.reply import PREFLIGHT, Exchange, Send
+from broker.rest.request import (
+    JSON_TYPE,
+    ClientGone,
+    Headers,
+    Receive,
+    bearer_token,
+    body_chunks,
+    check_body_type,
+    has_content,
+    leading_token,
+    merge_path,
+    negotiate,
+    parse_body,
+    parse_query,
+    request_id_of,
+    take_token,
+)
+from broker.rest.routing import Endpoint, RouteTable, allowed_methods, split_path
+
+PREFIX = ["api", "v1"]
+
+Health = Callable[[], Awaitable[Mapping[str, str]]]
+"""Tells the parts that the product needs (`database`, `owners`, `gateways`): `ok`, or what is wrong."""
+
+_PEEK_BYTES = 16 << 10  # twice the largest token that any server takes in a header
+_JWKS_CACHE = ((b"cache-control", b"public, max-age=60"),)
+_NO_STORE = ((b"cache-control", b"no-store"),)
+
+_log = logging.getLogger(__name__)
+
+
+def build_app(services: Services, health: Health, registry: Registry) -> "RestApp":
+    """The application that serves `registry`.
+
+    Args:
+        health: asked by `/readyz`; ready means that every part is `ok`. Must come back within seconds.
+    """
+    return RestApp(services, health, registry)
+
+
+class RestApp:
+    """See the module's docstring. Safe for any number of requests at a time on one event loop."""
+
+    def __init__(self, services: Services, health: Health, registry: Registry) -> None:
+        self._services = services
+        self._health = health
+        self._routes = RouteTable(registry.operations)
+        self._proxies = TrustedProxies(services.settings.trusted_proxies)
+        self._openapi = orjson.dumps(openapi_document(registry), option=orjson.OPT_INDENT_2)
+        self._pages = {
+            "healthz": self._serve_healthz,
+            "readyz": self._serve_readyz,
+            "metrics": self._serve_metrics,
+            "docs": self._serve_docs,
+            ".well-known/jwks.json": self._serve_jwks,
+        }
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "http":
+            await self._serve_http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await _serve_lifespan(receive, send)
+        else:
+            # WebSockets have a door of their own; `GET /api/v1/connect` names it.
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _serve_http(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        clock = self._services.clock
+        began_s = clock.monotonic_s()
+        headers: Headers = dict(scope["headers"])
+        request_id = request_id_of(headers) or self._services.ids.uuid7()
+        exchange = Exchange(send, receive, request_id, is_head=scope["method"] == "HEAD")
+        try:
+            await self._serve(scope, headers, receive, exchange)
+        except ClientGone:
+            pass
+        except BrokerError as error:
+            if exchange.has_begun:
+                raise  # the server cuts the connection, so that half a document is not taken for a whole
+            await self._send_error(exchange, error, headers)
+        except Exception as error:
+            _log.error("%s", _failure(request_id, error), exc_info=error)
+            if exchange.has_begun:
+                raise
+            await exchange.error(InternalError(f"an internal error; its request id is {request_id}"))
+        finally:
+            access_log.write(scope, exchange, clock.monotonic_s() - began_s)
+
+    async def _send_error(self, exchange: Exchange, error: BrokerError, headers: Headers) -> None:
+        extra = [(b"allow", error.allow.encode())] if isinstance(error, _WrongMethod) else []
+        if error.status in (413, 415) and has_content(headers):
+            # The rest of the body is not read; the connection cannot carry another request.
+            extra.append((b"connection", b"close"))
+        await exchange.error(error, extra)
+
+    async def _serve(
+        self, scope: Mapping[str, Any], headers: Headers, receive: Receive, exchange: Exchange
+    ) -> None:
+        segments = split_path(scope.get("raw_path") or scope["path"].encode())
+        if segments[:2] != PREFIX:
+            await self._serve_page(scope["method"], segments, exchange)
+            return
+        if segments[2:] == ["openapi.json"]:
+            await self._serve_document(scope["method"], exchange)
+            return
+        endpoints, values = self._routes.find(segments[2:])
+        if not endpoints:
+            raise NotFound("there is nothing at this path")
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if method == "OPTIONS":
+            await exchange.whole(204, b"", "", [(b"allow", allowed_methods(endpoints).encode()), *PREFLIGHT])
+            return
+        endpoint = endpoints.get(method)
+        if endpoint is None:
+            raise _WrongMethod(allowed_methods(endpoints))
+        await self._serve_operation(endpoint, values, scope, headers, receive, exchange)
+
+    async def _serve_operation(
+        self,
+        endpoint: Endpoint,
+        values: list[str],
+        scope: Mapping[str, Any],
+        headers: Headers,
+        receive: Receive,
+        exchange: Exchange,
+    ) -> None:
+        operation = endpoint.operation
+        account = await self._account(headers)
+        principal = await self._principal(account, bearer_token(headers))
+        accept = negotiate(headers, operation.route.produces)
+        fields = parse_query(scope.get("query_string", b""), endpoint)
+        body: AsyncIterator[bytes] | None = None
+        if operation.route.streams_body:
+            check_body_type(headers, operation.route.form)
+            body = body_chunks(receive, headers, self._limit(endpoint))
+            if principal.is_anonymous:
+                body, token = await _peek_token(body)
+                principal = await self._principal(account, token)
+        elif has_content(headers):
+            sent = await self._read_fields(endpoint, headers, receive)
+            token = take_token(sent)
+            if principal.is_anonymous:
+                principal = await self._principal(account, token)
+            fields |= sent if endpoint.has_body else _no_fields(sent)
+        context = Context(
+            services=self._services,
+            principal=principal,
+            request_id=exchange.request_id,
+            address=self._address(scope, headers),
+            idempotency_key=_text(headers, b"idempotency-key"),
+            if_match=_text(headers, b"if-match"),
+            accept=accept,
+            body=body,
+        )
+        result = await invoke(operation, context, merge_path(fields, endpoint, values))
+        await exchange.result(endpoint, result)
+
+    async def _read_fields(self, endpoint: Endpoint, headers: Headers, receive: Receive) -> dict[str, Any]:
+        media_type = check_body_type(headers, endpoint.operation.route.form)
+        parts = [chunk async for chunk in body_chunks(receive, headers, self._limit(endpoint))]
+        return parse_body(b"".join(parts), media_type)
+
+    def _limit(self, endpoint: Endpoint) -> int:
+        settings = self._services.settings
+        general = settings.import_limit_bytes if endpoint.operation.route.streams_body else None
+        return endpoint.operation.limit or general or settings.body_limit_bytes
+
+    async def _account(self, headers: Headers) -> str:
+        settings = self._services.settings
+        host = headers.get(b"host", b"").decode("latin-1")
+        account = account_of_host(host, settings.public_host, settings.default_account)
+        if not await self._services.accounts.exists(account):
+            raise NotFound("there is no such account")
+        return account
+
+    async def _principal(self, account: str, token: str | None) -> Principal:
+        if token is None:
+            return Principal(account)
+        return await self._services.auth.authenticate(account, token)
+
+    def _address(self, scope: Mapping[str, Any], headers: Headers) -> str:
+        client = scope.get("client")
+        forwarded = headers.get(b"x-forwarded-for", b"").decode("latin-1")
+        return self._proxies.caller(client[0] if client else "", forwarded)
+
+    async def _serve_page(self, method: str, segments: list[str], exchange: Exchange) -> None:
+        page = self._pages.get("/".join(segments))
+        if page is None:
+            raise NotFound("there is nothing at this path")
+        if method not in ("GET", "HEAD"):
+            raise _WrongMethod("GET, HEAD")
+        await page(exchange)
+
+    async def _serve_document(self, method: str, exchange: Exchange) -> None:
+        if method == "OPTIONS":
+            await exchange.whole(204, b"", "", [(b"allow", b"GET, HEAD, OPTIONS"), *PREFLIGHT])
+            return
+        if method not in ("GET", "HEAD"):
+            raise _WrongMethod("GET, HEAD, OPTIONS")
+        await exchange.whole(200, self._openapi, JSON_TYPE, [(b"cache-control", b"public, max-age=300")])
+
+    async def _serve_healthz(self, exchange: Exchange) -> None:
+        """Whether this process answers."""
+        await exchange.whole(200, b'{"status":"ok"}', JSON_TYPE, _NO_STORE)
+
+    async def _serve_readyz(self, exchange: Exchange) -> None:
+        """Whether everything that the product needs is there."""
+        parts = dict(await self._health())
+        is_ready = all(state == "ok" for state in parts.values())
+        body = {"status": "ok" if is_ready else "unavailable", "parts": parts}
+        await exchange.whole(200 if is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
+
+    async def _serve_metrics(self, exchange: Exchange) -> None:
+        """The counters of this process."""
+        await exchange.whole(200, metrics.render(), metrics.CONTENT_TYPE, _NO_STORE)
+
+    async def _serve_jwks(self, exchange: Exchange) -> None:
+        """The public keys of our tokens (RFC 7517). A new key is announced for a minute before it signs."""
+        keys = orjson.dumps(await self._services.auth.jwks())
+        await exchange.whole(200, keys, "application/jwk-set+json", _JWKS_CACHE)
+
+    async def _serve_docs(self, exchange: Exchange) -> None:
+        """The reference for people."""
+        await exchange.whole(200, docs.page(), "text/html; charset=utf-8", docs.headers())
+
+
+class _WrongMethod(MethodNotAllowed):
+    """Carries the value of `Allow`, which goes with every 405 (RFC 9110, section 15.5.6)."""
+
+    def __init__(self, allow: str) -> None:
+        super().__init__(f"the methods of this path are {allow}")
+        self.allow = allow
+
+
+async def _peek_token(body: AsyncIterator[bytes]) -> tuple[AsyncIterator[bytes], str | None]:
+    """A streamed body with nothing missing, and the access token that it begins with, if any."""
+    start = b""
+    async for chunk in body:
+        start += chunk
+        if len(start) >= _PEEK_BYTES:
+            break
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield start
+        async for chunk in body:
+            yield chunk
+
+    return whole(), leading_token(start)
+
+
+def _no_fields(sent: dict[str, Any]) -> dict[str, Any]:
+    """Refuse fields in the body of a request whose params are in its query."""
+    for name in sent:
+        raise InvalidRequest.of_field(name, "is not a field of this request")
+    return sent
+
+
+def _text(headers: Headers, name: bytes) -> str | None:
+    value = headers.get(name)
+    return None if value is None else value.decode("latin-1")
+
+
+def _failure(request_id: str, error: Exception) -> str:
+    fields = {"event": "request_failed", "requestId": request_id, "error": type(error).__name__}
+    return orjson.dumps(fields).decode()
+
+
+async def _serve_lifespan(receive: Receive, send: Send) -> None:
+    """There is nothing to open or close: the services belong to who made them."""
+    while (await receive())["type"] != "lifespan.shutdown":
+        await send({"type": "lifespan.startup.complete"})
+    await send({"type": "lifespan.shutdown.complete"})

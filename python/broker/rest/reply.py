@@ -1,0 +1,133 @@
+"""Writing a reply: status, headers, body or stream, and errors in their one shape."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+from broker.errors import BrokerError, Unauthenticated
+from broker.operations.registry import Json, Reply, Result, Stream
+from broker.operations.rendering import result_json
+from broker.rest.request import Receive
+from broker.rest.routing import Endpoint
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+# Pages of any origin may call: tokens come in a header that a page must know, never in cookies.
+CROSS_ORIGIN: tuple[Header, ...] = (
+    (b"access-control-allow-origin", b"*"),
+    (
+        b"access-control-expose-headers",
+        b"Content-Disposition, ETag, Location, Retry-After, WWW-Authenticate, X-Request-Id",
+    ),
+)
+PREFLIGHT: tuple[Header, ...] = (
+    (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE"),
+    (
+        b"access-control-allow-headers",
+        b"Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id",
+    ),
+    (b"access-control-max-age", b"7200"),
+)
+
+
+class Exchange:
+    """One reply on its way; knows whether it has begun and how large it became."""
+
+    def __init__(self, send: Send, receive: Receive, request_id: str, *, is_head: bool) -> None:
+        self._send = send
+        self._receive = receive
+        self._is_head = is_head
+        self.request_id = request_id
+        self.status = 0
+        self.sent_bytes = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the status has been sent, so that an error can no longer be told."""
+        return self.status != 0
+
+    async def whole(self, status: int, body: bytes, media_type: str, headers: Iterable[Header] = ()) -> None:
+        """Send a reply in one piece."""
+        fixed = [(b"content-length", b"%d" % len(body))] if status != 204 else []
+        if body:
+            fixed.append((b"content-type", media_type.encode()))
+        await self._begin(status, [*fixed, *headers])
+        await self._part(b"" if self._is_head else body, more=False)
+
+    async def error(self, error: BrokerError, headers: Iterable[Header] = ()) -> None:
+        """Send an error."""
+        extra = [(b"cache-control", b"no-store"), *headers]
+        if error.retry_after_s is not None:
+            extra.append((b"retry-after", b"%d" % max(1, error.retry_after_s)))
+        if isinstance(error, Unauthenticated):
+            extra.append((b"www-authenticate", b"Bearer"))
+        await self.whole(error.status, orjson.dumps(error.body()), "application/json", extra)
+
+    async def result(self, endpoint: Endpoint, result: Result) -> None:
+        """Send what an operation answered."""
+        headers = dict(result.headers) if isinstance(result, Json | Stream | Reply) else {}
+        headers.setdefault("Cache-Control", "no-store")
+        if isinstance(result, Stream):
+            await self._stream(endpoint.operation.route.status, result, _encoded(headers))
+            return
+        body = result_json(result)
+        if endpoint.operation.route.location and "Location" not in headers:
+            headers["Location"] = _location(endpoint.operation.route.location, body)
+        await self.whole(endpoint.operation.route.status, body, "application/json", _encoded(headers))
+
+    async def _stream(self, status: int, stream: Stream, headers: list[Header]) -> None:
+        """Send a stream's parts as they come; stop reading it when the client hangs up."""
+        fixed = [(b"content-type", stream.media_type.encode()), *headers]
+        chunks = stream.chunks
+        try:
+            if self._is_head:
+                await self._begin(status, fixed)
+                await self._part(b"", more=False)
+                return
+            # The first part is made before the status is sent: what fails at once can still be told.
+            first = await anext(chunks, b"")
+            await self._begin(status, fixed)
+            await self._part(first, more=True)
+            await self._until_hung_up(chunks)
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
+
+    async def _until_hung_up(self, chunks: Any) -> None:
+        hung_up = asyncio.ensure_future(self._hang_up())
+        try:
+            async for chunk in chunks:
+                if hung_up.done():
+                    return
+                await self._part(chunk, more=True)
+            await self._part(b"", more=False)
+        finally:
+            hung_up.cancel()
+            with suppress(asyncio.CancelledError):
+                await hung_up
+
+    async def _hang_up(self) -> None:
+        """Return when the client is gone; a server goes on taking parts for nobody."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _begin(self, status: int, headers: list[Header]) -> None:
+        self.status = status
+        all_headers = [*headers, (b"x-request-id", self.request_id.encode()), *CROSS_ORIGIN]
+        await self._send({"type": "http.response.start", "status": status, "headers": all_headers})
+
+    async def _part(self, body: bytes, *, more: bool) -> None:
+        self.sent_bytes += len(body)
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _encoded(headers: dict[str, str]) -> list[Header]:
+    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+
+def _location(template: str, body: bytes) -> str:
+    return f"/api/v1{template.format_map(orjson.loads(body))}"

@@ -1,0 +1,245 @@
+"""Reading a request: headers, query, body, token. Everything here is untrusted and bounded."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+
+from broker.errors import (
+    InvalidRequest,
+    NotAcceptable,
+    PayloadTooLarge,
+    Unauthenticated,
+    UnsupportedMediaType,
+)
+from broker.rest.routing import Endpoint
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Headers = Mapping[bytes, bytes]
+
+JSON_TYPE = "application/json"
+FORM_TYPE = "application/x-www-form-urlencoded"
+
+MAX_REQUEST_ID_CHARACTERS = 128
+_READ_S = 30.0  # between two parts of a body; a sender that trickles slower is cut off
+_MAX_PARAMETERS = 100
+_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_REQUEST_ID_CHARACTERS)
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_LEADING_TOKEN = re.compile(rb'\s*\{\s*"access_token"\s*:\s*("[^"\\]*")')
+_BOOLEANS = {"true": True, "false": False}
+
+
+class ClientGone(InvalidRequest):
+    """The client hung up before its request was complete; there is nobody to answer."""
+
+
+def request_id_of(headers: Headers) -> str | None:
+    """The caller's own id for the request, when it is 1 to 128 printable characters."""
+    value = headers.get(b"x-request-id", b"")
+    return value.decode("ascii") if _REQUEST_ID.fullmatch(value) else None
+
+
+def bearer_token(headers: Headers) -> str | None:
+    """The token of the `Authorization` header; None without one.
+
+    Raises:
+        Unauthenticated: the header is there and is not a bearer token (RFC 6750, section 2.1).
+    """
+    value = headers.get(b"authorization")
+    if value is None:
+        return None
+    scheme, _, token = value.decode("latin-1").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated("the Authorization header must be: Bearer <access token>")
+    return token.strip()
+
+
+def negotiate(headers: Headers, produces: tuple[str, ...]) -> str:
+    """The media type of `produces` that the `Accept` header prefers (RFC 9110, section 12.5.1).
+
+    Raises:
+        NotAcceptable: it takes none of them.
+    """
+    accept = headers.get(b"accept")
+    if accept is None or accept == b"*/*" or accept == produces[0].encode():
+        return produces[0]
+    ranges = _media_ranges(accept.decode("latin-1"))
+    best = max(produces, key=lambda media_type: _quality(ranges, media_type))  # the first of equal ones
+    if _quality(ranges, best) <= 0:
+        raise NotAcceptable(f"this can be had as {' or '.join(produces)}")
+    return best
+
+
+def _media_ranges(accept: str) -> dict[str, float]:
+    ranges = {}
+    for part in accept.split(","):
+        media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        quality = 1.0
+        for parameter in parameters:
+            if parameter.startswith("q="):
+                try:
+                    quality = float(parameter[2:])
+                except ValueError:
+                    quality = 0.0
+        ranges[media_range] = quality
+    return ranges
+
+
+def _quality(ranges: dict[str, float], media_type: str) -> float:
+    group = f"{media_type.partition('/')[0]}/*"
+    return next((ranges[key] for key in (media_type, group, "*/*") if key in ranges), 0.0)
+
+
+def parse_query(query: bytes, endpoint: Endpoint) -> dict[str, Any]:
+    """The query's parameters, as the JSON values that the params model expects.
+
+    Raises:
+        InvalidRequest: malformed, repeated, or not a parameter of this operation.
+    """
+    if not query:
+        return {}
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS
+        )
+    except ValueError:
+        raise InvalidRequest.of_field("query", "must be percent-encoded UTF-8") from None
+    values: dict[str, Any] = {}
+    for name, text in pairs:
+        if name in values:
+            raise InvalidRequest.of_field(name, "must not be repeated")
+        kind = endpoint.query.get(name)
+        if kind is None:
+            raise InvalidRequest.of_field(name, "is not a parameter of this request")
+        values[name] = _typed(text, kind)
+    return values
+
+
+def _typed(text: str, kind: str) -> Any:
+    """The value a text stands for; a text that is none stays one, and validation says what is allowed."""
+    if kind == "integer" and _INTEGER.fullmatch(text):
+        return int(text)
+    return _BOOLEANS.get(text, text) if kind == "boolean" else text
+
+
+def has_content(headers: Headers) -> bool:
+    """Whether a body comes with the request (RFC 9112, section 6.3)."""
+    return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+
+
+async def body_chunks(receive: Receive, headers: Headers, limit_bytes: int) -> AsyncIterator[bytes]:
+    """The body as it comes, at most `limit_bytes` in all, whatever `Content-Length` says.
+
+    Raises:
+        PayloadTooLarge: it is longer.
+        InvalidRequest: it does not come in time.
+        ClientGone: the client hung up.
+    """
+    length = headers.get(b"content-length", b"")
+    if length.isdigit() and int(length) > limit_bytes:
+        raise _too_large(limit_bytes)
+    size, more = 0, True
+    while more:
+        try:
+            async with asyncio.timeout(_READ_S):
+                message = await receive()
+        except TimeoutError:
+            raise InvalidRequest.of_field("body", "did not arrive in time") from None
+        if message["type"] == "http.disconnect":
+            raise ClientGone("the connection ended before the body did")
+        chunk = message.get("body", b"")
+        more = message.get("more_body", False)
+        size += len(chunk)
+        if size > limit_bytes:
+            raise _too_large(limit_bytes)
+        if chunk:
+            yield chunk
+
+
+def _too_large(limit_bytes: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the body must not be over {limit_bytes} bytes")
+
+
+def check_body_type(headers: Headers, takes_form: bool) -> str:
+    """The media type of the body. Raises UnsupportedMediaType for one that the operation does not read."""
+    media_type, _, parameters = headers.get(b"content-type", b"").decode("latin-1").partition(";")
+    media_type = media_type.strip().lower()
+    allowed = (JSON_TYPE, FORM_TYPE) if takes_form else (JSON_TYPE,)
+    charset = parameters.strip().lower().replace('"', "")
+    if media_type not in allowed or (charset.startswith("charset=") and charset != "charset=utf-8"):
+        raise UnsupportedMediaType(f"the Content-Type of the body must be {' or '.join(allowed)}, in UTF-8")
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise UnsupportedMediaType("the body must not have a Content-Encoding")
+    return media_type
+
+
+def parse_body(content: bytes, media_type: str) -> dict[str, Any]:
+    """The fields of a JSON or form body; an empty body has none.
+
+    Raises:
+        InvalidRequest: malformed, not an object, or a form field is repeated.
+    """
+    if not content:
+        return {}
+    if media_type == FORM_TYPE:
+        return _parse_form(content)
+    try:
+        value = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest.of_field("body", f"is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest.of_field("body", "must be an object")
+    return value
+
+
+def _parse_form(content: bytes) -> dict[str, Any]:
+    try:
+        pairs = parse_qsl(
+            content.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS
+        )
+    except ValueError:
+        raise InvalidRequest.of_field("body", "is not a form in percent-encoded UTF-8") from None
+    values: dict[str, Any] = {}
+    for name, text in pairs:
+        if name in values:
+            raise InvalidRequest.of_field(name, "must not be repeated")
+        values[name] = text
+    return values
+
+
+def take_token(fields: dict[str, Any]) -> str | None:
+    """Take the access token out of a body's fields; it is never part of the resource.
+
+    Raises:
+        Unauthenticated: it is there and is no text.
+    """
+    if "access_token" not in fields:
+        return None
+    token = fields.pop("access_token")
+    if not isinstance(token, str) or not token:
+        raise Unauthenticated("access_token must be a text")
+    return token
+
+
+def leading_token(start: bytes) -> str | None:
+    """The access token of a body that is streamed: only its first member can be it."""
+    found = _LEADING_TOKEN.match(start)
+    return orjson.loads(found[1]) if found else None
+
+
+def merge_path(fields: dict[str, Any], endpoint: Endpoint, values: list[str]) -> dict[str, Any]:
+    """The path's values joined to the other params; a field of the same name must say the same.
+
+    Raises:
+        InvalidRequest: it says something else.
+    """
+    for name in endpoint.operation.route.repeated:
+        fields.setdefault(name, None)
+    for name, value in zip(endpoint.names, values, strict=True):
+        if fields.get(name, value) not in (value, None):
+            raise InvalidRequest.of_field(name, "must be the same as in the path")
+        fields[name] = value
+    return fields

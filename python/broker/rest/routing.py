@@ -1,0 +1,120 @@
+"""From method and path to an operation: a tree of path segments, made once from the registry."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from urllib.parse import unquote_to_bytes
+
+from broker.errors import InvalidRequest
+from broker.operations.registry import Operation
+
+_BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One operation as HTTP serves it.
+
+    Attributes:
+        names: of the path's placeholders, in order.
+        query: the query parameters and their JSON types (`integer`, `boolean`, `string`).
+        has_body: whether params come from the body; otherwise they come from the query.
+    """
+
+    operation: Operation
+    names: tuple[str, ...]
+    query: dict[str, str]
+    has_body: bool
+
+
+@dataclass(slots=True)
+class _Node:
+    children: dict[str, "_Node"] = field(default_factory=dict)
+    placeholder: "_Node | None" = None
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+
+
+class RouteTable:
+    """All endpoints. A literal segment wins over a placeholder."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._root = _Node()
+        for operation in operations:
+            self._add(operation)
+
+    def find(self, segments: list[str]) -> tuple[dict[str, Endpoint], list[str]]:
+        """The endpoints of a path, by method, and the values of its placeholders.
+
+        Returns:
+            An empty mapping when the path is nobody's.
+        """
+        values: list[str] = []
+        node = _walk(self._root, segments, 0, values)
+        return ({} if node is None else node.endpoints), values
+
+    def _add(self, operation: Operation) -> None:
+        node = self._root
+        for segment in operation.route.path.strip("/").split("/"):
+            if segment.startswith("{"):
+                node.placeholder = node.placeholder or _Node()
+                node = node.placeholder
+            else:
+                node = node.children.setdefault(segment, _Node())
+        node.endpoints[operation.route.method] = build_endpoint(operation)
+
+
+def build_endpoint(operation: Operation) -> Endpoint:
+    """How HTTP serves an operation."""
+    segments = operation.route.path.split("/")
+    names = tuple(segment.strip("{}") for segment in segments if segment.startswith("{"))
+    has_body = operation.route.method in _BODY_METHODS
+    return Endpoint(operation, names, {} if has_body else _query_types(operation, names), has_body)
+
+
+def split_path(path: bytes) -> list[str]:
+    """The decoded segments of a raw path; a `%2F` inside a segment is no separator.
+
+    Raises:
+        InvalidRequest: it is not percent-encoded UTF-8.
+    """
+    segments = path.decode("latin-1").split("/")[1:]
+    if "%" not in "".join(segments):
+        return segments
+    try:
+        return [unquote_to_bytes(segment).decode() for segment in segments]
+    except UnicodeDecodeError:
+        raise InvalidRequest.of_field("path", "must be percent-encoded UTF-8") from None
+
+
+def allowed_methods(endpoints: dict[str, Endpoint]) -> str:
+    """The value of `Allow`."""
+    methods = {*endpoints, "OPTIONS"} | ({"HEAD"} if "GET" in endpoints else set())
+    return ", ".join(sorted(methods))
+
+
+def _walk(node: _Node, segments: list[str], depth: int, values: list[str]) -> _Node | None:
+    if depth == len(segments):
+        return node if node.endpoints else None
+    child = node.children.get(segments[depth])
+    if child is not None:
+        found = _walk(child, segments, depth + 1, values)
+        if found is not None:
+            return found
+    if node.placeholder is None or not segments[depth]:
+        return None
+    values.append(segments[depth])
+    found = _walk(node.placeholder, segments, depth + 1, values)
+    if found is None:
+        values.pop()
+    return found
+
+
+def _query_types(operation: Operation, names: tuple[str, ...]) -> dict[str, str]:
+    """The params that are not in the path, with the JSON type that their text is read as."""
+    properties = operation.params.model_json_schema(by_alias=True).get("properties", {})
+    return {name: _json_type(schema) for name, schema in properties.items() if name not in names}
+
+
+def _json_type(schema: dict[str, object]) -> str:
+    options = schema.get("anyOf")
+    kinds = [option.get("type") for option in options] if isinstance(options, list) else [schema.get("type")]
+    return next((kind for kind in kinds if kind in ("integer", "boolean")), "string")

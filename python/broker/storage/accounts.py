@@ -1,0 +1,139 @@
+"""Accounts in PostgreSQL, and a short memory of which names exist."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from broker.clock import Clock
+from broker.domain.values import is_account_name
+from broker.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from broker.storage.database import Database
+
+_KNOWN_S = 5.0
+_UNKNOWN_S = 1.0  # so that who makes an account does not wait for it
+_KNOWN_NAMES = 10_000  # the names come from Host headers, so anybody can ask for as many as it likes
+
+_SELECT_ALL = "SELECT name, origins, created_time FROM accounts ORDER BY name"
+_SELECT_ONE = "SELECT name, origins, created_time FROM accounts WHERE name = $1"
+_INSERT = """
+INSERT INTO accounts (name, origins, created_time) VALUES ($1, $2, now())
+ON CONFLICT (name) DO NOTHING RETURNING name, origins, created_time
+"""
+_UPDATE_ORIGINS = """
+UPDATE accounts SET origins = $2 WHERE name = $1 RETURNING name, origins, created_time
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One tenant. `origins` are the web origins whose pages may connect; None allows any, empty none."""
+
+    name: str
+    origins: tuple[str, ...] | None
+    created_time: datetime
+
+
+class Accounts:
+    """The accounts. Every method raises `Unavailable` while the database is away, except as said."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._known: OrderedDict[str, tuple[bool, float]] = OrderedDict()
+
+    async def list(self) -> list[Account]:
+        """All accounts, by name."""
+        async with self._database.connection() as connection:
+            return [_account(row) for row in await connection.fetch(_SELECT_ALL)]
+
+    async def find(self, name: str) -> Account | None:
+        """The account, or None."""
+        if not is_account_name(name):
+            return None
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_SELECT_ONE, name)
+        return row and _account(row)
+
+    async def get(self, name: str) -> Account:
+        """The account. Raises NotFound."""
+        account = await self.find(name)
+        if account is None:
+            raise _unknown()
+        return account
+
+    async def exists(self, name: str) -> bool:
+        """Whether there is such an account, as of some seconds ago; for every request's host.
+
+        While the database is away an older answer counts; Unavailable only where there is none.
+        """
+        if not is_account_name(name):
+            return False
+        known = self._known.get(name)
+        if known is not None and self._clock.monotonic_s() < known[1]:
+            return known[0]
+        try:
+            found = await self.find(name) is not None
+        except Unavailable:
+            if known is None:
+                raise
+            found = known[0]
+        self._remember(name, found)
+        return found
+
+    async def create(self, name: str, origins: tuple[str, ...] | None = None) -> Account:
+        """Make an account.
+
+        Raises:
+            InvalidRequest: the name is no account name.
+            Conflict: it is taken.
+        """
+        _check_name(name)
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_INSERT, name, _array(origins))
+        if row is None:
+            raise Conflict(f"the account {name} exists already")
+        self._remember(name, True)
+        return _account(row)
+
+    async def ensure(self, name: str) -> Account:
+        """The account, made when there is none. Safe to run in several processes at once."""
+        try:
+            return await self.create(name)
+        except Conflict:
+            return await self.get(name)
+
+    async def set_origins(self, name: str, origins: tuple[str, ...] | None) -> Account:
+        """Replace the allowed origins; gateways follow within seconds. Raises NotFound."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_UPDATE_ORIGINS, name, _array(origins))
+        if row is None:
+            raise _unknown()
+        return _account(row)
+
+    def _remember(self, name: str, found: bool) -> None:
+        keep_s = _KNOWN_S if found else _UNKNOWN_S
+        self._known[name] = (found, self._clock.monotonic_s() + keep_s)
+        self._known.move_to_end(name)
+        if len(self._known) > _KNOWN_NAMES:
+            self._known.popitem(last=False)
+
+
+def _check_name(name: str) -> None:
+    if not is_account_name(name):
+        raise InvalidRequest.of_field(
+            "account", "must be 1 to 63 lowercase letters, digits and inner hyphens, as in a host name"
+        )
+
+
+def _unknown() -> NotFound:
+    return NotFound("there is no such account")
+
+
+def _array(origins: tuple[str, ...] | None) -> Any:
+    return None if origins is None else list(origins)
+
+
+def _account(row: Any) -> Account:
+    origins = row["origins"]
+    return Account(row["name"], None if origins is None else tuple(origins), row["created_time"])

@@ -1,0 +1,159 @@
+"""The life cycle: join or start the server, keep it alive, stop it when the last user leaves."""
+
+import asyncio
+import hashlib
+import logging
+import os
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+from broker.storage.embedded import cluster, process
+from broker.storage.embedded.binaries import find_binaries, reachable
+from broker.storage.embedded.locks import SharedLock, exclusive
+from broker.storage.embedded.os_user import OsUser, choose
+from broker.storage.errors import SetupError
+
+_LOCK_S = 150.0  # longer than another user's start may take
+_WATCH_S = 0.1
+_RETRY_S = (0.2, 5.0)
+_SOCKET_PATH_BYTES = 100  # of the 107 that an address holds (unix(7))
+_SOCKET_NAME = ".s.PGSQL.5432"
+
+_log = logging.getLogger(__name__)
+
+
+class EmbeddedPostgres:
+    """One user of the server in `root`.
+
+    Call `start`, then keep `supervise` running in a task, then cancel that and call `stop`. A user that is
+    killed leaves the server running; the next one to start joins it, and the last to stop takes it down.
+    """
+
+    def __init__(self, root: Path, *, binaries: str = "") -> None:
+        """Nothing is touched yet.
+
+        Args:
+            root: directory of the server's files; made when absent, shared by all its users.
+            binaries: directory of PostgreSQL's programs; empty finds some.
+        """
+        self._root = root.absolute()
+        self._data = self._root / "data"
+        self._log = self._root / "server.log"
+        self._configured = binaries
+        self._users: SharedLock | None = None
+
+    @property
+    def dsn(self) -> str:
+        """Where the server is, whether it runs or not."""
+        return f"postgresql://{cluster.SUPERUSER}@/postgres?host={quote(str(self.socket_directory))}"
+
+    @property
+    def socket_directory(self) -> Path:
+        """The directory of the server's socket: in `root` unless that makes its name too long."""
+        directory = self._root / "run"
+        if len(os.fsencode(directory / _SOCKET_NAME)) <= _SOCKET_PATH_BYTES:
+            return directory
+        digest = hashlib.sha256(os.fsencode(self._root)).hexdigest()[:20]
+        return Path(tempfile.gettempdir()) / f"broker-{digest}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the postmaster, None when it does not run."""
+        return process.find_postmaster(self._data)
+
+    async def start(self) -> str:
+        """Be a user of the server; start it, and make its data directory, when that is still to be done.
+
+        Returns:
+            The DSN. Not safe to cancel half-way: the work goes on in its thread.
+
+        Raises:
+            SetupError: one line that says why there is no server.
+        """
+        await asyncio.to_thread(self._join)
+        return self.dsn
+
+    async def supervise(self) -> None:
+        """Start the server again whenever it dies, until cancelled."""
+        wait_s = _RETRY_S[0]
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            if self.pid is not None:
+                wait_s = _RETRY_S[0]
+                continue
+            _log.warning("postgres_died")
+            try:
+                await asyncio.to_thread(self._ensure_running)
+            except SetupError as error:
+                _log.error("postgres_restart_failed reason=%s retry_s=%s", error, wait_s)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _RETRY_S[1])
+
+    async def stop(self) -> None:
+        """Stop being a user; the last one stops the server. Idempotent."""
+        await asyncio.to_thread(self._leave)
+
+    def _join(self) -> None:
+        self._root.mkdir(parents=True, exist_ok=True)
+        choose(self._data).own(self._root)
+        with exclusive(self._root / "lock", _LOCK_S):
+            self._users = self._users or SharedLock(self._root / "users")
+            try:
+                self._run()
+            except BaseException:
+                self._users.release()
+                self._users = None
+                raise
+
+    def _ensure_running(self) -> None:
+        with exclusive(self._root / "lock", _LOCK_S):
+            if self._users is not None:
+                self._run()
+
+    def _leave(self) -> None:
+        if self._users is None:
+            return
+        with exclusive(self._root / "lock", _LOCK_S):
+            if self._users.release():
+                process.stop(self._data)
+            self._users = None
+
+    def _run(self) -> None:
+        """Make and start what is not there yet. The caller holds the lock."""
+        pid = process.find_postmaster(self._data)
+        if pid is not None:
+            # Also one that its starter was killed over before it was ready.
+            process.await_ready(self._data, self._log, pid)
+            return
+        user = choose(self._data)
+        major = cluster.read_major(self._data)
+        binaries = reachable(find_binaries(self._configured, major), user)
+        if major is None:
+            cluster.create(self._root, self._data, binaries, user)
+        self._make_socket_directory(user)
+        process.remove_traces(self._data, self.socket_directory / _SOCKET_NAME)
+        # The handles are open only while the server starts; it keeps its own.
+        data = os.open(self._data, os.O_RDONLY | os.O_DIRECTORY)
+        socket = os.open(self.socket_directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            arguments = cluster.server_arguments(
+                binaries,
+                cluster.visible_path(self._data, data, user),
+                cluster.visible_path(self.socket_directory, socket, user),
+            )
+            process.start(arguments, self._data, self._log, user, (data, socket))
+        finally:
+            os.close(data)
+            os.close(socket)
+
+    def _make_socket_directory(self, user: OsUser) -> None:
+        directory = self.socket_directory
+        try:
+            directory.mkdir(mode=0o700)
+        except FileExistsError:
+            # In a directory that all may write to, somebody may have been there first.
+            status = directory.lstat()
+            if directory.is_symlink() or status.st_uid not in (user.uid, os.geteuid()):
+                raise SetupError(f"{directory}: belongs to somebody else; remove it") from None
+        user.own(directory)

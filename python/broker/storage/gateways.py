@@ -1,0 +1,80 @@
+"""The gateways that are alive, as they say themselves every few seconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from broker.storage.database import Database
+
+STALE_AFTER_S = 10  # five heartbeats; a gateway that is silent for longer is not named to clients
+_FORGET_AFTER_S = 3_600
+
+_BEAT = """
+INSERT INTO gateways (id, url, connections, draining, figures, seen)
+VALUES ($1, $2, $3, $4, $5, clock_timestamp())
+ON CONFLICT (id) DO UPDATE SET url = excluded.url, connections = excluded.connections,
+    draining = excluded.draining, figures = excluded.figures, seen = excluded.seen
+"""
+_FORGET = "DELETE FROM gateways WHERE seen < clock_timestamp() - make_interval(secs => $1)"
+_REMOVE = "DELETE FROM gateways WHERE id = $1"
+_LIST = """
+SELECT id, url, connections, draining, figures FROM gateways
+WHERE seen > clock_timestamp() - make_interval(secs => $1)
+ORDER BY connections, id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayRow:
+    """One gateway.
+
+    Attributes:
+        id: unique per start of a gateway.
+        url: of its WebSocket endpoint; `{account}` in it stands for the account's label with its dot.
+        connections: open ones, as of its last heartbeat.
+        draining: takes no new connections any more.
+        figures: numbers by name; counters count from its start.
+    """
+
+    id: str
+    url: str
+    connections: int
+    draining: bool
+    figures: Mapping[str, float]
+
+
+class Gateways:
+    """The table of gateways. Every method raises `Unavailable` while the database is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def beat(self, gateway: GatewayRow) -> None:
+        """Say that `gateway` is alive and how it is."""
+        figures = orjson.dumps(dict(gateway.figures)).decode()
+        async with self._database.connection() as connection:
+            await connection.execute(
+                _BEAT, gateway.id, gateway.url, gateway.connections, gateway.draining, figures
+            )
+
+    async def remove(self, gateway_id: str) -> None:
+        """Say that a gateway has ended, and forget those that ended without saying so."""
+        async with self._database.connection() as connection:
+            await connection.execute(_REMOVE, gateway_id)
+            await connection.execute(_FORGET, _FORGET_AFTER_S)
+
+    async def list_alive(self) -> list[GatewayRow]:
+        """Those heard of in the last 10 seconds, least connections first."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_LIST, STALE_AFTER_S)
+        return [
+            GatewayRow(
+                row["id"],
+                row["url"],
+                row["connections"],
+                row["draining"],
+                orjson.loads(row["figures"]),
+            )
+            for row in rows
+        ]

@@ -1,0 +1,124 @@
+"""Reads programs' histories back: where they stand, and what was pushed, word for word.
+
+A push is either the row of its event or a row of `event_changes`. An event that was changed later was told
+with the content that it had before its first change.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from broker.clock import to_datetime
+from broker.domain.history import EventRow, HeadRow, ProgramKey, PushRow
+from broker.storage.database import Database
+
+_MS = "(extract(epoch FROM {}) * 1000)::bigint"
+HEAD_COLUMNS = (
+    "p.uid, h.epoch, h.epoch_reason, h.epoch_base, h.epoch_deleted, h.seq,"
+    f" {_MS.format('h.last_change')} AS changed, p.access = 'public' AS public, p.project_id"
+)
+"""Of `programs p` joined with `program_heads h`."""
+
+_EVENT_PUSH = f"""
+SELECT e.program_uid, e.seq, 'event' AS kind, e.id::text AS event_id,
+    {_MS.format("e.created_time")} AS accepted,
+    first.before::text AS told, e.timestamp, e.timecode, e.event, e.metadata::text AS metadata
+"""
+_FIRST_CHANGE = """
+LEFT JOIN LATERAL (
+    SELECT c.before FROM event_changes c WHERE c.program_uid = e.program_uid AND c.event_seq = e.seq
+    ORDER BY c.seq LIMIT 1
+) AS first ON true
+"""
+TOLD = f"""
+{_EVENT_PUSH} FROM unnest($1::bigint[], $2::uuid[]) AS wanted(program_uid, id)
+JOIN events e ON e.program_uid = wanted.program_uid AND e.id = wanted.id {_FIRST_CHANGE}
+"""
+"""The pushes of events by (program uid, event id); rows for `push_of`."""
+
+_HEADS = f"""
+SELECT p.account, p.id, {HEAD_COLUMNS}
+FROM unnest($1::text[], $2::text[]) AS wanted(account, id)
+JOIN programs p ON p.account = wanted.account AND p.id = wanted.id
+JOIN program_heads h ON h.program_uid = p.uid
+"""  # noqa: S608  # a constant
+# The epoch is checked in the statement's own snapshot: pushes of two epochs never mix.
+_PUSHES = f"""
+WITH head AS MATERIALIZED (SELECT 1 FROM program_heads WHERE program_uid = $1 AND epoch = $2),
+published AS (
+    {_EVENT_PUSH} FROM events e {_FIRST_CHANGE}
+    WHERE e.program_uid = $1 AND e.seq > $3 AND e.seq <= $4 AND EXISTS (SELECT FROM head)
+    ORDER BY e.seq LIMIT $5
+), changed AS (
+    SELECT c.program_uid, c.seq, c.kind, c.event_id::text, {_MS.format("c.time")} AS accepted,
+        c.after::text AS told, NULL::bigint, NULL::bigint, NULL::text, NULL::text
+    FROM event_changes c
+    WHERE c.program_uid = $1 AND c.seq > $3 AND c.seq <= $4 AND EXISTS (SELECT FROM head)
+    ORDER BY c.seq LIMIT $5
+)
+SELECT * FROM published UNION ALL SELECT * FROM changed ORDER BY seq LIMIT $5
+"""  # noqa: S608  # a constant
+# Recovery never reaches behind the cutoff, so what was hidden or changed before it serves nobody.
+_PURGES = (
+    """
+DELETE FROM events WHERE (program_uid, seq) IN (
+    SELECT program_uid, seq FROM events WHERE deleted AND created_time < $1 LIMIT $2)
+""",
+    """
+DELETE FROM event_changes WHERE (program_uid, seq) IN (
+    SELECT program_uid, seq FROM event_changes WHERE time < $1 LIMIT $2)
+""",
+)
+_PURGE_KEYS = """
+DELETE FROM idempotency_keys WHERE (account, caller, key) IN (
+    SELECT account, caller, key FROM idempotency_keys WHERE created_time < $1 LIMIT $2)
+"""
+
+
+class History:
+    """The read side of the journal."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def heads(self, programs: Collection[ProgramKey]) -> dict[ProgramKey, HeadRow]:
+        """Where the programs that exist stand. Raises Unavailable."""
+        accounts, ids = [key[0] for key in programs], [key[1] for key in programs]
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_HEADS, accounts, ids)
+        return {(row[0], row[1]): head_of(row, 2) for row in rows}
+
+    async def pushes(self, uid: int, epoch: str, after_seq: int, upto_seq: int, limit: int) -> list[PushRow]:
+        """Pushes with `after_seq` < seq ≤ `upto_seq`, oldest first, at most `limit`; none of another epoch.
+
+        What was purged is missing: the caller checks that the seqs follow each other. Raises Unavailable.
+        """
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_PUSHES, uid, epoch, after_seq, upto_seq, limit)
+        return [push_of(row) for row in rows]
+
+    async def purge(self, history_before_ms: int, keys_before_ms: int, limit: int) -> int:
+        """Drop at most `limit` rows of each kind that recovery and retries need no more; returns how many."""
+        removed = 0
+        async with self._database.connection() as connection:
+            for statement in _PURGES:
+                status = await connection.execute(statement, to_datetime(history_before_ms), limit)
+                removed += int(status.split()[1])
+            status = await connection.execute(_PURGE_KEYS, to_datetime(keys_before_ms), limit)
+        return removed + int(status.split()[1])
+
+
+def head_of(row: Sequence[Any], first: int) -> HeadRow:
+    """The head of a row whose columns from `first` on are `HEAD_COLUMNS`."""
+    return HeadRow(*row[first : first + 9])
+
+
+def push_of(row: Any) -> PushRow:
+    """The push of a row of `TOLD` or of a history."""
+    told = None if row["told"] is None else row["told"].encode()
+    event = None
+    if row["kind"] == "event" and told is None:
+        event = EventRow(
+            row["seq"], row["event_id"], row["accepted"], row["timestamp"], row["timecode"], row["event"],
+            row["metadata"].encode(),
+        )  # fmt: skip
+    return PushRow(row["seq"], row["kind"], row["event_id"], row["accepted"], told, event)

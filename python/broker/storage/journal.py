@@ -1,0 +1,319 @@
+"""Where owners write: one transaction for a group of commands over many programs.
+
+A transaction begins with the fence: it holds its owner's generation in `owner_slots` until it ends, so a
+newer owner, who counts the generation up, waits for it, and an older one cannot write any more. Then it locks
+the heads of its programs. What is planned from them is written whole or not at all.
+
+When the connection dies, the outcome of a transaction may be unknown. `renew` settles it: once the generation
+is counted up, the transaction has either committed or never will, and what it wrote can be looked for.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+import orjson
+
+from broker.clock import to_datetime
+from broker.domain.history import EventRow, HeadRow, KeyRow, ProgramKey, PushRow, Writes
+from broker.domain.programs import Program
+from broker.storage.database import Database
+from broker.storage.history import HEAD_COLUMNS, TOLD, head_of, push_of
+from broker.storage.program_changes import append_change
+from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
+
+T = TypeVar("T")
+
+_KEY_LIFETIME = "interval '24 hours'"
+
+_ACQUIRE = """
+INSERT INTO owner_slots (slot, generation) VALUES ($1, 1)
+ON CONFLICT (slot) DO UPDATE SET generation = owner_slots.generation + $2 RETURNING generation
+"""
+_RENEW = """
+UPDATE owner_slots SET generation = $3 WHERE slot = $1 AND generation IN ($2, $3) RETURNING generation
+"""
+_GENERATION = "SELECT generation FROM owner_slots WHERE slot = $1"
+# The heads are joined to the fence: a lost fence is no row, programs that do not exist are a row of NULLs.
+_LOCK = f"""
+WITH fence AS MATERIALIZED (
+    SELECT generation FROM owner_slots WHERE slot = $1 AND generation = $2 FOR SHARE
+), heads AS MATERIALIZED (
+    SELECT p.account, p.id, {HEAD_COLUMNS}
+    FROM unnest($3::text[], $4::text[]) AS wanted(account, id)
+    JOIN programs p ON p.account = wanted.account AND p.id = wanted.id
+    JOIN program_heads h ON h.program_uid = p.uid
+    ORDER BY p.uid FOR UPDATE OF h
+)
+SELECT heads.* FROM fence LEFT JOIN heads ON true
+"""  # noqa: S608  # the columns are a constant
+_EVENTS = """
+SELECT e.program_uid, e.seq, e.id::text, (extract(epoch FROM e.created_time) * 1000)::bigint, e.timestamp,
+    e.timecode, e.event, e.metadata::text
+FROM unnest($1::bigint[], $2::uuid[]) AS wanted(program_uid, id)
+JOIN events e ON e.program_uid = wanted.program_uid AND e.id = wanted.id
+WHERE NOT e.deleted
+"""
+_KEYS = f"""
+SELECT k.account, k.caller, k.key, k.request_hash, k.result
+FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted(account, caller, key)
+JOIN idempotency_keys k
+    ON k.account = wanted.account AND k.caller = wanted.caller AND k.key = wanted.key
+WHERE k.created_time > now() - {_KEY_LIFETIME}
+"""  # noqa: S608  # a constant
+_COUNT_EVENTS = "SELECT count(*) FROM events WHERE program_uid = $1 AND NOT deleted"
+_COUNT_STAGED = "SELECT count(*) FROM import_rows WHERE import_id = $1"
+
+_ERASE_EVENTS = "DELETE FROM events WHERE program_uid = any($1::bigint[])"
+_ERASE_CHANGES = "DELETE FROM event_changes WHERE program_uid = any($1::bigint[])"
+_ADOPT = """
+INSERT INTO events (program_uid, seq, id, created_time, timestamp, timecode, event, metadata, imported)
+SELECT $1, row_number() OVER (ORDER BY seq), id, $3, timestamp, timecode, event, metadata, true
+FROM import_rows WHERE import_id = $2
+"""
+_UNSTAGE = "DELETE FROM import_rows WHERE import_id = $1"
+_TIME = "timestamptz 'epoch' + {} * interval '1 millisecond'"
+_MOVE_HEADS = f"""
+UPDATE program_heads h SET epoch = m.epoch, epoch_reason = m.reason, epoch_base = m.base,
+    epoch_deleted = m.deleted, seq = m.seq, last_change = {_TIME.format("m.changed")}
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+    AS m(uid, epoch, reason, base, deleted, seq, changed)
+WHERE h.program_uid = m.uid
+"""  # noqa: S608  # a constant
+_INSERT_EVENTS = f"""
+INSERT INTO events (program_uid, seq, id, created_time, timestamp, timecode, event, metadata, deleted)
+SELECT uid, seq, id, {_TIME.format("created")}, timestamp, timecode, event, metadata::json, deleted
+FROM unnest($8::bigint[], $9::bigint[], $10::uuid[], $11::bigint[], $12::bigint[], $13::bigint[],
+    $14::text[], $15::text[], $16::boolean[])
+    AS n(uid, seq, id, created, timestamp, timecode, event, metadata, deleted)
+"""  # noqa: S608  # a constant
+# One statement, one round trip, for what nearly every group does.
+_MOVE_AND_INSERT = f"WITH moved AS ({_MOVE_HEADS}) {_INSERT_EVENTS}"
+_UPDATE_EVENTS = """
+UPDATE events e SET timestamp = n.timestamp, timecode = n.timecode, event = n.event,
+    metadata = n.metadata::json
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[])
+    AS n(uid, seq, timestamp, timecode, event, metadata)
+WHERE e.program_uid = n.uid AND e.seq = n.seq
+"""
+_HIDE_EVENTS = """
+UPDATE events e SET deleted = true FROM unnest($1::bigint[], $2::uuid[]) AS n(uid, id)
+WHERE e.program_uid = n.uid AND e.id = n.id
+"""
+_INSERT_CHANGES = f"""
+INSERT INTO event_changes (program_uid, seq, event_id, event_seq, kind, before, after, time)
+SELECT uid, seq, event_id, event_seq, kind, before::json, after::json, {_TIME.format("accepted")}
+FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+    $8::bigint[]) AS n(uid, seq, event_id, event_seq, kind, before, after, accepted)
+"""  # noqa: S608  # a constant
+# A key that is older than its lifetime is free again. One that another owner wrote meanwhile is not returned.
+_INSERT_KEYS = f"""
+INSERT INTO idempotency_keys AS k (account, caller, key, request_hash, status, result, created_time)
+SELECT *, now() FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::smallint[], $6::bytea[])
+ON CONFLICT (account, caller, key) DO UPDATE SET request_hash = excluded.request_hash,
+    status = excluded.status, result = excluded.result, created_time = excluded.created_time
+    WHERE k.created_time <= now() - {_KEY_LIFETIME}
+RETURNING 1
+"""  # noqa: S608  # a constant
+_GET_PROGRAM = f"SELECT {PROGRAM_COLUMNS} FROM programs WHERE uid = $1"  # noqa: S608  # a constant
+_UPDATE_PROGRAM = """
+UPDATE programs SET name = $2, scheduled_start = $3, scheduled_end = $4, project_id = $5, access = $6,
+    metadata = $7, updated_time = $8
+WHERE uid = $1
+"""
+_DELETE_PROGRAMS = "DELETE FROM programs WHERE uid = any($1::bigint[])"
+
+
+class Fenced(Exception):
+    """A newer owner has this slot; nothing was written, and nothing ever will be under this generation."""
+
+
+class AlreadyWritten(Exception):
+    """Something that the group writes is there already, from an earlier try; nothing was written now."""
+
+
+class GroupTransaction:
+    """What can be read and written inside one group's transaction. See `Journal.write`."""
+
+    def __init__(self, connection: asyncpg.Connection, slot: str, generation: int) -> None:
+        self._connection = connection
+        self._slot = slot
+        self._generation = generation
+
+    async def lock(self, programs: Collection[ProgramKey]) -> dict[ProgramKey, HeadRow]:
+        """Hold the fence and the heads of the programs that exist; call it first.
+
+        Raises:
+            Fenced: the generation is not the newest.
+        """
+        accounts, ids = [key[0] for key in programs], [key[1] for key in programs]
+        rows = await self._connection.fetch(_LOCK, self._slot, self._generation, accounts, ids)
+        if not rows:
+            raise Fenced(self._slot)
+        return {(row[0], row[1]): head_of(row, 2) for row in rows if row[0] is not None}
+
+    async def find_events(self, wanted: Sequence[tuple[int, str]]) -> dict[tuple[int, str], EventRow]:
+        """The events of (program uid, event id) that exist and are not deleted."""
+        uids, ids = [key[0] for key in wanted], [key[1] for key in wanted]
+        rows = await self._connection.fetch(_EVENTS, uids, ids)
+        return {(row[0], row[2]): _event_of(row) for row in rows}
+
+    async def find_told(self, wanted: Sequence[tuple[int, str]]) -> list[tuple[int, PushRow]]:
+        """The pushes, with their program uids, that published these events."""
+        uids, ids = [key[0] for key in wanted], [key[1] for key in wanted]
+        rows = await self._connection.fetch(TOLD, uids, ids)
+        return [(row["program_uid"], push_of(row)) for row in rows]
+
+    async def find_keys(
+        self, wanted: Sequence[tuple[str, str, str]]
+    ) -> dict[tuple[str, str, str], tuple[bytes, bytes]]:
+        """What is kept under (account, caller, key): request hash and result."""
+        columns = [list(column) for column in zip(*wanted, strict=True)]
+        rows = await self._connection.fetch(_KEYS, *columns)
+        return {(row[0], row[1], row[2]): (row[3], row[4]) for row in rows}
+
+    async def count_events(self, uid: int) -> int:
+        """How many events of the program are not deleted."""
+        return int(await self._connection.fetchval(_COUNT_EVENTS, uid))
+
+    async def count_staged(self, import_id: str) -> int:
+        """How many rows of the import wait."""
+        return int(await self._connection.fetchval(_COUNT_STAGED, import_id))
+
+    async def apply(self, writes: Writes) -> None:
+        """Write a plan. Raises AlreadyWritten."""
+        if writes.erased:
+            await self._connection.execute(_ERASE_EVENTS, writes.erased)
+            await self._connection.execute(_ERASE_CHANGES, writes.erased)
+        if writes.events or writes.moves:
+            await self._move_and_insert(writes)
+        if writes.updated or writes.deleted or writes.changes:
+            await self._change_events(writes)
+        for uid, import_id, accepted_ms in writes.adoptions:
+            await self._connection.execute(_ADOPT, uid, import_id, to_datetime(accepted_ms))
+            await self._connection.execute(_UNSTAGE, import_id)
+        if writes.keys:
+            await self._insert_keys(writes.keys)
+        if writes.program_changes:
+            await self._change_programs(writes)
+
+    async def _move_and_insert(self, writes: Writes) -> None:
+        moves = _columns(writes.moves.values(), 7)
+        events = _columns(
+            (
+                (uid, row.seq, row.id, row.created_ms, row.timestamp, row.timecode, row.event,
+                 row.metadata.decode(), (uid, row.id) in writes.deleted)
+                for (uid, _), row in writes.events.items()
+            ),
+            9,
+        )  # fmt: skip
+        await self._connection.execute(_MOVE_AND_INSERT, *moves, *events)
+
+    async def _change_events(self, writes: Writes) -> None:
+        if writes.updated:
+            rows = (
+                (uid, row.seq, row.timestamp, row.timecode, row.event, row.metadata.decode())
+                for (uid, _), row in writes.updated.items()
+            )
+            await self._connection.execute(_UPDATE_EVENTS, *_columns(rows, 6))
+        hidden = [key for key in writes.deleted if key not in writes.events]
+        if hidden:
+            await self._connection.execute(_HIDE_EVENTS, *_columns(hidden, 2))
+        changes = (
+            (*change[:5], change.before.decode(), change.after and change.after.decode(), change.accepted_ms)
+            for change in writes.changes
+        )
+        await self._connection.execute(_INSERT_CHANGES, *_columns(changes, 8))
+
+    async def _insert_keys(self, keys: Sequence[KeyRow]) -> None:
+        written = await self._connection.fetch(_INSERT_KEYS, *_columns(keys, 6))
+        if len(written) != len(keys):
+            raise AlreadyWritten("idempotency key")
+
+    async def _change_programs(self, writes: Writes) -> None:
+        for uid, program in writes.programs:
+            await self._connection.execute(_UPDATE_PROGRAM, uid, *_program_columns(program))
+        for account, change, of, time_ms in writes.program_changes:
+            if isinstance(of, int):
+                program = program_of(await self._connection.fetchrow(_GET_PROGRAM, of))
+            else:
+                program = of
+            await append_change(self._connection, account, change, program, to_datetime(time_ms))
+        if writes.removed:
+            await self._connection.execute(_DELETE_PROGRAMS, writes.removed)
+
+
+class Journal:
+    """The write side of one owner's slot."""
+
+    def __init__(self, database: Database, slot: str) -> None:
+        self._database = database
+        self._slot = slot
+
+    async def acquire(self) -> int:
+        """Take the slot: returns a new generation, after every transaction of older ones has ended."""
+        async with self._database.connection() as connection:
+            return int(await connection.fetchval(_ACQUIRE, self._slot, _step()))
+
+    def next_generation(self, generation: int) -> int:
+        """A generation to `renew` to, which no other owner will come by."""
+        return generation + _step()
+
+    async def renew(self, generation: int, target: int) -> int:
+        """Move one's own generation to `target`, so that the outcome of a lost transaction is settled.
+
+        Raises:
+            Fenced: the slot has another owner.
+            Unavailable: the database cannot be reached; call again with the same target, for it may be done.
+        """
+        async with self._database.connection() as connection:
+            renewed = await connection.fetchval(_RENEW, self._slot, generation, target)
+        if renewed is None:
+            raise Fenced(self._slot)
+        return int(renewed)
+
+    async def generation(self) -> int:
+        """The newest generation of the slot; 0 when it was never taken."""
+        async with self._database.connection() as connection:
+            return int(await connection.fetchval(_GENERATION, self._slot) or 0)
+
+    async def write(self, generation: int, work: Callable[[GroupTransaction], Awaitable[T]]) -> T:
+        """Run `work` in one transaction and commit it.
+
+        Raises:
+            Fenced, AlreadyWritten: nothing was written.
+            Unavailable: the outcome is unknown; `renew`, then look.
+        """
+        try:
+            async with self._database.transaction() as connection:
+                return await work(GroupTransaction(connection, self._slot, generation))
+        except asyncpg.UniqueViolationError as error:
+            raise AlreadyWritten(error.constraint_name) from error
+
+
+def _step() -> int:
+    """A random step: a generation is known as one's own also when the answer that gave it was lost."""
+    return 1 + random.getrandbits(32)
+
+
+def _event_of(row: Sequence[Any]) -> EventRow:
+    _, seq, id_, created_ms, timestamp, timecode, event, metadata = row
+    return EventRow(seq, id_, created_ms, timestamp, timecode, event, metadata.encode())
+
+
+def _columns(rows: Any, width: int) -> list[list[Any]]:
+    """Rows turned into columns; `width` empty ones when there is no row."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+
+
+def _program_columns(program: Program) -> tuple[Any, ...]:
+    return (
+        program.name,
+        program.scheduled_start_time,
+        program.scheduled_end_time,
+        program.project_id,
+        program.access.value,
+        None if program.metadata is None else orjson.dumps(program.metadata).decode(),
+        program.updated_time,
+    )

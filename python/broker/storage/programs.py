@@ -1,0 +1,262 @@
+"""Programs: make, find and list them. They are changed and deleted by their owners (`broker.owners`)."""
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import orjson
+
+from broker.clock import Clock, to_datetime
+from broker.domain.programs import Program, ProgramChange, ProgramStatus
+from broker.errors import Conflict, NotFound
+from broker.storage.database import Database
+from broker.storage.idempotency import claim
+from broker.storage.program_changes import append_change
+from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
+from broker.storage.text_search import TextSearch
+
+_GET = f"SELECT {PROGRAM_COLUMNS} FROM programs p WHERE p.account = $1 AND p.id = $2"  # noqa: S608 - constants
+_INSERT = """
+    INSERT INTO programs (account, id, name, scheduled_start, scheduled_end, project_id, access, metadata,
+                          created_time, updated_time)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+    RETURNING uid
+"""
+_INSERT_HEAD = "INSERT INTO program_heads (program_uid, epoch, epoch_reason) VALUES ($1, $2, 'created')"
+_HEAD = """
+    SELECT h.epoch, h.seq, h.last_change FROM programs p JOIN program_heads h ON h.program_uid = p.uid
+    WHERE p.account = $1 AND p.id = $2
+"""
+# $2 is NULL for callers who may publish to every project.
+_OPEN = f"""
+    SELECT {PROGRAM_COLUMNS} FROM programs p
+    WHERE p.account = $1 AND ($2::text[] IS NULL OR p.project_id IS NULL OR p.project_id = ANY($2))
+      AND (p.scheduled_end IS NULL OR p.scheduled_end > $3)
+    ORDER BY p.created_time DESC, p.uid DESC
+"""  # noqa: S608 - constants
+
+_RECENT_S = 1.0  # as long as other processes may not see a change of a program's project or access
+_RECENT_PROGRAMS = 10_000
+
+_LIVE = "(p.scheduled_start <= $3 AND p.scheduled_end > $3)"
+_STATUSES = {
+    ProgramStatus.SCHEDULED: (
+        "(p.scheduled_start IS NULL OR p.scheduled_end IS NULL OR p.scheduled_start > $3)"
+    ),
+    ProgramStatus.LIVE: _LIVE,
+    ProgramStatus.ENDED: "(p.scheduled_start <= $3 AND p.scheduled_end <= $3)",
+}
+SORTS = {
+    "id": "p.id",
+    "name": "p.name",
+    "scheduledStartTime": "p.scheduled_start",
+    "scheduledEndTime": "p.scheduled_end",
+    "projectId": "p.project_id",
+    "access": "p.access",
+    "createdTime": "p.created_time",
+    "updatedTime": "p.updated_time",
+    "live": f"coalesce({_LIVE}, false)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An idempotency key together with the result that its request will have."""
+
+    caller: str
+    key: str
+    request_hash: bytes
+    status: int
+    result: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramHead:
+    """Where a program's history stands; `last_change` is None before the first change."""
+
+    epoch: str
+    seq: int
+    last_change: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramQuery:
+    """What a filter selects; None selects everything.
+
+    Attributes:
+        projects: the projects that the caller may publish to, besides programs without one.
+        start, end: the scheduled interval overlaps them; a missing scheduled time is without bound, and a
+            program without either lies in no range.
+        sort: one of `SORTS`.
+    """
+
+    limit: int
+    skip: int
+    sort: str
+    descending: bool
+    projects: Sequence[str] | None = None
+    search: str | None = None
+    ids: Sequence[str] | None = None
+    statuses: Sequence[ProgramStatus] | None = None
+    project_id: str | None = None
+    without_project: bool = False
+    start: datetime | None = None
+    end: datetime | None = None
+    live: bool | None = None
+
+
+class Programs:
+    """The programs' repository."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._search = TextSearch(database)
+        self._recent: OrderedDict[tuple[str, str], tuple[Program, float]] = OrderedDict()
+
+    async def create(
+        self, account: str, program: Program, epoch: str, key: Claim | None = None
+    ) -> bytes | None:
+        """Store a new program with the beginning of its history, and announce it, in one transaction.
+
+        Returns:
+            None, or the first result of `key` when it has one; then nothing was stored.
+
+        Raises:
+            Conflict: the id is taken, or the key was used for another request.
+        """
+        try:
+            async with self._database.transaction() as connection:
+                if key is not None:
+                    stored = await claim(
+                        connection,
+                        account,
+                        key.caller,
+                        key.key,
+                        key.request_hash,
+                        key.status,
+                        key.result,
+                        program.created_time,
+                    )
+                    if stored is not None:
+                        return stored
+                uid = await connection.fetchval(_INSERT, account, *_values(program))
+                await connection.execute(_INSERT_HEAD, uid, epoch)
+                await append_change(connection, account, ProgramChange.CREATED, program, program.created_time)
+        except asyncpg.UniqueViolationError as error:
+            raise Conflict(f"there is a program {program.id} already") from error
+        return None
+
+    async def find(self, account: str, program_id: str) -> Program | None:
+        """The program, or None."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_GET, account, program_id)
+        return None if row is None else program_of(row)
+
+    async def get(self, account: str, program_id: str) -> Program:
+        """The program. Raises NotFound."""
+        program = await self.find(account, program_id)
+        if program is None:
+            raise NotFound(f"there is no program {program_id}")
+        return program
+
+    async def recall(self, account: str, program_id: str) -> Program | None:
+        """The program as of at most a second ago, or None; most calls cost no query."""
+        key, now_s = (account, program_id), self._clock.monotonic_s()
+        recent = self._recent.get(key)
+        if recent is not None and now_s < recent[1]:
+            return recent[0]
+        program = await self.find(account, program_id)
+        if program is None:
+            self._recent.pop(key, None)
+            return None
+        self._recent[key] = (program, now_s + _RECENT_S)
+        self._recent.move_to_end(key)
+        if len(self._recent) > _RECENT_PROGRAMS:
+            self._recent.popitem(last=False)
+        return program
+
+    def forget(self, account: str, program_id: str) -> None:
+        """Let `recall` look again: the program has been changed by this process."""
+        self._recent.pop((account, program_id), None)
+
+    async def head(self, account: str, program_id: str) -> ProgramHead:
+        """Where the program's history stands. Raises NotFound."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_HEAD, account, program_id)
+        if row is None:
+            raise NotFound(f"there is no program {program_id}")
+        return ProgramHead(row["epoch"], row["seq"], row["last_change"])
+
+    async def list_open(
+        self, account: str, projects: Sequence[str] | None, now_ms: int
+    ) -> AsyncGenerator[list[Program]]:
+        """Programs that have not ended, newest first, in pages; see `ProgramQuery.projects`."""
+        async with self._database.transaction() as connection:
+            cursor = await connection.cursor(_OPEN, account, projects, to_datetime(now_ms))
+            while rows := await cursor.fetch(500):
+                yield [program_of(row) for row in rows]
+
+    async def filter(self, account: str, query: ProgramQuery, now_ms: int) -> tuple[list[Program], int]:
+        """One page of the programs that `query` selects, and how many there are in all."""
+        values: list[Any] = [account, query.projects, to_datetime(now_ms)]
+        condition = await self._condition(query, values)
+        order = "DESC" if query.descending else "ASC"
+        statement = f"""
+            WITH matching AS (SELECT {PROGRAM_COLUMNS}, p.uid, {SORTS[query.sort]} AS sorted
+                              FROM programs p WHERE {condition})
+            SELECT t.total, p.* FROM (SELECT count(*) AS total FROM matching) t
+            LEFT JOIN (SELECT * FROM matching ORDER BY sorted {order} NULLS LAST, uid {order}
+                       LIMIT {query.limit} OFFSET {query.skip}) p ON true
+            ORDER BY p.sorted {order} NULLS LAST, p.uid {order}
+        """  # noqa: S608 - made of constants and integers; values are parameters
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(statement, *values)
+        return [program_of(row) for row in rows if row["id"] is not None], rows[0]["total"]
+
+    async def _condition(self, query: ProgramQuery, values: list[Any]) -> str:
+        def add(value: object) -> str:
+            values.append(value)
+            return f"${len(values)}"
+
+        parts = [
+            "p.account = $1 AND ($2::text[] IS NULL OR p.project_id IS NULL OR p.project_id = ANY($2))"
+            " AND $3::timestamptz IS NOT NULL"
+        ]
+        if query.search:
+            parts.append(await self._search.condition(("p.id", "p.name"), add(query.search)))
+        if query.ids is not None:
+            parts.append(f"p.id = ANY({add(list(query.ids))}::text[])")
+        if query.statuses is not None:
+            parts.append(f"({' OR '.join(_STATUSES[status] for status in query.statuses)})")
+        if query.without_project:
+            parts.append("p.project_id IS NULL")
+        elif query.project_id is not None:
+            parts.append(f"p.project_id = {add(query.project_id)}")
+        if query.live is not None:
+            parts.append(f"coalesce({_LIVE}, false) = {add(query.live)}")
+        if query.start is not None or query.end is not None:
+            parts.append("(p.scheduled_start IS NOT NULL OR p.scheduled_end IS NOT NULL)")
+        if query.start is not None:
+            parts.append(f"coalesce(p.scheduled_end >= {add(query.start)}, true)")
+        if query.end is not None:
+            parts.append(f"coalesce(p.scheduled_start <= {add(query.end)}, true)")
+        return " AND ".join(parts)
+
+
+def _values(program: Program) -> tuple[object, ...]:
+    metadata = None if program.metadata is None else orjson.dumps(program.metadata).decode()
+    return (
+        program.id,
+        program.name,
+        program.scheduled_start_time,
+        program.scheduled_end_time,
+        program.project_id,
+        program.access.value,
+        metadata,
+        program.created_time,
+        program.updated_time,
+    )

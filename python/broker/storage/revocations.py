@@ -1,0 +1,78 @@
+"""The feed of revocations: users whose earlier tokens became invalid.
+
+The truth is `users.tokens_valid_from` and the absence of deleted users. This feed tells processes about it
+that hold sessions of users whom they do not look at any more. A row is written in the transaction of the
+change; a notification without content wakes the listeners, and whoever misses it polls.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from broker.clock import to_ms
+from broker.storage.database import Database
+
+CHANNEL = "broker_revocations"
+
+_INSERT = """
+INSERT INTO revocations (account, subject, valid_from, created_time) VALUES ($1, $2, $3, now())
+"""
+_NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
+_NOW = "SELECT now()"
+# A transaction becomes visible some time after its now(); statements, and so transactions, end within
+# seconds. Rows are therefore read again for half a minute, and the reader must not mind.
+_SELECT_SINCE = """
+SELECT read_time, account, subject, valid_from
+FROM (SELECT now() AS read_time) AS reading
+LEFT JOIN revocations ON created_time > $1::timestamptz - interval '30 seconds'
+ORDER BY id
+"""
+_PURGE = "DELETE FROM revocations WHERE created_time < now() - make_interval(secs => $1)"
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """From `valid_from_ms` on, tokens of the subject that were issued for an earlier state are invalid."""
+
+    account: str
+    subject: str
+    valid_from_ms: int
+
+
+async def record_revocation(connection: Any, account: str, subject: str, valid_from: datetime) -> None:
+    """Add to the feed, within the caller's transaction."""
+    await connection.execute(_INSERT, account, subject, valid_from)
+
+
+async def wake_listeners(connection: Any) -> None:
+    """Have every process look for news once the caller's transaction is committed."""
+    await connection.execute(_NOTIFY)
+
+
+class Revocations:
+    """The reader's side of the feed. Times are the database's, so processes need not agree on theirs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def now(self) -> datetime:
+        """The position at the feed's present end, for `since`."""
+        async with self._database.connection() as connection:
+            moment: datetime = await connection.fetchval(_NOW)
+        return moment
+
+    async def since(self, position: datetime) -> tuple[list[Revocation], datetime]:
+        """What was revoked after `position`, oldest first and some of it again, and the next position."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_SELECT_SINCE, position)
+        found = [
+            Revocation(row["account"], row["subject"], to_ms(row["valid_from"]))
+            for row in rows
+            if row["subject"] is not None
+        ]
+        return found, rows[0]["read_time"]
+
+    async def purge(self, older_than_s: float) -> None:
+        """Forget what is older than any token can be."""
+        async with self._database.connection() as connection:
+            await connection.execute(_PURGE, older_than_s)

@@ -1,0 +1,106 @@
+"""Commands that speak to a broker, against the real HTTP door, and the ends of `broker tail` as a process."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+from broker.cli.main import run
+from tests.auth.services import PASSWORD
+from tests.client.test_product import product, url  # noqa: F401 - fixtures
+from tests.client.test_subscription import Line, gateway
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+SCRIPT = "from broker.cli.main import main; main()"
+
+
+@pytest.fixture
+async def options(url: str) -> list[str]:  # noqa: F811 - the fixture
+    return ["--url", url, "--username", "admin", "--password", PASSWORD]
+
+
+async def _run(*arguments: str) -> int:
+    return await asyncio.to_thread(run, [*arguments])
+
+
+async def test_events_are_published_exported_and_imported(
+    options: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from broker.client import AsyncClient
+
+    async with AsyncClient(options[1], username="admin", password=PASSWORD) as client:
+        await client.create_program("final", "The final")
+    assert await _run("publish", "final", "A#b", "--metadata", '{"n": 1}', "--json", *options) == 0
+    published = orjson.loads(capsys.readouterr().out)
+    assert (published["seq"], published["programId"], published["metadata"]) == (1, "final", {"n": 1})
+    assert await _run("publish", "final", "C#d", *options) == 0
+    assert capsys.readouterr().out.startswith("2 C#d ")
+
+    document, lines = tmp_path / "a.json", tmp_path / "a.ndjson"
+    assert await _run("export", "final", str(document), *options) == 0
+    assert await _run("export", "final", str(lines), "--ndjson", *options) == 0
+    assert len(orjson.loads(document.read_bytes())["events"]) == len(lines.read_bytes().splitlines()) == 2
+    assert await _run("import", "final", str(document), *options) == 0
+    assert capsys.readouterr().out == "2 events imported, 2 deleted\n"
+    assert await _run("import", "final", str(lines), "--json", *options) == 0
+    assert orjson.loads(capsys.readouterr().out)["imported"] == 2
+
+
+async def test_failed_export_leaves_no_file(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await _run("export", "unknown", str(tmp_path / "a.json"), *options) == 1
+    assert await asyncio.to_thread(lambda: [*tmp_path.iterdir()]) == []
+    assert capsys.readouterr().err.startswith("error: 404 not_found")
+
+
+async def _tail(url: str, *arguments: str) -> asyncio.subprocess.Process:  # noqa: F811
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        SCRIPT,
+        "tail",
+        "final",
+        "--url",
+        url,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def _show(line: Line) -> None:
+    await line.accept(0)
+    await line.push(1, 2)
+    await line.connection.wait_closed()
+
+
+async def test_tail_writes_each_event_as_it_comes_and_ends_by_itself() -> None:
+    async with gateway(_show) as scripted:
+        process = await _tail(scripted.url, "--count", "2", "--json")
+        out, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert [orjson.loads(text)["seq"] for text in out.splitlines()] == [1, 2]
+
+
+async def test_interrupted_tail_ends_quietly_with_130() -> None:
+    async with gateway(_show) as scripted:
+        process = await _tail(scripted.url)
+        assert process.stdout is not None
+        await process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = await process.communicate()
+    assert (process.returncode, err) == (130, b"")
+
+
+async def test_refused_tail_is_one_line() -> None:
+    async with gateway(lambda line: line.refuse(404, "not_found")) as scripted:
+        process = await _tail(scripted.url)
+        out, err = await process.communicate()
+    assert (process.returncode, out, err) == (1, b"", b"error: 404 not_found: why\n")

@@ -1,0 +1,305 @@
+"""Calls against a scripted HTTP peer: what is sent, what is repeated, what is raised."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.client import (
+    AsyncClient,
+    Backoff,
+    BadCredentials,
+    Conflict,
+    ConnectionFailed,
+    InvalidRequest,
+    NewEvent,
+    NotFound,
+    ProtocolError,
+    RetryPolicy,
+    SlowDown,
+    Unauthenticated,
+    Unavailable,
+)
+from tests.client.peer import Answer, Asked, Script, error, event, serving
+
+pytestmark = pytest.mark.anyio
+
+QUICK = RetryPolicy(deadline_s=2.0, timeout_s=2.0, backoff=Backoff(0.001, 0.01))
+
+
+def _sequence(*answers: Answer) -> Script:
+    """Answers one after the other; asked more often than that, it fails the test."""
+    steps: Iterator[Answer] = iter(answers)
+    return lambda asked: next(steps)
+
+
+def _tokens(lifetime_s: int = 3600) -> Script:
+    """Grants tokens t1, t2 … and takes only the newest."""
+    granted: list[str] = []
+
+    def answer(asked: Asked) -> Answer:
+        if asked.target.endswith("/token"):
+            if asked.json()["password"] != "right":
+                return error(401, "bad_credentials")
+            granted.append(f"t{len(granted) + 1}")
+            body = {"access_token": granted[-1], "token_type": "Bearer", "expires_in": lifetime_s}
+            return Answer(200, body)
+        if asked.headers.get("authorization") != f"Bearer {granted[-1] if granted else ''}":
+            return error(401, "invalid_token")
+        return Answer(200, {"current_time": 5})
+
+    return answer
+
+
+async def test_publish_sends_the_event_with_a_key_to_the_account() -> None:
+    async with (
+        serving(lambda asked: Answer(201, event(1))) as peer,
+        AsyncClient(peer.url, token="t") as client,
+    ):
+        published = await client.publish("final", "Score#update", {"home": 1}, timestamp=7)
+    (asked,) = peer.asked
+    assert (asked.method, asked.target) == ("POST", "/api/v1/programs/final/events")
+    assert asked.json() == {"event": "Score#update", "metadata": {"home": 1}, "timestamp": 7}
+    assert asked.headers["host"] == f"demo.localhost:{peer.port}"
+    assert asked.headers["authorization"] == "Bearer t"
+    assert len(asked.headers["idempotency-key"]) == 36
+    assert (published.seq, published.program_id, published.created_time.microsecond) == (1, "final", 123_000)
+
+
+@pytest.mark.parametrize("failure", [error(502, "x"), error(503, "x"), error(504, "x"), Answer(cut=True)])
+async def test_publish_is_repeated_under_one_key(failure: Answer) -> None:
+    async with (
+        serving(_sequence(failure, failure, Answer(201, event(1)))) as peer,
+        AsyncClient(peer.url, retry=QUICK) as client,
+    ):
+        await client.publish("final", "Score#update")
+    assert len(peer.asked) == 3
+    assert len({asked.headers["idempotency-key"] for asked in peer.asked}) == 1
+
+
+async def test_two_publishes_have_two_keys() -> None:
+    async with serving(lambda asked: Answer(201, event(1))) as peer, AsyncClient(peer.url) as client:
+        await client.publish("final", "Score#update")
+        await client.publish("final", "Score#update")
+    assert len({asked.headers["idempotency-key"] for asked in peer.asked}) == 2
+
+
+async def test_retry_after_is_kept() -> None:
+    script = _sequence(error(429, "slow_down", Retry_After="1"), Answer(200, {"current_time": 5}))
+    async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        assert await client.ping() == 5
+        assert loop.time() - begun >= 1.0
+
+
+async def test_retry_after_beyond_the_deadline_is_raised() -> None:
+    async with (
+        serving(_sequence(error(429, "slow_down", Retry_After="60"))) as peer,
+        AsyncClient(peer.url, retry=QUICK) as client,
+    ):
+        with pytest.raises(SlowDown) as raised:
+            await client.ping()
+    assert raised.value.retry_after_s == 60.0
+
+
+async def test_lasting_failure_is_raised_at_the_deadline() -> None:
+    policy = RetryPolicy(deadline_s=0.05, backoff=Backoff(0.01, 0.02))
+    async with (
+        serving(lambda asked: error(503, "unavailable")) as peer,
+        AsyncClient(peer.url, retry=policy) as client,
+    ):
+        with pytest.raises(Unavailable):
+            await client.version()
+    assert len(peer.asked) > 1
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, InvalidRequest), (404, NotFound), (409, Conflict), (401, Unauthenticated)]
+)
+async def test_refusals_are_not_repeated(status: int, kind: type[Exception]) -> None:
+    async with (
+        serving(_sequence(error(status, "x", X_Request_Id="r1"))) as peer,
+        AsyncClient(peer.url) as client,
+    ):
+        with pytest.raises(kind) as raised:
+            await client.publish("final", "Score#update")
+    assert raised.value.request_id == "r1"  # type: ignore[attr-defined]
+
+
+async def test_nobody_there_is_a_connection_failure() -> None:
+    async with serving(lambda asked: Answer()) as peer:
+        pass
+    policy = RetryPolicy(deadline_s=0.05, backoff=Backoff(0.01, 0.02))
+    async with AsyncClient(peer.url, retry=policy) as client:
+        with pytest.raises(ConnectionFailed, match=r"no answer from http://demo\.localhost"):
+            await client.version()
+
+
+async def test_delete_all_is_not_repeated_in_doubt() -> None:
+    async with serving(_sequence(Answer(cut=True))) as peer, AsyncClient(peer.url, retry=QUICK) as client:
+        with pytest.raises(ConnectionFailed):
+            await client.delete_events("final")
+    assert len(peer.asked) == 1
+
+
+async def test_repeated_delete_that_finds_nothing_has_succeeded() -> None:
+    script = _sequence(Answer(cut=True), error(404, "not_found"))
+    async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
+        await client.delete_program("final")
+
+
+async def test_first_delete_that_finds_nothing_fails() -> None:
+    async with serving(_sequence(error(404, "not_found"))) as peer, AsyncClient(peer.url) as client:
+        with pytest.raises(NotFound):
+            await client.delete_program("final")
+
+
+async def test_password_is_turned_into_one_token_for_many_calls() -> None:
+    async with serving(_tokens()) as peer, AsyncClient(peer.url, username="u", password="right") as client:
+        await asyncio.gather(*(client.ping() for _ in range(5)))
+    logins = [asked for asked in peer.asked if asked.target.endswith("/token")]
+    assert len(logins) == 1
+    assert logins[0].json()["grant_type"] == "password"
+    assert "authorization" not in logins[0].headers
+
+
+async def test_refused_token_is_renewed_once() -> None:
+    script = _tokens()
+    async with serving(script) as peer, AsyncClient(peer.url, username="u", password="right") as client:
+        await client.ping()
+        script(Asked("POST", "/token", {}, b'{"password":"right"}'))  # t2 takes the place of t1
+        await client.ping()
+    assert [asked.target.rsplit("/")[-1] for asked in peer.asked] == [
+        "token",
+        "ping",
+        "ping",
+        "token",
+        "ping",
+    ]
+
+
+async def test_short_lived_token_is_renewed_before_its_end() -> None:
+    async with (
+        serving(_tokens(lifetime_s=1)) as peer,
+        AsyncClient(peer.url, username="u", password="right") as client,
+    ):
+        await client.ping()
+        await asyncio.sleep(0.85)
+        await client.ping()
+    assert [asked.target.rsplit("/")[-1] for asked in peer.asked] == ["token", "ping", "token", "ping"]
+
+
+async def test_wrong_password_is_told_at_once() -> None:
+    async with serving(_tokens()) as peer, AsyncClient(peer.url, username="u", password="no") as client:
+        with pytest.raises(BadCredentials):
+            await client.ping()
+    assert len(peer.asked) == 1
+
+
+async def test_refused_token_without_a_password_is_raised() -> None:
+    async with serving(_tokens()) as peer, AsyncClient(peer.url, token="old") as client:
+        with pytest.raises(Unauthenticated):
+            await client.ping()
+    assert len(peer.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"username": "u"}, {"password": "p"}, {"token": "t", "username": "u", "password": "p"}]
+)
+async def test_credentials_must_fit_together(options: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="username"):
+        AsyncClient("http://demo.localhost:1", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("body", [b"<html>", [], {"version": "1"}, None])
+async def test_answer_of_no_broker_breaks_the_protocol(body: Any) -> None:
+    async with serving(lambda asked: Answer(200, body)) as peer, AsyncClient(peer.url) as client:
+        with pytest.raises(ProtocolError):
+            await client.version()
+
+
+async def test_batch_keeps_its_order() -> None:
+    async with (
+        serving(lambda asked: Answer(201, {"events": [event(1), event(2)]})) as peer,
+        AsyncClient(peer.url) as client,
+    ):
+        events = await client.publish_batch("final", [NewEvent("A#b"), NewEvent("C#d", timecode=3)])
+    assert peer.asked[0].json() == {"events": [{"event": "A#b"}, {"event": "C#d", "timecode": 3}]}
+    assert [one.seq for one in events] == [1, 2]
+
+
+async def test_filters_leave_out_what_is_not_given() -> None:
+    page = {"items": [], "total": 0, "limit": 5, "skip": 0}
+    async with serving(lambda asked: Answer(200, page)) as peer, AsyncClient(peer.url) as client:
+        await client.filter_programs(live=True, ids=["a", "b"], limit=5)
+    assert peer.asked[0].target == "/api/v1/programs/filter?ids=a%2Cb&limit=5&live=true"
+
+
+@pytest.mark.parametrize("program_id", ["", ".", ".."])
+async def test_id_that_would_vanish_from_the_path_is_refused(program_id: str) -> None:
+    async with AsyncClient("http://demo.localhost:1") as client:
+        with pytest.raises(ValueError, match="cannot be an id"):
+            await client.get_program(program_id)
+
+
+async def test_id_cannot_leave_its_place_in_the_path() -> None:
+    async with serving(lambda asked: error(404, "not_found")) as peer, AsyncClient(peer.url) as client:
+        with pytest.raises(NotFound):
+            await client.get_program("a/b?c")
+    assert peer.asked[0].target == "/api/v1/programs/a%2Fb%3Fc"
+
+
+async def test_update_tells_apart_absent_and_none() -> None:
+    async with serving(lambda asked: Answer(200, event(1))) as peer, AsyncClient(peer.url) as client:
+        await client.update_event("final", "x", metadata=None)
+        await client.update_event("final", "x", timecode=3)
+    assert [asked.json() for asked in peer.asked] == [{"metadata": None}, {"timecode": 3}]
+
+
+async def test_import_of_events_is_streamed_as_one_document() -> None:
+    result = {"deleted": 0, "imported": 2, "epoch": "e2"}
+    told: list[int] = []
+    async with serving(lambda asked: Answer(200, result)) as peer, AsyncClient(peer.url) as client:
+        given: list[NewEvent | dict[str, str]] = [NewEvent("A#b", {"n": 1}), {"event": "C#d"}]
+        events = (item for item in given)
+        assert (await client.import_events("final", events, progress=told.append)).imported == 2
+    assert peer.asked[0].json() == {"events": [{"event": "A#b", "metadata": {"n": 1}}, {"event": "C#d"}]}
+    assert told == [len(peer.asked[0].body)]
+
+
+async def test_import_of_a_file_is_tried_again_from_its_start(tmp_path: Path) -> None:
+    file = tmp_path / "events.json"
+    file.write_bytes(b'{"events":[]}' + b" " * 300_000)
+    script = _sequence(error(503, "unavailable"), Answer(200, {"deleted": 1, "imported": 0, "epoch": "e"}))
+    async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
+        await client.import_events("final", file)
+    assert [len(asked.body) for asked in peer.asked] == [300_013, 300_013]
+    assert peer.asked[0].headers["content-length"] == "300013"
+
+
+async def test_import_of_an_iterator_is_tried_once() -> None:
+    async with (
+        serving(_sequence(error(503, "unavailable"))) as peer,
+        AsyncClient(peer.url, retry=QUICK) as client,
+    ):
+        with pytest.raises(Unavailable):
+            await client.import_events("final", iter([NewEvent("A#b")]))
+
+
+async def test_events_are_iterated_line_by_line() -> None:
+    import orjson
+
+    lines = b"\n".join(orjson.dumps(event(seq)) for seq in (1, 2, 3)) + b"\n"
+    async with serving(lambda asked: Answer(200, lines)) as peer, AsyncClient(peer.url) as client:
+        seqs = [one.seq async for one in client.iterate_events("final")]
+    assert seqs == [1, 2, 3]
+    assert peer.asked[0].headers["accept"] == "application/x-ndjson"
+
+
+async def test_export_raises_the_brokers_error() -> None:
+    async with serving(_sequence(error(404, "not_found"))) as peer, AsyncClient(peer.url) as client:
+        with pytest.raises(NotFound):
+            [chunk async for chunk in client.export_events("final")]

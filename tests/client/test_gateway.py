@@ -1,0 +1,192 @@
+"""The SDK's subscriptions against the real gateway, through a relay that can be cut."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from broker.client import (
+    AsyncClient,
+    Backoff,
+    Event,
+    EventDeleted,
+    EventsDeleted,
+    EventUpdated,
+    HistoryLost,
+    HistoryReplaced,
+    NotFound,
+    ProgramDeleted,
+    Subscription,
+    Unauthenticated,
+    Unsubscribed,
+)
+from broker.client.subscription import SubscriptionConfig
+from tests.client.peer import Answer, serving
+from tests.gateway.world import World, open_world
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+RETURN = SubscriptionConfig(backoff=Backoff(0.05, 0.1), first_deadline_s=1.0)
+
+
+class Relay:
+    """Carries bytes to a port; `cut` breaks every connection off, and `is_open` decides over new ones."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.is_open = True
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self.is_open:
+            writer.transport.abort()
+            return
+        upstream, out = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers |= {writer, out}
+        await asyncio.gather(self._carry(reader, out), self._carry(upstream, writer))
+        self._writers -= {writer, out}
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while chunk := await reader.read(65536):
+                writer.write(chunk)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+
+@pytest.fixture
+async def world(migrated_dsn: str, anyio_backend: str) -> AsyncIterator[World]:
+    async with open_world(migrated_dsn, ws_messages_per_s=0) as world:
+        yield world
+
+
+@asynccontextmanager
+async def _client(world: World, role: str | None = None) -> AsyncIterator[tuple[AsyncClient, Relay]]:
+    relay = Relay(world.port)
+    server = await asyncio.start_server(relay.serve, "127.0.0.1", 0)
+    relay.port = server.sockets[0].getsockname()[1]
+    found = {"url": f"ws://demo.localhost:{relay.port}/api/v1/ws", "servers": []}
+    token = None if role is None else world.product.tokens[role]
+    async with (
+        serving(lambda asked: Answer(200, found)) as api,
+        AsyncClient(api.url, token=token, subscription=RETURN) as client,
+    ):
+        try:
+            yield client, relay
+        finally:
+            server.close()
+
+
+async def _take(items: AsyncIterator[Event], count: int) -> list[int]:
+    async with asyncio.timeout(20):
+        return [(await anext(items)).seq for _ in range(count)]
+
+
+async def _opened(subscription: Subscription[Event]) -> AsyncIterator[Event]:
+    return aiter(subscription)
+
+
+async def test_what_is_missed_while_cut_comes_once_and_in_order(world: World) -> None:
+    program = await world.program()
+    await world.publish(program, 3)
+    async with _client(world) as (client, relay):
+        subscription = client.subscribe(program, history=2)
+        items = await _opened(subscription)
+        assert await _take(items, 2) == [2, 3]
+        relay.is_open = False
+        relay.cut()
+        await world.publish(program, 2_500)
+        relay.is_open = True
+        assert await _take(items, 2_500) == list(range(4, 2_504))
+        await world.publish(program, 1)
+        assert await _take(items, 1) == [2_504]
+        assert subscription.reconnects == 1
+        assert subscription.cursor is not None
+        assert subscription.cursor.seq == 2_504
+
+
+async def test_every_kind_of_change_is_yielded_in_its_place(world: World) -> None:
+    program, admin = await world.program(), await world.admin()
+    await world.publish(program, 1)
+    async with _client(world) as (client, _), asyncio.timeout(20):
+        changes = aiter(client.subscribe(program, history=1, changes=True))
+        first = await anext(changes)
+        assert isinstance(first, Event)
+        await admin.call("updateProgramEvent", programId=program, eventId=first.id, metadata={"a": 2})
+        updated = await anext(changes)
+        assert isinstance(updated, EventUpdated)
+        assert (updated.event.id, updated.event.seq, updated.event.metadata) == (first.id, 2, {"a": 2})
+        await admin.call("deleteProgramEvent", programId=program, eventId=first.id)
+        deleted = await anext(changes)
+        assert deleted == EventDeleted(3, first.epoch, program, first.id)
+        await world.publish(program, 2)
+        assert [(await anext(changes)).seq for _ in range(2)] == [4, 5]  # type: ignore[union-attr]
+        await admin.call("deleteAllProgramEvents", programId=program)
+        erased = await anext(changes)
+        assert isinstance(erased, EventsDeleted)
+        assert (erased.deleted, erased.epoch != first.epoch) == (2, True)
+        await admin.call(
+            "importProgramEvents", programId=program, events=[{"event": "A#b"}, {"event": "C#d"}]
+        )
+        replaced = await anext(changes)
+        assert isinstance(replaced, HistoryReplaced)
+        assert replaced.seq == 2
+        await world.publish(program, 1)
+        last = await anext(changes)
+        assert isinstance(last, Event)
+        assert (last.epoch, last.seq) == (replaced.epoch, 3)
+
+
+async def test_history_replaced_while_cut_is_lost(world: World) -> None:
+    program, admin = await world.program(), await world.admin()
+    await world.publish(program, 1)
+    async with _client(world) as (client, relay):
+        items = await _opened(client.subscribe(program, history=1))
+        assert await _take(items, 1) == [1]
+        relay.is_open = False
+        relay.cut()
+        await admin.call("importProgramEvents", programId=program, events=[{"event": "A#b"}])
+        relay.is_open = True
+        with pytest.raises(HistoryLost) as lost:
+            await _take(items, 1)
+        assert lost.value.seq == 1
+
+
+async def test_deleted_program_ends_the_subscription(world: World) -> None:
+    program, admin = await world.program(), await world.admin()
+    await world.publish(program, 1)
+    async with _client(world) as (client, _):
+        items = await _opened(client.subscribe(program, history=1))
+        assert await _take(items, 1) == [1]
+        await admin.call("admin/deleteProgram", programId=program)
+        with pytest.raises(ProgramDeleted):
+            await _take(items, 1)
+
+
+async def test_program_made_private_ends_an_anonymous_subscription(world: World) -> None:
+    program = await world.program(scheduledStartTime="2026-01-01", scheduledEndTime="2026-01-02")
+    await world.publish(program, 1)
+    async with _client(world) as (client, _):
+        items = await _opened(client.subscribe(program, history=1))
+        assert await _take(items, 1) == [1]
+        await world.set_access(program, "private")
+        with pytest.raises(Unsubscribed):
+            await _take(items, 1)
+
+
+async def test_refusals_are_raised_at_once(world: World) -> None:
+    async with _client(world) as (client, _):
+        with pytest.raises(Unauthenticated):
+            await _take(await _opened(client.subscribe("unknown")), 1)
+    async with _client(world, "user") as (client, _):
+        with pytest.raises(NotFound):
+            await _take(await _opened(client.subscribe("unknown")), 1)

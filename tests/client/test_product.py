@@ -1,0 +1,152 @@
+"""The SDK against the real HTTP door with a real owner and a real PostgreSQL behind it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+import pytest
+import uvicorn
+
+from broker.client import (
+    AsyncClient,
+    BadCredentials,
+    Client,
+    Conflict,
+    InsufficientScope,
+    InvalidRequest,
+    NewEvent,
+    NotFound,
+    Unauthenticated,
+)
+from tests.auth.services import PASSWORD
+from tests.product import Product, open_product
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+START, END = datetime(2026, 7, 19, 19, tzinfo=UTC), datetime(2026, 7, 19, 22, tzinfo=UTC)
+
+
+@pytest.fixture
+async def product(migrated_dsn: str, anyio_backend: str) -> AsyncIterator[Product]:
+    async with open_product(migrated_dsn) as product:
+        yield product
+
+
+@pytest.fixture
+async def url(product: Product) -> AsyncIterator[str]:
+    config = uvicorn.Config(
+        product.app, host="127.0.0.1", port=0, log_level="error", lifespan="off", ws="none"
+    )
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server._serve())
+    while not server.started:  # noqa: ASYNC110 - it tells by nothing else
+        await asyncio.sleep(0.01)
+    yield f"http://demo.localhost:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    await serving
+
+
+async def test_life_of_a_program(url: str) -> None:
+    async with AsyncClient(url, username="producer", password=PASSWORD) as client:
+        made = await client.create_program("final", "The final", access="private", metadata={"a": 1})
+        assert (made.access, made.metadata, made.live) == ("private", {"a": 1}, False)
+        assert await client.get_program("final") == made
+        with pytest.raises(Conflict):
+            await client.create_program("final", "Another")
+        changed = await client.update_program("final", "Final", START, END, metadata=None)
+        assert (changed.name, changed.scheduled_start_time, changed.metadata) == ("Final", START, {})
+        assert changed.access == "private"
+        page = await client.filter_programs(ids=["final"], status="scheduled", from_time=START, to_time=END)
+        assert page.total <= 1
+        await client.delete_program("final")
+        with pytest.raises(NotFound):
+            await client.get_program("final")
+
+
+async def test_life_of_events(url: str, tmp_path: Path) -> None:
+    async with AsyncClient(url, username="producer", password=PASSWORD) as client:
+        await client.create_program("final", "The final")
+        assert (await client.last_update("final")).timestamp_ms is None
+        one = await client.publish("final", "Score#update", {"home": 1}, timestamp=10)
+        two, three = await client.publish_batch("final", [NewEvent("A#b", timecode=5), NewEvent("C#d")])
+        assert [one.seq, two.seq, three.seq] == [1, 2, 3]
+        assert [event.id for event in await client.events("final", to_timecode=10)] == [two.id, one.id]
+        assert [event.seq async for event in client.iterate_events("final")] == [2, 1, 3]
+        assert (await client.filter_events("final", search="score")).items == (one,)
+        changed = await client.update_event("final", one.id, metadata={"home": 2})
+        assert changed.metadata == {"home": 2}
+        await client.delete_event("final", three.id)
+        with pytest.raises(NotFound):
+            await client.get_event("final", three.id)
+        update = await client.last_update("final")
+        assert (update.cursor.epoch, update.cursor.seq) == (one.epoch, 5)
+
+        file = tmp_path / "export.json"
+        file.write_bytes(b"".join([chunk async for chunk in client.export_events("final")]))
+        assert [event["id"] for event in orjson.loads(file.read_bytes())["events"]] == [two.id, one.id]
+        assert await client.delete_events("final") == 2
+        imported = await client.import_events("final", file)
+        assert (imported.deleted, imported.imported) == (0, 2)
+        again = await client.import_events("final", await client.events("final"))
+        assert (again.deleted, again.imported) == (2, 2)
+
+
+async def test_same_key_publishes_once(url: str) -> None:
+    async with AsyncClient(url, username="producer", password=PASSWORD) as client:
+        await client.create_program("final", "The final")
+        first = await client.publish("final", "A#b", idempotency_key="k")
+        assert await client.publish("final", "A#b", idempotency_key="k") == first
+        with pytest.raises(Conflict):
+            await client.publish("final", "C#d", idempotency_key="k")
+        assert len(await client.events("final")) == 1
+
+
+async def test_refusals_have_their_types(url: str) -> None:
+    async with AsyncClient(url, username="producer", password="wrong") as client:
+        with pytest.raises(BadCredentials):
+            await client.ping()
+    async with AsyncClient(url) as client:
+        with pytest.raises(Unauthenticated):
+            await client.create_program("x", "X")
+    async with AsyncClient(url, username="client", password=PASSWORD) as client:
+        with pytest.raises(InsufficientScope):
+            await client.create_program("x", "X")
+    async with AsyncClient(url, username="producer", password=PASSWORD) as client:
+        with pytest.raises(InvalidRequest) as refused:
+            await client.publish_batch("x", [NewEvent("A#b"), NewEvent("bad")])
+        assert refused.value.fields[0].field == "events[1].event"
+        assert refused.value.request_id
+
+
+async def test_life_of_a_user(url: str) -> None:
+    async with AsyncClient(url, username="admin", password=PASSWORD) as client:
+        made = await client.users.create("ada", "correct-horse", "user", name="Ada", project_ids=["own"])
+        assert (made.username, made.role, made.project_ids) == ("ada", "user", ("own",))
+        assert made in await client.users.list()
+        changed = await client.users.update(made.id, email="ada@example.org", name=None)
+        assert (changed.email, changed.name) == ("ada@example.org", None)
+        await client.users.delete(made.id)
+        with pytest.raises(NotFound):
+            await client.users.get(made.id)
+        assert (await client.users.me()).username == "admin"
+        assert set(await client.users.roles()) == {"admin", "producer", "client", "user"}
+
+
+async def test_status_calls(url: str) -> None:
+    async with AsyncClient(url, username="client", password=PASSWORD) as client:
+        assert await client.ping() > 0
+        assert (await client.version()).version
+        assert (await client.server_time()).request_time_ms is not None
+
+
+async def test_synchronous_client_is_the_same(url: str) -> None:
+    def work() -> list[int]:
+        with Client(url, username="producer", password=PASSWORD) as client:
+            client.create_program("final", "The final")
+            client.publish("final", "A#b")
+            assert client.users.me().username == "producer"
+            return [event.seq for event in client.iterate_events("final")]
+
+    assert await asyncio.to_thread(work) == [1]

@@ -1,0 +1,45 @@
+"""The whole product, played by one command: the demonstration ends well, and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.demo.stage import _free_port
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+SCRIPT = "from broker.cli.main import main; main()"
+
+
+def _processes(mark: str) -> list[str]:
+    """Command lines of running processes that name `mark`."""
+    lines = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if mark in line:
+            lines.append(line)
+    return lines
+
+
+def test_every_viewer_sees_the_whole_show(tmp_path: Path) -> None:
+    http_port = _free_port(0)
+    ports = ["--http-port", str(http_port), "--ws-port", str(_free_port(0, taken=http_port))]
+    arguments = ["demo", "--seconds", "5", "--viewers", "25", "--data-dir", str(tmp_path / "data"), *ports]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"BROKER_DATABASE_URL": "postgresql://nowhere"},
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "25 viewers" in done.stdout
+    assert "every viewer saw every event, once and in order" in done.stdout
+    assert _processes(str(tmp_path)) == []

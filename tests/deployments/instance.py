@@ -1,0 +1,142 @@
+"""A `broker up` in a process of its own, for tests."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+
+from broker.deployments.data_dir import scratch_directory
+from broker.deployments.ports import free_port
+from broker.deployments.processes import list_marked
+from broker.settings import child_environment
+
+PASSWORD = "correct-horse"
+START_S = 240.0  # on a machine that does other things too; alone it takes fifteen seconds
+
+_MAIN = "from broker.cli.main import main; main()"
+
+
+class Instance:
+    """One instance on a data directory; `start` and `stop` it any number of times."""
+
+    def __init__(self, data_dir: Path, http_port: int = 0, ws_port: int = 0) -> None:
+        self.data_dir = data_dir
+        self.http_port = http_port or free_port()
+        self.ws_port = ws_port or free_port()
+        self.lines: list[str] = []
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://localhost:{self.http_port}"
+
+    @property
+    def process(self) -> "subprocess.Popen[str]":
+        assert self._process is not None
+        return self._process
+
+    def start(self) -> None:
+        """Start it and wait for its line `ready`."""
+        self._process = self._spawn((), errors=subprocess.STDOUT)
+        read: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, args=(self._process, read), daemon=True).start()
+        deadline_s = time.monotonic() + START_S
+        self.lines = []
+        while not self.lines or not self.lines[-1].startswith("ready "):
+            line = read.get(timeout=max(0.0, deadline_s - time.monotonic()))
+            assert line, "\n".join([*self.lines, self.log()])
+            self.lines.append(line)
+
+    def fail(self, *options: str) -> str:
+        """Start it expecting that it cannot; returns the line it says why with."""
+        process = self._spawn(options, errors=subprocess.PIPE)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert errors.count("\n") == 1, errors
+        return errors
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
+        """Ask it to end; returns the seconds that took. Its exit status must be 0."""
+        began_s = time.monotonic()
+        self.process.send_signal(number)
+        assert self.process.wait(60) == 0, self.log()
+        return time.monotonic() - began_s
+
+    def kill_everything(self) -> None:
+        """`kill -9` of every process of the instance, at once."""
+        pids = [self.process.pid, *self.processes()]
+        pids += _children_of(self._postmaster())
+        for pid in pids:
+            with suppress(ProcessLookupError):  # it followed its parent
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def processes(self) -> list[int]:
+        """All living processes of the instance but `broker up` itself and PostgreSQL's."""
+        mark = self.data_dir / "instance"
+        return list_marked(mark.read_text()) if mark.exists() else []
+
+    def leaves_nothing(self) -> bool:
+        """Whether no process and no file outside of the data directory is left."""
+        pid_file = self.data_dir / "postgres" / "data" / "postmaster.pid"
+        return (
+            not self.processes() and not pid_file.exists() and not scratch_directory(self.data_dir).exists()
+        )
+
+    def log(self) -> str:
+        path = self.data_dir / "log" / "broker.log"
+        return path.read_text()[-3000:] if path.exists() else ""
+
+    def token(self) -> dict[str, str]:
+        """The header of the admin."""
+        form = {
+            "grant_type": "password",
+            "username": "admin",
+            "password": PASSWORD,
+            "client_id": "Test",
+        }
+        reply = httpx.post(f"{self.url}/api/v1/token", data=form, timeout=20)
+        reply.raise_for_status()
+        return {"Authorization": f"Bearer {reply.json()['access_token']}"}
+
+    def end(self) -> None:
+        """Leave nothing, whatever the test did."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        if self.processes():
+            self.kill_everything()
+
+    def _spawn(self, options: Sequence[str], *, errors: int) -> "subprocess.Popen[str]":
+        ports = ["--http-port", str(self.http_port), "--ws-port", str(self.ws_port)]
+        return subprocess.Popen(
+            [sys.executable, "-c", _MAIN, "up", "--data-dir", str(self.data_dir), *ports, *options],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=child_environment({"BROKER_ADMIN_PASSWORD": PASSWORD, "BROKER_DRAIN_S": "1"}),
+        )
+
+    def _postmaster(self) -> int:
+        return int((self.data_dir / "postgres" / "data" / "postmaster.pid").read_text().split("\n")[0])
+
+    @staticmethod
+    def _read(process: "subprocess.Popen[str]", lines: "queue.Queue[str]") -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                lines.put(line.strip())
+        lines.put("")
+
+
+def _children_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]

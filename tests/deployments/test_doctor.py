@@ -1,0 +1,93 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from broker.deployments import doctor
+from broker.deployments.data_dir import claim
+from broker.deployments.doctor import Verdict, examine
+from broker.deployments.ports import free_port
+from broker.settings import Settings
+from broker.storage.migrations import migrate
+
+pytestmark = pytest.mark.anyio
+
+
+async def verdicts(settings: Settings, *names: str) -> dict[str, tuple[Verdict, str]]:
+    found = await examine(settings, names or None)
+    return {finding.check: (finding.verdict, finding.detail) for finding in found}
+
+
+def settings_of(tmp_path: Path, **changes: object) -> Settings:
+    ports = {"http_port": free_port(), "ws_port": free_port()}
+    return Settings.load({}, data_dir=tmp_path / "data", **ports | changes)
+
+
+async def test_good_set_up_has_no_error_and_nothing_is_made(tmp_path: Path) -> None:
+    found = await verdicts(settings_of(tmp_path))
+    assert [name for name, (verdict, _) in found.items() if verdict is Verdict.ERROR] == []
+    assert list(found) == list(doctor.CHECKS)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.postgres
+async def test_database_is_asked_for_its_version_and_schema(tmp_path: Path, postgres_dsn: str) -> None:
+    settings = settings_of(tmp_path, database_url=postgres_dsn)
+    verdict, detail = (await verdicts(settings, "postgresql"))["postgresql"]
+    assert verdict is Verdict.WARNING
+    assert "broker migrate" in detail
+    await migrate(postgres_dsn)
+    verdict, detail = (await verdicts(settings, "postgresql"))["postgresql"]
+    assert verdict is Verdict.OK
+    assert "up to date" in detail
+
+
+async def test_database_that_is_away_is_an_error(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, database_url=f"postgresql://broker@127.0.0.1:{free_port()}/x")
+    verdict, detail = (await verdicts(settings, "postgresql"))["postgresql"]
+    assert verdict is Verdict.ERROR
+    assert detail.startswith("PostgreSQL: ")
+
+
+async def test_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = settings_of(tmp_path, ws_port=taken.getsockname()[1])
+        verdict, detail = (await verdicts(settings, "ports"))["ports"]
+    assert verdict is Verdict.ERROR
+    assert "--ws-port" in detail
+
+
+async def test_running_instance_is_no_error(tmp_path: Path) -> None:
+    held = claim(tmp_path / "data")
+    found = await verdicts(settings_of(tmp_path), "data directory", "ports")
+    held.release()
+    assert found["data directory"][0] is found["ports"][0] is Verdict.OK
+
+
+async def test_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_DISK_BYTES", 1 << 62)
+    assert (await verdicts(settings_of(tmp_path), "disk"))["disk"][0] is Verdict.ERROR
+
+
+async def test_missing_haproxy_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_haproxy", lambda: None)
+    assert (await verdicts(settings_of(tmp_path), "haproxy"))["haproxy"][0] is Verdict.WARNING
+
+
+async def test_ray_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, ray_address=f"127.0.0.1:{free_port()}")
+    verdict, detail = (await verdicts(settings, "ray"))["ray"]
+    assert verdict is Verdict.ERROR
+    assert "BROKER_RAY_ADDRESS" in detail
+
+
+async def test_check_that_breaks_is_a_finding_and_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_settings: Settings) -> tuple[Verdict, str]:
+        raise KeyError("x")
+
+    monkeypatch.setitem(doctor.CHECKS, "python", broken)
+    found = await verdicts(settings_of(tmp_path), "python", "disk")
+    assert found["python"] == (Verdict.ERROR, "KeyError: 'x'")
+    assert found["disk"][0] is not Verdict.ERROR

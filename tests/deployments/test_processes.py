@@ -1,0 +1,73 @@
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from broker.deployments.processes import MARK, end_marked, list_marked
+
+# A child that has written over its environment, as setproctitle does, and lives in the session of its parent.
+NESTED = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"], env={})
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    mark = secrets.token_hex(16)
+    yield mark
+    end_marked(mark)
+
+
+def start(mark: str) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", NESTED],
+        env=os.environ | {MARK: mark},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "1\n"
+    return process
+
+
+def test_processes_are_found_by_their_mark_and_their_session(mark: str) -> None:
+    process = start(mark)
+    try:
+        found = list_marked(mark)
+        assert process.pid in found
+        assert len(found) == 2
+    finally:
+        end_marked(mark)
+        process.communicate()
+
+
+def test_all_processes_of_an_instance_are_ended_and_no_others(mark: str) -> None:
+    process, other_mark = start(mark), secrets.token_hex(16)
+    other = start(other_mark)
+    try:
+        assert end_marked(mark) == 2
+        process.communicate(timeout=5)
+        assert list_marked(mark) == []
+        assert other.poll() is None
+    finally:
+        end_marked(other_mark)
+        other.communicate()
+
+
+def test_session_without_its_marked_leader_is_ended_by_its_number(mark: str) -> None:
+    process = start(mark)
+    process.kill()
+    process.wait()
+    assert list_marked(mark) == []
+    assert end_marked(mark, process.pid) == 1
+    process.communicate(timeout=5)
+
+
+def test_nothing_marked_is_nothing_to_end(mark: str) -> None:
+    assert end_marked(mark) == 0

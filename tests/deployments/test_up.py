@@ -1,0 +1,114 @@
+"""The whole product in its processes. Each start takes long, so one run proves several things in turn."""
+
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from broker.deployments.ports import free_port
+from tests.deployments.instance import Instance
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    instance = Instance(tmp_path / "data")
+    yield instance
+    instance.end()
+
+
+@pytest.fixture
+def neighbour(tmp_path: Path) -> Iterator[Instance]:
+    neighbour = Instance(tmp_path / "neighbour")
+    yield neighbour
+    neighbour.end()
+
+
+def publish(instance: Instance, count: int) -> list[str]:
+    """Publish to the program `show`, made when it is missing; returns the ids that were acknowledged."""
+    headers = instance.token()
+    with httpx.Client(base_url=f"{instance.url}/api/v1", headers=headers, timeout=20) as client:
+        client.post("/programs", json={"id": "show", "name": "Show"})
+        replies = [
+            client.post("/programs/show/events", json={"event": "Score#update", "metadata": {"n": n}})
+            for n in range(count)
+        ]
+    assert {reply.status_code for reply in replies} == {201}
+    return [reply.json()["id"] for reply in replies]
+
+
+def read_ids(instance: Instance) -> list[str]:
+    reply = httpx.get(f"{instance.url}/api/v1/programs/show/events", timeout=20)
+    return [event["id"] for event in reply.raise_for_status().json()]
+
+
+def wait_until_ready(instance: Instance) -> None:
+    deadline_s = time.monotonic() + 60
+    while httpx.get(f"{instance.url}/readyz", timeout=20).status_code != 200:
+        assert time.monotonic() < deadline_s, instance.log()
+        time.sleep(0.2)
+
+
+def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
+    instance.start()
+    parts = [line.split()[0] for line in instance.lines]
+    assert set(parts) >= {"postgresql", "schema", "account", "ray", "owners", "gateways", "api"}
+    assert instance.lines[-1] == f"ready {instance.url} ws://localhost:{instance.ws_port}/api/v1/ws"
+    assert httpx.get(f"{instance.url}/readyz", timeout=20).json()["status"] == "ok"
+    acknowledged = publish(instance, 20)
+
+    # Nobody else gets at the directory or the ports of one that runs.
+    assert "in use by another `broker up`" in Instance(instance.data_dir).fail()
+    assert "--http-port" in Instance(neighbour.data_dir, http_port=instance.http_port).fail()
+    assert "--ws-port" in Instance(neighbour.data_dir, ws_port=instance.ws_port).fail()
+
+    # Everything is killed at once; what was acknowledged is there after the next start.
+    instance.kill_everything()
+    instance.start()
+    assert read_ids(instance) == acknowledged
+
+    # An exchange of gateways and replicas, with a door open all the time.
+    instance.process.send_signal(signal.SIGHUP)
+    for _ in range(20):
+        socket.create_connection(("127.0.0.1", instance.ws_port), timeout=5).close()
+        time.sleep(0.2)
+    wait_until_ready(instance)
+    assert read_ids(instance) == acknowledged
+
+    assert instance.stop() < 15
+    assert instance.leaves_nothing()
+
+
+def test_two_instances_do_not_disturb_each_other(instance: Instance, neighbour: Instance) -> None:
+    instance.start()
+    neighbour.start()
+    published = publish(instance, 3)
+    assert publish(neighbour, 2) == read_ids(neighbour)
+    assert neighbour.stop(signal.SIGINT) < 15
+    assert read_ids(instance) == published
+    assert instance.stop() < 15
+    assert instance.leaves_nothing()
+    assert neighbour.leaves_nothing()
+
+
+@pytest.mark.parametrize(
+    ("dsn", "reason"),
+    [
+        (f"postgresql://broker@127.0.0.1:{free_port()}/x", "error: PostgreSQL: "),
+        ("mysql://broker:secret@localhost/x", "error: BROKER_DATABASE_URL: must look like postgresql://"),
+    ],
+)
+def test_wrong_dsn_is_one_line_and_leaves_nothing(instance: Instance, dsn: str, reason: str) -> None:
+    line = instance.fail("--database-url", dsn)
+    assert line.startswith(reason)
+    assert "secret" not in line
+    assert instance.leaves_nothing()
+
+
+def test_bad_setting_is_one_line(instance: Instance) -> None:
+    assert "BROKER_WS_PORT: must differ" in instance.fail("--ws-port", str(instance.http_port))

@@ -1,0 +1,97 @@
+"""`broker.domain.values`."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from broker.clock import to_datetime, to_ms
+from broker.domain.values import (
+    MAX_INTEGER,
+    Id,
+    Integer,
+    Name,
+    Time,
+    format_time,
+    is_account_name,
+    parse_time,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("2026-07-19", "2026-07-19T00:00:00.000Z"),
+        ("2026-07-19T18:00:00Z", "2026-07-19T18:00:00.000Z"),
+        ("2026-07-19T18:00:00.5+02:00", "2026-07-19T16:00:00.500Z"),
+        ("2026-07-19T18:00:00", "2026-07-19T18:00:00.000Z"),
+        ("2026-07-19T23:59:59.999999-00:30", "2026-07-20T00:29:59.999Z"),
+    ],
+)
+def test_any_offset_becomes_utc_with_milliseconds(text: str, meaning: str) -> None:
+    assert format_time(parse_time(text)) == meaning
+
+
+@pytest.mark.parametrize(
+    "value", ["", "tomorrow", "2026-13-01", "0001-01-01T00:00:00+10:00", 5, None, "2026-07-19T25:00"]
+)
+def test_what_is_no_time_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="ISO 8601"):
+        parse_time(value)
+
+
+@given(st.integers(min_value=0, max_value=4_102_444_800_000))
+def test_milliseconds_survive_the_way_through_a_datetime(ms: int) -> None:
+    assert to_ms(to_datetime(ms)) == ms
+
+
+def test_a_time_is_written_in_one_form() -> None:
+    moment = datetime(2026, 7, 19, 18, 0, 0, 1_999, tzinfo=UTC)
+    assert TypeAdapter(Time).dump_json(moment) == b'"2026-07-19T18:00:00.001Z"'
+
+
+@pytest.mark.parametrize("value", ["a", "a" * 128, "A-Z.a_z~0:9"])
+def test_an_id_may_be(value: str) -> None:
+    assert TypeAdapter(Id).validate_python(value) == value
+
+
+@pytest.mark.parametrize("value", ["", "a" * 129, "a b", "a/b", "é", "filter", ".", "..", "a\n"])
+def test_an_id_may_not_be(value: str) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Id).validate_python(value)
+
+
+@pytest.mark.parametrize("value", [MAX_INTEGER, -MAX_INTEGER, 0])
+def test_an_integer_may_be(value: int) -> None:
+    assert TypeAdapter(Integer).validate_python(value) == value
+
+
+@pytest.mark.parametrize("value", [MAX_INTEGER + 1, -MAX_INTEGER - 1])
+def test_an_integer_may_not_be(value: int) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Integer).validate_python(value)
+
+
+def test_a_name_ends_at_a_thousand_characters() -> None:
+    assert TypeAdapter(Name).validate_python("é" * 1_000)
+    for value in ("", "é" * 1_001):
+        with pytest.raises(ValidationError):
+            TypeAdapter(Name).validate_python(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("demo", True),
+        ("a-1", True),
+        ("-a", False),
+        ("A", False),
+        ("", False),
+        ("a" * 64, False),
+        ("a.b", False),
+    ],
+)
+def test_an_account_is_a_dns_label(name: str, allowed: bool) -> None:
+    assert is_account_name(name) is allowed

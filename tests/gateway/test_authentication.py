@@ -1,0 +1,188 @@
+import asyncio
+
+import orjson
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from tests.auth.services import PASSWORD
+from tests.gateway.world import RpcError, Viewer, World
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+LOGIN = {"grant_type": "password", "client_id": "Test"}
+
+
+async def refusal(error: InvalidStatus) -> tuple[int, str]:
+    return error.response.status_code, orjson.loads(error.response.body)["error"]
+
+
+async def test_token_in_the_header_signs_in(world: World) -> None:
+    viewer = await world.join("producer")
+    assert (await viewer.call("getCurrentUser"))["username"] == "producer"
+
+
+async def test_token_in_the_query_signs_in(world: World) -> None:
+    viewer = await world.join(query=f"?access_token={world.product.tokens['user']}")
+    assert (await viewer.call("getCurrentUser"))["username"] == "user"
+
+
+@pytest.mark.parametrize("token", ["no-token", "a.b.c", "x" * 4_000])
+async def test_bad_token_is_refused_at_the_handshake(world: World, token: str) -> None:
+    for join in (world.join(token=token), world.join(query=f"?access_token={token}")):
+        with pytest.raises(InvalidStatus) as caught:
+            await join
+        assert await refusal(caught.value) == (401, "invalid_token")
+        assert caught.value.response.headers["WWW-Authenticate"] == "Bearer"
+        assert caught.value.response.headers["X-Request-Id"]
+
+
+async def test_token_of_another_account_is_refused(world: World) -> None:
+    with pytest.raises(InvalidStatus) as caught:
+        await world.join(token=world.product.other["admin"])
+    assert await refusal(caught.value) == (401, "invalid_token")
+
+
+async def test_unknown_account_is_not_found(world: World) -> None:
+    with pytest.raises(InvalidStatus) as caught:
+        await world.join(account="nobody")
+    assert await refusal(caught.value) == (404, "not_found")
+
+
+async def test_anonymous_connection_has_no_rights_of_a_user(world: World) -> None:
+    viewer = await world.join()
+    with pytest.raises(RpcError) as caught:
+        await viewer.call("getCurrentUser")
+    assert (caught.value.code, caught.value.name) == (401, "invalid_token")
+    assert caught.value.data["status"] == 401
+    assert (await viewer.call("servertime", requestTime=5))["requestTime"] == 5
+
+
+async def test_login_gives_the_connection_a_session(world: World) -> None:
+    viewer = await world.join()
+    token = await viewer.call("login", **LOGIN, username="producer", password=PASSWORD)
+    assert token["token_type"] == "Bearer"
+    assert (await viewer.call("getCurrentUser"))["username"] == "producer"
+
+
+async def test_calls_sent_with_a_login_have_its_session(world: World) -> None:
+    viewer = await world.join()
+    numbers = [
+        await viewer.send("login", **LOGIN, username="user", password=PASSWORD),
+        await viewer.send("getCurrentUser"),
+        await viewer.send("getCurrentUser"),
+    ]
+    _, first, second = [await viewer.answer(number) for number in numbers]
+    assert (first["username"], second["username"]) == ("user", "user")
+
+
+async def test_private_program_opens_after_login(world: World) -> None:
+    program = await world.program(access="private", projectId="own")
+    viewer = await world.join()
+    with pytest.raises(RpcError):
+        await viewer.call("subscribe", programId=program)
+    await viewer.call("login", **LOGIN, username="user", password=PASSWORD)
+    assert (await viewer.call("subscribe", programId=program))["seq"] == 0
+
+
+async def test_failed_login_changes_nothing(world: World) -> None:
+    viewer = await world.join("user")
+    with pytest.raises(RpcError) as caught:
+        await viewer.call("login", **LOGIN, username="producer", password="wrong password")
+    assert (caught.value.code, caught.value.name) == (401, "bad_credentials")
+    assert (await viewer.call("getCurrentUser"))["username"] == "user"
+
+
+async def test_expiring_token_is_announced_and_its_rights_end(world: World) -> None:
+    program = await world.program(access="private", projectId="own")
+    principal = await world.product.services.auth.authenticate("demo", world.product.tokens["user"])
+    assert principal.expires_ms is not None
+    assert principal.issued_ms is not None
+    lifetime_ms = principal.expires_ms - principal.issued_ms
+    world.product.clock.forward_ms = 2_500 - lifetime_ms  # issued long ago, as the machine's clock has it
+    token = await world.new_user("short-lived", "user", "own")
+    viewer = await world.join(token=token)
+    world.product.clock.forward_ms = 0
+    await viewer.call("subscribe", programId=program)
+    expiring = await viewer.next("tokenExpiring")
+    assert 0 < expiring["expiresInMs"] <= 2_500
+    ended = await viewer.next("unsubscribed")
+    assert ended["programId"] == program
+    with pytest.raises(RpcError) as caught:
+        await viewer.call("subscribe", programId=program)
+    assert caught.value.code == 401
+    # The connection stays, as an anonymous one.
+    public = await world.program()
+    assert (await viewer.call("subscribe", programId=public))["seq"] == 0
+
+
+async def test_revoked_token_ends_private_subscriptions_of_open_connections(world: World) -> None:
+    program = await world.program(access="private", projectId="own")
+    viewer = await world.join(token=await world.new_user("leaver", "user", "own"))
+    await viewer.call("subscribe", programId=program)
+    profile = await viewer.call("getCurrentUser")
+    admin = await world.admin()
+    await admin.call("deleteUser", userId=profile["id"])
+    async with asyncio.timeout(5):
+        assert (await viewer.next("unsubscribed"))["programId"] == program
+    with pytest.raises(RpcError) as caught:
+        await viewer.call("getCurrentUser")
+    assert caught.value.code == 401
+
+
+async def test_user_that_leaves_a_project_loses_its_private_programs(world: World) -> None:
+    program = await world.program(access="private", projectId="own")
+    token = await world.new_user("mover", "user", "own", "second")
+    viewer = await world.join(token=token)
+    await viewer.call("subscribe", programId=program)
+    profile = await viewer.call("getCurrentUser")
+    admin = await world.admin()
+    fields = {name: profile[name] for name in ("username", "role")}
+    await admin.call("updateUser", userId=profile["id"], **fields, projectIds=["second"])
+    assert (await viewer.next("unsubscribed"))["programId"] == program
+    # The token stays good, for what its user may do now.
+    again = await world.join(token=token)
+    assert (await again.call("getCurrentUser"))["projectIds"] == ["second"]
+    with pytest.raises(RpcError) as caught:
+        await again.call("subscribe", programId=program)
+    assert caught.value.code == 404
+
+
+async def test_changed_password_ends_earlier_sessions_only(world: World) -> None:
+    token = await world.new_user("changer", "user", "own")
+    old = await world.join(token=token)
+    await old.call("updateCurrentUser", password="another horse")
+    new = await world.join()
+    await new.call("login", **LOGIN, username="changer", password="another horse")
+    async with asyncio.timeout(5):
+        assert (await until_refused(old)).code == 401
+    with pytest.raises(InvalidStatus):
+        await world.join(token=token)
+    assert (await new.call("getCurrentUser"))["username"] == "changer"
+
+
+async def until_refused(viewer: Viewer) -> RpcError:
+    """The error with which the connection is refused, as soon as it is."""
+    while True:
+        try:
+            await viewer.call("getCurrentUser")
+        except RpcError as error:
+            return error
+
+
+async def test_access_token_in_params_is_no_part_of_the_resource(world: World) -> None:
+    viewer = await world.join("producer")
+    assert (await viewer.call("getCurrentUser", access_token="whatever"))["username"] == "producer"
+
+
+async def test_origin_must_be_on_the_accounts_list(world: World) -> None:
+    services = world.product.services
+    await services.accounts.set_origins("other", ("https://good.example",))
+    await world.gateway._read_accounts()
+    viewer = await world.join(account="other", origin="https://good.example")
+    assert await viewer.call("servertime")
+    assert await (await world.join(account="other")).call("servertime")
+    with pytest.raises(InvalidStatus) as caught:
+        await world.join(account="other", origin="https://bad.example")
+    assert caught.value.response.status_code == 403
+    await services.accounts.set_origins("other", None)
+    await world.gateway._read_accounts()

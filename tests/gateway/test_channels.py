@@ -1,0 +1,112 @@
+import pytest
+
+from tests.gateway.test_calls import fails
+from tests.gateway.world import World
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+
+@pytest.mark.parametrize("channel", ["programs", "project:own"])
+async def test_who_may_follow_a_channel(world: World, channel: str) -> None:
+    assert (await fails(await world.join(), "subscribe", channel=channel)).code == 401
+    assert (await fails(await world.join("client"), "subscribe", channel=channel)).code == 403
+    for role in ("user", "producer", "admin"):
+        viewer = await world.join(role)
+        assert await viewer.call("subscribe", channel=channel) == {"channel": channel}
+
+
+async def test_channel_of_a_project_of_others_is_not_found(world: World) -> None:
+    assert (await fails(await world.join("user"), "subscribe", channel="project:others")).code == 404
+    admin = await world.join("admin")
+    assert await admin.call("subscribe", channel="project:others") == {"channel": "project:others"}
+
+
+@pytest.mark.parametrize("channel", ["nothing", "project:", "project:no/id", "Programs"])
+async def test_unknown_channel_is_not_found(world: World, channel: str) -> None:
+    assert (await fails(await world.join("admin"), "subscribe", channel=channel)).code == 404
+
+
+async def test_programs_channel_tells_of_programs(world: World) -> None:
+    viewer = await world.join("user")
+    await viewer.call("subscribe", channel="programs")
+    program = await world.program(projectId="own")
+    created = await viewer.next("program")
+    assert (created["channel"], created["change"], created["program"]["id"]) == (
+        "programs",
+        "created",
+        program,
+    )
+    await world.set_access(program, "private", "own")
+    updated = await viewer.next("program")
+    assert (updated["change"], updated["program"]["access"]) == ("updated", "private")
+    await (await world.admin()).call("admin/deleteProgram", programId=program)
+    assert (await viewer.next("program"))["change"] == "deleted"
+
+
+async def test_programs_channel_is_of_one_account(world: World) -> None:
+    viewer = await world.join("admin", account="other")
+    await viewer.call("subscribe", channel="programs")
+    await world.program()
+    mine = await world.program(account="other")
+    assert (await viewer.next("program"))["program"]["id"] == mine
+
+
+async def test_project_channel_has_the_events_of_its_programs(world: World) -> None:
+    first, second, foreign = (
+        await world.program(projectId="own"),
+        await world.program(projectId="own", access="private"),
+        await world.program(projectId="elsewhere"),
+    )
+    viewer = await world.join("user")
+    await viewer.call("subscribe", channel="project:own")
+    for program in (first, foreign, second):
+        await world.publish(program)
+    for program in (first, second):
+        event = await viewer.next("event")
+        assert (event["programId"], event["channel"], event["seq"]) == (program, "project:own", 1)
+
+
+async def test_program_created_later_joins_the_channel_from_its_first_event(world: World) -> None:
+    viewer = await world.join("user")
+    await viewer.call("subscribe", channel="project:own")
+    program = await world.program(projectId="own")
+    await world.publish(program, 3)
+    assert [(await viewer.next("event"))["seq"] for _ in range(3)] == [1, 2, 3]
+    await (await world.admin()).call("admin/deleteProgram", programId=program)
+    deleted = await viewer.next("programDeleted")
+    assert (deleted["programId"], deleted["channel"]) == (program, "project:own")
+    # The channel goes on.
+    await world.publish(await world.program(projectId="own"))
+    assert (await viewer.next("event"))["seq"] == 1
+
+
+async def test_program_that_moves_out_is_heard_no_more(world: World) -> None:
+    moving, staying = await world.program(projectId="own"), await world.program(projectId="own")
+    viewer = await world.join("user")
+    await viewer.call("subscribe", channel="project:own")
+    await world.publish(moving)
+    assert (await viewer.next("event"))["programId"] == moving
+    await world.set_access(moving, "public", "elsewhere")
+    await world.publish(moving)
+    await world.publish(staying)
+    assert (await viewer.next("event"))["programId"] == staying
+
+
+async def test_program_and_channel_each_deliver(world: World) -> None:
+    program = await world.program(projectId="own")
+    viewer = await world.join("user")
+    await viewer.call("subscribe", channel="project:own")
+    await viewer.call("subscribe", programId=program)
+    await world.publish(program)
+    events = [await viewer.next("event"), await viewer.next("event")]
+    assert sorted("channel" in event for event in events) == [False, True]
+
+
+async def test_unsubscribe_from_a_channel(world: World) -> None:
+    program = await world.program(projectId="own")
+    viewer = await world.join("user")
+    await viewer.call("subscribe", channel="project:own")
+    assert await viewer.call("unsubscribe", channel="project:own") == {"channel": "project:own"}
+    await world.publish(program)
+    assert await viewer.call("servertime")
+    assert viewer.told.empty()

@@ -1,0 +1,85 @@
+import asyncio
+
+import pytest
+
+from broker.errors import NotFound, Unavailable
+from broker.gateway.flights import Flights
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_work_for_one_key_is_done_once() -> None:
+    flights: Flights[str, int] = Flights()
+    runs = 0
+
+    async def work() -> int:
+        nonlocal runs
+        runs += 1
+        await asyncio.sleep(0)
+        return runs
+
+    assert await asyncio.gather(*(flights.run("a", work) for _ in range(5))) == [1] * 5
+    assert await flights.run("a", work) == 2
+
+
+async def test_failure_is_shared_and_not_kept() -> None:
+    flights: Flights[str, int] = Flights()
+    outcomes = [NotFound("no such topic"), None]
+
+    async def work() -> int:
+        await asyncio.sleep(0)
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+        return 7
+
+    both = await asyncio.gather(flights.run("a", work), flights.run("a", work), return_exceptions=True)
+    assert [type(each) for each in both] == [NotFound, NotFound]
+    assert await flights.run("a", work) == 7
+
+
+async def test_cancelled_waiter_leaves_the_work_to_the_others() -> None:
+    flights: Flights[str, int] = Flights()
+    gate = asyncio.Event()
+
+    async def work() -> int:
+        await gate.wait()
+        return 1
+
+    first = asyncio.create_task(flights.run("a", work))
+    second = asyncio.create_task(flights.run("a", work))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    assert await second == 1
+
+
+async def test_settled_waits_for_the_end_whatever_it_is() -> None:
+    flights: Flights[str, int] = Flights()
+    gate = asyncio.Event()
+
+    async def work() -> int:
+        await gate.wait()
+        raise NotFound("no such topic")
+
+    flights.begin("a", work)
+    waiter = asyncio.create_task(flights.settled("a"))
+    await asyncio.sleep(0)
+    assert not waiter.done()
+    gate.set()
+    await waiter
+    assert "a" not in flights
+
+
+async def test_close_cancels_the_work_and_refuses_more() -> None:
+    flights: Flights[str, None] = Flights()
+
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    task = flights.begin("a", work)
+    await flights.close()
+    assert task.cancelled()
+    with pytest.raises(Unavailable):
+        flights.begin("b", work)

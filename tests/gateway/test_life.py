@@ -1,0 +1,111 @@
+"""Closing, draining, limits: one world for each, with settings of its own."""
+
+import asyncio
+import contextlib
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from broker.operations.gateway_figures import total
+from broker.storage.gateways import Gateways
+from tests.gateway.world import World, open_world
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+
+async def test_message_up_to_the_limit_is_taken(world: World) -> None:
+    viewer = await world.join()
+    head, tail = '{"jsonrpc":"2.0","id":"big","method":"shout","params":{"x":"', '"}}'
+    await viewer.socket.send(head + "x" * ((1 << 20) - len(head) - len(tail)) + tail)
+    assert (await viewer.next("unasked"))["error"]["code"] == -32601
+
+
+async def test_message_over_the_limit_closes_1009(world: World) -> None:
+    viewer = await world.join()
+    with contextlib.suppress(ConnectionClosed):
+        await viewer.socket.send("x" * ((1 << 20) + 1))
+    assert (await viewer.closed())[0] == 1009
+
+
+async def test_binary_message_closes_1003(world: World) -> None:
+    viewer = await world.join()
+    await viewer.socket.send(b"{}")
+    assert (await viewer.closed())[0] == 1003
+
+
+async def test_invalid_utf8_closes_1007(world: World) -> None:
+    viewer = await world.join()
+    await viewer.socket.send(b"\xff\xfe", text=True)
+    assert (await viewer.closed())[0] == 1007
+
+
+async def test_deflate_is_agreed_on_and_used(world: World) -> None:
+    program = await world.program()
+    viewer = await world.join()
+    assert "permessage-deflate" in viewer.socket.response.headers["Sec-WebSocket-Extensions"]  # type: ignore[union-attr]
+    plain = await world.join(compression=None)
+    for each in (viewer, plain):
+        await each.call("subscribe", programId=program)
+    await world.publish(program, 3, bytes_each=2_000)
+    assert await viewer.pushes(3) == await plain.pushes(3) == [1, 2, 3]
+
+
+async def test_figures_are_beaten_into_the_table(world: World) -> None:
+    program = await world.program()
+    viewer = await world.join()
+    await viewer.call("subscribe", programId=program)
+    await world.publish(program, 3)
+    await viewer.pushes(3)
+    await world.gateway._beat()
+    rows = await Gateways(world.product.services.database).list_alive()
+    assert total(rows, "connections") >= 2
+    assert total(rows, "subscriptions") >= 1
+    assert total(rows, "deliveries") >= 3
+    answer = await viewer.call("connect")
+    assert answer["servers"][0]["connections"] >= 2
+    assert answer["retryAfterMs"] == 0
+
+
+async def test_draining_gateway_sends_its_clients_away(migrated_dsn: str) -> None:
+    async with open_world(migrated_dsn) as world:
+        viewers = [await world.join() for _ in range(5)]
+        began = asyncio.get_running_loop().time()
+        draining = asyncio.create_task(world.gateway.drain(0.5))
+        told = [await viewer.next("reconnect") for viewer in viewers]
+        assert all(0 <= each["afterMs"] <= 500 for each in told)
+        closes = await asyncio.gather(*(viewer.closed() for viewer in viewers))
+        assert {code for code, _ in closes} == {1012}
+        await draining
+        assert asyncio.get_running_loop().time() - began < 4
+        with pytest.raises((OSError, InvalidStatus)):
+            await world.join()
+        rows = await Gateways(world.product.services.database).list_alive()
+        assert [row.draining for row in rows] == [True]
+
+
+async def test_stopped_gateway_leaves_nothing_behind(migrated_dsn: str) -> None:
+    before = asyncio.all_tasks()
+    async with open_world(migrated_dsn) as world:
+        viewer = await world.join()
+        await viewer.call("subscribe", programId=await world.program())
+        await world.gateway.stop()
+        assert (await viewer.closed())[0] in {1001, 1006, 1012}
+        rows = await Gateways(world.product.services.database).list_alive()
+        assert rows == []
+    left = [task.get_coro().cr_code.co_filename for task in asyncio.all_tasks() - before]
+    assert [name for name in left if "broker/gateway" in name or "ray_feed" in name] == []
+
+
+async def test_idle_program_is_left(migrated_dsn: str) -> None:
+    async with open_world(migrated_dsn) as world:
+        program = await world.program()
+        topic = f"demo/program/{program}"
+        viewer = await world.join()
+        await viewer.call("subscribe", programId=program)
+        await viewer.call("unsubscribe", programId=program)
+        assert world.gateway._topics.close_if_idle(topic)
+        assert world.gateway.stats()["logs"] == 0
+        await world.publish(program, 2)
+        assert (await viewer.call("subscribe", programId=program))["seq"] == 2
+        await world.publish(program, 1)
+        assert await viewer.pushes(1) == [3]

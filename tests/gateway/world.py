@@ -1,0 +1,261 @@
+"""A gateway with everything behind it, in one process: native server, owner, PostgreSQL; and its clients.
+
+Only Ray is left out: the owner is called directly where `OwnerLink` would make an actor call.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import orjson
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from broker.gateway.gateway import Gateway
+from broker.operations.catalogue import build_registry
+from broker.owners import ray_feed
+from broker.owners.feed import Feed, Sink
+from broker.owners.owner import Owner
+from broker.owners.ray_link import OwnerLost
+from tests.auth.services import make_user
+from tests.product import Product, open_product
+
+WAIT_S = 5.0
+
+
+class DirectLink:
+    """Calls the one owner of a world; `is_cut` makes it unreachable. Each world has a subclass of its own."""
+
+    owner: ClassVar[Owner]
+    is_cut: ClassVar[bool] = False
+
+    def __init__(self, index: int) -> None:
+        assert index == 0
+
+    async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
+        if self.is_cut:
+            await asyncio.sleep(0.01)
+            raise OwnerLost(method)
+        answer = getattr(self.owner, method)(*arguments)
+        if not asyncio.iscoroutine(answer):
+            return answer
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError as error:
+            raise OwnerLost(method) from error
+
+
+class RpcError(Exception):
+    """A JSON-RPC error."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(f"{error['code']} {error['message']} {error.get('data')}")
+        self.code = error["code"]
+        self.name = error["message"]
+        self.data = error.get("data", {})
+
+    @property
+    def fields(self) -> list[str]:
+        return [fault["field"] for fault in self.data.get("errors", [])]
+
+
+class Viewer:
+    """A client of the gateway."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._last_id = 0
+        self._reading = asyncio.create_task(self._read())
+
+    async def call(self, method: str, /, **params: Any) -> Any:
+        """The result of a call. Raises RpcError."""
+        return await self.answer(await self.send(method, **params))
+
+    async def send(self, method: str, /, **params: Any) -> int:
+        """Send a call; `answer` waits for its result."""
+        message = self.build(method, **params)
+        await self.socket.send(orjson.dumps(message).decode())
+        return int(message["id"])
+
+    def build(self, method: str, /, **params: Any) -> dict[str, Any]:
+        """The message of a call, whose answer is waited for under its id."""
+        self._last_id += 1
+        self._answers[self._last_id] = asyncio.get_running_loop().create_future()
+        return {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
+
+    async def answer(self, number: int) -> Any:
+        async with asyncio.timeout(WAIT_S):
+            message = await self._answers[number]
+        if "error" in message:
+            raise RpcError(message["error"])
+        return message["result"]
+
+    async def next(self, method: str | None = None) -> dict[str, Any]:
+        """The params of the next notification, which must be a `method`."""
+        async with asyncio.timeout(WAIT_S):
+            message = await self.told.get()
+        assert method is None or message["method"] == method, message
+        return message["params"] if method else message
+
+    async def pushes(self, count: int) -> list[int]:
+        """The seqs of the next `count` notifications."""
+        return [(await self.next())["params"]["seq"] for _ in range(count)]
+
+    async def closed(self) -> tuple[int | None, str]:
+        """The close code and reason, when the server has closed."""
+        async with asyncio.timeout(WAIT_S):
+            await self.socket.wait_closed()
+            await self._reading
+        return self.socket.close_code, self.socket.close_reason or ""
+
+    async def close(self) -> None:
+        await self.socket.close()
+        await self._reading
+
+    async def _read(self) -> None:
+        try:
+            async for text in self.socket:
+                parsed = orjson.loads(text)
+                for message in parsed if isinstance(parsed, list) else [parsed]:
+                    self._take(message)
+        except ConnectionClosed:
+            pass
+        for future in self._answers.values():
+            if not future.done():
+                future.cancel()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "method" in message:
+            self.told.put_nowait(message)
+        elif message["id"] in self._answers:
+            self._answers[message["id"]].set_result(message)
+        else:
+            self.told.put_nowait({"method": "unasked", "params": message})
+
+
+@dataclass
+class World:
+    """The product with a gateway. Users are of the project `own`, but for the user `outsider`."""
+
+    product: Product
+    gateway: Gateway
+    port: int
+    link: type[DirectLink]
+
+    def __post_init__(self) -> None:
+        self.viewers: list[Viewer] = []
+        self._admins: dict[str, Viewer] = {}
+        self._programs = 0
+
+    async def new_user(self, username: str, role: str, *projects: str) -> str:
+        """The token of a new user."""
+        services = self.product.services
+        auth: Any = services.auth
+        user = await make_user(services.database, auth, username, role, projects=projects)
+        credentials = await services.users.find_credentials("demo", user.username)
+        assert credentials is not None
+        return (await services.auth.issue("demo", user, credentials.valid_from_ms)).text
+
+    async def join(
+        self,
+        role: str | None = None,
+        *,
+        token: str | None = None,
+        account: str = "demo",
+        query: str = "",
+        headers: dict[str, str] | None = None,
+        **options: Any,
+    ) -> Viewer:
+        """A connected client, with the token of a role or anonymous."""
+        if role is not None:
+            token = (self.product.tokens if account == "demo" else self.product.other)[role]
+        headers = dict(headers or {})
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        socket = await connect(
+            f"ws://{account}.localhost:{self.port}/api/v1/ws{query}",
+            host="127.0.0.1",
+            port=self.port,
+            additional_headers=headers,
+            proxy=None,
+            **options,
+        )
+        viewer = Viewer(socket)
+        self.viewers.append(viewer)
+        return viewer
+
+    async def leave(self) -> None:
+        """Close every client."""
+        viewers, self.viewers = self.viewers, []
+        self._admins.clear()
+        for viewer in viewers:
+            await viewer.close()
+
+    async def admin(self, account: str = "demo") -> Viewer:
+        """An admin's connection, the same one within a test."""
+        if account not in self._admins:
+            self._admins[account] = await self.join("admin", account=account)
+        return self._admins[account]
+
+    async def program(self, account: str = "demo", **fields: Any) -> str:
+        """A new program's id."""
+        self._programs += 1
+        program_id = f"p{self._programs}"
+        admin = await self.admin(account)
+        await admin.call("admin/createProgram", id=program_id, name=program_id, **fields)
+        return program_id
+
+    async def publish(self, program_id: str, count: int = 1, *, bytes_each: int = 0) -> None:
+        """Publish `count` events."""
+        admin = await self.admin()
+        event = {"event": "Score#update", "metadata": {"text": "x" * bytes_each}}
+        page = max(1, min(1_000, 500_000 // (bytes_each + 100)))
+        for start in range(0, count, page):
+            events = [event] * min(page, count - start)
+            await admin.call("producer", programId=program_id, events=events)
+
+    async def set_access(self, program_id: str, access: str, project_id: str | None = None) -> None:
+        """Change who may read a program."""
+        admin = await self.admin()
+        program = await admin.call("getProgram", programId=program_id)
+        fields = {name: program.get(name) for name in ("name", "scheduledStartTime", "scheduledEndTime")}
+        await admin.call(
+            "updateProgram",
+            programId=program_id,
+            id=program_id,
+            **fields,
+            access=access,
+            projectId=project_id,
+        )
+
+
+@asynccontextmanager
+async def open_world(dsn: str, **settings: Any) -> AsyncIterator[World]:
+    """A started world on an empty database."""
+    settings = {"owners": 1, "gateway_loops": 1, **settings}
+    async with open_product(dsn, **settings) as product:
+        link = type("Link", (DirectLink,), {"owner": product.owners.owner})
+        services = product.services
+
+        def make_feed(sink: Sink) -> Feed:
+            return ray_feed.RayFeed(services.settings, services.clock, services.ids, sink)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ray_feed, "OwnerLink", link)
+            gateway = Gateway(services, build_registry(), make_feed, host="127.0.0.1", port=0)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(gateway.stop)
+            world = World(product, gateway, await gateway.start(), link)
+            stack.push_async_callback(world.leave)
+            yield world
+
+
+def seqs(events: Sequence[dict[str, Any]]) -> list[int]:
+    """The seqs of the events that a subscribe answered."""
+    return [event["seq"] for event in events]

@@ -1,0 +1,65 @@
+"""`broker.operations.metadata`: free-form objects within limits."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.errors import InvalidRequest, PayloadTooLarge
+from broker.operations.metadata import compact
+
+LIMIT = 2**53
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("value", [None, {}])
+def test_nothing_is_an_empty_object(value: Any) -> None:
+    assert compact(value, "metadata") == b"{}"
+
+
+@pytest.mark.parametrize("number", [LIMIT, -LIMIT, LIMIT - 1, 0, True, 1e300])
+def test_numbers_that_every_reader_keeps(number: float) -> None:
+    assert orjson.loads(compact({"n": [number]}, "metadata")) == {"n": [number]}
+
+
+@pytest.mark.parametrize("number", [LIMIT + 1, -LIMIT - 1, 2**63])
+def test_other_integers_are_named(number: int) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        compact({"a": {"b": [0, {"c": number}]}}, "events[2].metadata")
+    assert raised.value.faults[0].field == "events[2].metadata.a.b[1].c"
+
+
+def test_depth_at_its_edge() -> None:
+    assert compact(nested(254), "metadata")
+    for depth in (255, 1000):
+        with pytest.raises(InvalidRequest, match="metadata: is nested too deeply"):
+            compact(nested(depth), "metadata")
+
+
+def test_size_at_its_edge_counts_utf8() -> None:
+    value = {"é": "ü"}
+    size = len('{"é":"ü"}'.encode())
+    assert len(compact(value, "metadata", size)) == size
+    with pytest.raises(PayloadTooLarge) as raised:
+        compact(value, "metadata", size - 1)
+    assert raised.value.faults[0].field == "metadata"
+
+
+@given(st.dictionaries(st.text(), st.integers(-(2**63), 2**63) | st.text(), max_size=5))
+def test_it_is_the_same_object_or_refused(value: dict[str, Any]) -> None:
+    is_exact = all(abs(item) <= LIMIT for item in value.values() if isinstance(item, int))
+    try:
+        text = compact(value, "metadata")
+    except InvalidRequest:
+        assert not is_exact
+    else:
+        assert is_exact
+        assert orjson.loads(text) == value

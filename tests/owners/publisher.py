@@ -1,0 +1,32 @@
+"""A producer that publishes one event after the other, here or in another process."""
+
+import asyncio
+
+from broker.clock import SystemClock
+from broker.ids import IdSource
+from broker.owners.ray_client import RayOwners
+from broker.settings import Settings
+from tests.owners.support import row
+
+
+def publish_elsewhere(settings: Settings, program_id: str, count: int) -> list[bytes]:
+    """To be run as a Ray task."""
+
+    async def run() -> list[bytes]:
+        clock = SystemClock()
+        owners = RayOwners(settings, clock, IdSource(clock))
+        try:
+            return await publish_all(owners, program_id, count)
+        finally:
+            await owners.close()
+
+    return asyncio.run(run())
+
+
+async def publish_all(owners: RayOwners, program_id: str, count: int) -> list[bytes]:
+    """Each is acknowledged before the next; returns their JSON."""
+    events = []
+    for _ in range(count):
+        accepted = await owners.publish("demo", program_id, [row()], None)
+        events += accepted.events
+    return events

@@ -1,0 +1,173 @@
+"""The `programs` channel: what is told of an account's programs, and what the clock brings about."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import orjson
+import pytest
+
+from broker.clock import SystemClock, to_datetime
+from broker.owners.commands import DeleteProgram, UpdateProgram
+from broker.owners.owner import Owner
+from broker.owners.protocol import Cursor, Entry, EntryKind
+from broker.owners.sessions import Follow
+from broker.storage.database import Database
+from broker.storage.program_changes import ProgramChanges
+from tests.owners.support import Gateway, ask, create_programs, fetch, ids, program
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+TOPIC = "demo/channel/programs"
+NOON = 1_767_268_800_000
+
+
+class FixedClock(SystemClock):
+    """Stands at `ms` until it is moved."""
+
+    def __init__(self, ms: int) -> None:
+        self.ms = ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+async def database(dsn: str) -> AsyncIterator[Database]:
+    database = await Database.open(dsn, size=4, timeout_s=5)
+    yield database
+    await database.close()
+
+
+async def schedule(dsn: str, name: str, start_ms: int | None, end_ms: int | None) -> None:
+    await fetch(
+        dsn,
+        "UPDATE programs SET scheduled_start = $2, scheduled_end = $3 WHERE id = $1",
+        name,
+        None if start_ms is None else to_datetime(start_ms),
+        None if end_ms is None else to_datetime(end_ms),
+    )
+
+
+async def passed(dsn: str) -> list[tuple[str, str]]:
+    rows = await fetch(
+        dsn,
+        "SELECT change, program->>'id' FROM program_changes WHERE change IN ('live', 'ended') ORDER BY id",
+    )
+    return [(r[0], r[1]) for r in rows]
+
+
+async def test_changes_are_told_in_order(owner: Owner, dsn: str) -> None:
+    gateway = Gateway(owner)
+    await gateway.open(Follow(1, TOPIC, None))
+    await create_programs(dsn, ["new"])
+    owner.nudge("demo")
+    await ask(owner, UpdateProgram(ids.uuid7(), "demo", "new", program("new", name="Final")))
+    await ask(owner, DeleteProgram(ids.uuid7(), "demo", "new"))
+    owner.nudge("demo")
+    entries = await gateway.until(1, 3)
+    told = [orjson.loads(entry.params) for entry in entries]
+    assert [(one["channel"], one["change"]) for one in told] == [
+        ("programs", "created"),
+        ("programs", "updated"),
+        ("programs", "deleted"),
+    ]
+    assert told[1]["program"]["name"] == told[2]["program"]["name"] == "Final"
+    assert told[0]["program"]["live"] is False
+    assert {(entry.kind, entry.seq, entry.epoch, entry.method) for entry in entries} == {
+        (EntryKind.NOTICE, 0, "", "program")
+    }
+
+
+async def test_lost_nudge_costs_a_second(owner: Owner, dsn: str) -> None:
+    gateway = Gateway(owner)
+    await gateway.open(Follow(1, TOPIC, None))
+    await create_programs(dsn, ["new"])
+    assert len(await gateway.until(1, 1)) == 1
+
+
+async def test_follower_goes_on_after_its_cursor(owner: Owner, dsn: str) -> None:
+    gateway = Gateway(owner)
+    await gateway.open(Follow(1, TOPIC, None))
+    cursor = gateway.cursors[1]
+    await create_programs(dsn, ["x", "y"])
+    await gateway.until(1, 2)
+    await gateway.open(Follow(2, TOPIC, cursor), Follow(3, TOPIC, Cursor("", cursor.seq + 1)))
+    entries = await gateway.until(2, 2)
+    assert _ids(entries) == ["x", "y"]
+    assert _ids(await gateway.until(3, 1)) == ["y"]
+
+
+async def test_other_accounts_are_not_heard(owner: Owner, dsn: str) -> None:
+    gateway = Gateway(owner)
+    await gateway.open(Follow(1, TOPIC, None))
+    await create_programs(dsn, ["x"], account="other")
+    await create_programs(dsn, ["y"])
+    assert _ids(await gateway.until(1, 1)) == ["y"]
+
+
+async def test_program_goes_live_and_ends_on_time(owner: Owner, dsn: str) -> None:
+    now_ms = SystemClock().now_ms()
+    await schedule(dsn, "p", now_ms + 100, now_ms + 300)
+    gateway = Gateway(owner)
+    await gateway.open(Follow(1, TOPIC, None))
+    entries = await gateway.until(1, 2)
+    assert SystemClock().now_ms() < now_ms + 900  # sooner than the look that comes by itself
+    told = [orjson.loads(entry.params) for entry in entries]
+    assert [(one["change"], one["program"]["live"]) for one in told] == [("live", True), ("ended", False)]
+
+
+async def test_each_boundary_is_told_once(database: Database, dsn: str) -> None:
+    clock = FixedClock(NOON)
+    changes = ProgramChanges(database, clock)
+    await schedule(dsn, "p", NOON + 10, NOON + 20)
+    assert await changes.pass_boundaries("demo") == 0
+    assert await changes.next_boundary_ms("demo", NOON) == NOON + 10
+    clock.ms = NOON + 9
+    assert await changes.pass_boundaries("demo") == 0
+    clock.ms = NOON + 10
+    assert sum(await asyncio.gather(*(changes.pass_boundaries("demo") for _ in range(4)))) == 1
+    clock.ms = NOON + 19
+    assert await changes.pass_boundaries("demo") == 0
+    assert await changes.next_boundary_ms("demo", NOON + 19) == NOON + 20
+    clock.ms = NOON + 20
+    assert await ProgramChanges(database, clock).pass_boundaries("demo") == 1
+    assert await passed(dsn) == [("live", "p"), ("ended", "p")]
+    assert await changes.next_boundary_ms("demo", NOON + 20) is None
+
+
+async def test_boundaries_of_an_outage_are_told_in_their_order(database: Database, dsn: str) -> None:
+    clock = FixedClock(NOON)
+    changes = ProgramChanges(database, clock)
+    await changes.pass_boundaries("demo")
+    await schedule(dsn, "p", NOON + 10, NOON + 30)
+    await schedule(dsn, "q", NOON + 5, NOON + 10)
+    clock.ms = NOON + 60
+    assert await changes.pass_boundaries("demo") == 4
+    assert await passed(dsn) == [("live", "q"), ("ended", "q"), ("live", "p"), ("ended", "p")]
+
+
+async def test_program_without_both_times_or_of_no_length_is_never_live(database: Database, dsn: str) -> None:
+    clock = FixedClock(NOON)
+    changes = ProgramChanges(database, clock)
+    await changes.pass_boundaries("demo")
+    await schedule(dsn, "p", NOON + 10, None)
+    await schedule(dsn, "q", NOON + 10, NOON + 10)
+    clock.ms = NOON + 60
+    await changes.pass_boundaries("demo")
+    assert await passed(dsn) == [("ended", "q")]
+
+
+async def test_long_gone_boundaries_are_not_told(database: Database, dsn: str) -> None:
+    clock = FixedClock(NOON)
+    changes = ProgramChanges(database, clock)
+    await changes.pass_boundaries("demo")
+    hour = 3_600_000
+    await schedule(dsn, "p", NOON + 1, NOON + 2)
+    await schedule(dsn, "q", NOON + 2, NOON + 3)
+    clock.ms = NOON + 2 + hour
+    assert await changes.pass_boundaries("demo") == 1
+    assert await passed(dsn) == [("ended", "q")]
+
+
+def _ids(entries: list[Entry]) -> list[str]:
+    return [orjson.loads(entry.params)["program"]["id"] for entry in entries]

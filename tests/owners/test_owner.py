@@ -1,0 +1,449 @@
+import asyncio
+
+import orjson
+import pytest
+
+from broker.errors import Conflict, NotFound
+from broker.owners.client import Accepted, Imported
+from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
+from broker.owners.owner import Owner
+from broker.owners.protocol import Cursor, EntryKind, HistoryLost, program_topic
+from broker.owners.sessions import PollAnswer
+from tests.owners.conftest import SETTINGS
+from tests.owners.support import (
+    Gateway,
+    ask,
+    create_programs,
+    delete,
+    delete_all,
+    fetch,
+    ids,
+    program,
+    publish,
+    published,
+    row,
+    stage_import,
+    update,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+FIELDS = ["seq", "epoch", "id", "programId", "createdTime", "timestamp", "timecode", "event", "metadata"]
+TOPIC = program_topic("demo", "p")
+
+
+async def test_first_event_has_seq_one_and_defaults(owner: Owner) -> None:
+    (event,) = await published(owner, publish())
+    assert list(event) == FIELDS
+    assert event["seq"] == 1
+    assert event["timestamp"] == event["timecode"]
+    assert event["programId"] == "p"
+    assert event["metadata"] == {}
+
+
+async def test_timecode_defaults_to_timestamp(owner: Owner) -> None:
+    command = publish()._replace(events=(row(timestamp=5), row(timestamp=5, timecode=9)))
+    first, second = await published(owner, command)
+    assert (first["timestamp"], first["timecode"]) == (5, 5)
+    assert (second["timestamp"], second["timecode"]) == (5, 9)
+
+
+async def test_answer_is_what_is_stored(owner: Owner, dsn: str) -> None:
+    (event,) = await published(owner, publish()._replace(events=(row(metadata={"home": 1, "ä": "\u2028"}),)))
+    (stored,) = await fetch(dsn, "SELECT *, id::text AS text_id, metadata::text AS text FROM events")
+    assert stored["text_id"] == event["id"]
+    assert orjson.loads(stored["text"]) == event["metadata"]
+    assert f"{stored['created_time']:%Y-%m-%dT%H:%M:%S}" == event["createdTime"][:19]
+    (head,) = await fetch(
+        dsn,
+        "SELECT h.seq, h.last_change FROM program_heads h JOIN programs ON uid = program_uid WHERE id = 'p'",
+    )
+    assert head["seq"] == 1
+    assert head["last_change"] == stored["created_time"]
+
+
+async def test_batches_are_contiguous_and_parallel_publishers_ordered(owner: Owner) -> None:
+    batches = await asyncio.gather(*(published(owner, publish(count=3)) for _ in range(50)))
+    firsts = [batch[0]["seq"] for batch in batches]
+    assert firsts == list(range(1, 150, 3))
+    assert all(
+        [event["seq"] for event in batch] == [f, f + 1, f + 2]
+        for batch, f in zip(batches, firsts, strict=True)
+    )
+
+
+async def test_unknown_program_fails_nobody_else(owner: Owner) -> None:
+    answers = await owner.submit([publish("none"), publish("p"), delete(ids.uuid7()), publish("q")], 5)
+    assert isinstance(answers[0], NotFound)
+    assert isinstance(answers[2], NotFound)
+    assert isinstance(answers[1], Accepted)
+    assert isinstance(answers[3], Accepted)
+
+
+async def test_event_id_that_is_no_uuid_is_not_found(owner: Owner) -> None:
+    with pytest.raises(NotFound):
+        await ask(owner, delete("nonsense"))
+
+
+async def test_update_answers_and_tells_the_changed_event(owner: Owner) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    (event,) = await published(owner, publish())
+    answer = await ask(owner, update(event["id"], event="Score#final", metadata={"home": 2}))
+    assert orjson.loads(answer) == event | {"event": "Score#final", "metadata": {"home": 2}}  # type: ignore[arg-type]
+    entries = await gateway.until(1, 2)
+    assert [entry.method for entry in entries] == ["event", "eventUpdated"]
+    assert orjson.loads(entries[1].params) == orjson.loads(answer) | {"seq": 2}  # type: ignore[arg-type]
+
+
+async def test_absent_timecode_stays_and_null_follows_timestamp(owner: Owner) -> None:
+    (event,) = await published(owner, publish())
+    kept = orjson.loads(await ask(owner, update(event["id"], timestamp=7)))  # type: ignore[arg-type]
+    assert (kept["timestamp"], kept["timecode"]) == (7, event["timecode"])
+    cleared = orjson.loads(await ask(owner, update(event["id"], timecode=None, metadata=None)))  # type: ignore[arg-type]
+    assert (cleared["timecode"], cleared["metadata"]) == (7, {})
+
+
+async def test_deleted_event_is_gone_and_told(owner: Owner) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    (event,) = await published(owner, publish())
+    assert await ask(owner, delete(event["id"])) is None
+    with pytest.raises(NotFound):
+        await ask(owner, delete(event["id"]))
+    entries = await gateway.until(1, 2)
+    params = {"seq": 2, "epoch": event["epoch"], "programId": "p", "id": event["id"]}
+    assert orjson.loads(entries[1].params) == params
+    assert (await published(owner, publish()))[0]["seq"] == 3
+
+
+async def test_all_of_one_event_in_one_group(owner: Owner) -> None:
+    command = publish()
+    event_id = command.events[0].id
+    steps: list[Command] = [
+        command,
+        update(event_id, event="A#b"),
+        update(event_id, event="A#c"),
+        delete(event_id),
+        publish(),
+    ]
+    answers = await owner.submit(steps, 5)
+    assert orjson.loads(answers[2])["event"] == "A#c"  # type: ignore[arg-type]
+    entries = await owner.history(TOPIC, _epoch(answers[0]), 0, 10)
+    assert isinstance(entries, list)
+    assert [(e.seq, e.method) for e in entries] == [
+        (1, "event"),
+        (2, "eventUpdated"),
+        (3, "eventUpdated"),
+        (4, "eventDeleted"),
+        (5, "event"),
+    ]
+    assert [orjson.loads(e.params).get("event") for e in entries] == [
+        "Score#update",
+        "A#b",
+        "A#c",
+        None,
+        "Score#update",
+    ]
+
+
+async def test_history_repeats_word_for_word_what_was_told(owner: Owner) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    head = await gateway.follow(1, "p")
+    events = await published(owner, publish(count=4))
+    await ask(owner, update(events[1]["id"], metadata={"x": 1}))
+    await ask(owner, delete(events[2]["id"]))
+    await ask(owner, update(events[1]["id"], metadata={"x": 2}))
+    entries = await gateway.until(1, 7)
+    assert await owner.history(TOPIC, head.epoch, 0, 100) == entries
+    assert await owner.history(TOPIC, head.epoch, 2, 3) == entries[2:5]
+    assert await owner.history(TOPIC, head.epoch, 7, 3) == []
+
+
+async def test_history_of_another_epoch_is_lost(owner: Owner) -> None:
+    await published(owner, publish())
+    assert isinstance(await owner.history(TOPIC, "gone", 0, 10), HistoryLost)
+    assert isinstance(await owner.history(program_topic("demo", "none"), "gone", 0, 10), NotFound)
+
+
+async def test_delete_all_begins_a_new_epoch(owner: Owner) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    events = await published(owner, publish(count=3))
+    await ask(owner, delete(events[0]["id"]))
+    assert await ask(owner, delete_all()) == 2
+    (event,) = await published(owner, publish())
+    assert event["seq"] == 1
+    assert event["epoch"] != events[0]["epoch"]
+    entries = await gateway.until(1, 6)
+    assert entries[4].kind == EntryKind.RESET
+    assert orjson.loads(entries[4].params) == {
+        "programId": "p",
+        "deleted": 2,
+        "epoch": event["epoch"],
+        "seq": 0,
+    }
+    assert gateway.seqs(1) == [1, 2, 3, 4, 0, 1]
+
+
+async def test_import_replaces_the_history(owner: Owner, dsn: str) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    await published(owner, publish(count=2))
+    await stage_import(dsn, "i", 5)
+    answer = await ask(owner, AdoptImport(ids.uuid7(), "demo", "p", "i", 5))
+    assert isinstance(answer, Imported)
+    assert (answer.deleted, answer.imported) == (2, 5)
+    (event,) = await published(owner, publish())
+    assert (event["seq"], event["epoch"]) == (6, answer.epoch)
+    entries = await gateway.until(1, 4)
+    assert orjson.loads(entries[2].params) == {"programId": "p", "epoch": answer.epoch, "seq": 5}
+    assert [r["seq"] for r in await fetch(dsn, "SELECT seq FROM events ORDER BY seq")] == [1, 2, 3, 4, 5, 6]
+    assert not await fetch(dsn, "SELECT FROM import_rows")
+
+
+async def test_import_whose_rows_are_lost_is_refused_whole(owner: Owner, dsn: str) -> None:
+    await published(owner, publish(count=2))
+    await stage_import(dsn, "i", 4)
+    (answer,) = await owner.submit([AdoptImport(ids.uuid7(), "demo", "p", "i", 5)], 5)
+    assert type(answer).__name__ == "Unavailable"
+    assert len(await fetch(dsn, "SELECT FROM events")) == 2
+
+
+async def test_program_update_tells_attributes_and_the_channel(owner: Owner, dsn: str) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    changed = program("p", name="Final", access="private", project_id="sport", metadata={"a": 1})
+    assert await ask(owner, UpdateProgram(ids.uuid7(), "demo", "p", changed)) == changed
+    await gateway.poll()
+    (entry,) = gateway.entries[1]
+    assert entry.kind == EntryKind.ATTRIBUTES
+    assert orjson.loads(entry.params) == {"public": False, "projectId": "sport"}
+    (stored,) = await fetch(
+        dsn, "SELECT name, access, project_id, metadata::text FROM programs WHERE id = 'p'"
+    )
+    assert tuple(stored) == ("Final", "private", "sport", '{"a":1}')
+    (change,) = await fetch(dsn, "SELECT program FROM program_changes WHERE change = 'updated'")
+    assert orjson.loads(change["program"])["name"] == "Final"
+
+
+async def test_deleted_program_ends_its_topic(owner: Owner, dsn: str) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    await published(owner, publish())
+    assert await ask(owner, DeleteProgram(ids.uuid7(), "demo", "p")) is None
+    entries = await gateway.until(1, 2)
+    assert entries[1].kind == EntryKind.GONE
+    assert entries[1].method == "programDeleted"
+    assert orjson.loads(entries[1].params) == {"programId": "p"}
+    with pytest.raises(NotFound):
+        await ask(owner, publish())
+    with pytest.raises(NotFound):
+        await gateway.follow(2, "p")
+    await create_programs(dsn, ["p"])
+    assert (await published(owner, publish()))[0]["seq"] == 1
+
+
+# -- idempotency keys
+
+
+async def test_same_key_answers_the_first_result(owner: Owner, dsn: str) -> None:
+    first = await ask(owner, publish(count=2, key="k"))
+    again = await ask(owner, publish(count=2, key="k"))
+    assert isinstance(first, Accepted)
+    assert isinstance(again, Accepted)
+    assert (again.events, first.replayed, again.replayed) == (first.events, False, True)
+    assert len(await fetch(dsn, "SELECT FROM events")) == 2
+
+
+async def test_same_key_twice_in_one_group(owner: Owner, dsn: str) -> None:
+    answers = await owner.submit(
+        [publish(), publish(key="k"), publish(key="k"), publish(key="k", body="x")], 5
+    )
+    assert answers[1].events == answers[2].events  # type: ignore[union-attr]
+    assert isinstance(answers[3], Conflict)
+    assert len(await fetch(dsn, "SELECT FROM events")) == 2
+
+
+async def test_key_is_the_callers_own_and_ends_after_a_day(owner: Owner, dsn: str) -> None:
+    await ask(owner, publish(key="k"))
+    other = publish(key="k")
+    assert other.key is not None
+    answer = await ask(owner, other._replace(key=type(other.key)("bob", "k", b"")))
+    assert isinstance(answer, Accepted)
+    assert not answer.replayed
+    await fetch(dsn, "UPDATE idempotency_keys SET created_time = now() - interval '24 hours 1 second'")
+    answer = await ask(owner, publish(key="k", body="other"))
+    assert isinstance(answer, Accepted)
+    assert not answer.replayed
+
+
+async def test_key_survives_the_owner(owner: Owner, dsn: str) -> None:
+    first = await ask(owner, publish(key="k"))
+    second = await Owner.start(SETTINGS, dsn, 0)
+    try:
+        again = await ask(second, publish(key="k"))
+        assert again.events == first.events  # type: ignore[union-attr]
+    finally:
+        await second.close()
+
+
+async def test_command_that_comes_again_takes_effect_once(owner: Owner, dsn: str) -> None:
+    command = publish(count=2)
+    first = await ask(owner, command)
+    assert await ask(owner, command) == first
+    event_id = command.events[0].id
+    change = update(event_id, event="A#b")
+    assert await ask(owner, change) == await ask(owner, change)
+    again = await ask(owner, command)  # what was told then, not what the event has become
+    assert again == first
+    removal = delete(event_id)
+    await ask(owner, removal)
+    assert await ask(owner, removal) is None
+    erasure = delete_all()
+    assert await ask(owner, erasure) == 1
+    assert await ask(owner, erasure) == 1
+    deletion = DeleteProgram(ids.uuid7(), "demo", "p")
+    await ask(owner, deletion)
+    assert await ask(owner, deletion) is None
+    assert len(await fetch(dsn, "SELECT FROM program_changes WHERE change = 'deleted'")) == 1
+
+
+# -- following
+
+
+async def test_follower_starts_at_the_head(owner: Owner) -> None:
+    await published(owner, publish(count=3))
+    gateway = Gateway(owner)
+    await gateway.open()
+    head = await gateway.follow(1, "p")
+    assert head.seq == 3
+    assert head.attributes.public
+    await published(owner, publish(count=2))
+    await gateway.until(1, 2)
+    assert gateway.seqs(1) == [4, 5]
+
+
+async def test_follower_behind_reads_on_without_gap_or_double(owner: Owner) -> None:
+    epoch = (await published(owner, publish(count=5)))[0]["epoch"]
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p", Cursor(epoch, 2))
+    await asyncio.gather(*(published(owner, publish()) for _ in range(20)), gateway.until(1, 23))
+    assert gateway.seqs(1) == list(range(3, 26))
+
+
+async def test_lost_answer_is_repeated(owner: Owner) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    await published(owner, publish())
+    await owner.poll("gateway", 0)  # the answer never arrives
+    await published(owner, publish())
+    await gateway.until(1, 2)
+    assert gateway.seqs(1) == [1, 2]
+
+
+async def test_second_poll_ends_the_first(owner: Owner) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    first = asyncio.ensure_future(owner.poll("gateway", 0))
+    await asyncio.sleep(0)
+    second = asyncio.ensure_future(owner.poll("gateway", 0))
+    assert (await first).batches == []  # type: ignore[union-attr]
+    await published(owner, publish())
+    assert len((await second).batches) == 1  # type: ignore[union-attr]
+
+
+async def test_unknown_session_is_told_so(owner: Owner) -> None:
+    assert await owner.poll("nobody", 0) is None
+    assert await owner.follow("nobody", []) is None
+
+
+async def test_idle_poll_ends_in_time(owner: Owner) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    assert not await gateway.poll(0.01)
+
+
+async def test_unfollowed_topic_is_silent(owner: Owner) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    owner.unfollow("gateway", [1])
+    await published(owner, publish())
+    assert not await gateway.poll(0.0)
+
+
+async def test_epoch_that_changed_meanwhile_is_told_as_a_reset(owner: Owner, dsn: str) -> None:
+    (event,) = await published(owner, publish())
+    await ask(owner, delete_all())
+    await published(owner, publish(count=2))
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p", Cursor(event["epoch"], 1))
+    entries = await gateway.until(1, 3)
+    assert [(e.kind, e.seq) for e in entries] == [(2, 0), (0, 1), (0, 2)]
+    assert orjson.loads(entries[0].params)["deleted"] == 1
+    await stage_import(dsn, "i", 3)
+    await ask(owner, AdoptImport(ids.uuid7(), "demo", "p", "i", 3))
+    await published(owner, publish())
+    await gateway.follow(2, "p", Cursor(event["epoch"], 1))
+    entries = await gateway.until(2, 2)
+    assert [(e.kind, e.seq, e.method) for e in entries] == [(2, 3, "historyReplaced"), (0, 4, "event")]
+
+
+async def test_program_made_again_meanwhile_is_told_as_gone(owner: Owner, dsn: str) -> None:
+    (event,) = await published(owner, publish())
+    await ask(owner, DeleteProgram(ids.uuid7(), "demo", "p"))
+    await create_programs(dsn, ["p"])
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p", Cursor(event["epoch"], 1))
+    (entry,) = await gateway.until(1, 1)
+    assert entry.kind == EntryKind.GONE
+
+
+async def test_large_backlog_comes_in_bounded_answers(owner: Owner) -> None:
+    events = tuple(row(metadata={"x": "y" * 1000}) for _ in range(1000))
+    epoch = ""
+    for _ in range(9):
+        command = publish()._replace(
+            events=tuple(e.__class__(ids.uuid7(), None, None, e.event, e.metadata) for e in events)
+        )
+        epoch = (await published(owner, command))[0]["epoch"]
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p", Cursor(epoch, 0))
+    answer = await owner.poll("gateway", 0)
+    assert isinstance(answer, PollAnswer)
+    size = sum(len(entry.params) for entry in answer.batches[0].entries)
+    assert 3 << 20 < size <= 4 << 20
+    await gateway.until(1, 9000)
+    assert gateway.seqs(1) == list(range(1, 9001))
+
+
+async def test_a_thousand_programs_in_one_owner(owner: Owner, dsn: str) -> None:
+    names = [f"n{number}" for number in range(1000)]
+    await create_programs(dsn, names)
+    gateway = Gateway(owner)
+    await gateway.open()
+    for number, name in enumerate(names):
+        await gateway.follow(number, name)
+    for _ in range(3):
+        await owner.submit([publish(name) for name in names], 10)
+    await gateway.drain()
+    assert all(gateway.seqs(number) == [1, 2, 3] for number in range(1000))
+
+
+def _epoch(answer: object) -> str:
+    assert isinstance(answer, Accepted)
+    return str(orjson.loads(answer.events[0])["epoch"])

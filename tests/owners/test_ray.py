@@ -1,0 +1,189 @@
+import asyncio
+import logging
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from broker.clock import SystemClock
+from broker.errors import BrokerError, NotFound
+from broker.ids import IdSource
+from broker.owners.placement import owner_of
+from broker.owners.pool import find_owner, replace_owner, start_owners, stop_owners
+from broker.owners.protocol import Entry, EntryKind, program_topic
+from broker.owners.ray_client import RayOwners
+from broker.owners.ray_feed import RayFeed
+from broker.settings import Settings
+from tests.owners.publisher import publish_all, publish_elsewhere
+from tests.owners.support import create_programs, ids, program, row
+
+pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.postgres]
+
+SETTINGS = Settings(owners=2, publish_timeout_s=30.0, database_pool=4)
+CLOCK = SystemClock()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        root = Path(__file__).parents[2]
+        ray.init(
+            address="local",
+            num_cpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=directory,
+            runtime_env={"env_vars": {"PYTHONPATH": f"{root / 'python'}:{root}"}},
+        )
+        yield
+        ray.shutdown()
+
+
+@pytest.fixture
+async def pool(cluster: None, dsn: str) -> AsyncIterator[str]:
+    await start_owners(SETTINGS, dsn, detached=False)
+    yield dsn
+    await stop_owners(SETTINGS)
+
+
+class Listener:
+    """A gateway: follows by the feed and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, list[Entry]] = {}
+        self.heard = asyncio.Event()
+        self.feed = RayFeed(SETTINGS, CLOCK, IdSource(CLOCK), self.hear)
+
+    def hear(self, topic: str, entries: Sequence[Entry]) -> None:
+        self.entries.setdefault(topic, []).extend(entries)
+        self.heard.set()
+
+    async def until(self, topic: str, count: int) -> list[Entry]:
+        async with asyncio.timeout(60):
+            while len(self.entries.get(topic, ())) < count:
+                self.heard.clear()
+                await self.heard.wait()
+        return self.entries[topic]
+
+
+async def test_killed_owner_neither_loses_nor_doubles(pool: str) -> None:
+    listener, owners = Listener(), RayOwners(SETTINGS, CLOCK, ids)
+    topic = program_topic("demo", "p")
+    owner = find_owner(owner_of(topic, 2))
+    try:
+        assert (await listener.feed.follow(topic)).seq == 0
+        remote: Any = ray.remote(num_cpus=0)(publish_elsewhere)
+        elsewhere = remote.remote(SETTINGS, "p", 300)
+        here = asyncio.create_task(publish_all(owners, "p", 300))
+        await listener.until(topic, 100)
+        process_id: int = await owner.process_id.remote()
+        os.kill(process_id, signal.SIGKILL)
+        await listener.until(topic, 300)
+        ray.kill(owner, no_restart=False)
+        acknowledged = await here + await elsewhere
+        entries = await listener.until(topic, 600)
+        assert [entry.seq for entry in entries] == list(range(1, 601))
+        assert {entry.params for entry in entries} == set(acknowledged)
+        assert len(set(acknowledged)) == 600
+    finally:
+        await listener.feed.close()
+        await owners.close()
+
+
+async def test_whole_life_of_a_program(pool: str) -> None:
+    listener, owners = Listener(), RayOwners(SETTINGS, CLOCK, ids)
+    topic = program_topic("demo", "q")
+    try:
+        head = await listener.feed.follow(topic)
+        assert await listener.feed.follow(topic) == head
+        event = row()
+        calls = [owners.publish("demo", "q", [event], None), owners.publish("demo", "q", [row()], None)]
+        await asyncio.gather(*calls)
+        await owners.update_event("demo", "q", event.id, {"event": "A#b"})
+        await owners.delete_event("demo", "q", event.id)
+        await listener.until(topic, 4)
+        assert await listener.feed.history(topic, head.epoch, 0, 100) == listener.entries[topic]
+        assert await owners.delete_events("demo", "q") == 1
+        changed = program("q", access="private")
+        assert await owners.update_program("demo", changed) == changed
+        await replace_owner(owner_of(topic, 2))
+        await owners.delete_program("demo", "q")
+        entries = await listener.until(topic, 7)
+        assert [entry.kind for entry in entries] == [0, 0, 0, 0, 2, EntryKind.ATTRIBUTES, EntryKind.GONE]
+        with pytest.raises(NotFound):
+            await owners.publish("demo", "q", [row()], None)
+        with pytest.raises(NotFound):
+            await listener.feed.follow(topic)
+    finally:
+        await listener.feed.close()
+        await owners.close()
+
+
+async def test_parallel_publishers_share_calls_and_keep_their_order(pool: str) -> None:
+    owners = RayOwners(SETTINGS, CLOCK, ids)
+    try:
+        events = [row() for _ in range(1000)]
+        answers = await asyncio.gather(*(owners.publish("demo", "p", [event], None) for event in events))
+        seqs = [int(answer.events[0].split(b",")[0].removeprefix(b'{"seq":')) for answer in answers]
+        assert seqs == list(range(1, 1001))
+    finally:
+        await owners.close()
+
+
+async def test_unfollowed_topic_is_silent_and_can_be_followed_again(pool: str) -> None:
+    listener, owners = Listener(), RayOwners(SETTINGS, CLOCK, ids)
+    topics = [program_topic("demo", name) for name in ("p", "q")]
+    try:
+        await asyncio.gather(*(listener.feed.follow(topic) for topic in topics))
+        await listener.feed.unfollow(topics[0])
+        await owners.publish("demo", "p", [row()], None)
+        head = await listener.feed.follow(topics[0])
+        assert head.seq == 1
+        await owners.publish("demo", "p", [row()], None)
+        await listener.until(topics[0], 1)
+        assert [entry.seq for entry in listener.entries[topics[0]]] == [2]
+    finally:
+        await listener.feed.close()
+        await owners.close()
+
+
+async def test_pool_that_does_not_run_is_unavailable(cluster: None) -> None:
+    settings = Settings(owners=2, publish_timeout_s=0.3)
+    owners = RayOwners(settings, CLOCK, ids)
+    feed = RayFeed(settings, CLOCK, ids, lambda topic, entries: None)
+    try:
+        with pytest.raises(BrokerError) as caught:
+            await owners.publish("demo", "p", [row()], None)
+        assert (caught.value.status, caught.value.retry_after_s) == (503, 1)
+        with pytest.raises(BrokerError) as caught:
+            await feed.follow(program_topic("demo", "p"))
+        assert caught.value.status == 503
+    finally:
+        await feed.close()
+        await owners.close()
+
+
+async def test_programs_channel_hears_of_changes(pool: str) -> None:
+    listener, owners = Listener(), RayOwners(SETTINGS, CLOCK, ids)
+    topic = "demo/channel/programs"
+    try:
+        await listener.feed.follow(topic)
+        await create_programs(pool, ["new"])
+        await owners.program_created("demo")
+        await owners.update_program("demo", program("new", name="Changed"))
+        await owners.delete_program("demo", "new")
+        entries = await listener.until(topic, 3)
+        assert [
+            b'"change":"%s"' % change in entry.params
+            for change, entry in zip([b"created", b"updated", b"deleted"], entries, strict=True)
+        ] == [True] * 3
+    finally:
+        await listener.feed.close()
+        await owners.close()

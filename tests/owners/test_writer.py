@@ -1,0 +1,407 @@
+"""What an owner does when the database, another owner or one of its commands is in trouble."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import orjson
+import pytest
+
+from broker.errors import BrokerError, Conflict, InternalError, Unavailable
+from broker.owners import owner as owner_module
+from broker.owners.client import Accepted
+from broker.owners.commands import Answer, Command
+from broker.owners.owner import Owner
+from broker.owners.protocol import Cursor, HistoryLost, program_topic
+from broker.owners.writer import WriterLimits
+from broker.settings import Settings
+from broker.storage.database import Database
+from broker.storage.journal import Fenced
+from tests.owners.conftest import SETTINGS
+from tests.owners.support import (
+    Gateway,
+    ask,
+    delete,
+    delete_all,
+    fetch,
+    publish,
+    published,
+    row,
+    update,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+KILL_OTHERS = """
+SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
+WHERE pid <> pg_backend_pid() AND datname = current_database()
+"""
+# At COMMIT, a transaction that inserted events waits for the advisory lock 1.
+PAUSE_COMMITS = """
+CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER pause AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION pause()
+"""
+AGE_THE_THIRD = "UPDATE events SET created_time = created_time - interval '24:00:01' WHERE seq = 3"
+WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+
+@asynccontextmanager
+async def commits_paused(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    """Inside the block every commit of events waits."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(PAUSE_COMMITS)
+        await connection.execute("SELECT pg_advisory_lock(1)")
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def program_locked(dsn: str) -> AsyncIterator[None]:
+    """Inside the block no group with the program `p` gets further than its first statement."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT * FROM program_heads FOR UPDATE")
+            yield
+    finally:
+        await connection.close()
+
+
+async def until_waiting(connection: asyncpg.Connection) -> None:
+    async with asyncio.timeout(10):
+        while not await connection.fetchval(WAITING):  # noqa: ASYNC110 - the event is in the server
+            await asyncio.sleep(0.005)
+
+
+def start(owner: Owner, *commands: Command, wait_s: float = 10.0) -> "asyncio.Task[list[Answer]]":
+    return asyncio.create_task(owner.submit(commands, wait_s))
+
+
+async def seqs(dsn: str) -> list[int]:
+    return [r["seq"] for r in await fetch(dsn, "SELECT seq FROM events ORDER BY program_uid, seq")]
+
+
+# -- groups
+
+
+async def test_what_arrives_during_a_commit_goes_into_one_group(owner: Owner, dsn: str) -> None:
+    async with program_locked(dsn):
+        tasks = [start(owner, publish())]
+        await asyncio.sleep(0.05)
+        tasks += [start(owner, publish()) for _ in range(50)]
+        await asyncio.sleep(0)
+    answers = [answer for task in tasks for answer in await task]
+    assert all(isinstance(answer, Accepted) for answer in answers)
+    (transactions,) = await fetch(dsn, "SELECT count(DISTINCT xmin::text) AS n FROM events")
+    assert transactions["n"] == 2
+
+
+async def test_reset_amid_a_group_takes_effect_in_its_place(owner: Owner, dsn: str) -> None:
+    commands: list[Command] = [
+        publish(count=2),
+        publish("q"),
+        delete_all(),
+        publish(),
+        publish("q"),
+        delete_all(),
+        publish(),
+    ]
+    answers = await owner.submit(commands, 10)
+    assert answers[2] == 2
+    assert answers[5] == 1
+    assert await seqs(dsn) == [1, 1, 2]
+
+
+async def test_command_that_cannot_be_written_fails_alone(owner: Owner, dsn: str) -> None:
+    bad = publish()._replace(events=(replace(row(), id="no uuid"),))
+    answers = await owner.submit([publish(), bad, publish()], 10)
+    assert [type(answer) for answer in answers] == [Accepted, InternalError, Accepted]
+    assert await seqs(dsn) == [1, 2]
+
+
+async def test_full_queue_refuses_at_once(dsn: str) -> None:
+    owner = await Owner.start(SETTINGS, dsn, 0, writer_limits=WriterLimits(queue_commands=2))
+    try:
+        async with program_locked(dsn):
+            waiting = [start(owner, publish())]
+            await asyncio.sleep(0.05)
+            waiting += [start(owner, publish()), start(owner, publish())]
+            await asyncio.sleep(0)
+            (answer,) = await owner.submit([publish()], 10)
+            assert isinstance(answer, Unavailable)
+            assert answer.retry_after_s == 1
+        answers = [(await task)[0] for task in waiting]
+        assert all(isinstance(answer, Accepted) for answer in answers)
+    finally:
+        await owner.close()
+
+
+async def test_command_whose_time_is_over_is_not_written(owner: Owner, dsn: str) -> None:
+    async with program_locked(dsn):
+        first = start(owner, publish())
+        await asyncio.sleep(0.05)
+        late = start(owner, publish(), wait_s=0.01)
+        await asyncio.sleep(0.05)
+    assert isinstance((await first)[0], Accepted)
+    assert isinstance((await late)[0], Unavailable)
+    assert await seqs(dsn) == [1]
+
+
+async def test_command_that_still_waits_is_not_queued_twice(owner: Owner, dsn: str) -> None:
+    command = publish()
+    async with program_locked(dsn):
+        tasks = [start(owner, publish()), start(owner, command), start(owner, command)]
+        await asyncio.sleep(0.05)
+    answers = [(await task)[0] for task in tasks]
+    assert answers[1] == answers[2]
+    assert await seqs(dsn) == [1, 2]
+
+
+# -- fencing
+
+
+async def test_older_owner_cannot_write(owner: Owner, dsn: str) -> None:
+    newer = await Owner.start(SETTINGS, dsn, 0)
+    try:
+        (answer,) = await owner.submit([publish()], 10)
+        assert isinstance(answer, Unavailable)
+        await asyncio.wait_for(owner.ended(), 5)
+        assert await seqs(dsn) == []
+        assert (await published(newer, publish()))[0]["seq"] == 1
+    finally:
+        await newer.close()
+
+
+async def test_idle_owner_notices_its_successor(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner_module, "_WATCH_S", 0.01)
+    older = await Owner.start(SETTINGS, dsn, 0)
+    newer = await Owner.start(SETTINGS, dsn, 0)
+    await asyncio.wait_for(older.ended(), 5)
+    await older.close()
+    await newer.close()
+
+
+async def test_new_owner_waits_for_the_commit_of_the_old_one(owner: Owner, dsn: str) -> None:
+    async with commits_paused(dsn) as pause:
+        writing = start(owner, publish())
+        await until_waiting(pause)
+        starting = asyncio.create_task(Owner.start(SETTINGS, dsn, 0))
+        await asyncio.sleep(0.1)
+        assert not starting.done()
+    newer = await starting
+    try:
+        assert isinstance((await writing)[0], Accepted)
+        assert (await published(newer, publish()))[0]["seq"] == 2
+    finally:
+        await newer.close()
+
+
+async def test_renewal_whose_answer_was_lost_can_be_repeated(owner: Owner) -> None:
+    journal, generation = owner._journal, owner._writer.generation
+    target = journal.next_generation(generation)
+    assert await journal.renew(generation, target) == target
+    assert await journal.renew(generation, target) == target
+    await journal.acquire()
+    with pytest.raises(Fenced):
+        await journal.renew(generation, target)
+
+
+# -- commits in doubt
+
+
+async def test_commit_that_was_cut_off_is_made_once(owner: Owner, dsn: str) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    async with commits_paused(dsn) as pause:
+        writing = start(owner, publish(), publish(key="k"))
+        await until_waiting(pause)
+        await pause.execute(KILL_OTHERS)
+    answers = await writing
+    assert all(isinstance(answer, Accepted) for answer in answers)
+    await gateway.until(1, 2)
+    assert gateway.seqs(1) == await seqs(dsn) == [1, 2]
+
+
+async def test_commit_whose_answer_was_lost_is_found(
+    owner: Owner, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    (event,) = await published(owner, publish())
+    lose_next_answer(monkeypatch)
+    first = publish(count=2)
+    commands: list[Command] = [
+        first, publish(key="k"), update(event["id"], event="A#b"), update(first.events[0].id, event="A#c"),
+        delete(first.events[1].id), publish("q"),
+    ]  # fmt: skip
+    answers = await owner.submit(commands, 10)
+    assert not any(isinstance(answer, BrokerError) for answer in answers)
+    entries = await gateway.until(1, 7)
+    assert gateway.seqs(1) == [1, 2, 3, 4, 5, 6, 7]
+    assert [entry.params for entry in entries[1:3]] == answers[0].events  # type: ignore[union-attr]
+    assert orjson.loads(entries[1].params)["event"] == "Score#update"
+    assert entries == await owner.history(program_topic("demo", "p"), event["epoch"], 0, 10)
+
+
+async def test_reset_whose_answer_was_lost_is_found(
+    owner: Owner, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    await published(owner, publish(count=3))
+    lose_next_answer(monkeypatch)
+    assert await ask(owner, delete_all()) == 3
+    await published(owner, publish())
+    entries = await gateway.until(1, 5)
+    assert [(entry.method, entry.seq) for entry in entries[3:]] == [("eventsDeleted", 0), ("event", 1)]
+
+
+async def test_lost_answer_with_nobody_left_to_wait_reaches_the_followers(
+    owner: Owner, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    async with commits_paused(dsn) as pause:
+        lose_next_answer(monkeypatch)
+        writing = start(owner, publish(), wait_s=0.1)
+        await until_waiting(pause)
+        await asyncio.sleep(0.1)
+    assert isinstance((await writing)[0], Unavailable)
+    await gateway.until(1, 1)
+    assert gateway.seqs(1) == await seqs(dsn) == [1]
+
+
+def lose_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next transaction commits, and its owner hears that the connection died."""
+    transaction = Database.transaction
+    left = [1]
+
+    @asynccontextmanager
+    async def losing(self: Database) -> AsyncIterator[asyncpg.Connection]:
+        async with transaction(self) as connection:
+            yield connection
+        if left:
+            left.clear()
+            raise Unavailable("the connection died")
+
+    monkeypatch.setattr(Database, "transaction", losing)
+
+
+async def test_connections_cut_all_the_time_neither_lose_nor_double(owner: Owner, dsn: str) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+
+    async def produce() -> list[bytes]:
+        told = []
+        for _ in range(40):
+            answer = await ask(owner, publish())
+            assert isinstance(answer, Accepted)
+            told += answer.events
+        return told
+
+    async def cut() -> None:
+        connection = await asyncpg.connect(dsn)
+        for _ in range(8):
+            await connection.execute(KILL_OTHERS)
+            await asyncio.sleep(0.02)
+        await connection.close()
+
+    cutting = asyncio.create_task(cut())
+    told = await asyncio.gather(*(produce() for _ in range(8)))
+    await cutting
+    entries = await gateway.until(1, 320)
+    assert gateway.seqs(1) == list(range(1, 321))
+    assert sorted(entry.params for entry in entries) == sorted(event for events in told for event in events)
+
+
+async def test_database_that_is_away_and_comes_back(owner: Owner, dsn: str) -> None:
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    await published(owner, publish())
+    parts = urlsplit(dsn)
+    name = parts.path.removeprefix("/")
+    admin = await asyncpg.connect(urlunsplit(parts._replace(path="/postgres")))
+    try:
+        await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        await admin.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = $1", name
+        )
+        (answer,) = await owner.submit([publish()], 0.2)
+        assert isinstance(answer, Unavailable)
+        await gateway.until(1, 1)  # what is committed is told all the same
+        waiting = start(owner, publish())
+        await asyncio.sleep(0.1)
+        await admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        assert isinstance((await waiting)[0], Accepted)
+    finally:
+        await admin.close()
+    await gateway.until(1, 2)
+    assert gateway.seqs(1) == await seqs(dsn) == [1, 2]
+
+
+# -- two owners of different slots
+
+
+async def test_one_key_at_two_owners_counts_once(owner: Owner, dsn: str) -> None:
+    other = await Owner.start(SETTINGS, dsn, 1)
+    try:
+        for number in range(5):
+            key = f"k{number}"
+            answers = await asyncio.gather(
+                owner.submit([publish("p", key=key, body="p")], 10),
+                other.submit([publish("q", key=key, body="q")], 10),
+            )
+            assert sorted(type(answer[0]).__name__ for answer in answers) == ["Accepted", "Conflict"]
+            assert any(isinstance(answer[0], Conflict) for answer in answers)
+    finally:
+        await other.close()
+    assert len(await fetch(dsn, "SELECT FROM events")) == 5
+
+
+# -- limits of recovery
+
+
+async def test_history_over_the_limit_is_lost(dsn: str) -> None:
+    owner = await Owner.start(Settings(history_events=3), dsn, 0)
+    try:
+        epoch = (await published(owner, publish(count=5)))[0]["epoch"]
+        topic = program_topic("demo", "p")
+        assert isinstance(await owner.history(topic, epoch, 1, 10), HistoryLost)
+        assert len(await owner.history(topic, epoch, 2, 10)) == 3  # type: ignore[arg-type]
+        await fetch(dsn, AGE_THE_THIRD)
+        assert isinstance(await owner.history(topic, epoch, 2, 10), HistoryLost)
+        assert len(await owner.history(topic, epoch, 3, 10)) == 2  # type: ignore[arg-type]
+    finally:
+        await owner.close()
+
+
+async def test_purge_leaves_what_recovery_needs(owner: Owner, dsn: str) -> None:
+    events = await published(owner, publish(count=3))
+    await ask(owner, update(events[0]["id"], event="A#b"))
+    await ask(owner, delete(events[1]["id"]))
+    await ask(owner, publish(key="k"))
+    history = owner._history
+    assert await history.purge(0, 0, 100) == 0
+    newest = (await fetch(dsn, "SELECT max(created_time) + interval '1 s' AS t FROM events"))[0]["t"]
+    ms = int(newest.timestamp() * 1000)
+    assert await history.purge(0, ms, 100) == 3
+    assert await history.purge(ms, 0, 100) == 3
+    assert await seqs(dsn) == [1, 3, 6]
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p", Cursor(events[0]["epoch"], 0))
+    entries = await gateway.until(1, 1)
+    assert [(entry.method, entry.seq) for entry in entries] == [("historyReplaced", 6)]

@@ -1,0 +1,179 @@
+"""The product in one process: PostgreSQL, an owner, the services and the HTTP door; all real, without Ray."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+
+from broker.auth.authenticator import Authenticator
+from broker.domain.programs import Program
+from broker.errors import BrokerError
+from broker.ids import IdSource
+from broker.operations.catalogue import build_registry
+from broker.operations.services import Services, build_services
+from broker.owners import commands
+from broker.owners.client import Accepted, Imported
+from broker.owners.owner import Owner
+from broker.owners.protocol import IdempotencyKey, NewEventRow
+from broker.rest.app import RestApp, build_app
+from broker.settings import Settings
+from broker.storage.accounts import Accounts
+from broker.storage.migrations import migrate
+from broker.storage.users import Users
+from tests.auth.services import MovedClock, make_user, open_authenticator, open_database
+
+WAIT_S = 10.0
+ROLES = ("admin", "producer", "user", "client")
+
+
+class DirectOwners:
+    """The port to the owners, over one owner in this process."""
+
+    def __init__(self, owner: Owner, ids: IdSource) -> None:
+        self.owner = owner
+        self._ids = ids
+        self.nudged: list[str] = []
+
+    async def _ask(self, command: commands.Command) -> Any:
+        (answer,) = await self.owner.submit([command], WAIT_S)
+        if isinstance(answer, BrokerError):
+            raise answer
+        return answer
+
+    async def publish(
+        self, account: str, program_id: str, events: Sequence[NewEventRow], key: IdempotencyKey | None
+    ) -> Accepted:
+        answer = await self._ask(commands.Publish(self._ids.uuid7(), account, program_id, tuple(events), key))
+        assert isinstance(answer, Accepted)
+        return answer
+
+    async def update_event(
+        self, account: str, program_id: str, event_id: str, changes: dict[str, object]
+    ) -> bytes:
+        answer = await self._ask(
+            commands.UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes)
+        )
+        assert isinstance(answer, bytes)
+        return answer
+
+    async def delete_event(self, account: str, program_id: str, event_id: str) -> None:
+        await self._ask(commands.DeleteEvent(self._ids.uuid7(), account, program_id, event_id))
+
+    async def delete_events(self, account: str, program_id: str) -> int:
+        answer = await self._ask(commands.DeleteEvents(self._ids.uuid7(), account, program_id))
+        assert isinstance(answer, int)
+        return answer
+
+    async def adopt_import(self, account: str, program_id: str, import_id: str, count: int) -> Imported:
+        answer = await self._ask(
+            commands.AdoptImport(self._ids.uuid7(), account, program_id, import_id, count)
+        )
+        assert isinstance(answer, Imported)
+        return answer
+
+    async def update_program(self, account: str, program: Program) -> Program:
+        answer = await self._ask(commands.UpdateProgram(self._ids.uuid7(), account, program.id, program))
+        assert isinstance(answer, Program)
+        return answer
+
+    async def delete_program(self, account: str, program_id: str) -> None:
+        await self._ask(commands.DeleteProgram(self._ids.uuid7(), account, program_id))
+
+    async def program_created(self, account: str) -> None:
+        self.nudged.append(account)
+        self.owner.nudge(account)
+
+
+@dataclass
+class Product:
+    """Everything that runs, and a token for each role.
+
+    `tokens` are of users of the project `own`; those of `other` belong to the account `other`.
+    """
+
+    services: Services
+    app: RestApp
+    owners: DirectOwners
+    clock: MovedClock
+    health: dict[str, str]
+    tokens: dict[str, str] = field(default_factory=dict)
+    other: dict[str, str] = field(default_factory=dict)
+
+    def door(self, role: str | None = "admin", *, account: str = "demo", **headers: str) -> httpx.AsyncClient:
+        """A client of the HTTP door with the token of a role; None is without one."""
+        tokens = self.tokens if account == "demo" else self.other
+        if role is not None:
+            headers["Authorization"] = f"Bearer {tokens[role]}"
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app, raise_app_exceptions=False),
+            base_url=f"http://{account}.localhost:8000/api/v1",
+            headers=headers,
+        )
+
+    def with_settings(self, **changes: Any) -> "Product":
+        """The same product with other settings at its door."""
+        services = replace(self.services, settings=replace(self.services.settings, **changes))
+        return replace(self, services=services, app=_app(services, self.health))
+
+    async def make_program(self, program_id: str, account: str = "demo", **fields: Any) -> dict[str, Any]:
+        """A new program."""
+        async with self.door(account=account) as door:
+            answer = await door.post("/programs", json={"id": program_id, "name": program_id} | fields)
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    async def publish(self, program_id: str, *events: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Published events."""
+        async with self.door() as door:
+            answer = await door.post(f"/programs/{program_id}/events", json={"events": list(events)})
+        assert answer.status_code == 201, answer.text
+        return list(answer.json()["events"])
+
+
+def _app(services: Services, health: dict[str, str]) -> RestApp:
+    async def ask() -> dict[str, str]:
+        return health
+
+    return build_app(services, ask, build_registry())
+
+
+@asynccontextmanager
+async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
+    """A running product on an empty database."""
+    clock = MovedClock()
+    ids = IdSource(clock)
+    known = Settings(database_pool=4, **settings)
+    await migrate(dsn)
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(dsn))
+        auth = await stack.enter_async_context(
+            open_authenticator(database, clock, token_lifetime_s=30_000_000)
+        )
+        owner = await Owner.start(replace(known, database_pool=2), dsn, 0, clock=clock)
+        stack.push_async_callback(owner.close)
+        owners = DirectOwners(owner, ids)
+        services = build_services(
+            known,
+            clock,
+            ids,
+            database,
+            accounts=Accounts(database, clock),
+            users=Users(database),
+            auth=auth,
+            owners=owners,
+        )
+        health = {"database": "ok", "owners": "ok", "gateways": "ok"}
+        product = Product(services, _app(services, health), owners, clock, health)
+        for account, tokens in (("demo", product.tokens), ("other", product.other)):
+            for role in ROLES:
+                tokens[role] = await _token(product, auth, account, role)
+        yield product
+
+
+async def _token(product: Product, auth: Authenticator, account: str, role: str) -> str:
+    user = await make_user(product.services.database, auth, role, role, account=account, projects=("own",))
+    credentials = await product.services.users.find_credentials(account, user.username)
+    assert credentials is not None
+    return (await auth.issue(account, user, credentials.valid_from_ms)).text

@@ -1,0 +1,32 @@
+"""Documentation that would mislead fails here."""
+
+import re
+from pathlib import Path
+
+import broker.owners.protocol  # noqa: F401  (its errors belong to the tree)
+from broker.errors import BrokerError
+
+ROOT = Path(__file__).parent.parent
+
+
+def kinds(kind: type[BrokerError] = BrokerError) -> set[type[BrokerError]]:
+    return {kind}.union(*(kinds(child) for child in kind.__subclasses__()))
+
+
+def test_the_readme_lists_every_error_with_its_status() -> None:
+    rows = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE))
+    expected = {(str(kind.status), kind.name) for kind in kinds() if kind.__module__.startswith("broker.")}
+    assert rows == expected
+
+
+def test_the_readme_names_only_make_targets_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    readme = (ROOT / "README.md").read_text()
+    named = set(re.findall(r"make ([a-z]+)", readme))
+    assert named <= targets
+
+
+def test_links_in_the_documentation_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name} → {link}"

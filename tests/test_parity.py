@@ -1,0 +1,362 @@
+"""Both doors do the same: every operation, by REST and by WebSocket, with the same result or the same error.
+
+Each step of the story is run through both doors against twin programs, one for each door; what must differ
+(ids that the server gives, times) is levelled before the two answers are compared.
+"""
+
+import asyncio
+import re
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import asyncpg
+import httpx
+import orjson
+import pytest
+
+from broker.operations.catalogue import build_registry
+from broker.operations.registry import Operation
+from tests.gateway.world import RpcError, Viewer, World, open_world
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+REGISTRY = build_registry()
+ROLES = (None, "client", "user", "producer", "admin")
+EVENT = "01234567-89ab-7def-8123-456789abcdef"
+
+
+@dataclass
+class Answer:
+    """What a door said: a result, or the body of an error."""
+
+    result: Any = None
+    error: dict[str, Any] = field(default_factory=dict)
+
+
+class Door(Protocol):
+    """One way to run an operation."""
+
+    async def run(self, operation: Operation, role: str | None, params: dict[str, Any]) -> Answer: ...
+
+
+class RestDoor:
+    """Over HTTP: path, query and body are filled from the params as a client would."""
+
+    def __init__(self, world: World) -> None:
+        self._product = world.product
+
+    async def run(self, operation: Operation, role: str | None, params: dict[str, Any]) -> Answer:
+        params = dict(params)
+        headers = {}
+        if "idempotencyKey" in params:
+            headers["Idempotency-Key"] = params.pop("idempotencyKey")
+        path = re.sub(r"\{(\w+)\}", lambda match: str(params.pop(match[1])), operation.route.path)
+        async with self._product.door(role) as door:
+            if operation.route.method in ("POST", "PUT"):
+                answer = await door.request(operation.route.method, path, json=params, headers=headers)
+            else:
+                answer = await door.request(operation.route.method, path, params=_as_query(params))
+        return _rest_answer(answer)
+
+
+def _as_query(params: dict[str, Any]) -> dict[str, str]:
+    return {
+        name: value if isinstance(value, str) else orjson.dumps(value).decode()
+        for name, value in params.items()
+    }
+
+
+def _rest_answer(answer: httpx.Response) -> Answer:
+    body = orjson.loads(answer.content) if answer.content else None
+    return Answer(result=body) if answer.status_code < 400 else Answer(error=body)
+
+
+class SocketDoor:
+    """Over WebSocket: one connection for each role."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._viewers: dict[str | None, Viewer] = {}
+
+    async def run(self, operation: Operation, role: str | None, params: dict[str, Any]) -> Answer:
+        viewer = self._viewers.get(role)
+        if viewer is None or operation.name == "login":  # which changes whose connection it is
+            viewer = await self._world.join(role)
+        if operation.name != "login":
+            self._viewers[role] = viewer
+        try:
+            return Answer(result=await viewer.call(operation.name, **params))
+        except RpcError as refused:
+            error = refused
+        assert error.code == (-32602 if error.name == "invalid_request" else error.data["status"])
+        assert error.name == error.data["error"]
+        return Answer(error=error.data)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def module_dsn(postgres_server: str) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex}"
+
+    async def run(statement: str) -> None:
+        connection = await asyncpg.connect(host=postgres_server, user="broker", database="postgres")
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    asyncio.run(run(f"CREATE DATABASE {name}"))
+    yield f"postgresql://broker@/{name}?host={postgres_server}"
+    asyncio.run(run(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+@pytest.fixture(scope="module")
+async def world(module_dsn: str) -> AsyncIterator[World]:
+    async with open_world(module_dsn, ws_messages_per_s=0) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+async def doors(world: World) -> dict[str, Door]:
+    """The doors by name; the names are those of the twin programs."""
+    rest = RestDoor(world)
+    create = operation_of("admin/createProgram")
+    for name in ("rest", "sock"):
+        for access in ("public", "private"):
+            body = {"id": f"{name}-{access}", "name": "twin", "access": access, "projectId": "own"}
+            assert not (await rest.run(create, "admin", body)).error
+    return {"rest": rest, "sock": SocketDoor(world)}
+
+
+def operation_of(name: str) -> Operation:
+    operation = REGISTRY.find(name)
+    assert operation is not None
+    return operation
+
+
+def levelled(value: Any, twin: str) -> Any:
+    """A value without what differs between the twins."""
+    text = orjson.dumps(value).decode().replace(f"{twin}-", "twin-")
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "ID", text)
+    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME", text)
+    text = re.sub(r'"epoch":"\w+"', '"epoch":"EPOCH"', text)
+    text = re.sub(
+        r'("(?:timestamp|timecode|serverTime|current_time|iat|exp|retryAfterMs)":)\d{5,}', r"\1MS", text
+    )
+    return re.sub(r'"access_token":"[^"]+"', '"access_token":"TOKEN"', text)
+
+
+async def both(doors: dict[str, Door], name: str, role: str | None, /, **params: Any) -> Answer:
+    """Run an operation through both doors and compare; `{twin}` in a param is the door's own twin."""
+    answers = {}
+    for twin, door in doors.items():
+        filled = orjson.loads(orjson.dumps(params).replace(b"{twin}", twin.encode()))
+        answers[twin] = await door.run(operation_of(name), role, filled)
+    rest, sock = answers["rest"], answers["sock"]
+    assert levelled(rest.error, "rest") == levelled(sock.error, "sock"), name
+    assert levelled(rest.result, "rest") == levelled(sock.result, "sock"), name
+    return rest
+
+
+# One faultless call of every operation, in the order of a program's life.
+STORY: list[tuple[str, str | None, dict[str, Any]]] = [
+    ("getVersion", None, {}),
+    ("servertime", None, {"requestTime": 5}),
+    ("ping", "client", {}),
+    ("connect", None, {}),
+    (
+        "login",
+        None,
+        {"grant_type": "password", "client_id": "Test", "username": "admin", "password": "correct horse"},
+    ),
+    ("admin/createProgram", "producer", {"id": "{twin}-story", "name": "n", "metadata": {"a": 1}}),
+    ("getProgram", "client", {"programId": "{twin}-story"}),
+    (
+        "updateProgram",
+        "producer",
+        {
+            "programId": "{twin}-story",
+            "id": "{twin}-story",
+            "name": "m",
+            "scheduledStartTime": "2026-01-01",
+            "scheduledEndTime": None,
+        },
+    ),
+    ("filterPrograms", "producer", {"search": "{twin}-story", "limit": 5, "live": False, "sort": "name"}),
+    ("producer", "producer", {"programId": "{twin}-story", "event": "A#b", "metadata": {"n": 1}}),
+    ("producer", "admin", {"programId": "{twin}-story", "events": [{"event": "A#c", "timecode": 9}]}),
+    ("getProgramEvents", None, {"programId": "{twin}-story"}),
+    ("getProgramEvents", None, {"programId": "{twin}-story", "from": 0, "to": 9, "includeCreated": True}),
+    ("filterProgramEvents", "client", {"programId": "{twin}-story", "ids": EVENT, "status": "published"}),
+    ("filterProgramEvents", "client", {"programId": "{twin}-story", "search": "a#B"}),
+    ("getLastUpdate", "user", {"programId": "{twin}-story"}),
+    ("exportProgramEvents", "client", {"programId": "{twin}-story"}),
+    ("importProgramEvents", "producer", {"programId": "{twin}-story", "events": [{"event": "A#b"}]}),
+    ("deleteAllProgramEvents", "producer", {"programId": "{twin}-story"}),
+    ("admin/deleteProgram", "producer", {"programId": "{twin}-story"}),
+    ("getCurrentUser", "user", {}),
+    ("updateCurrentUser", "user", {"name": "Kim"}),
+    ("listUsers", "admin", {}),
+    ("listRoles", "client", {}),
+    (
+        "createUser",
+        "admin",
+        {"username": "{twin}-user", "password": "correct horse", "role": "user", "email": "a@example.com"},
+    ),
+]
+# Operations on something whose id the server gives: told of something unknown.
+UNKNOWN: list[tuple[str, dict[str, Any]]] = [
+    ("getProgramEvent", {"programId": "{twin}-public", "eventId": EVENT}),
+    ("updateProgramEvent", {"programId": "{twin}-public", "eventId": EVENT, "event": "A#b"}),
+    ("deleteProgramEvent", {"programId": "{twin}-public", "eventId": EVENT}),
+    ("getUser", {"userId": "nobody"}),
+    ("updateUser", {"userId": "nobody", "name": "n"}),
+    ("deleteUser", {"userId": "nobody"}),
+]
+
+
+def test_every_operation_is_covered() -> None:
+    covered = {name for name, _, _ in STORY} | {name for name, _ in UNKNOWN} | {"getProducerPrograms"}
+    assert covered >= {operation.name for operation in REGISTRY.operations}
+
+
+async def test_the_story(doors: dict[str, Door]) -> None:
+    for name, role, params in STORY:
+        answer = await both(doors, name, role, **params)
+        assert not answer.error, (name, answer.error)
+
+
+async def test_lists_of_everything_are_the_same(doors: dict[str, Door]) -> None:
+    operation = operation_of("getProducerPrograms")
+    answers = [await door.run(operation, "producer", {}) for door in doors.values()]
+    assert answers[0].result == answers[1].result
+    assert len(answers[0].result) >= 4
+
+
+@pytest.mark.parametrize(("name", "params"), UNKNOWN)
+async def test_what_is_unknown(doors: dict[str, Door], name: str, params: dict[str, Any]) -> None:
+    answer = await both(doors, name, "admin", **params)
+    assert answer.error["status"] == 404
+
+
+async def test_one_event_is_read_changed_and_deleted(doors: dict[str, Door]) -> None:
+    for twin, door in doors.items():
+        program = {"programId": f"{twin}-public"}
+        made = (await door.run(operation_of("producer"), "producer", program | {"event": "A#b"})).result
+        event = program | {"eventId": made["id"]}
+        assert (await door.run(operation_of("getProgramEvent"), "client", event)).result == made
+        changed = await door.run(operation_of("updateProgramEvent"), "producer", event | {"event": "A#c"})
+        assert changed.result == made | {"event": "A#c"}
+        assert (await door.run(operation_of("deleteProgramEvent"), "producer", event)).result is None
+        assert (await door.run(operation_of("getProgramEvent"), "client", event)).error["status"] == 404
+
+
+async def test_a_key_counts_through_both_doors(doors: dict[str, Door]) -> None:
+    """Sent by REST, repeated by WebSocket: one event."""
+    await doors["rest"].run(operation_of("admin/createProgram"), "admin", {"id": "keyed", "name": "n"})
+    params = {"programId": "keyed", "event": "A#key", "idempotencyKey": "parity"}
+    answers = [await door.run(operation_of("producer"), "producer", params) for door in doors.values()]
+    assert answers[0].result["id"] == answers[1].result["id"]
+    other = params | {"event": "A#other"}
+    for door in doors.values():
+        assert (await door.run(operation_of("producer"), "producer", other)).error["status"] == 409
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("access", ["public", "private"])
+async def test_permissions(doors: dict[str, Door], role: str | None, access: str) -> None:
+    program = {"programId": f"{{twin}}-{access}"}
+    for name, params in (
+        ("getProgram", program),
+        ("getLastUpdate", program),
+        ("getProgramEvents", program | {"to": 5}),
+        ("filterProgramEvents", program | {"limit": 1, "ids": EVENT}),
+        ("getProgramEvent", program | {"eventId": EVENT}),
+        ("updateProgramEvent", program | {"eventId": EVENT, "event": "A#b"}),
+        ("deleteProgramEvent", program | {"eventId": EVENT}),
+        ("getProgram", {"programId": "unknown"}),
+        ("getProgramEvents", {"programId": "unknown"}),
+        ("producer", {"programId": "unknown", "event": "A#b"}),
+        ("admin/deleteProgram", {"programId": "unknown"}),
+        ("importProgramEvents", {"programId": "unknown", "events": []}),
+        ("filterPrograms", {"ids": "none"}),
+        ("getUser", {"userId": "nobody"}),
+        ("listRoles", {}),
+        ("ping", {}),
+    ):
+        await both(doors, name, role, **params)
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("admin/createProgram", {}),
+        ("admin/createProgram", {"id": "a b", "name": "", "bogus": 1}),
+        ("admin/createProgram", {"id": "filter", "name": "x" * 1001}),
+        ("admin/createProgram", {"id": "x", "name": "n", "access": "secret"}),
+        ("admin/createProgram", {"id": "x", "name": "n", "metadata": {"n": 2**53 + 1}}),
+        ("admin/createProgram", {"id": "{twin}-public", "name": "n"}),
+        (
+            "admin/createProgram",
+            {"id": "x", "name": "n", "scheduledStartTime": "2026-01-02", "scheduledEndTime": "2026-01-01"},
+        ),
+        ("updateProgram", {"programId": "{twin}-public", "id": "{twin}-public", "name": "n"}),
+        ("producer", {"programId": "{twin}-public"}),
+        ("producer", {"programId": "{twin}-public", "event": "bad"}),
+        ("producer", {"programId": "{twin}-public", "event": "A#b", "timestamp": 2**53 + 1}),
+        ("producer", {"programId": "{twin}-public", "event": "A#b", "events": []}),
+        ("producer", {"programId": "{twin}-public", "events": [{"event": "A#b"}, {"event": 5}]}),
+        ("producer", {"programId": "{twin}-public", "event": "A#b", "metadata": {"x": "y" * 65536}}),
+        ("producer", {"programId": "{twin}-public", "events": [{"event": "A#b"}] * 1001}),
+        ("producer", {"programId": "a b", "event": "A#b"}),
+        ("importProgramEvents", {"programId": "{twin}-public"}),
+        ("importProgramEvents", {"programId": "{twin}-public", "events": [{"event": "A#b"}, {"event": "x"}]}),
+        ("importProgramEvents", {"programId": "{twin}-public", "events": [{"event": "A#b", "bogus": 1}]}),
+        ("filterPrograms", {"limit": 0}),
+        ("filterPrograms", {"limit": 1001}),
+        ("filterPrograms", {"sort": "metadata", "order": "up", "status": "gone"}),
+        ("filterPrograms", {"from": "2026-01-02", "to": "2026-01-01"}),
+        ("getProgramEvents", {"programId": "{twin}-public", "from": 2, "to": 1}),
+        ("getProgramEvents", {"programId": "{twin}-public", "from": 2**53 + 1}),
+        ("filterProgramEvents", {"programId": "{twin}-public", "ids": "x"}),
+        ("servertime", {"requestTime": "5"}),
+        ("servertime", {"requestTime": 1.5}),
+        ("ping", {"bogus": 1}),
+        ("login", {"grant_type": "password", "username": "admin", "password": "x"}),
+        ("login", {"grant_type": "magic", "client_id": "Test"}),
+        ("login", {"grant_type": "password", "client_id": "Test", "username": "no", "password": "no"}),
+        ("createUser", {"username": "x", "password": "short", "role": "king"}),
+    ],
+)
+async def test_bad_input(doors: dict[str, Door], name: str, params: dict[str, Any]) -> None:
+    answer = await both(doors, name, "admin", **params)
+    assert answer.error["status"] in (400, 401, 409, 413)
+
+
+async def test_former_names_lead_to_the_same(world: World) -> None:
+    viewer = await world.join("admin")
+    event = {"programId": "rest-public"}
+    assert await viewer.call("admin/getProgramEvents", **event) == await viewer.call(
+        "getProgramEvents", **event
+    )
+    for name in ("admin/updateProgram", "admin/deleteAllProgramEvents"):
+        with pytest.raises(RpcError, match="404"):
+            fields = {"name": "n", "scheduledStartTime": None, "scheduledEndTime": None}
+            await viewer.call(name, programId="none", **(fields if "update" in name else {}))
+
+
+async def test_over_the_socket_one_id_is_enough(world: World) -> None:
+    viewer = await world.join("admin")
+    fields = {"name": "m", "scheduledStartTime": None, "scheduledEndTime": None}
+    await viewer.call("admin/createProgram", id="either", name="n")
+    for params in ({"id": "either"}, {"programId": "either"}, {"id": "either", "programId": "either"}):
+        assert (await viewer.call("updateProgram", **params, **fields))["name"] == "m"
+    for params in ({}, {"id": None, "programId": "either"}, {"id": "x", "programId": "either"}):
+        with pytest.raises(RpcError, match="-32602"):
+            await viewer.call("updateProgram", **params, **fields)
