@@ -32,7 +32,7 @@ const MOST_HEADERS: usize = 128;
 /// How large a request head may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes from the first to the empty line. 16 KiB is twice what browsers with many cookies send.
+    /// Bytes from the first to the empty line. 16 KiB, as common HTTP servers allow.
     pub head_bytes: usize,
     /// Header lines, at most 128.
     pub headers: usize,
