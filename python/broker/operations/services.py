@@ -5,14 +5,17 @@ from dataclasses import dataclass
 from broker.auth.service import Auth
 from broker.clock import Clock
 from broker.ids import IdSource
+from broker.operations.presence import Presence
 from broker.owners.client import Owners
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
+from broker.storage.audit import Audit
 from broker.storage.database import Database
 from broker.storage.events import Events
 from broker.storage.idempotency import Idempotency
 from broker.storage.imports import Imports
 from broker.storage.programs import Programs
+from broker.storage.statistics import Statistics
 from broker.storage.users import Users
 
 
@@ -30,6 +33,9 @@ class Services:
     events: Events
     imports: Imports
     idempotency: Idempotency
+    statistics: Statistics
+    presence: Presence
+    audit: Audit
     auth: Auth
     owners: Owners
 
@@ -46,6 +52,7 @@ def build_services(
     owners: Owners,
 ) -> Services:
     """The services of one process over one database."""
+    statistics = Statistics(database)
     return Services(
         settings=settings,
         clock=clock,
@@ -60,6 +67,9 @@ def build_services(
         ),
         imports=Imports(database),
         idempotency=Idempotency(database),
+        statistics=statistics,
+        presence=Presence(statistics, clock, is_on=settings.statistics),
+        audit=Audit(database),
         auth=auth,
         owners=owners,
     )
