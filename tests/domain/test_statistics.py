@@ -64,9 +64,7 @@ def test_a_new_minute_begins_anew() -> None:
 
 @given(
     st.lists(
-        st.tuples(
-            st.integers(0, 200_000), st.sampled_from([DEMO, OTHER]), st.integers(0, 9), st.booleans()
-        ),
+        st.tuples(st.integers(0, 200_000), st.sampled_from([DEMO, OTHER]), st.integers(0, 9), st.booleans()),
         max_size=60,
     )
 )

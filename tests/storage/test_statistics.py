@@ -162,7 +162,9 @@ async def test_a_recorder_writes_again_what_it_could_not(database: Database) -> 
 
 
 @pytest.mark.parametrize(("waited_ms", "written"), [(HELD_MS - 1, [1, 1]), (HELD_MS, [1])])
-async def test_what_waits_too_long_is_given_up(database: Database, waited_ms: int, written: list[int]) -> None:
+async def test_what_waits_too_long_is_given_up(
+    database: Database, waited_ms: int, written: list[int]
+) -> None:
     clock = StoppedClock(to_ms(START))
     statistics = Failing(database)
     recorder = Recorder(statistics, clock, IdSource(clock))
