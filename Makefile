@@ -36,8 +36,9 @@ lint: build ## Format, style, types and import contracts.
 	$(BIN)/lint-imports
 
 test: lint ## Everything, in the order of speed.
-	cargo test --release --quiet
-	$(BIN)/pytest
+	cargo test --quiet
+	$(BIN)/pytest -m "not cluster"
+	$(BIN)/pytest -m cluster
 
 conformance: build ## The WebSocket protocol cases against the native server.
 	$(BIN)/python -m tests.conformance
