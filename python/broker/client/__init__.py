@@ -12,6 +12,7 @@ test rig stays light::
 """
 
 from broker.client.aio import AsyncClient
+from broker.client.audit import AuditEntry
 from broker.client.errors import (
     ApiError,
     BadCredentials,
@@ -57,12 +58,14 @@ from broker.client.models import (
 )
 from broker.client.retry import Backoff, RetryPolicy
 from broker.client.socket import Notification, Socket
+from broker.client.statistics import Dashboard, OnlineProducer, StatisticsPoint, TopProgram
 from broker.client.subscription import Subscription
 from broker.client.sync import Client
 
 __all__ = [
     "ApiError",
     "AsyncClient",
+    "AuditEntry",
     "Backoff",
     "BadCredentials",
     "Change",
@@ -72,6 +75,7 @@ __all__ = [
     "ConnectionFailed",
     "ConnectionLost",
     "Cursor",
+    "Dashboard",
     "Event",
     "EventDeleted",
     "EventUpdated",
@@ -87,6 +91,7 @@ __all__ = [
     "NewEvent",
     "NotFound",
     "Notification",
+    "OnlineProducer",
     "Page",
     "PayloadTooLarge",
     "PreconditionFailed",
@@ -99,9 +104,11 @@ __all__ = [
     "ServerTime",
     "SlowDown",
     "Socket",
+    "StatisticsPoint",
     "Subscription",
     "SubscriptionEnded",
     "Token",
+    "TopProgram",
     "Unauthenticated",
     "Unavailable",
     "Unsubscribed",

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal, Self, overload
 
+from broker.client.audit import AuditLog
 from broker.client.calls import Calls
 from broker.client.engine import Credentials, Engine, Password
 from broker.client.errors import ApiError, ConnectionFailed, ServerError
@@ -19,6 +20,7 @@ from broker.client.models import (
 )
 from broker.client.retry import RetryPolicy
 from broker.client.socket import Notification, Socket, SocketConfig, open_socket
+from broker.client.statistics import Statistics
 from broker.client.subscription import Subscription, SubscriptionConfig
 from broker.client.tracker import Tracker
 from broker.client.users import Users
@@ -33,6 +35,8 @@ class AsyncClient(Calls):
 
     Attributes:
         users: the calls on users.
+        statistics: the calls on statistics.
+        audit: the calls on the audit log.
     """
 
     def __init__(
@@ -66,6 +70,8 @@ class AsyncClient(Calls):
         self._subscription = subscription or SubscriptionConfig()
         self._gateways: Gateways | None = None
         self.users = Users(self._engine, self._ids)
+        self.statistics = Statistics(self._engine)
+        self.audit = AuditLog(self._engine)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""

@@ -9,14 +9,17 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, I
 from concurrent.futures import CancelledError
 from functools import update_wrapper
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
 from broker.client.aio import AsyncClient
+from broker.client.audit import AuditLog
 from broker.client.models import Change, Cursor, Event
+from broker.client.statistics import Statistics
 from broker.client.users import Users
 
 P = ParamSpec("P")
 R = TypeVar("R")
+GroupT = TypeVar("GroupT")
 CallT = TypeVar("CallT", bound=Callable[..., Any])
 
 _END = object()
@@ -75,11 +78,11 @@ def _iterator(
     return _named(run, method)
 
 
-def _user_call(
-    method: Callable[Concatenate[Users, P], Coroutine[Any, Any, R]],
-) -> "Callable[Concatenate[_SyncUsers, P], R]":
-    def run(self: "_SyncUsers", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._loop.run(method(self._users, *args, **kwargs))
+def _group_call(
+    method: Callable[Concatenate[GroupT, P], Coroutine[Any, Any, R]],
+) -> "Callable[Concatenate[_Group[GroupT], P], R]":
+    def run(self: "_Group[GroupT]", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._loop.run(method(self._group, *args, **kwargs))
 
     return _named(run, method)
 
@@ -103,20 +106,38 @@ def _drain(loop: _Loop, items: AsyncIterable[R]) -> Iterator[R]:
         loop.run(close())
 
 
-class _SyncUsers:
+class _Group(Generic[GroupT]):
+    """The calls on one kind of resource."""
+
+    def __init__(self, loop: _Loop, group: GroupT) -> None:
+        self._loop = loop
+        self._group = group
+
+
+class _SyncUsers(_Group[Users]):
     """The calls on users; see `broker.client.users.Users`."""
 
-    def __init__(self, loop: _Loop, users: Users) -> None:
-        self._loop = loop
-        self._users = users
+    me = _group_call(Users.me)
+    list = _group_call(Users.list)
+    get = _group_call(Users.get)
+    create = _group_call(Users.create)
+    update = _group_call(Users.update)
+    delete = _group_call(Users.delete)
+    roles = _group_call(Users.roles)
 
-    me = _user_call(Users.me)
-    list = _user_call(Users.list)
-    get = _user_call(Users.get)
-    create = _user_call(Users.create)
-    update = _user_call(Users.update)
-    delete = _user_call(Users.delete)
-    roles = _user_call(Users.roles)
+
+class _SyncStatistics(_Group[Statistics]):
+    """The calls on statistics; see `broker.client.statistics.Statistics`."""
+
+    dashboard = _group_call(Statistics.dashboard)
+    series = _group_call(Statistics.series)
+    live_programs = _group_call(Statistics.live_programs)
+
+
+class _SyncAuditLog(_Group[AuditLog]):
+    """The calls on the audit log; see `broker.client.audit.AuditLog`."""
+
+    filter = _group_call(AuditLog.filter)
 
 
 class Client:
@@ -127,6 +148,8 @@ class Client:
         self._client = AsyncClient(base_url, **options)
         self._loop = _Loop()
         self.users = _SyncUsers(self._loop, self._client.users)
+        self.statistics = _SyncStatistics(self._loop, self._client.statistics)
+        self.audit = _SyncAuditLog(self._loop, self._client.audit)
 
     def close(self) -> None:
         """Close all connections and end the thread. Idempotent."""
