@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from broker.auth.administration import Administration
+from broker.domain.users import Role
 from broker.ids import IdSource
+from broker.storage.audit import AuditQuery
 from tests.auth.services import CHEAP
 from tests.product import Product
 
@@ -92,9 +94,18 @@ async def test_deleting_a_program_is_told_once(product: Product) -> None:
 async def test_the_command_line_is_the_operator(product: Product) -> None:
     services = product.services
     administration = Administration(services.database, services.clock, IdSource(services.clock), CHEAP)
+    await administration.add_account("fresh")
+    user = await administration.add_user("fresh", "first", SECRET, Role.ADMIN)
+    await administration.set_password("fresh", "first", f"{SECRET} again")
     await administration.set_origins("other", ("https://example.com",))
     await administration.set_origins("other", None)
     administration.close()
+    rows, _ = await services.audit.filter("fresh", AuditQuery(limit=9, skip=0, descending=False))
+    assert [(row.entry.action, row.entry.target_id) for row in rows] == [
+        ("account.created", "fresh"),
+        ("user.created", user.id),
+        ("user.updated", user.id),
+    ]
     page = await log(product, account="other", order="asc", action="account.updated")
     assert [item["details"] for item in page["items"]] == [
         {"origins": ["https://example.com"]},
