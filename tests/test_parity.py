@@ -200,6 +200,13 @@ STORY: list[tuple[str, str | None, dict[str, Any]]] = [
     ("importProgramEvents", "producer", {"programId": "{twin}-story", "events": [{"event": "A#b"}]}),
     ("deleteAllProgramEvents", "producer", {"programId": "{twin}-story"}),
     ("admin/deleteProgram", "producer", {"programId": "{twin}-story"}),
+    ("createProject", "admin", {"id": "{twin}-project", "name": "P", "metadata": {"a": 1}}),
+    ("getProject", "admin", {"projectId": "{twin}-project"}),
+    ("updateProject", "admin", {"projectId": "{twin}-project", "description": "d", "metadata": None}),
+    ("listProjectUsers", "admin", {"projectId": "{twin}-project"}),
+    ("listProjectPrograms", "admin", {"projectId": "{twin}-project"}),
+    ("listProjects", "user", {}),
+    ("deleteProject", "admin", {"projectId": "{twin}-project", "cascade": True}),
     ("getCurrentUser", "user", {}),
     ("updateCurrentUser", "user", {"name": "Kim"}),
     ("listUsers", "admin", {}),
@@ -218,6 +225,11 @@ UNKNOWN: list[tuple[str, dict[str, Any]]] = [
     ("getUser", {"userId": "nobody"}),
     ("updateUser", {"userId": "nobody", "name": "n"}),
     ("deleteUser", {"userId": "nobody"}),
+    ("getProject", {"projectId": "nothing"}),
+    ("updateProject", {"projectId": "nothing", "name": "n"}),
+    ("deleteProject", {"projectId": "nothing"}),
+    ("listProjectUsers", {"projectId": "nothing"}),
+    ("listProjectPrograms", {"projectId": "nothing"}),
 ]
 
 
@@ -289,6 +301,12 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("getUser", {"userId": "nobody"}),
         ("listRoles", {}),
         ("ping", {}),
+        ("getProject", {"projectId": "unknown"}),
+        ("listProjectUsers", {"projectId": "unknown"}),
+        ("listProjectPrograms", {"projectId": "unknown"}),
+        ("updateProject", {"projectId": "unknown"}),
+        ("deleteProject", {"projectId": "unknown"}),
+        ("createProject", {"name": ""}),
     ):
         await both(doors, name, role, **params)
 
@@ -332,6 +350,8 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("login", {"grant_type": "magic", "client_id": "Test"}),
         ("login", {"grant_type": "password", "client_id": "Test", "username": "no", "password": "no"}),
         ("createUser", {"username": "x", "password": "short", "role": "king"}),
+        ("createProject", {"id": "a b", "name": ""}),
+        ("updateProject", {"projectId": "x", "id": "y"}),
     ],
 )
 async def test_bad_input(doors: dict[str, Door], name: str, params: dict[str, Any]) -> None:

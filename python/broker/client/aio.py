@@ -17,6 +17,7 @@ from broker.client.models import (
     Gateways,
     Token,
 )
+from broker.client.projects import Projects
 from broker.client.retry import RetryPolicy
 from broker.client.socket import Notification, Socket, SocketConfig, open_socket
 from broker.client.subscription import Subscription, SubscriptionConfig
@@ -33,6 +34,7 @@ class AsyncClient(Calls):
 
     Attributes:
         users: the calls on users.
+        projects: the calls on projects.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class AsyncClient(Calls):
         self._subscription = subscription or SubscriptionConfig()
         self._gateways: Gateways | None = None
         self.users = Users(self._engine, self._ids)
+        self.projects = Projects(self._engine, self._ids)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""

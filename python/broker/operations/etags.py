@@ -11,7 +11,7 @@ def etag_of(body: bytes) -> str:
 
 
 def require_match(if_match: str | None, etag: str) -> None:
-    """Raise PreconditionFailed unless `If-Match` is absent, `*`, or names `etag` (RFC 9110, section 13.1.1)."""
+    """Raise PreconditionFailed unless `If-Match` (RFC 9110, 13.1.1) is absent, `*` or names `etag`."""
     if if_match is None:
         return
     wanted = [tag.strip() for tag in if_match.split(",")]

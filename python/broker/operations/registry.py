@@ -69,7 +69,7 @@ class Route:
             because it cannot be told from the path's value otherwise, and the handler refuses null.
         produces: media types of the result, the preferred one first; `Context.accept` is one of them.
         consumes: media types of a JSON body; `Context.body_type` is the one that came.
-        whole_body: the param that a body becomes as a whole, whatever JSON it is; None makes its members params.
+        whole_body: the param that a body of any JSON becomes as a whole; None makes its members params.
     """
 
     method: str

@@ -13,6 +13,7 @@ from broker.storage.events import Events
 from broker.storage.idempotency import Idempotency
 from broker.storage.imports import Imports
 from broker.storage.programs import Programs
+from broker.storage.projects import Projects
 from broker.storage.users import Users
 
 
@@ -27,6 +28,7 @@ class Services:
     accounts: Accounts
     users: Users
     programs: Programs
+    projects: Projects
     events: Events
     imports: Imports
     idempotency: Idempotency
@@ -54,6 +56,7 @@ def build_services(
         accounts=accounts,
         users=users,
         programs=Programs(database, clock),
+        projects=Projects(database, clock),
         # Half of the pool may stream lists; the other half answers quickly.
         events=Events(
             database, streams=max(1, settings.database_pool // 2), wait_s=settings.database_timeout_s

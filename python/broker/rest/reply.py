@@ -38,7 +38,13 @@ class Exchange:
     """One reply on its way; knows whether it has begun and how large it became."""
 
     def __init__(
-        self, send: Send, receive: Receive, request_id: str, *, is_head: bool, if_none_match: str | None = None
+        self,
+        send: Send,
+        receive: Receive,
+        request_id: str,
+        *,
+        is_head: bool,
+        if_none_match: str | None = None,
     ) -> None:
         """Args: if_none_match: the request's, when it is a GET or HEAD."""
         self._send = send
