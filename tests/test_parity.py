@@ -206,6 +206,9 @@ STORY: list[tuple[str, str | None, dict[str, Any]]] = [
     ("listProjectUsers", "admin", {"projectId": "{twin}-project"}),
     ("listProjectPrograms", "admin", {"projectId": "{twin}-project"}),
     ("listProjects", "user", {}),
+    ("storeValue", None, {"projectId": "{twin}-project", "id": "v", "metadata": {"a": 1}}),
+    ("storeValue", "client", {"projectId": "{twin}-project", "id": "v", "metadata": {"a": 2}}),
+    ("getStoredValue", None, {"projectId": "{twin}-project", "itemId": "v"}),
     ("deleteProject", "admin", {"projectId": "{twin}-project", "cascade": True}),
     ("getCurrentUser", "user", {}),
     ("updateCurrentUser", "user", {"name": "Kim"}),
@@ -226,6 +229,8 @@ UNKNOWN: list[tuple[str, dict[str, Any]]] = [
     ("updateUser", {"userId": "nobody", "name": "n"}),
     ("deleteUser", {"userId": "nobody"}),
     ("getProject", {"projectId": "nothing"}),
+    ("getStoredValue", {"projectId": "nothing", "itemId": "v"}),
+    ("storeValue", {"projectId": "nothing", "metadata": {}}),
     ("updateProject", {"projectId": "nothing", "name": "n"}),
     ("deleteProject", {"projectId": "nothing"}),
     ("listProjectUsers", {"projectId": "nothing"}),
@@ -307,6 +312,8 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("updateProject", {"projectId": "unknown"}),
         ("deleteProject", {"projectId": "unknown"}),
         ("createProject", {"name": ""}),
+        ("getStoredValue", {"projectId": "unknown", "itemId": "x"}),
+        ("storeValue", {"projectId": "unknown", "metadata": {}}),
     ):
         await both(doors, name, role, **params)
 
@@ -351,6 +358,9 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("login", {"grant_type": "password", "client_id": "Test", "username": "no", "password": "no"}),
         ("createUser", {"username": "x", "password": "short", "role": "king"}),
         ("createProject", {"id": "a b", "name": ""}),
+        ("storeValue", {"projectId": "x"}),
+        ("storeValue", {"projectId": "x", "id": "a b", "metadata": []}),
+        ("storeValue", {"projectId": "x", "metadata": {"x": "y" * (256 << 10)}}),
         ("updateProject", {"projectId": "x", "id": "y"}),
     ],
 )

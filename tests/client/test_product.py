@@ -153,6 +153,19 @@ async def test_life_of_a_project(url: str) -> None:
             await client.get_program("final")
 
 
+async def test_life_of_a_stored_value(url: str) -> None:
+    async with AsyncClient(url, username="admin", password=PASSWORD) as admin, AsyncClient(url) as anybody:
+        await admin.projects.create("Own", project_id="own")
+        made = await anybody.storage.store("own", {"a": 1}, item_id="x")
+        assert await anybody.storage.get("own", "x") == made
+        assert made.metadata == {"a": 1}
+        with pytest.raises(Conflict):
+            await anybody.storage.store("own", {}, item_id="x")
+        assert (await admin.storage.store("own", {"a": 2}, item_id="x")).metadata == {"a": 2}
+        with pytest.raises(NotFound):
+            await anybody.storage.get("own", (await anybody.storage.store("own", {})).id + "x")
+
+
 async def test_status_calls(url: str) -> None:
     async with AsyncClient(url, username="client", password=PASSWORD) as client:
         assert await client.ping() > 0

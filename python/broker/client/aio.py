@@ -20,6 +20,7 @@ from broker.client.models import (
 from broker.client.projects import Projects
 from broker.client.retry import RetryPolicy
 from broker.client.socket import Notification, Socket, SocketConfig, open_socket
+from broker.client.storage import Storage
 from broker.client.subscription import Subscription, SubscriptionConfig
 from broker.client.tracker import Tracker
 from broker.client.users import Users
@@ -35,6 +36,7 @@ class AsyncClient(Calls):
     Attributes:
         users: the calls on users.
         projects: the calls on projects.
+        storage: the calls on stored values.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class AsyncClient(Calls):
         self._gateways: Gateways | None = None
         self.users = Users(self._engine, self._ids)
         self.projects = Projects(self._engine, self._ids)
+        self.storage = Storage(self._engine, self._ids)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""
@@ -124,7 +127,7 @@ class AsyncClient(Calls):
         return Subscription(self, self._clock, self._subscription, tracker, changes=changes)
 
     async def follow(self, channel: str) -> AsyncIterator[Notification]:
-        """Notifications of a channel, such as `programs` or `project:football`.
+        """Notifications of a channel, such as `programs`, `project:football` or `storage:football`.
 
         Channels remember nothing: a lost connection raises ConnectionLost; read by REST, then follow again.
         """

@@ -265,6 +265,21 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredValue:
+    """A value that the clients of a project share."""
+
+    id: str
+    metadata: dict[str, Any]
+    created_time: datetime
+
+    @classmethod
+    def parse(cls, raw: Any) -> "StoredValue":
+        """Read the wire's object, in an answer or in a `stored` notification."""
+        with _Reading("stored value"):
+            return cls(raw["id"], raw["metadata"], parse_time(raw["createdTime"]))
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTime:
     """The broker's clock, and the caller's at sending, in milliseconds."""
 

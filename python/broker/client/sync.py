@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar,
 from broker.client.aio import AsyncClient
 from broker.client.models import Change, Cursor, Event
 from broker.client.projects import Projects
+from broker.client.storage import Storage
 from broker.client.users import Users
 
 P = ParamSpec("P")
@@ -137,6 +138,13 @@ class _SyncProjects(_Group[Projects]):
     programs = _group_call(Projects.programs)
 
 
+class _SyncStorage(_Group[Storage]):
+    """The calls on stored values; see `broker.client.storage.Storage`."""
+
+    get = _group_call(Storage.get)
+    store = _group_call(Storage.store)
+
+
 class Client:
     """A caller of one account's broker, as `AsyncClient`. Safe to use from several threads."""
 
@@ -146,6 +154,7 @@ class Client:
         self._loop = _Loop()
         self.users = _SyncUsers(self._loop, self._client.users)
         self.projects = _SyncProjects(self._loop, self._client.projects)
+        self.storage = _SyncStorage(self._loop, self._client.storage)
 
     def close(self) -> None:
         """Close all connections and end the thread. Idempotent."""
