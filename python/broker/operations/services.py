@@ -15,6 +15,7 @@ from broker.storage.idempotency import Idempotency
 from broker.storage.imports import Imports
 from broker.storage.programs import Programs
 from broker.storage.projects import Projects
+from broker.storage.revisions import Revisions
 from broker.storage.stored_values import StoredValues
 from broker.storage.users import Users
 
@@ -31,6 +32,7 @@ class Services:
     users: Users
     programs: Programs
     projects: Projects
+    revisions: Revisions
     stored_values: StoredValues
     storage_rate: RateLimit
     events: Events
@@ -61,6 +63,7 @@ def build_services(
         users=users,
         programs=Programs(database, clock),
         projects=Projects(database, clock),
+        revisions=Revisions(database),
         stored_values=StoredValues(database),
         storage_rate=RateLimit(
             clock,
