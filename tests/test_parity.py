@@ -4,14 +4,11 @@ Each step of the story is run through both doors against twin programs, one for 
 (ids that the server gives, times) is levelled before the two answers are compared.
 """
 
-import asyncio
 import re
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import asyncpg
 import httpx
 import orjson
 import pytest
@@ -99,27 +96,6 @@ class SocketDoor:
         assert error.code == (-32602 if error.name == "invalid_request" else error.data["status"])
         assert error.name == error.data["error"]
         return Answer(error=error.data)
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def module_dsn(postgres_server: str) -> Iterator[str]:
-    name = f"test_{uuid.uuid4().hex}"
-
-    async def run(statement: str) -> None:
-        connection = await asyncpg.connect(host=postgres_server, user="broker", database="postgres")
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
-
-    asyncio.run(run(f"CREATE DATABASE {name}"))
-    yield f"postgresql://broker@/{name}?host={postgres_server}"
-    asyncio.run(run(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 @pytest.fixture(scope="module")
