@@ -17,7 +17,7 @@ from broker.storage.migrations import migrate
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
-    """Processes of the tests hear SIGINT, also when the tests run in the background of a shell that ignores it."""
+    """Processes of the tests hear SIGINT, also where a shell in the background has them ignore it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
