@@ -1,6 +1,7 @@
 """Fixtures that every test may use: a PostgreSQL server for the session, a fresh database for a test."""
 
 import asyncio
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -12,6 +13,12 @@ import pytest
 
 from broker.storage.embedded.server import EmbeddedPostgres
 from broker.storage.migrations import migrate
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Processes of the tests hear SIGINT, also where a shell in the background has them ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

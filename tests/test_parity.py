@@ -51,7 +51,13 @@ class RestDoor:
             headers["Idempotency-Key"] = params.pop("idempotencyKey")
         path = re.sub(r"\{(\w+)\}", lambda match: str(params.pop(match[1])), operation.route.path)
         async with self._product.door(role) as door:
-            if operation.route.method in ("POST", "PUT"):
+            whole = operation.route.whole_body
+            if whole is not None:
+                is_list = isinstance(params.get(whole), list)
+                headers["Content-Type"] = operation.route.consumes[0 if is_list else -1]
+                content = orjson.dumps(params.get(whole))
+                answer = await door.request(operation.route.method, path, content=content, headers=headers)
+            elif operation.route.method in ("POST", "PUT"):
                 answer = await door.request(operation.route.method, path, json=params, headers=headers)
             else:
                 answer = await door.request(operation.route.method, path, params=_as_query(params))
@@ -180,6 +186,24 @@ STORY: list[tuple[str, str | None, dict[str, Any]]] = [
     ("filterStatistics", "user", {"from": "2020-01-01", "to": "2020-01-02", "interval": "hour"}),
     ("filterStatistics", "admin", {"programId": "{twin}-public", "projectId": "own", "to": "2020-01-01"}),
     ("filterAudit", "admin", {"from": "2020-01-01", "to": "2020-01-02", "action": "a.b,c.d", "limit": 5}),
+    ("createProject", "admin", {"id": "{twin}-project", "name": "P", "metadata": {"a": 1}}),
+    ("getProject", "admin", {"projectId": "{twin}-project"}),
+    ("updateProject", "admin", {"projectId": "{twin}-project", "description": "d", "metadata": None}),
+    ("listProjectUsers", "admin", {"projectId": "{twin}-project"}),
+    ("listProjectPrograms", "admin", {"projectId": "{twin}-project"}),
+    ("listProjects", "user", {}),
+    ("storeValue", None, {"projectId": "{twin}-project", "id": "v", "metadata": {"a": 1}}),
+    ("storeValue", "client", {"projectId": "{twin}-project", "id": "v", "metadata": {"a": 2}}),
+    ("getStoredValue", None, {"projectId": "{twin}-project", "itemId": "v"}),
+    ("createRevision", "admin", {"projectId": "{twin}-project", "title": "T", "content": {"token": 1}}),
+    ("createProjectRevision", "admin", {"projectId": "{twin}-project", "status": "published"}),
+    ("getPublishedRevision", "admin", {"projectId": "{twin}-project"}),
+    ("getRevisionByStatus", "admin", {"projectId": "{twin}-project", "status": "draft"}),
+    ("getLatestRevision", "admin", {"projectId": "{twin}-project"}),
+    ("getRevisionByVersion", "admin", {"projectId": "{twin}-project", "version": "1"}),
+    ("getLiveRevision", None, {"projectId": "{twin}-project", "version": "2"}),
+    ("listRevisions", "admin", {"projectId": "{twin}-project", "status": "draft"}),
+    ("deleteProject", "admin", {"projectId": "{twin}-project", "cascade": True}),
     ("getCurrentUser", "user", {}),
     ("updateCurrentUser", "user", {"name": "Kim"}),
     ("listUsers", "admin", {}),
@@ -198,6 +222,20 @@ UNKNOWN: list[tuple[str, dict[str, Any]]] = [
     ("getUser", {"userId": "nobody"}),
     ("updateUser", {"userId": "nobody", "name": "n"}),
     ("deleteUser", {"userId": "nobody"}),
+    ("getProject", {"projectId": "nothing"}),
+    ("getStoredValue", {"projectId": "nothing", "itemId": "v"}),
+    ("getRevision", {"projectId": "nothing", "revisionId": "x"}),
+    ("updateRevision", {"projectId": "nothing", "revisionId": "x", "title": "T"}),
+    ("patchRevision", {"projectId": "nothing", "revisionId": "x", "patch": []}),
+    ("patchRevision", {"projectId": "nothing", "revisionId": "x", "patch": {"title": "T"}}),
+    ("createRevision", {"projectId": "nothing"}),
+    ("listRevisions", {"projectId": "nothing"}),
+    ("getLiveRevision", {"projectId": "nothing", "version": "1"}),
+    ("storeValue", {"projectId": "nothing", "metadata": {}}),
+    ("updateProject", {"projectId": "nothing", "name": "n"}),
+    ("deleteProject", {"projectId": "nothing"}),
+    ("listProjectUsers", {"projectId": "nothing"}),
+    ("listProjectPrograms", {"projectId": "nothing"}),
 ]
 
 
@@ -282,6 +320,18 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("filterStatistics", {"programId": "unknown"}),
         ("admin/getLivePrograms", {}),
         ("filterAudit", {"to": "2020-01-01"}),
+        ("getProject", {"projectId": "unknown"}),
+        ("listProjectUsers", {"projectId": "unknown"}),
+        ("listProjectPrograms", {"projectId": "unknown"}),
+        ("updateProject", {"projectId": "unknown"}),
+        ("deleteProject", {"projectId": "unknown"}),
+        ("createProject", {"name": ""}),
+        ("createRevision", {"projectId": "unknown"}),
+        ("patchRevision", {"projectId": "unknown", "revisionId": "x", "patch": []}),
+        ("listRevisions", {"projectId": "unknown"}),
+        ("getLiveRevision", {"projectId": "unknown", "version": "1"}),
+        ("getStoredValue", {"projectId": "unknown", "itemId": "x"}),
+        ("storeValue", {"projectId": "unknown", "metadata": {}}),
     ):
         await both(doors, name, role, **params)
 
@@ -332,6 +382,15 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("login", {"grant_type": "magic", "client_id": "Test"}),
         ("login", {"grant_type": "password", "client_id": "Test", "username": "no", "password": "no"}),
         ("createUser", {"username": "x", "password": "short", "role": "king"}),
+        ("createProject", {"id": "a b", "name": ""}),
+        ("createRevision", {"projectId": "x", "version": "latest", "status": "gone"}),
+        ("updateRevision", {"projectId": "x", "revisionId": "x", "id": "y"}),
+        ("patchRevision", {"projectId": "x", "revisionId": "x", "patch": 5}),
+        ("patchRevision", {"projectId": "x", "revisionId": "a b", "patch": []}),
+        ("storeValue", {"projectId": "x"}),
+        ("storeValue", {"projectId": "x", "id": "a b", "metadata": []}),
+        ("storeValue", {"projectId": "x", "metadata": {"x": "y" * (256 << 10)}}),
+        ("updateProject", {"projectId": "x", "id": "y"}),
     ],
 )
 async def test_bad_input(doors: dict[str, Door], name: str, params: dict[str, Any]) -> None:

@@ -18,9 +18,12 @@ from broker.client.models import (
     Gateways,
     Token,
 )
+from broker.client.projects import Projects
 from broker.client.retry import RetryPolicy
+from broker.client.revisions import Revisions
 from broker.client.socket import Notification, Socket, SocketConfig, open_socket
 from broker.client.statistics import Statistics
+from broker.client.storage import Storage
 from broker.client.subscription import Subscription, SubscriptionConfig
 from broker.client.tracker import Tracker
 from broker.client.users import Users
@@ -37,6 +40,9 @@ class AsyncClient(Calls):
         users: the calls on users.
         statistics: the calls on statistics.
         audit: the calls on the audit log.
+        projects: the calls on projects.
+        revisions: the calls on application revisions.
+        storage: the calls on stored values.
     """
 
     def __init__(
@@ -72,6 +78,9 @@ class AsyncClient(Calls):
         self.users = Users(self._engine, self._ids)
         self.statistics = Statistics(self._engine)
         self.audit = AuditLog(self._engine)
+        self.projects = Projects(self._engine, self._ids)
+        self.revisions = Revisions(self._engine, self._ids)
+        self.storage = Storage(self._engine, self._ids)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""
@@ -127,7 +136,7 @@ class AsyncClient(Calls):
         return Subscription(self, self._clock, self._subscription, tracker, changes=changes)
 
     async def follow(self, channel: str) -> AsyncIterator[Notification]:
-        """Notifications of a channel, such as `programs` or `project:football`.
+        """Notifications of a channel, such as `programs`, `project:football` or `storage:football`.
 
         Channels remember nothing: a lost connection raises ConnectionLost; read by REST, then follow again.
         """

@@ -240,6 +240,95 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
+class Project:
+    """What groups programs, users, revisions and stored values."""
+
+    id: str
+    name: str
+    description: str | None
+    metadata: dict[str, Any]
+    created_time: datetime
+    updated_time: datetime
+
+    @classmethod
+    def parse(cls, raw: Any) -> "Project":
+        """Read the wire's object."""
+        with _Reading("project"):
+            return cls(
+                id=raw["id"],
+                name=raw["name"],
+                description=raw.get("description"),
+                metadata=raw.get("metadata") or {},
+                created_time=parse_time(raw["createdTime"]),
+                updated_time=parse_time(raw["updatedTime"]),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredValue:
+    """A value that the clients of a project share."""
+
+    id: str
+    metadata: dict[str, Any]
+    created_time: datetime
+
+    @classmethod
+    def parse(cls, raw: Any) -> "StoredValue":
+        """Read the wire's object, in an answer or in a `stored` notification."""
+        with _Reading("stored value"):
+            return cls(raw["id"], raw["metadata"], parse_time(raw["createdTime"]))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRevision:
+    """What end users see of a published application revision."""
+
+    id: str
+    project_id: str
+    title: str | None
+    description: str | None
+    version: str
+    status: str
+    content: dict[str, Any]
+    created_time: datetime
+    updated_time: datetime
+
+    @classmethod
+    def parse(cls, raw: Any) -> "LiveRevision":
+        """Read the wire's object."""
+        with _Reading("revision"):
+            return cls(**_revision_fields(raw))
+
+
+@dataclass(frozen=True, slots=True)
+class Revision(LiveRevision):
+    """A version of a project's application; `status` is draft or published, the users are ids."""
+
+    created_by: str
+    updated_by: str
+
+    @classmethod
+    def parse(cls, raw: Any) -> "Revision":
+        """Read the wire's object."""
+        with _Reading("revision"):
+            return cls(**_revision_fields(raw), created_by=raw["createdBy"], updated_by=raw["updatedBy"])
+
+
+def _revision_fields(raw: Any) -> dict[str, Any]:
+    return {
+        "id": raw["id"],
+        "project_id": raw["projectId"],
+        "title": raw.get("title"),
+        "description": raw.get("description"),
+        "version": raw["version"],
+        "status": raw["status"],
+        "content": raw["content"],
+        "created_time": parse_time(raw["createdTime"]),
+        "updated_time": parse_time(raw["updatedTime"]),
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTime:
     """The broker's clock, and the caller's at sending, in milliseconds."""
 
@@ -291,6 +380,17 @@ def parse_time(text: Any) -> datetime:
 
 def _optional_time(text: Any) -> datetime | None:
     return None if text is None else parse_time(text)
+
+
+def list_of(parse: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
+    """A reader of a bare array, from the reader of its items."""
+
+    def read(raw: Any) -> tuple[T, ...]:
+        if not isinstance(raw, list):
+            raise ProtocolError("the broker sent no list")
+        return tuple(parse(item) for item in raw)
+
+    return read
 
 
 class _Reading:

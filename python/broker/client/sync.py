@@ -14,7 +14,10 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar,
 from broker.client.aio import AsyncClient
 from broker.client.audit import AuditLog
 from broker.client.models import Change, Cursor, Event
+from broker.client.projects import Projects
+from broker.client.revisions import Revisions
 from broker.client.statistics import Statistics
+from broker.client.storage import Storage
 from broker.client.users import Users
 
 P = ParamSpec("P")
@@ -126,6 +129,40 @@ class _SyncUsers(_Group[Users]):
     roles = _group_call(Users.roles)
 
 
+class _SyncProjects(_Group[Projects]):
+    """The calls on projects; see `broker.client.projects.Projects`."""
+
+    list = _group_call(Projects.list)
+    get = _group_call(Projects.get)
+    create = _group_call(Projects.create)
+    update = _group_call(Projects.update)
+    delete = _group_call(Projects.delete)
+    users = _group_call(Projects.users)
+    programs = _group_call(Projects.programs)
+
+
+class _SyncRevisions(_Group[Revisions]):
+    """The calls on application revisions; see `broker.client.revisions.Revisions`."""
+
+    published = _group_call(Revisions.published)
+    latest = _group_call(Revisions.latest)
+    by_status = _group_call(Revisions.by_status)
+    by_version = _group_call(Revisions.by_version)
+    live = _group_call(Revisions.live)
+    get = _group_call(Revisions.get)
+    create = _group_call(Revisions.create)
+    update = _group_call(Revisions.update)
+    patch = _group_call(Revisions.patch)
+    list = _group_call(Revisions.list)
+
+
+class _SyncStorage(_Group[Storage]):
+    """The calls on stored values; see `broker.client.storage.Storage`."""
+
+    get = _group_call(Storage.get)
+    store = _group_call(Storage.store)
+
+
 class _SyncStatistics(_Group[Statistics]):
     """The calls on statistics; see `broker.client.statistics.Statistics`."""
 
@@ -150,6 +187,9 @@ class Client:
         self.users = _SyncUsers(self._loop, self._client.users)
         self.statistics = _SyncStatistics(self._loop, self._client.statistics)
         self.audit = _SyncAuditLog(self._loop, self._client.audit)
+        self.projects = _SyncProjects(self._loop, self._client.projects)
+        self.revisions = _SyncRevisions(self._loop, self._client.revisions)
+        self.storage = _SyncStorage(self._loop, self._client.storage)
 
     def close(self) -> None:
         """Close all connections and end the thread. Idempotent."""

@@ -1,6 +1,19 @@
 """All operations of the product, gathered from their modules."""
 
-from broker.operations import audit, connect, events, imports, programs, statistics, status, tokens, users
+from broker.operations import (
+    audit,
+    connect,
+    events,
+    imports,
+    programs,
+    projects,
+    revision_routes,
+    statistics,
+    status,
+    storage,
+    tokens,
+    users,
+)
 from broker.operations.registry import Registry
 
 
@@ -8,6 +21,19 @@ def build_registry() -> Registry:
     """The registry that both doors serve."""
     return Registry(
         operation
-        for module in (tokens, programs, events, imports, users, status, statistics, audit, connect)
+        for module in (
+            tokens,
+            programs,
+            events,
+            imports,
+            projects,
+            revision_routes,
+            storage,
+            users,
+            status,
+            statistics,
+            audit,
+            connect,
+        )
         for operation in module.OPERATIONS
     )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from broker.auth.rate_limits import Rate, RateLimit
 from broker.auth.service import Auth
 from broker.clock import Clock
 from broker.ids import IdSource
@@ -15,7 +16,10 @@ from broker.storage.events import Events
 from broker.storage.idempotency import Idempotency
 from broker.storage.imports import Imports
 from broker.storage.programs import Programs
+from broker.storage.projects import Projects
+from broker.storage.revisions import Revisions
 from broker.storage.statistics import Statistics
+from broker.storage.stored_values import StoredValues
 from broker.storage.users import Users
 
 
@@ -30,6 +34,10 @@ class Services:
     accounts: Accounts
     users: Users
     programs: Programs
+    projects: Projects
+    revisions: Revisions
+    stored_values: StoredValues
+    storage_rate: RateLimit
     events: Events
     imports: Imports
     idempotency: Idempotency
@@ -61,6 +69,14 @@ def build_services(
         accounts=accounts,
         users=users,
         programs=Programs(database, clock),
+        projects=Projects(database, clock),
+        revisions=Revisions(database),
+        stored_values=StoredValues(database),
+        storage_rate=RateLimit(
+            clock,
+            per_address=Rate(settings.storage_rate_per_address, settings.storage_burst_per_address),
+            per_account=Rate(settings.storage_rate_per_account, settings.storage_burst_per_account),
+        ),
         # Half of the pool may stream lists; the other half answers quickly.
         events=Events(
             database, streams=max(1, settings.database_pool // 2), wait_s=settings.database_timeout_s

@@ -12,23 +12,24 @@ from broker.storage.database import Database
 from broker.storage.history import History
 from broker.storage.program_changes import ProgramChanges
 from broker.storage.statistics_upkeep import Retention, StatisticsUpkeep
+from broker.storage.stored_values import StoredValues
 
 _log = logging.getLogger(__name__)
 _EVERY_S = 600.0
 _ROWS = 10_000  # a statement
+_HOUR_MS = 3_600_000
 _DAY_MS = 86_400_000
 
 
 class Housekeeping:
     """Run by the owner of slot 0; a second one at the same time does no harm."""
 
-    def __init__(
-        self, settings: Settings, database: Database, clock: Clock, history: History, changes: ProgramChanges
-    ) -> None:
+    def __init__(self, settings: Settings, database: Database, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._history = history
-        self._changes = changes
+        self._history = History(database)
+        self._changes = ProgramChanges(database, clock)
+        self._stored_values = StoredValues(database)
         self._audit = Audit(database)
         self._statistics = StatisticsUpkeep(database, Retention.of(settings))
 
@@ -47,6 +48,7 @@ class Housekeeping:
         history_ms = now_ms - int(self._settings.history_hours * 3_600_000)
         await _until_done(lambda: self._history.purge(history_ms, now_ms - _DAY_MS, _ROWS))
         await _until_done(lambda: self._changes.purge(now_ms - _DAY_MS, _ROWS))
+        await _until_done(lambda: self._stored_values.purge(now_ms - _HOUR_MS, _ROWS))
         await self._statistics.condense(now_ms)
         await _until_done(lambda: self._statistics.purge(now_ms, _ROWS))
         if self._settings.audit_days:

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
-from broker.owners.channel import Channels
+from broker.owners.channels import Channels
 from broker.owners.commands import Answer, Command
 from broker.owners.encoding import push_entry
 from broker.owners.housekeeping import Housekeeping
 from broker.owners.log import LogLimits
 from broker.owners.placement import slot_name
-from broker.owners.protocol import Cursor, Entry, Head, HistoryLost
+from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost
 from broker.owners.sessions import POLL_WAIT_S, Follow, PollAnswer, Session, Sessions
 from broker.owners.topics import ProgramTopic, Topic, Topics
 from broker.owners.writer import Writer, WriterLimits
@@ -29,6 +29,7 @@ from broker.storage.journal import Fenced, Journal
 from broker.storage.program_changes import ProgramChanges
 from broker.storage.statistics import Statistics
 from broker.storage.statistics_recorder import FLUSH_S, Recorder
+from broker.storage.stored_values import StoredValues
 
 _log = logging.getLogger(__name__)
 LINGER_S = 30.0  # how long a topic stays in memory without followers
@@ -54,14 +55,15 @@ class Owner:
         self._history = History(database)
         self._changes = ProgramChanges(database, clock)
         self._topics = Topics(self._history, order, clock, log_limits, LINGER_S)
-        self._channels = Channels(self._changes, clock, log_limits, LINGER_S)
+        self._stored_values = StoredValues(database)
+        self._channels = Channels(self._changes, self._stored_values, clock, log_limits, LINGER_S)
         self._sessions = Sessions(clock)
         ids = IdSource(clock)
         self._recorder = Recorder(Statistics(database), clock, ids) if settings.statistics else None
         self._writer = Writer(
             self._journal, generation, self._topics, order, clock, ids, writer_limits, self._recorder
         )
-        self._housekeeping = Housekeeping(settings, database, clock, self._history, self._changes)
+        self._housekeeping = Housekeeping(settings, database, clock)
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -133,9 +135,9 @@ class Owner:
         await call.done
         return call.answers
 
-    def nudge(self, account: str) -> None:
-        """The account's `program_changes` have news."""
-        self._channels.nudge(account)
+    def nudge(self, account: str, channel: str = PROGRAMS_CHANNEL) -> None:
+        """The rows that the channel is told from have news."""
+        self._channels.nudge(account, channel)
 
     # -- following
 
@@ -213,8 +215,10 @@ class Owner:
             kind, _, id_ = rest.partition("/")
             if kind == "program":
                 keys.append((account, id_))
-            elif kind == "channel" and id_ == "programs":
-                topics[name] = await self._channels.load(account)
+            elif kind == "channel":
+                channel = await self._channels.load(account, id_)
+                if channel is not None:
+                    topics[name] = channel
         programs = await self._topics.load(keys)
         topics.update({topic.name: topic for topic in programs.values()})
         return topics
