@@ -91,6 +91,19 @@ async def test_deleting_a_program_is_told_once(product: Product) -> None:
     assert page["total"] == 1
 
 
+async def test_deleting_a_project_tells_of_its_programs_too(product: Product) -> None:
+    async with product.door() as door:
+        assert (await door.post("/projects", json={"id": "cup", "name": "Cup"})).status_code == 201
+        await product.make_program("cup-1", projectId="cup")
+        assert (await door.delete("/projects/cup")).status_code == 409
+        assert (await log(product, targetId="cup"))["total"] == 0
+        assert (await door.delete("/projects/cup", params={"cascade": "true"})).status_code == 204
+    (project,) = (await log(product, targetId="cup"))["items"]
+    (program,) = (await log(product, targetId="cup-1"))["items"]
+    assert (project["action"], program["action"]) == ("project.deleted", "program.deleted")
+    assert project["username"] == program["username"] == "admin"
+
+
 async def test_the_command_line_is_the_operator(product: Product) -> None:
     services = product.services
     administration = Administration(services.database, services.clock, IdSource(services.clock), CHEAP)

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from broker.clock import to_datetime
 from broker.domain import permissions
+from broker.domain.audit import Actor
 from broker.domain.permissions import ADMINS, PUBLISHERS, READERS
 from broker.domain.programs import ProgramResource
 from broker.domain.projects import Description, Project
@@ -121,7 +122,7 @@ async def _delete_project(context: Context, params: DeleteProjectParams) -> None
     while params.cascade and await _delete_programs(context, params.project_id):
         continue
     # A program that was made meanwhile is deleted by the next turn, unless cascade was not asked for.
-    while not await services.projects.delete(account, params.project_id):
+    while not await services.projects.delete(account, params.project_id, Actor.of(context.principal)):
         if not params.cascade:
             raise Conflict("the project has programs; delete them, or ask for cascade=true")
         await _delete_programs(context, params.project_id)
@@ -142,7 +143,7 @@ async def _delete_programs(context: Context, project_id: str) -> bool:
 async def _delete_program(context: Context, program_id: str) -> None:
     services, account = context.services, context.principal.account
     with suppress(NotFound):  # somebody else was faster
-        await services.owners.delete_program(account, program_id)
+        await services.owners.delete_program(account, program_id, Actor.of(context.principal))
     services.programs.forget(account, program_id)
 
 

@@ -7,9 +7,11 @@ import asyncpg
 import orjson
 
 from broker.clock import Clock, to_datetime
+from broker.domain.audit import Actor, AuditEntry
 from broker.domain.programs import Program
 from broker.domain.projects import Project
 from broker.errors import Conflict, NotFound
+from broker.storage.audit import append_audit
 from broker.storage.claims import first_result
 from broker.storage.database import Database
 from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
@@ -116,8 +118,8 @@ class Projects:
             )
         return after
 
-    async def delete(self, account: str, project_id: str) -> bool:
-        """Delete a project with its stored values and revisions, and end its memberships.
+    async def delete(self, account: str, project_id: str, by: Actor) -> bool:
+        """Delete a project with its stored values and revisions, end its memberships, and log who did.
 
         Returns:
             False, and nothing is done, when a program names the project.
@@ -134,6 +136,7 @@ class Projects:
             # A project made again under this id is not the former members'.
             now = to_datetime(self._clock.now_ms())
             await connection.execute(_REMOVE_MEMBERS, account, project_id, now)
+            await append_audit(connection, account, AuditEntry(by, "project.deleted", project_id))
             await wake_listeners(connection)
         return True
 
