@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from broker.auth.authenticator import Authenticator
+from broker.domain.audit import Actor
 from broker.domain.programs import Program
 from broker.errors import BrokerError
 from broker.ids import IdSource
@@ -78,8 +79,8 @@ class DirectOwners:
         assert isinstance(answer, Program)
         return answer
 
-    async def delete_program(self, account: str, program_id: str) -> None:
-        await self._ask(commands.DeleteProgram(self._ids.uuid7(), account, program_id))
+    async def delete_program(self, account: str, program_id: str, by: Actor | None = None) -> None:
+        await self._ask(commands.DeleteProgram(self._ids.uuid7(), account, program_id, by))
 
     async def value_stored(self, account: str, project_id: str) -> None:
         self.owner.nudge(account, f"storage:{project_id}")

@@ -200,6 +200,10 @@ STORY: list[tuple[str, str | None, dict[str, Any]]] = [
     ("getLiveRevision", None, {"projectId": "{twin}-project", "version": "2"}),
     ("listRevisions", "admin", {"projectId": "{twin}-project", "status": "draft"}),
     ("deleteProject", "admin", {"projectId": "{twin}-project", "cascade": True}),
+    ("admin/getLivePrograms", "user", {}),
+    ("filterStatistics", "user", {"from": "2020-01-01", "to": "2020-01-02", "interval": "hour"}),
+    ("filterStatistics", "admin", {"programId": "{twin}-public", "projectId": "own", "to": "2020-01-01"}),
+    ("filterAudit", "admin", {"from": "2020-01-01", "to": "2020-01-02", "action": "a.b,c.d", "limit": 5}),
     ("getCurrentUser", "user", {}),
     ("updateCurrentUser", "user", {"name": "Kim"}),
     ("listUsers", "admin", {}),
@@ -236,7 +240,8 @@ UNKNOWN: list[tuple[str, dict[str, Any]]] = [
 
 
 def test_every_operation_is_covered() -> None:
-    covered = {name for name, _, _ in STORY} | {name for name, _ in UNKNOWN} | {"getProducerPrograms"}
+    covered = {name for name, _, _ in STORY} | {name for name, _ in UNKNOWN}
+    covered |= {"getProducerPrograms", "getDashboard"}
     assert covered >= {operation.name for operation in REGISTRY.operations}
 
 
@@ -251,6 +256,13 @@ async def test_lists_of_everything_are_the_same(doors: dict[str, Door]) -> None:
     answers = [await door.run(operation, "producer", {}) for door in doors.values()]
     assert answers[0].result == answers[1].result
     assert len(answers[0].result) >= 4
+
+
+async def test_the_dashboard_is_the_same_but_for_its_figures(doors: dict[str, Door]) -> None:
+    operation = operation_of("getDashboard")
+    answers = [await door.run(operation, "user", {}) for door in doors.values()]
+    assert answers[0].result.keys() == answers[1].result.keys()
+    assert answers[0].result["programsLive"] == answers[1].result["programsLive"]
 
 
 @pytest.mark.parametrize(("name", "params"), UNKNOWN)
@@ -315,6 +327,11 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("getLiveRevision", {"projectId": "unknown", "version": "1"}),
         ("getStoredValue", {"projectId": "unknown", "itemId": "x"}),
         ("storeValue", {"projectId": "unknown", "metadata": {}}),
+        ("filterStatistics", program | {"to": "2020-01-01"}),
+        ("filterStatistics", {"projectId": "foreign", "to": "2020-01-01"}),
+        ("filterStatistics", {"programId": "unknown"}),
+        ("admin/getLivePrograms", {}),
+        ("filterAudit", {"to": "2020-01-01"}),
     ):
         await both(doors, name, role, **params)
 
@@ -351,6 +368,13 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("getProgramEvents", {"programId": "{twin}-public", "from": 2, "to": 1}),
         ("getProgramEvents", {"programId": "{twin}-public", "from": 2**53 + 1}),
         ("filterProgramEvents", {"programId": "{twin}-public", "ids": "x"}),
+        ("filterStatistics", {"from": "2020-01-02", "to": "2020-01-01"}),
+        ("filterStatistics", {"from": "2020-01-01", "to": "2020-01-03"}),
+        ("filterStatistics", {"interval": "week"}),
+        ("filterStatistics", {"to": "9999-12-31T23:59:59Z", "interval": "day"}),
+        ("filterAudit", {"limit": 1001}),
+        ("filterAudit", {"action": "nothing"}),
+        ("filterAudit", {"from": "2020-01-02", "to": "2020-01-01"}),
         ("servertime", {"requestTime": "5"}),
         ("servertime", {"requestTime": 1.5}),
         ("ping", {"bogus": 1}),

@@ -140,4 +140,5 @@ class Server:
     def stats(self) -> dict[str, Any]:
         """Counters since start and gauges now: connections, subscriptions, deliveries, delivered_bytes,
         messages_in, slow_consumers, handshakes, refused, logs, log_bytes, send (the strategy in use),
-        draining; `topics` maps topic to subscribers."""
+        draining; `topics` maps topic to subscribers, `topic_deliveries` topic to notifications given to connections
+        since its log was opened, `accounts` account to open connections."""

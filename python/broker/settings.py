@@ -115,6 +115,20 @@ class Settings:
     ws_messages_per_s: float = _setting(100.0, "Requests a second of one connection; 0 has no limit.", low=0)
     ws_messages_burst: int = _setting(1_000, "Requests of one connection in a burst.", low=1)
 
+    statistics: bool = _setting(True, "Whether statistics are kept and can be read.")
+    statistics_minute_days: int = _setting(
+        7, "Days for which minutes of statistics are kept.", low=1, high=366
+    )
+    statistics_hour_days: int = _setting(
+        92, "Days for which hours of statistics are kept.", low=2, high=3_660
+    )
+    statistics_day_days: int = _setting(
+        1_100, "Days for which days of statistics are kept.", low=2, high=36_600
+    )
+    audit_days: int = _setting(
+        400, "Days for which the audit log is kept; 0 keeps it for ever.", low=0, high=36_600
+    )
+
     database_pool: int = _setting(8, "Connections to PostgreSQL of one process.", low=1, high=1000)
     database_timeout_s: float = _setting(
         10.0, "How long a statement, or the wait for a connection, may take.", low=0.1
@@ -200,6 +214,8 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 def _format(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return str(value)
 
 

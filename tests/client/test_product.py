@@ -65,6 +65,36 @@ async def test_life_of_a_program(url: str) -> None:
             await client.get_program("final")
 
 
+async def test_statistics_and_the_audit_log(url: str, product: Product) -> None:
+    async with AsyncClient(url, username="admin", password=PASSWORD) as client:
+        made = await client.create_program(
+            "live", "Now", scheduled_start_time="2020-01-01", scheduled_end_time=END
+        )
+        await client.publish("live", "A#b")
+        await product.owners.owner._recorder.flush()
+        await client.ping()
+        now = await client.statistics.dashboard()
+        assert (now.events_per_minute, now.programs_live) == (1, int(made.live))
+        assert [each.username for each in now.producers_online] == ["admin"]
+        assert [each.program_id for each in now.top_programs] == ["live"]
+        points = await client.statistics.series(program_id="live")
+        assert (len(points), sum(point.events for point in points)) == (60, 1)
+        points = await client.statistics.series(from_time=START, to_time=END, interval="hour")
+        assert points[0].time == START
+        assert [each.id for each in await client.statistics.live_programs()] == ["live"] * made.live
+        await client.delete_program("live")
+        page = await client.audit.filter(actions=["program.deleted"], limit=1)
+        assert [(entry.target_id, entry.username) for entry in page.items] == [("live", "admin")]
+
+    def look() -> None:
+        with Client(url, username="user", password=PASSWORD) as client:
+            assert client.statistics.dashboard().connections == 0
+            with pytest.raises(InsufficientScope):
+                client.audit.filter()
+
+    await asyncio.to_thread(look)
+
+
 async def test_life_of_events(url: str, tmp_path: Path) -> None:
     async with AsyncClient(url, username="producer", password=PASSWORD) as client:
         await client.create_program("final", "The final")

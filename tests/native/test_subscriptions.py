@@ -7,6 +7,7 @@ import time
 
 import pytest
 from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from tests.native.harness import PROGRAM, push, wait_for
 
@@ -43,6 +44,25 @@ class TestSubscribe:
             assert client.seqs(1) == [1]
             assert client.quiet()
             assert gateway.server.stats()["topics"] == {PROGRAM: 1}
+
+    def test_what_is_delivered_is_counted_by_topic(self, gateway):
+        with gateway.client() as live, gateway.client() as late:
+            live.subscribe()
+            gateway.server.append(PROGRAM, [push(1), push(2)])
+            assert live.seqs(2) == [1, 2]
+            late.subscribe(since={"epoch": "e1", "seq": 0})
+            gateway.server.append(PROGRAM, [push(3)])
+            assert live.seqs(1) == late.seqs(1) == [3]
+            wait_for(lambda: gateway.server.stats()["topic_deliveries"] == {PROGRAM: 4})
+
+    def test_connections_are_counted_by_account(self, gateway):
+        assert gateway.server.stats()["accounts"] == {}
+        with gateway.client(), gateway.client():
+            link = socket.create_connection(("127.0.0.1", gateway.port))
+            with connect(f"ws://demo.broker.test:{gateway.port}/api/v1/ws", sock=link, proxy=None):
+                assert gateway.server.stats()["accounts"] == {"main": 2, "demo": 1}
+            wait_for(lambda: gateway.server.stats()["accounts"] == {"main": 2})
+        wait_for(lambda: gateway.server.stats()["accounts"] == {})
 
     def test_unsubscribe_ends_the_pushes_and_is_idempotent(self, gateway):
         with gateway.client() as client:

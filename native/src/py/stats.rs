@@ -33,21 +33,41 @@ pub(super) fn build_stats<'py>(py: Python<'py>, shared: &Shared) -> PyResult<Bou
     stats.set_item("log_bytes", log_bytes)?;
     stats.set_item("send", *shared.send_name.lock())?;
     stats.set_item("draining", shared.is_draining.load(Ordering::Relaxed))?;
-    let by_topic = PyDict::new(py);
-    for (topic, subscribers) in topics {
-        by_topic.set_item(topic, subscribers)?;
+    let (subscribers, deliveries) = (PyDict::new(py), PyDict::new(py));
+    for topic in topics {
+        subscribers.set_item(&topic.name, topic.subscribers)?;
+        deliveries.set_item(&topic.name, topic.deliveries)?;
     }
-    stats.set_item("topics", by_topic)?;
+    stats.set_item("topics", subscribers)?;
+    stats.set_item("topic_deliveries", deliveries)?;
+    let accounts = PyDict::new(py);
+    // Copied first: no lock is held while Python's memory is asked for.
+    let by_account = py.detach(|| shared.accounts.lock().clone());
+    for (name, connections) in by_account {
+        accounts.set_item(name, connections)?;
+    }
+    stats.set_item("accounts", accounts)?;
     Ok(stats)
 }
 
-/// How many logs there are, the bytes they hold, and the subscribers of each.
-fn read_logs(shared: &Shared) -> (usize, u64, Vec<(String, usize)>) {
+/// What is told of one log.
+struct TopicFigures {
+    name: String,
+    subscribers: usize,
+    deliveries: u64,
+}
+
+/// How many logs there are, the bytes they hold, and the figures of each.
+fn read_logs(shared: &Shared) -> (usize, u64, Vec<TopicFigures>) {
     let logs: Vec<_> = shared.logs.lock().values().cloned().collect();
     let log_bytes = logs.iter().map(|log| log.log.lock().held_bytes()).sum();
     let topics = logs
         .iter()
-        .map(|log| (log.topic.clone(), log.subscribers.load(Ordering::Relaxed)))
+        .map(|log| TopicFigures {
+            name: log.topic.clone(),
+            subscribers: log.subscribers.load(Ordering::Relaxed),
+            deliveries: log.deliveries.load(Ordering::Relaxed),
+        })
         .collect();
     (logs.len(), log_bytes, topics)
 }

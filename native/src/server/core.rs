@@ -160,6 +160,9 @@ impl Core {
         connection.ping_ms =
             now_ms + config.ping_ms / 2 + shared.random_below(config.ping_ms / 2 + 1);
         shared.note_open(id, true);
+        if let Some(account) = &connection.account {
+            shared.enter_account(&account.name);
+        }
         Counters::add(&shared.counters.handshakes, 1);
         self.schedule(slot);
         self.touch(slot);
@@ -207,8 +210,8 @@ impl Core {
 
     pub(super) fn begin_closing(&mut self, slot: SlotIndex) {
         self.unsubscribe_all(slot);
-        let (id, now_ms) = (self.connections.id(slot), self.now_ms);
-        self.shared.note_open(id, false);
+        let now_ms = self.now_ms;
+        self.note_closed(slot);
         let connection = self.connections.at(slot);
         connection.state = State::Closing;
         connection.paused = false;
@@ -222,14 +225,22 @@ impl Core {
         self.touch(slot);
     }
 
+    /// Takes a connection out of what is counted as open; before its state changes.
+    fn note_closed(&mut self, slot: SlotIndex) {
+        self.shared.note_open(self.connections.id(slot), false);
+        let connection = self.connections.at(slot);
+        if let (State::Open, Some(account)) = (connection.state, &connection.account) {
+            self.shared.leave_account(&account.name);
+        }
+    }
+
     /// Forgets a connection at once.
     pub(super) fn drop_connection(&mut self, slot: SlotIndex) {
         if self.connections.at(slot).state == State::Free {
             return;
         }
         self.unsubscribe_all(slot);
-        let id = self.connections.id(slot);
-        self.shared.note_open(id, false);
+        self.note_closed(slot);
         let connection = self.connections.at(slot);
         if connection.counted {
             self.shared.leave(connection.address);

@@ -134,12 +134,12 @@ impl Core {
                 }
                 let sent = usize::try_from(result).unwrap_or(0);
                 let frames = self.keep_rest(slot, slice, sent);
-                self.count_delivery(frames, sent);
+                self.count_delivery(place, frames, sent);
                 self.fall_behind(place, live, at, cursor + frames);
             }
             let frames = count_frames(slice, span);
             cursor += frames;
-            self.count_delivery(frames * live.len() as u64, slice.len() * live.len());
+            self.count_delivery(place, frames * live.len() as u64, slice.len() * live.len());
         }
         self.results = results;
     }
@@ -281,6 +281,7 @@ impl Core {
 
     /// Sends a span to one connection; false when it is blocked or gone.
     fn send_alone(&mut self, slot: SlotIndex, at: usize, cursor: u64, span: &Span) -> bool {
+        let place = self.connections.at(slot).subscriptions[at].topic;
         let mut cursor = cursor;
         for slice in span.slices() {
             let Some(fd) = &self.connections.at(slot).fd else {
@@ -297,11 +298,11 @@ impl Core {
             if sent < slice.len() {
                 let frames = self.keep_rest(slot, slice, sent);
                 self.connections.at(slot).subscriptions[at].cursor = cursor + frames;
-                self.count_delivery(frames, sent);
+                self.count_delivery(place, frames, sent);
                 return false;
             }
             let frames = count_frames(slice, span);
-            self.count_delivery(frames, slice.len());
+            self.count_delivery(place, frames, slice.len());
             cursor += frames;
         }
         let now_ms = self.now_ms;
@@ -311,7 +312,10 @@ impl Core {
         true
     }
 
-    fn count_delivery(&self, frames: u64, bytes: usize) {
+    fn count_delivery(&self, place: u32, frames: u64, bytes: usize) {
+        if let Some(topic) = self.topics.get(place) {
+            Counters::add(&topic.shared.deliveries, frames);
+        }
         Counters::add(&self.shared.counters.deliveries, frames);
         Counters::add(&self.shared.counters.delivered_bytes, bytes as u64);
     }

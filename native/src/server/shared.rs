@@ -40,6 +40,8 @@ pub struct Shared {
     pub is_draining: AtomicBool,
     /// Connections, those in their handshake included.
     pub connections: AtomicUsize,
+    /// Open connections by account; an account without one has no entry.
+    pub accounts: Lock<HashMap<String, usize>>,
     /// The open logs by topic.
     pub logs: Lock<HashMap<String, Arc<SharedLog>>>,
     /// The way of sending that the loops have chosen.
@@ -64,6 +66,7 @@ impl Shared {
             counters: Counters::default(),
             is_draining: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
+            accounts: Lock::default(),
             logs: Lock::default(),
             send_name: Lock::new("send"),
             addresses: Lock::default(),
@@ -133,6 +136,25 @@ impl Shared {
             slots.resize(at + 1, 0);
         }
         slots[at] = if is_open { id.generation() + 1 } else { 0 };
+    }
+
+    pub(super) fn enter_account(&self, name: &str) {
+        let mut accounts = self.accounts.lock();
+        if let Some(count) = accounts.get_mut(name) {
+            *count += 1;
+        } else {
+            accounts.insert(name.to_owned(), 1);
+        }
+    }
+
+    pub(super) fn leave_account(&self, name: &str) {
+        let mut accounts = self.accounts.lock();
+        if let Some(count) = accounts.get_mut(name) {
+            *count -= 1;
+            if *count == 0 {
+                accounts.remove(name);
+            }
+        }
     }
 
     /// Counts a connection of `address`; false when it has all it may have.

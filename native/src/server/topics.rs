@@ -41,6 +41,8 @@ pub struct SharedLog {
     pub access: Lock<Access>,
     /// Subscriptions on all loops.
     pub subscribers: AtomicUsize,
+    /// Notifications given to connections since the log was opened.
+    pub deliveries: AtomicU64,
     /// Nobody may follow any more; changed and read under the lock of `log`.
     pub is_closed: AtomicBool,
     /// Since when nobody has followed, in loop milliseconds.
@@ -63,6 +65,7 @@ impl SharedLog {
                 ..Access::default()
             }),
             subscribers: AtomicUsize::new(0),
+            deliveries: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             idle_since_ms: AtomicU64::new(now_ms),
             followers: AtomicU64::new(0),

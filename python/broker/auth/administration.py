@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from broker.auth import membership
 from broker.auth.passwords import PasswordConfig, Passwords
 from broker.clock import Clock
+from broker.domain.audit import Actor
 from broker.domain.users import Email, NewPassword, PersonName, Role, User, Username
 from broker.errors import InvalidRequest, NotFound
 from broker.ids import IdSource
@@ -42,7 +43,7 @@ class Administration:
 
     async def add_account(self, name: str, origins: tuple[str, ...] | None = None) -> Account:
         """Make an account without users; None lets pages of any origin connect. Raises Conflict."""
-        return await self._accounts.create(name, origins)
+        return await self._accounts.create(name, origins, Actor.operator())
 
     async def list_accounts(self) -> list[Account]:
         """All accounts, by name."""
@@ -50,7 +51,7 @@ class Administration:
 
     async def set_origins(self, name: str, origins: tuple[str, ...] | None) -> Account:
         """Replace an account's allowed origins; None allows any. Raises NotFound."""
-        return await self._accounts.set_origins(name, origins)
+        return await self._accounts.set_origins(name, origins, Actor.operator())
 
     async def add_user(
         self,
@@ -72,7 +73,7 @@ class Administration:
             email=_valid("email", _EMAIL, email),
         )
         password_hash = await self._hash(password)
-        return await membership.add_user(self._users, account, user, password_hash)
+        return await membership.add_user(self._users, account, user, password_hash, Actor.operator())
 
     async def list_users(self, account: str) -> list[User]:
         """All users of an account, by name. Raises NotFound for the account."""
@@ -84,7 +85,13 @@ class Administration:
         user = await self._find(account, username)
         password_hash = await self._hash(password)
         return await membership.change_user(
-            self._users, self._clock, account, user.id, lambda before: before, password_hash
+            self._users,
+            self._clock,
+            account,
+            user.id,
+            lambda before: before,
+            password_hash,
+            by=Actor.operator(),
         )
 
     async def set_role(self, account: str, username: str, role: Role) -> User:
@@ -96,12 +103,13 @@ class Administration:
             account,
             user.id,
             lambda before: before.model_copy(update={"role": role}),
+            by=Actor.operator(),
         )
 
     async def delete_user(self, account: str, username: str) -> None:
         """Remove a user; its tokens become invalid. Raises NotFound, and Conflict for the last admin."""
         user = await self._find(account, username)
-        await membership.remove_user(self._users, account, user.id)
+        await membership.remove_user(self._users, account, user.id, Actor.operator())
 
     async def _find(self, account: str, username: str) -> User:
         await self._accounts.get(account)

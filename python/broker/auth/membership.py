@@ -2,12 +2,15 @@
 
 Who may do it is not decided here: the operations pass a check, the command line has none to pass. What holds
 for both: an account keeps an admin, a user name is there once, and whoever loses its password or part of its
-rights loses its earlier tokens in the same transaction.
+rights loses its earlier tokens in the same transaction. That transaction also writes the audit log, where it
+is said who did it.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from broker.clock import Clock, to_datetime
+from broker.domain.audit import Actor, AuditEntry
 from broker.domain.permissions import is_demotion
 from broker.domain.users import Role, User
 from broker.errors import Conflict
@@ -42,7 +45,9 @@ def build_user(
     )
 
 
-async def add_user(users: Users, account: str, user: User, password_hash: str) -> User:
+async def add_user(
+    users: Users, account: str, user: User, password_hash: str, by: Actor | None = None
+) -> User:
     """Store a new user.
 
     Raises:
@@ -50,11 +55,22 @@ async def add_user(users: Users, account: str, user: User, password_hash: str) -
         Conflict: the user name is taken.
     """
     async with users.editing(account) as edit:
-        return await edit.insert(user, password_hash)
+        added = await edit.insert(user, password_hash)
+        if by is not None:
+            details = {"username": added.username, "role": added.role, "projectIds": added.project_ids}
+            await edit.record(AuditEntry(by, "user.created", added.id, details))
+        return added
 
 
 async def change_user(
-    users: Users, clock: Clock, account: str, user_id: str, change: Change, password_hash: str | None = None
+    users: Users,
+    clock: Clock,
+    account: str,
+    user_id: str,
+    change: Change,
+    password_hash: str | None = None,
+    *,
+    by: Actor | None = None,
 ) -> User:
     """Change one user; a new password or a lower role makes its earlier tokens invalid.
 
@@ -68,10 +84,15 @@ async def change_user(
         demoted = is_demotion(before.role, after.role)
         if before.role is Role.ADMIN and demoted:
             await _require_another_admin(edit)
-        return await edit.update(after, password_hash=password_hash, revoke=demoted or bool(password_hash))
+        revoke = demoted or bool(password_hash)
+        updated = await edit.update(after, password_hash=password_hash, revoke=revoke)
+        changes = _changes(before, updated, is_password_new=bool(password_hash))
+        if by is not None and changes:
+            await edit.record(AuditEntry(by, "user.updated", user_id, changes))
+        return updated
 
 
-async def remove_user(users: Users, account: str, user_id: str) -> None:
+async def remove_user(users: Users, account: str, user_id: str, by: Actor | None = None) -> None:
     """Delete one user; its tokens become invalid.
 
     Raises:
@@ -79,9 +100,24 @@ async def remove_user(users: Users, account: str, user_id: str) -> None:
         Conflict: it is the account's last admin.
     """
     async with users.editing(account) as edit:
-        if (await edit.get(user_id)).role is Role.ADMIN:
+        user = await edit.get(user_id)
+        if user.role is Role.ADMIN:
             await _require_another_admin(edit)
         await edit.delete(user_id)
+        if by is not None:
+            details = {"username": user.username, "role": user.role}
+            await edit.record(AuditEntry(by, "user.deleted", user_id, details))
+
+
+def _changes(before: User, after: User, *, is_password_new: bool) -> dict[str, Any]:
+    """What changed: user names, roles and projects with their new values; of the rest, that it did."""
+    changes: dict[str, Any] = {}
+    for name, wire in (("username", "username"), ("role", "role"), ("project_ids", "projectIds")):
+        if getattr(before, name) != getattr(after, name):
+            changes[wire] = getattr(after, name)
+    personal = [name for name in ("name", "email") if getattr(before, name) != getattr(after, name)]
+    changed = [*personal, *(["password"] if is_password_new else [])]
+    return changes | ({"changed": changed} if changed else {})
 
 
 async def _require_another_admin(edit: UserEdit) -> None:

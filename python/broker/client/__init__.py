@@ -12,6 +12,7 @@ test rig stays light::
 """
 
 from broker.client.aio import AsyncClient
+from broker.client.audit import AuditEntry
 from broker.client.errors import (
     ApiError,
     BadCredentials,
@@ -61,12 +62,14 @@ from broker.client.models import (
 )
 from broker.client.retry import Backoff, RetryPolicy
 from broker.client.socket import Notification, Socket
+from broker.client.statistics import Dashboard, OnlineProducer, StatisticsPoint, TopProgram
 from broker.client.subscription import Subscription
 from broker.client.sync import Client
 
 __all__ = [
     "ApiError",
     "AsyncClient",
+    "AuditEntry",
     "Backoff",
     "BadCredentials",
     "Change",
@@ -76,6 +79,7 @@ __all__ = [
     "ConnectionFailed",
     "ConnectionLost",
     "Cursor",
+    "Dashboard",
     "Event",
     "EventDeleted",
     "EventUpdated",
@@ -92,6 +96,7 @@ __all__ = [
     "NewEvent",
     "NotFound",
     "Notification",
+    "OnlineProducer",
     "Page",
     "PayloadTooLarge",
     "PreconditionFailed",
@@ -107,9 +112,11 @@ __all__ = [
     "SlowDown",
     "Socket",
     "StoredValue",
+    "StatisticsPoint",
     "Subscription",
     "SubscriptionEnded",
     "Token",
+    "TopProgram",
     "Unauthenticated",
     "Unavailable",
     "Unsubscribed",

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal, Self, overload
 
+from broker.client.audit import AuditLog
 from broker.client.calls import Calls
 from broker.client.engine import Credentials, Engine, Password
 from broker.client.errors import ApiError, ConnectionFailed, ServerError
@@ -21,6 +22,7 @@ from broker.client.projects import Projects
 from broker.client.retry import RetryPolicy
 from broker.client.revisions import Revisions
 from broker.client.socket import Notification, Socket, SocketConfig, open_socket
+from broker.client.statistics import Statistics
 from broker.client.storage import Storage
 from broker.client.subscription import Subscription, SubscriptionConfig
 from broker.client.tracker import Tracker
@@ -39,6 +41,8 @@ class AsyncClient(Calls):
         projects: the calls on projects.
         revisions: the calls on application revisions.
         storage: the calls on stored values.
+        statistics: the calls on statistics.
+        audit: the calls on the audit log.
     """
 
     def __init__(
@@ -75,6 +79,8 @@ class AsyncClient(Calls):
         self.projects = Projects(self._engine, self._ids)
         self.revisions = Revisions(self._engine, self._ids)
         self.storage = Storage(self._engine, self._ids)
+        self.statistics = Statistics(self._engine)
+        self.audit = AuditLog(self._engine)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""

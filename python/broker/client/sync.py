@@ -12,9 +12,11 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
 from broker.client.aio import AsyncClient
+from broker.client.audit import AuditLog
 from broker.client.models import Change, Cursor, Event
 from broker.client.projects import Projects
 from broker.client.revisions import Revisions
+from broker.client.statistics import Statistics
 from broker.client.storage import Storage
 from broker.client.users import Users
 
@@ -161,6 +163,20 @@ class _SyncStorage(_Group[Storage]):
     store = _group_call(Storage.store)
 
 
+class _SyncStatistics(_Group[Statistics]):
+    """The calls on statistics; see `broker.client.statistics.Statistics`."""
+
+    dashboard = _group_call(Statistics.dashboard)
+    series = _group_call(Statistics.series)
+    live_programs = _group_call(Statistics.live_programs)
+
+
+class _SyncAuditLog(_Group[AuditLog]):
+    """The calls on the audit log; see `broker.client.audit.AuditLog`."""
+
+    filter = _group_call(AuditLog.filter)
+
+
 class Client:
     """A caller of one account's broker, as `AsyncClient`. Safe to use from several threads."""
 
@@ -172,6 +188,8 @@ class Client:
         self.projects = _SyncProjects(self._loop, self._client.projects)
         self.revisions = _SyncRevisions(self._loop, self._client.revisions)
         self.storage = _SyncStorage(self._loop, self._client.storage)
+        self.statistics = _SyncStatistics(self._loop, self._client.statistics)
+        self.audit = _SyncAuditLog(self._loop, self._client.audit)
 
     def close(self) -> None:
         """Close all connections and end the thread. Idempotent."""

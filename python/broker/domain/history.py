@@ -6,6 +6,7 @@ The sequencer plans with these types and the journal stores them; neither knows 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from broker.domain.audit import AuditEntry
 from broker.domain.programs import Program
 
 ProgramKey = tuple[str, str]
@@ -112,6 +113,7 @@ class Writes:
         removed: uids of deleted programs.
         program_changes: (account, change, program, time) for the `programs` channel; a deletion has the
             uid of the program, which is read before it goes.
+        audit: (account, entry) for the audit log.
     """
 
     events: dict[tuple[int, str], EventRow] = field(default_factory=dict)
@@ -125,6 +127,7 @@ class Writes:
     removed: list[int] = field(default_factory=list)
     program_changes: list[tuple[str, str, Program | int, int]] = field(default_factory=list)
     keys: list[KeyRow] = field(default_factory=list)
+    audit: list[tuple[str, AuditEntry]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from broker.gateway.handshakes import Handshakes
 from broker.gateway.periodic import Periodic
 from broker.gateway.projects import ProjectChannels
 from broker.gateway.sessions import Sessions
+from broker.gateway.statistics import Sampler
 from broker.gateway.subscriptions import Subscriptions
 from broker.gateway.topics import Followed, Topics
 from broker.gateway.upcalls import Access, Authenticate, Call, Idle, Request, UpcallPump
@@ -23,6 +24,7 @@ from broker.owners.feed import Feed, Sink
 from broker.owners.protocol import Attributes
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow, Gateways
+from broker.storage.statistics_recorder import FLUSH_S
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +104,9 @@ class Gateway:
             Periodic("accounts", ACCOUNTS_S, self._read_accounts),
             Periodic("sessions", SWEEP_S, self._sweep),
         ]
+        self._sampler = Sampler(self._server, self._topics, services) if settings.statistics else None
+        if self._sampler is not None:
+            self._rounds.append(Periodic("statistics", FLUSH_S, self._sampler.sample))
         self._refreshes: set[asyncio.Task[None]] = set()
 
     async def start(self) -> int:
@@ -144,6 +149,8 @@ class Gateway:
         for task in self._refreshes:
             task.cancel()
         await asyncio.gather(*self._refreshes, return_exceptions=True)
+        if self._sampler is not None:
+            await self._sampler.close()
         self._pump.stop()
         await self._dispatcher.close()
         await self._handshakes.stop()

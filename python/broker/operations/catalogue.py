@@ -1,12 +1,14 @@
 """All operations of the product, gathered from their modules."""
 
 from broker.operations import (
+    audit,
     connect,
     events,
     imports,
     programs,
     projects,
     revision_routes,
+    statistics,
     status,
     storage,
     tokens,
@@ -14,22 +16,22 @@ from broker.operations import (
 )
 from broker.operations.registry import Registry
 
+_MODULES = (
+    tokens,
+    programs,
+    events,
+    imports,
+    projects,
+    revision_routes,
+    storage,
+    users,
+    status,
+    statistics,
+    audit,
+    connect,
+)
+
 
 def build_registry() -> Registry:
     """The registry that both doors serve."""
-    return Registry(
-        operation
-        for module in (
-            tokens,
-            programs,
-            events,
-            imports,
-            projects,
-            revision_routes,
-            storage,
-            users,
-            status,
-            connect,
-        )
-        for operation in module.OPERATIONS
-    )
+    return Registry(operation for module in _MODULES for operation in module.OPERATIONS)

@@ -180,6 +180,7 @@ async def _publish(context: Context, params: PublishParams) -> Json:
     ]
     await check_publisher(context, params.program_id)
     accepted = await _in_order(context, params.program_id, rows)
+    await context.services.presence.note(context.principal)
     if params.events is not None:
         return Json(b'{"events":[' + b",".join(accepted) + b"]}")
     event_id = orjson.loads(accepted[0])["id"] if context.key is not None else rows[0].id

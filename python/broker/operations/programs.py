@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from broker.clock import to_datetime, to_ms
 from broker.domain import permissions
+from broker.domain.audit import Actor
 from broker.domain.permissions import EVERYBODY, PUBLISHERS
 from broker.domain.programs import Access, Program, ProgramResource, ProgramStatus, check_interval
 from broker.domain.users import Principal, Role
@@ -176,7 +177,8 @@ def _updated_id(params: UpdateProgramParams) -> str:
 
 async def _delete_program(context: Context, params: ProgramParams) -> None:
     await changeable_program(context, params.program_id)
-    await context.services.owners.delete_program(context.principal.account, params.program_id)
+    by = Actor.of(context.principal)
+    await context.services.owners.delete_program(context.principal.account, params.program_id, by)
     context.services.programs.forget(context.principal.account, params.program_id)
 
 

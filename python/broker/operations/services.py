@@ -6,9 +6,11 @@ from broker.auth.rate_limits import Rate, RateLimit
 from broker.auth.service import Auth
 from broker.clock import Clock
 from broker.ids import IdSource
+from broker.operations.presence import Presence
 from broker.owners.client import Owners
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
+from broker.storage.audit import Audit
 from broker.storage.database import Database
 from broker.storage.events import Events
 from broker.storage.idempotency import Idempotency
@@ -16,6 +18,7 @@ from broker.storage.imports import Imports
 from broker.storage.programs import Programs
 from broker.storage.projects import Projects
 from broker.storage.revisions import Revisions
+from broker.storage.statistics import Statistics
 from broker.storage.stored_values import StoredValues
 from broker.storage.users import Users
 
@@ -38,6 +41,9 @@ class Services:
     events: Events
     imports: Imports
     idempotency: Idempotency
+    statistics: Statistics
+    presence: Presence
+    audit: Audit
     auth: Auth
     owners: Owners
 
@@ -54,6 +60,7 @@ def build_services(
     owners: Owners,
 ) -> Services:
     """The services of one process over one database."""
+    statistics = Statistics(database)
     return Services(
         settings=settings,
         clock=clock,
@@ -76,6 +83,9 @@ def build_services(
         ),
         imports=Imports(database),
         idempotency=Idempotency(database),
+        statistics=statistics,
+        presence=Presence(statistics, clock, is_on=settings.statistics),
+        audit=Audit(database),
         auth=auth,
         owners=owners,
     )

@@ -58,6 +58,7 @@ def build_version() -> Version:
 
 
 async def _ping(context: Context, _params: NoParams) -> Pong:
+    await context.services.presence.note(context.principal)
     return Pong(current_time=context.services.clock.now_ms())
 
 
@@ -90,7 +91,7 @@ OPERATIONS = (
             "POST",
             "/ping",
             form=True,
-            description="Recommended once a minute while no events are sent.",
+            description="Recommended once a minute while no events are sent; it marks a producer online.",
         ),
         tag="Status",
     ),

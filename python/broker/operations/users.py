@@ -6,6 +6,7 @@ from pydantic import Field
 
 from broker.auth import membership
 from broker.domain import permissions
+from broker.domain.audit import Actor
 from broker.domain.permissions import EVERYBODY, READERS
 from broker.domain.users import Email, NewPassword, PersonName, ProjectIds, Role, User, Username
 from broker.domain.values import Id, Model
@@ -92,7 +93,8 @@ async def create_user(context: Context, params: NewUserParams) -> User:
         project_ids=list(dict.fromkeys(params.project_ids or [])),
     )
     password_hash = await services.auth.hash_password(params.password)
-    return await membership.add_user(services.users, context.principal.account, user, password_hash)
+    by = Actor.of(context.principal)
+    return await membership.add_user(services.users, context.principal.account, user, password_hash, by)
 
 
 async def get_user(context: Context, params: UserParams) -> User:
@@ -109,7 +111,8 @@ async def update_user(context: Context, params: UserChangeParams) -> User:
 
 async def delete_user(context: Context, params: UserParams) -> None:
     """Delete a user."""
-    await membership.remove_user(context.services.users, context.principal.account, params.user_id)
+    by = Actor.of(context.principal)
+    await membership.remove_user(context.services.users, context.principal.account, params.user_id, by)
 
 
 async def list_roles(_context: Context, _params: NoParams) -> list[str]:
@@ -128,7 +131,13 @@ async def _change(context: Context, user_id: str, params: ProfileParams) -> User
     # Hashed before the transaction, which would otherwise hold up every other change of the account's users.
     password_hash = await services.auth.hash_password(params.password) if params.password else None
     return await membership.change_user(
-        services.users, services.clock, principal.account, user_id, change, password_hash
+        services.users,
+        services.clock,
+        principal.account,
+        user_id,
+        change,
+        password_hash,
+        by=Actor.of(principal),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from broker.domain.audit import Actor
 from broker.domain.programs import Program
 from broker.owners.protocol import IdempotencyKey, NewEventRow
 
@@ -68,7 +69,7 @@ class Owners(Protocol):
     async def update_program(self, account: str, program: Program) -> Program:
         """Store the program's new fields, push to the `programs` channel, apply a changed access at once."""
 
-    async def delete_program(self, account: str, program_id: str) -> None:
+    async def delete_program(self, account: str, program_id: str, by: Actor | None = None) -> None:
         """Delete the program with its events, push `programDeleted` and end its subscriptions."""
 
     async def value_stored(self, account: str, project_id: str) -> None:

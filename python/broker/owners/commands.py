@@ -7,6 +7,7 @@ that its transaction leaves under its id. Answers, errors too, are plain values.
 
 from typing import NamedTuple
 
+from broker.domain.audit import Actor
 from broker.domain.programs import Program
 from broker.errors import BrokerError
 from broker.owners.client import Accepted, Imported
@@ -72,11 +73,12 @@ class UpdateProgram(NamedTuple):
 
 
 class DeleteProgram(NamedTuple):
-    """Delete a program and its events."""
+    """Delete a program and its events; the audit log says `by` whom, if that is given."""
 
     id: str
     account: str
     program_id: str
+    by: Actor | None = None
 
 
 Command = Publish | UpdateEvent | DeleteEvent | DeleteEvents | AdoptImport | UpdateProgram | DeleteProgram

@@ -15,6 +15,7 @@ from broker.ids import IdSource
 from broker.owners.channels import Channels
 from broker.owners.commands import Answer, Command
 from broker.owners.encoding import push_entry
+from broker.owners.housekeeping import Housekeeping
 from broker.owners.log import LogLimits
 from broker.owners.placement import slot_name
 from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost
@@ -26,16 +27,14 @@ from broker.storage.database import Database
 from broker.storage.history import History
 from broker.storage.journal import Fenced, Journal
 from broker.storage.program_changes import ProgramChanges
+from broker.storage.statistics import Statistics
+from broker.storage.statistics_recorder import FLUSH_S, Recorder
 from broker.storage.stored_values import StoredValues
 
 _log = logging.getLogger(__name__)
 LINGER_S = 30.0  # how long a topic stays in memory without followers
 _SWEEP_S = 5.0
 _WATCH_S = 2.0  # how soon an owner whose slot was taken notices without writing
-_PURGE_S = 600.0
-_PURGE_ROWS = 10_000
-_HOUR_MS = 3_600_000
-_DAY_MS = 86_400_000
 
 FollowAnswer = Head | BrokerError
 
@@ -59,9 +58,12 @@ class Owner:
         self._stored_values = StoredValues(database)
         self._channels = Channels(self._changes, self._stored_values, clock, log_limits, LINGER_S)
         self._sessions = Sessions(clock)
+        ids = IdSource(clock)
+        self._recorder = Recorder(Statistics(database), clock, ids) if settings.statistics else None
         self._writer = Writer(
-            self._journal, generation, self._topics, order, clock, IdSource(clock), writer_limits
+            self._journal, generation, self._topics, order, clock, ids, writer_limits, self._recorder
         )
+        self._housekeeping = Housekeeping(settings, database, clock, self._history, self._changes)
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -94,8 +96,10 @@ class Owner:
             asyncio.create_task(owner._watch(), name="watch"),
             asyncio.create_task(owner._sweep(), name="sweep"),
         ]
+        if owner._recorder is not None:
+            owner._tasks.append(asyncio.create_task(owner._record(owner._recorder), name="statistics"))
         if index == 0:
-            owner._tasks.append(asyncio.create_task(owner._purge(), name="purge"))
+            owner._tasks.append(asyncio.create_task(owner._housekeeping.run(), name="purge"))
         _log.info("owner_started slot=%s generation=%d", slot_name(index), generation)
         return owner
 
@@ -116,6 +120,8 @@ class Owner:
         await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has told of those that failed
         await self._channels.close()
         self._sessions.close_all()
+        if self._recorder is not None:
+            await self._recorder.close()
         await self._database.close()
 
     # -- publishing
@@ -252,20 +258,13 @@ class Owner:
             self._sessions.sweep()
             await self._channels.sweep()
 
-    async def _purge(self) -> None:
+    async def _record(self, recorder: Recorder) -> None:
         while True:
-            await asyncio.sleep(_PURGE_S)
-            now_ms = self._clock.now_ms()
-            history_ms = now_ms - int(self._settings.history_hours * 3_600_000)
+            await asyncio.sleep(FLUSH_S)
             try:
-                while await self._history.purge(history_ms, now_ms - _DAY_MS, _PURGE_ROWS):
-                    continue
-                while await self._changes.purge(now_ms - _DAY_MS, _PURGE_ROWS):
-                    continue
-                while await self._stored_values.purge(now_ms - _HOUR_MS, _PURGE_ROWS):
-                    continue
+                await recorder.flush()
             except Unavailable as error:
-                _log.info("purge_waits reason=%s", error.log_text)
+                _log.info("statistics_wait reason=%s", error.log_text)
 
 
 def _lost() -> HistoryLost:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from broker.clock import Clock
+from broker.domain.audit import Actor
 from broker.domain.programs import Program
 from broker.errors import BrokerError, Unavailable
 from broker.ids import IdSource
@@ -109,9 +110,9 @@ class RayOwners:
         await self.program_created(account)
         return stored
 
-    async def delete_program(self, account: str, program_id: str) -> None:
+    async def delete_program(self, account: str, program_id: str, by: Actor | None = None) -> None:
         """See `Owners.delete_program`."""
-        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id))
+        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id, by))
         await self.program_created(account)
 
     async def program_created(self, account: str) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import orjson
 
+from broker.domain.audit import AuditEntry
 from broker.domain.history import ChangeRow, EventRow, Found, HeadMove, HeadRow, KeyRow, ProgramKey, Writes
 from broker.domain.programs import Access, Program, ProgramChange
 from broker.errors import BrokerError, Conflict, NotFound, Unavailable
@@ -53,6 +54,7 @@ class Sequencer:
         self.writes = Writes()
         self.entries: dict[ProgramKey, list[Entry]] = {}
         self.answers: list[Answer] = []
+        self.published: dict[tuple[str, str, str | None], int] = {}
         self._found = found
         self._now_ms = now_ms
         self._new_epoch = new_epoch
@@ -121,6 +123,8 @@ class Sequencer:
             self._push(command, head.epoch, seq, "event", events[-1])
         if events:
             self._move(command, head._replace(seq=seq, changed_ms=accepted_ms))
+            subject = (command.account, command.program_id, head.project_id)
+            self.published[subject] = self.published.get(subject, 0) + len(events)
         if command.key is not None:
             self._keep(command, events)
         return Accepted(events)
@@ -229,6 +233,9 @@ class Sequencer:
 
     def _delete_program(self, command: DeleteProgram, head: HeadRow) -> None:
         self.writes.removed.append(head.uid)
+        if command.by is not None:
+            entry = AuditEntry(command.by, "program.deleted", command.program_id)
+            self.writes.audit.append((command.account, entry))
         self.writes.program_changes.append((command.account, ProgramChange.DELETED, head.uid, self._now_ms))
         self._entry(command, gone_entry(command.program_id, head.epoch, head.seq))
         del self._heads[command.account, command.program_id]

@@ -38,6 +38,7 @@ from broker.owners.encoding import push_json
 from broker.owners.sequencer import INTERNAL_CALLER, Sequencer
 from broker.owners.topics import Topics
 from broker.storage.journal import AlreadyWritten, Fenced, GroupTransaction, Journal
+from broker.storage.statistics_recorder import Recorder
 
 _log = logging.getLogger(__name__)
 _EVENT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -101,7 +102,9 @@ class Writer:
         clock: Clock,
         ids: IdSource,
         limits: WriterLimits,
+        recorder: Recorder | None = None,
     ) -> None:
+        """`recorder` is told of every event that is published."""
         self.generation = generation
         self._journal = journal
         self._topics = topics
@@ -109,6 +112,7 @@ class Writer:
         self._clock = clock
         self._ids = ids
         self._limits = limits
+        self._recorder = recorder
         self._queue: deque[_Pending] = deque()
         self._queued_bytes = 0
         self._pending: dict[str, _Pending] = {}
@@ -250,12 +254,19 @@ class Writer:
                 self._unsettled |= keys
                 self._doubtful = True
                 raise
+            self._count(done)
             stale = self._topics.append(done.entries)
             if stale:
                 self._unsettled |= stale
                 self._doubtful = True
         for pending, answer in zip(group, done.answers, strict=True):
             self._answer(pending, answer)
+
+    def _count(self, done: Sequencer) -> None:
+        """Count what is known to be committed; not a commit that was in doubt and turned out done."""
+        if self._recorder is not None:
+            for (account, program_id, project_id), events in done.published.items():
+                self._recorder.count_events(account, program_id, project_id, events)
 
     async def _plan(self, transaction: GroupTransaction, group: Sequence[_Pending], check: bool) -> Sequencer:
         found = await self._find(transaction, [pending.command for pending in group], check)

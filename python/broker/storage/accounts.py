@@ -6,8 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from broker.clock import Clock
+from broker.domain.audit import Actor, AuditEntry
 from broker.domain.values import is_account_name
 from broker.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from broker.storage.audit import append_audit
 from broker.storage.database import Database
 
 _KNOWN_S = 5.0
@@ -81,18 +83,21 @@ class Accounts:
         self._remember(name, found)
         return found
 
-    async def create(self, name: str, origins: tuple[str, ...] | None = None) -> Account:
-        """Make an account.
+    async def create(
+        self, name: str, origins: tuple[str, ...] | None = None, by: Actor | None = None
+    ) -> Account:
+        """Make an account, and write to its audit log who did, if that is said.
 
         Raises:
             InvalidRequest: the name is no account name.
             Conflict: it is taken.
         """
         _check_name(name)
-        async with self._database.connection() as connection:
+        async with self._database.transaction() as connection:
             row = await connection.fetchrow(_INSERT, name, _array(origins))
-        if row is None:
-            raise Conflict(f"the account {name} exists already")
+            if row is None:
+                raise Conflict(f"the account {name} exists already")
+            await _record(connection, by, "account.created", name, origins)
         self._remember(name, True)
         return _account(row)
 
@@ -103,12 +108,15 @@ class Accounts:
         except Conflict:
             return await self.get(name)
 
-    async def set_origins(self, name: str, origins: tuple[str, ...] | None) -> Account:
+    async def set_origins(
+        self, name: str, origins: tuple[str, ...] | None, by: Actor | None = None
+    ) -> Account:
         """Replace the allowed origins; gateways follow within seconds. Raises NotFound."""
-        async with self._database.connection() as connection:
+        async with self._database.transaction() as connection:
             row = await connection.fetchrow(_UPDATE_ORIGINS, name, _array(origins))
-        if row is None:
-            raise _unknown()
+            if row is None:
+                raise _unknown()
+            await _record(connection, by, "account.updated", name, origins)
         return _account(row)
 
     def _remember(self, name: str, found: bool) -> None:
@@ -117,6 +125,13 @@ class Accounts:
         self._known.move_to_end(name)
         if len(self._known) > _KNOWN_NAMES:
             self._known.popitem(last=False)
+
+
+async def _record(
+    connection: Any, by: Actor | None, action: str, name: str, origins: tuple[str, ...] | None
+) -> None:
+    if by is not None:
+        await append_audit(connection, name, AuditEntry(by, action, name, {"origins": _array(origins)}))
 
 
 def _check_name(name: str) -> None:

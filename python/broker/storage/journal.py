@@ -18,6 +18,7 @@ import orjson
 from broker.clock import to_datetime
 from broker.domain.history import EventRow, HeadRow, KeyRow, ProgramKey, PushRow, Writes
 from broker.domain.programs import Program
+from broker.storage.audit import append_audit
 from broker.storage.database import Database
 from broker.storage.history import HEAD_COLUMNS, TOLD, head_of, push_of
 from broker.storage.program_changes import append_change
@@ -242,6 +243,8 @@ class GroupTransaction:
             await append_change(self._connection, account, change, program, to_datetime(time_ms))
         if writes.removed:
             await self._connection.execute(_DELETE_PROGRAMS, writes.removed)
+        for account, entry in writes.audit:
+            await append_audit(self._connection, account, entry)
 
 
 class Journal:

@@ -8,8 +8,10 @@ from typing import Any
 import asyncpg
 
 from broker.clock import to_ms
+from broker.domain.audit import AuditEntry
 from broker.domain.users import Role, User
 from broker.errors import Conflict, NotFound
+from broker.storage.audit import append_audit
 from broker.storage.database import Database
 from broker.storage.revocations import record_revocation, wake_listeners
 
@@ -199,6 +201,10 @@ class UserEdit:
             await record_revocation(self._connection, self._account, user.id, row["tokens_valid_from"])
         await wake_listeners(self._connection)
         return updated
+
+    async def record(self, entry: AuditEntry) -> None:
+        """Write to the account's audit log, in the same transaction."""
+        await append_audit(self._connection, self._account, entry)
 
     async def delete(self, user_id: str) -> None:
         """Remove a user and make its tokens invalid. Raises NotFound."""

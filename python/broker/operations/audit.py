@@ -1,0 +1,119 @@
+"""The audit log, for admins; and how other operations write to it."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from broker.domain.audit import Actor, AuditEntry
+from broker.domain.users import Role
+from broker.domain.values import FreeObject, Id, Model, Time
+from broker.errors import InvalidRequest
+from broker.operations.context import Context
+from broker.operations.listing import MAX_IDS, CommaList, ListParams
+from broker.operations.registry import Operation, Route
+from broker.storage.audit import AuditQuery, AuditRow
+
+_Action = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z]+\.[A-Za-z]+$")]
+
+
+class AuditParams(ListParams):
+    """Which entries; the newest come first unless `order` is `asc`."""
+
+    action: Annotated[list[_Action], CommaList, Field(max_length=MAX_IDS)] | None = None
+    target_id: Id | None = None
+    user_id: Id | None = None
+    from_: Annotated[Time | None, Field(alias="from")] = None
+    to: Time | None = None
+
+
+class AuditResource(Model):
+    """One administrative change. `userId` is null for the operator at the command line."""
+
+    id: int
+    time: Time
+    user_id: str | None
+    username: str
+    action: str
+    target_type: str
+    target_id: str
+    details: FreeObject
+
+
+class AuditPage(Model):
+    """One page of the log; `total` counts the entries on the other pages too."""
+
+    items: list[AuditResource]
+    total: int
+    limit: int
+    skip: int
+
+
+async def record(context: Context, action: str, target_id: str, **details: Any) -> None:
+    """Write that the caller has made a change.
+
+    For changes whose transaction is out of reach; where it is not, `broker.storage.audit.append_audit` keeps
+    the entry and the change together.
+
+    Args:
+        action: `<type>.<verb in the past>`, such as `project.deleted`.
+        details: what changed, JSON; never a secret.
+    """
+    entry = AuditEntry(Actor.of(context.principal), action, target_id, details)
+    await context.services.audit.record(context.principal.account, entry)
+
+
+async def _filter_audit(context: Context, params: AuditParams) -> AuditPage:
+    if params.from_ is not None and params.to is not None and params.to < params.from_:
+        raise InvalidRequest.of_field("to", "must not be before from")
+    query = AuditQuery(
+        limit=params.limit,
+        skip=params.skip,
+        descending=params.order != "asc",
+        search=params.search,
+        actions=params.action,
+        target_id=params.target_id,
+        user_id=params.user_id,
+        start=params.from_,
+        end=params.to,
+    )
+    rows, total = await context.services.audit.filter(context.principal.account, query)
+    items = [_resource(row) for row in rows]
+    return AuditPage.model_construct(items=items, total=total, limit=params.limit, skip=params.skip)
+
+
+def _resource(row: AuditRow) -> AuditResource:
+    entry = row.entry
+    return AuditResource.model_construct(
+        id=row.id,
+        time=row.time,
+        user_id=entry.actor.user_id,
+        username=entry.actor.name,
+        action=entry.action,
+        target_type=entry.target_type,
+        target_id=entry.target_id,
+        details=dict(entry.details),
+    )
+
+
+OPERATIONS = (
+    Operation(
+        name="filterAudit",
+        summary="Search the log of administrative changes",
+        params=AuditParams,
+        result=AuditPage,
+        handler=_filter_audit,
+        audience=frozenset({Role.ADMIN}),
+        route=Route(
+            "GET",
+            "/audit",
+            description=(
+                "Who changed or deleted what of users, settings and programs, and when; without passwords and"
+                " tokens. `from` is inclusive, `to` exclusive; `search` looks in actions, targets and user"
+                " names."
+            ),
+        ),
+        errors=(InvalidRequest,),
+        example={"action": "user.created,user.deleted", "limit": 20},
+        tag="Audit",
+    ),
+)

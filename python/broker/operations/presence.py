@@ -1,0 +1,42 @@
+"""Which producers are online: who pings or publishes is noted, seldom enough to cost nothing."""
+
+import logging
+from collections import OrderedDict
+
+from broker.clock import Clock
+from broker.domain.permissions import PUBLISHERS
+from broker.domain.users import Principal
+from broker.errors import BrokerError
+from broker.storage.statistics import Statistics
+
+NOTED_EVERY_S = 20.0  # well below the two minutes after which silence counts as gone
+_REMEMBERED = 10_000
+
+_log = logging.getLogger(__name__)
+
+
+class Presence:
+    """Notes producers in the database, each at most every 20 seconds a process."""
+
+    def __init__(self, statistics: Statistics, clock: Clock, *, is_on: bool = True) -> None:
+        self._statistics = statistics
+        self._clock = clock
+        self._is_on = is_on
+        self._noted: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    async def note(self, principal: Principal) -> None:
+        """Note the caller if it may publish. Raises nothing: the call it came with goes on regardless."""
+        if not self._is_on or principal.role not in PUBLISHERS or principal.subject is None:
+            return
+        key, now_s = (principal.account, principal.subject), self._clock.monotonic_s()
+        if now_s < self._noted.get(key, now_s - 1):
+            return
+        self._noted[key] = now_s + NOTED_EVERY_S
+        self._noted.move_to_end(key)
+        if len(self._noted) > _REMEMBERED:
+            self._noted.popitem(last=False)
+        try:
+            await self._statistics.see_producer(*key, self._clock.now_ms())
+        except BrokerError as error:
+            self._noted.pop(key, None)
+            _log.info("producer_not_noted", extra={"cause": error.message})

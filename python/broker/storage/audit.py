@@ -1,0 +1,122 @@
+"""The audit log in PostgreSQL: written with the changes it tells of, read by admins, forgotten by age."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import orjson
+
+from broker.domain.audit import Actor, AuditEntry
+from broker.storage.database import Database
+from broker.storage.text_search import TextSearch
+
+_APPEND = """
+INSERT INTO audit (account, time, actor_id, actor_name, action, target_type, target_id, details)
+VALUES ($1, now(), $2, $3, $4, $5, $6, $7)
+"""
+_PURGE = """
+DELETE FROM audit WHERE id = ANY(ARRAY(
+    SELECT id FROM audit WHERE time < now() - make_interval(days => $1) LIMIT $2))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """An entry as it is stored; `time` is the database's."""
+
+    id: int
+    time: datetime
+    entry: AuditEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditQuery:
+    """Which entries; None selects all. `start` is inclusive, `end` exclusive."""
+
+    limit: int
+    skip: int
+    descending: bool = True
+    search: str | None = None
+    actions: Sequence[str] | None = None
+    target_id: str | None = None
+    user_id: str | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+async def append_audit(connection: asyncpg.Connection, account: str, entry: AuditEntry) -> None:
+    """Add an entry in the caller's transaction: there if and only if the change is."""
+    await connection.execute(
+        _APPEND,
+        account,
+        entry.actor.user_id,
+        entry.actor.name,
+        entry.action,
+        entry.target_type,
+        entry.target_id,
+        orjson.dumps(dict(entry.details)).decode(),
+    )
+
+
+class Audit:
+    """The audit log. Every method raises `Unavailable` while the database is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._search = TextSearch(database)
+
+    async def record(self, account: str, entry: AuditEntry) -> None:
+        """Add an entry of a change that has been made already; where it can be, use `append_audit`."""
+        async with self._database.connection() as connection:
+            await append_audit(connection, account, entry)
+
+    async def filter(self, account: str, query: AuditQuery) -> tuple[list[AuditRow], int]:
+        """One page of the account's entries in the order of their time, and how many there are in all."""
+        values: list[Any] = [account]
+        condition = await self._condition(query, values)
+        order = "DESC" if query.descending else "ASC"
+        statement = f"""
+            WITH matching AS (SELECT * FROM audit a WHERE {condition})
+            SELECT t.total, p.* FROM (SELECT count(*) AS total FROM matching) t
+            LEFT JOIN (SELECT * FROM matching ORDER BY id {order} LIMIT {query.limit} OFFSET {query.skip}) p
+                ON true
+            ORDER BY p.id {order}
+        """  # noqa: S608 - made of constants and integers; values are parameters
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(statement, *values)
+        return [_row(row) for row in rows if row["id"] is not None], rows[0]["total"]
+
+    async def purge(self, days: int, limit: int) -> bool:
+        """Delete at most `limit` entries older than `days`; true when there may be more."""
+        async with self._database.connection() as connection:
+            status = await connection.execute(_PURGE, days, limit)
+        return int(status.rpartition(" ")[2]) >= limit
+
+    async def _condition(self, query: AuditQuery, values: list[Any]) -> str:
+        def add(value: object) -> str:
+            values.append(value)
+            return f"${len(values)}"
+
+        parts = ["a.account = $1"]
+        if query.search:
+            columns = ("a.action", "a.target_id", "a.actor_name")
+            parts.append(await self._search.condition(columns, add(query.search)))
+        if query.actions is not None:
+            parts.append(f"a.action = ANY({add(list(query.actions))}::text[])")
+        if query.target_id is not None:
+            parts.append(f"a.target_id = {add(query.target_id)}")
+        if query.user_id is not None:
+            parts.append(f"a.actor_id = {add(query.user_id)}")
+        if query.start is not None:
+            parts.append(f"a.time >= {add(query.start)}")
+        if query.end is not None:
+            parts.append(f"a.time < {add(query.end)}")
+        return " AND ".join(parts)
+
+
+def _row(row: asyncpg.Record) -> AuditRow:
+    actor = Actor(row["actor_id"], row["actor_name"])
+    entry = AuditEntry(actor, row["action"], row["target_id"], orjson.loads(row["details"]))
+    return AuditRow(row["id"], row["time"], entry)
