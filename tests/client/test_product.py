@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -132,6 +133,26 @@ async def test_life_of_a_user(url: str) -> None:
             await client.users.get(made.id)
         assert (await client.users.me()).username == "admin"
         assert set(await client.users.roles()) == {"admin", "producer", "client", "user"}
+
+
+async def test_life_of_an_api_token(url: str) -> None:
+    async with AsyncClient(url, username="producer", password=PASSWORD) as client:
+        made = await client.users.create_api_token("mixer", datetime(2100, 1, 1, tzinfo=UTC))
+        assert made.token is not None
+        assert made.token not in repr(made)
+        assert await client.users.api_tokens() == (replace(made, token=None),)
+        async with AsyncClient(url, api_token=made.token, client_id="VisionMixer") as program:
+            assert (await program.users.me()).username == "producer"
+            await client.users.delete_api_token(made.id)
+            with pytest.raises(BadCredentials):
+                await program.login()
+        with pytest.raises(NotFound):
+            await client.users.delete_api_token(made.id)
+
+
+async def test_two_kinds_of_credentials_are_refused() -> None:
+    with pytest.raises(ValueError, match="no two"):
+        AsyncClient("http://demo.localhost", api_token="a", token="b")
 
 
 async def test_status_calls(url: str) -> None:

@@ -75,7 +75,7 @@ async def test_missing_or_other_client_id_is_an_invalid_client(
 
 @pytest.mark.parametrize(
     "grant_type",
-    ["client_credentials", "Password", "api_token", "urn:ietf:params:oauth:grant-type:jwt-bearer"],
+    ["client_credentials", "Password", "API_token", "urn:ietf:params:oauth:grant-type:jwt-bearer"],
 )
 async def test_other_grants_are_unsupported_whatever_they_carry(services: Services, grant_type: str) -> None:
     error = await fault(services, {"grant_type": grant_type, "client_id": "Test", "token": "x"})

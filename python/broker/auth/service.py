@@ -63,6 +63,17 @@ class Auth(Protocol):
             Unavailable: the database is away, or too many log-ins wait for a processor.
         """
 
+    async def exchange(self, account: str, api_token: str, address: str) -> AccessToken:
+        """Issue an access token for an API token; it ends with the API token at the latest.
+
+        Failed tries are counted for the text and for the address, as those of `log_in` are.
+
+        Raises:
+            BadCredentials: the API token is unknown, revoked or expired.
+            SlowDown: too many failed tries; `retry_after_s` is when the next one is taken.
+            Unavailable: the database is away.
+        """
+
     async def issue(self, account: str, user: User, valid_from_ms: int) -> AccessToken:
         """A signed access token that lives for the configured lifetime.
 

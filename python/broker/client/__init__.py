@@ -37,6 +37,7 @@ from broker.client.errors import (
     Unsubscribed,
 )
 from broker.client.models import (
+    ApiToken,
     Change,
     Cursor,
     Event,
@@ -62,6 +63,7 @@ from broker.client.sync import Client
 
 __all__ = [
     "ApiError",
+    "ApiToken",
     "AsyncClient",
     "Backoff",
     "BadCredentials",

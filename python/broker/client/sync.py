@@ -116,6 +116,9 @@ class _SyncUsers:
     create = _user_call(Users.create)
     update = _user_call(Users.update)
     delete = _user_call(Users.delete)
+    create_api_token = _user_call(Users.create_api_token)
+    api_tokens = _user_call(Users.api_tokens)
+    delete_api_token = _user_call(Users.delete_api_token)
     roles = _user_call(Users.roles)
 
 

@@ -1,6 +1,6 @@
 """All operations of the product, gathered from their modules."""
 
-from broker.operations import connect, events, imports, programs, status, tokens, users
+from broker.operations import api_tokens, connect, events, imports, programs, status, tokens, users
 from broker.operations.registry import Registry
 
 
@@ -8,6 +8,6 @@ def build_registry() -> Registry:
     """The registry that both doors serve."""
     return Registry(
         operation
-        for module in (tokens, programs, events, imports, users, status, connect)
+        for module in (tokens, programs, events, imports, users, api_tokens, status, connect)
         for operation in module.OPERATIONS
     )

@@ -8,6 +8,7 @@ from broker.ids import IdSource
 from broker.owners.client import Owners
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
+from broker.storage.api_tokens import ApiTokens
 from broker.storage.database import Database
 from broker.storage.events import Events
 from broker.storage.idempotency import Idempotency
@@ -26,6 +27,7 @@ class Services:
     database: Database
     accounts: Accounts
     users: Users
+    api_tokens: ApiTokens
     programs: Programs
     events: Events
     imports: Imports
@@ -53,6 +55,7 @@ def build_services(
         database=database,
         accounts=accounts,
         users=users,
+        api_tokens=ApiTokens(database),
         programs=Programs(database, clock),
         # Half of the pool may stream lists; the other half answers quickly.
         events=Events(

@@ -1,4 +1,4 @@
-"""`login`: a user name and a password for an access token (RFC 6749, section 4.3).
+"""`login`: a user name and a password (RFC 6749, section 4.3), or an API token, for an access token.
 
 Faults are told in the order in which a client author meets them: fields of the wrong type or a missing
 `grant_type`, then the client, then the grant, then what this grant lacks, then what nobody knows. As RFC
@@ -24,6 +24,9 @@ from broker.operations.context import Context
 from broker.operations.registry import Operation, Reply, Route
 
 PASSWORD_GRANT = "password"  # noqa: S105 - the name of a grant
+API_TOKEN_GRANT = "api_token"  # noqa: S105 - the name of a grant
+MAX_TOKEN_CHARACTERS = 16 << 10  # ours have 47; longer ones are unknown, not malformed
+_FIELDS = {PASSWORD_GRANT: ("username", "password"), API_TOKEN_GRANT: ("token",)}
 _REQUIRED = "is required"
 
 
@@ -32,10 +35,17 @@ class LoginParams(Model):
 
     model_config = ConfigDict(alias_generator=None, extra="allow")
 
-    grant_type: str | None = Field(default=None, description="`password`.")
+    grant_type: str | None = Field(default=None, description="`password` or `api_token`.")
     client_id: str | None = Field(default=None, description="Kind of the application; required.")
-    username: str | None = Field(default=None, max_length=MAX_NAME_CHARACTERS)
-    password: str | None = Field(default=None, max_length=MAX_PASSWORD_CHARACTERS, repr=False)
+    username: str | None = Field(
+        default=None, max_length=MAX_NAME_CHARACTERS, description="Of the grant `password`."
+    )
+    password: str | None = Field(
+        default=None, max_length=MAX_PASSWORD_CHARACTERS, repr=False, description="Of the grant `password`."
+    )
+    token: str | None = Field(
+        default=None, max_length=MAX_TOKEN_CHARACTERS, repr=False, description="Of the grant `api_token`."
+    )
 
     def __repr__(self) -> str:
         """The fields of other grants may be secrets too."""
@@ -55,16 +65,21 @@ class TokenResponse(Model):
 
 
 async def log_in(context: Context, params: LoginParams) -> Reply:
-    """Check the request in the module's order, then the password."""
-    _check_request(params, context.services.settings.client_ids)
-    username, password = _required_credentials(params)
-    _refuse_unknown(params.model_extra or {})
-    token = await context.services.auth.log_in(context.principal.account, username, password, context.address)
+    """Check the request in the module's order, then the credentials."""
+    auth, account = context.services.auth, context.principal.account
+    grant = _check_request(params, context.services.settings.client_ids)
+    credentials = _required_credentials(params, _FIELDS[grant])
+    _refuse_unknown(params, grant)
+    if grant == API_TOKEN_GRANT:
+        token = await auth.exchange(account, credentials[0], context.address)
+    else:
+        token = await auth.log_in(account, credentials[0], credentials[1], context.address)
     answer = TokenResponse(access_token=token.text, expires_in=token.expires_in_s)
     return Reply(answer, {"Cache-Control": "no-store", "Pragma": "no-cache"})
 
 
-def _check_request(params: LoginParams, client_ids: Iterable[str]) -> None:
+def _check_request(params: LoginParams, client_ids: Iterable[str]) -> str:
+    """The grant that is asked for."""
     if not params.grant_type:
         raise InvalidRequest.of_field("grant_type", _REQUIRED)
     if not params.client_id:
@@ -72,21 +87,25 @@ def _check_request(params: LoginParams, client_ids: Iterable[str]) -> None:
     if params.client_id not in client_ids:
         fault = FieldFault("client_id", "is not one that this server accepts")
         raise InvalidClient(f"{fault.field}: {fault.message}", faults=[fault])
-    if params.grant_type != PASSWORD_GRANT:
-        fault = FieldFault("grant_type", f"must be {PASSWORD_GRANT}")
+    if params.grant_type not in _FIELDS:
+        fault = FieldFault("grant_type", f"must be {' or '.join(_FIELDS)}")
         raise UnsupportedGrantType(f"{fault.field}: {fault.message}", faults=[fault])
+    return params.grant_type
 
 
-def _required_credentials(params: LoginParams) -> tuple[str, str]:
-    if params.username and params.password:
-        return params.username, params.password
-    missing = [name for name in ("username", "password") if not getattr(params, name)]
-    faults = [FieldFault(name, _REQUIRED) for name in missing]
-    raise InvalidRequest(f"{faults[0].field}: {faults[0].message}", faults=faults)
+def _required_credentials(params: LoginParams, names: tuple[str, ...]) -> tuple[str, ...]:
+    faults = [FieldFault(name, _REQUIRED) for name in names if not getattr(params, name)]
+    if faults:
+        raise InvalidRequest(f"{faults[0].field}: {faults[0].message}", faults=faults)
+    return tuple(getattr(params, name) for name in names)
 
 
-def _refuse_unknown(fields: Iterable[str]) -> None:
-    faults = [FieldFault(name, "is not a field of this request") for name in fields]
+def _refuse_unknown(params: LoginParams, grant: str) -> None:
+    foreign = [name for names in _FIELDS.values() for name in names if getattr(params, name)]
+    fields = [name for name in foreign if name not in _FIELDS[grant]]
+    faults = [
+        FieldFault(name, "is not a field of this request") for name in (*fields, *(params.model_extra or {}))
+    ]
     if faults:
         raise InvalidRequest(f"{faults[0].field}: {faults[0].message}", faults=faults)
 
@@ -102,8 +121,9 @@ LOGIN = Operation(
         "POST",
         "/token",
         form=True,
-        description="Exchanges a user name and a password for an access token. After 10 failed tries a minute"
-        " for one user name, or 30 from one address, every try is refused for a while, the right one too.",
+        description="Exchanges a user name and a password (`grant_type` `password`), or an API token"
+        " (`api_token`), for an access token. After 10 failed tries a minute for one user name or API token, or"
+        " 30 from one address, every try is refused for a while, the right one too.",
     ),
     errors=(InvalidRequest, InvalidClient, UnsupportedGrantType, BadCredentials, SlowDown, Unavailable),
     example={
