@@ -102,8 +102,8 @@ OPERATIONS = (
             "/users/me/tokens",
             status=201,
             location="/users/me/tokens/{id}",
-            description="The reply is the only place where the secret, `token`, is shown; a repeated request with"
-            f" the same `Idempotency-Key` gets the reply without it. {_REVOKED_WITH}",
+            description="The reply is the only place where the secret, `token`, is shown; a repeated request"
+            f" with the same `Idempotency-Key` gets the reply without it. {_REVOKED_WITH}",
         ),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
         idempotent_by_key=True,

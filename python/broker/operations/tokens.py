@@ -122,8 +122,8 @@ LOGIN = Operation(
         "/token",
         form=True,
         description="Exchanges a user name and a password (`grant_type` `password`), or an API token"
-        " (`api_token`), for an access token. After 10 failed tries a minute for one user name or API token, or"
-        " 30 from one address, every try is refused for a while, the right one too.",
+        " (`api_token`), for an access token. After 10 failed tries a minute for one user name or API token,"
+        " or 30 from one address, every try is refused for a while, the right one too.",
     ),
     errors=(InvalidRequest, InvalidClient, UnsupportedGrantType, BadCredentials, SlowDown, Unavailable),
     example={
