@@ -166,11 +166,13 @@ async def test_allowed_host_is_open_at_its_port_only() -> None:
 
 
 async def test_allowed_host_may_have_any_address() -> None:
-    async with open_upstream(reply(200, b"ok")) as upstream:
-        async with Fetcher(_allowing("inner.test"), resolve=Resolver(["127.0.0.1"])) as fetcher:
-            assert (await fetch(fetcher, upstream.url(host="inner.test"))).body == b"ok"
-            with pytest.raises(ForbiddenUrl):
-                await fetch(fetcher, upstream.url(host="127.0.0.1"))
+    async with (
+        open_upstream(reply(200, b"ok")) as upstream,
+        Fetcher(_allowing("inner.test"), resolve=Resolver(["127.0.0.1"])) as fetcher,
+    ):
+        assert (await fetch(fetcher, upstream.url(host="inner.test"))).body == b"ok"
+        with pytest.raises(ForbiddenUrl):
+            await fetch(fetcher, upstream.url(host="127.0.0.1"))
 
 
 def _allowing(*entries: str) -> FetchConfig:
@@ -249,10 +251,12 @@ async def test_redirect_to_a_refused_place_is_forbidden(location: str) -> None:
 
 
 async def test_redirect_to_a_name_that_turns_inner_is_forbidden() -> None:
-    async with open_upstream(chain(1)) as upstream:
-        async with open_fetcher(upstream.port, resolve=Resolver(["127.0.0.1"], ["10.0.0.1"])) as fetcher:
-            with pytest.raises(ForbiddenUrl):
-                await fetch(fetcher, upstream.url())
+    async with (
+        open_upstream(chain(1)) as upstream,
+        open_fetcher(upstream.port, resolve=Resolver(["127.0.0.1"], ["10.0.0.1"])) as fetcher,
+    ):
+        with pytest.raises(ForbiddenUrl):
+            await fetch(fetcher, upstream.url())
 
 
 async def test_redirect_without_a_location_is_a_reply() -> None:
@@ -264,9 +268,12 @@ async def test_redirect_without_a_location_is_a_reply() -> None:
 
 async def test_secrets_stay_with_their_server() -> None:
     headers = {"Authorization": "secret", "X-Api-Key": "secret", "Cookie": "secret", "Accept": "a/b"}
-    async with open_upstream(reply()) as two, open_upstream(reply(307, Location=two.url())) as one:
-        async with open_fetcher(one.port, two.port) as fetcher:
-            await fetch(fetcher, one.url(), headers=headers)
+    async with (
+        open_upstream(reply()) as two,
+        open_upstream(reply(307, Location=two.url())) as one,
+        open_fetcher(one.port, two.port) as fetcher,
+    ):
+        await fetch(fetcher, one.url(), headers=headers)
     assert one.seen[0].headers["x-api-key"] == "secret"
     assert two.seen[0].headers["accept"] == "a/b"
     assert "secret" not in two.seen[0].headers.values()
@@ -490,11 +497,13 @@ def serving(file: Path) -> ssl.SSLContext:
 
 async def test_certificate_and_name_are_those_of_the_url(tmp_path: Path) -> None:
     file = make_certificate(tmp_path, "upstream.test")
-    async with open_upstream(reply(200, b"ok"), serving(file)) as upstream:
-        async with open_fetcher(upstream.port, tls=trusting(file)) as fetcher:
-            assert (await fetch(fetcher, upstream.url(scheme="https"))).body == b"ok"
-            with pytest.raises(UpstreamFailed):
-                await fetch(fetcher, upstream.url(scheme="https", host="other.test"))
+    async with (
+        open_upstream(reply(200, b"ok"), serving(file)) as upstream,
+        open_fetcher(upstream.port, tls=trusting(file)) as fetcher,
+    ):
+        assert (await fetch(fetcher, upstream.url(scheme="https"))).body == b"ok"
+        with pytest.raises(UpstreamFailed):
+            await fetch(fetcher, upstream.url(scheme="https", host="other.test"))
     assert upstream.names == ["upstream.test", "other.test"]
 
 
@@ -511,9 +520,11 @@ async def test_authorities_of_the_environment_are_honoured(
 ) -> None:
     file = make_certificate(tmp_path, "upstream.test")
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    async with open_upstream(reply(200, b"ok"), serving(file)) as upstream:
-        async with open_fetcher(upstream.port) as fetcher:
-            assert (await fetch(fetcher, upstream.url(scheme="https"))).body == b"ok"
+    async with (
+        open_upstream(reply(200, b"ok"), serving(file)) as upstream,
+        open_fetcher(upstream.port) as fetcher,
+    ):
+        assert (await fetch(fetcher, upstream.url(scheme="https"))).body == b"ok"
 
 
 async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
