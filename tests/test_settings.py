@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings import SettingError, Settings, child_environment
+from broker.settings import SettingError, Settings, child_environment, settings_table
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -77,3 +77,8 @@ def test_a_child_process_inherits_everything_but_our_settings(monkeypatch: pytes
     environment = child_environment({"BROKER_WS_PORT": "9001"})
     assert "BROKER_HTTP_PORT" not in environment
     assert (environment["OTHER"], environment["BROKER_WS_PORT"]) == ("kept", "9001")
+
+
+def test_the_documentation_lists_every_setting_as_it_is() -> None:
+    page = Path(__file__).parents[1] / "docs" / "settings.md"
+    assert page.read_text().endswith(settings_table()), "write the result of settings_table() into the page"

@@ -5,7 +5,9 @@ releases the interpreter while it holds a lock of the native side. What native c
 Python as *upcalls*: `upcall_fd` becomes readable and `take` returns them.
 """
 
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias, final
+
+__all__ = ["Entry", "Server", "Upcall"]
 
 Entry: TypeAlias = tuple[int, str, int, str, bytes]
 """(kind, epoch, seq, method, params) as in `broker.owners.protocol.Entry`; kinds 0 to 3 only."""
@@ -21,11 +23,12 @@ Upcall: TypeAlias = tuple[Any, ...]
 * `("access", topic, [reader, ...])`: the log became private; `allow` each reader again, or it loses its subscriptions.
 """
 
+@final
 class Server:
     """One gateway's native half: listener, event loops, logs."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         host: str,
         port: int,
@@ -49,7 +52,7 @@ class Server:
         recovery_bytes: int = 1 << 20,
         linger_s: float = 60.0,
         trusted_proxies: list[str] = ...,
-    ) -> None:
+    ) -> Self:
         """Keep the configuration; nothing is opened yet. ValueError names a bad argument."""
 
     def start(self) -> int:

@@ -155,6 +155,16 @@ class Settings:
             raise SettingError("BROKER_WS_PORT: must differ from BROKER_HTTP_PORT")
 
 
+def settings_table() -> str:
+    """All settings as a table in Markdown, in the order of their fields; `docs/settings.md` holds it."""
+    lines = ["| variable | default | meaning |", "|---|---|---|"]
+    for entry in fields(Settings):
+        default = _format(entry.default)
+        shown = f"`{default}`" if default else "empty"
+        lines.append(f"| `{environment_name(entry.name)}` | {shown} | {entry.metadata['text']} |")
+    return "\n".join(lines) + "\n"
+
+
 def environment_name(name: str) -> str:
     """The environment variable of the field `name`."""
     return f"BROKER_{name.upper()}"

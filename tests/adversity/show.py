@@ -14,7 +14,7 @@ from broker.client import AsyncClient, Cursor, Event, NewEvent, RetryPolicy
 
 _BATCH = 5
 _PAUSE_S = 0.02
-_SETTLE_S = 60.0
+_SETTLE_S = 120.0
 
 
 @dataclass
@@ -34,9 +34,9 @@ class Show:
         """Create the program, play, and go on for `after` publishes of each producer once `disturb` is set.
 
         Raises:
-            TimeoutError: a viewer did not see what was acknowledged within a minute.
+            TimeoutError: a viewer did not see what was acknowledged within two minutes.
         """
-        patient = RetryPolicy(deadline_s=90.0)
+        patient = RetryPolicy(deadline_s=180.0)
         async with AsyncClient(
             self.url, username=self.username, password=self.password, retry=patient
         ) as client:

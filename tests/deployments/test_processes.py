@@ -69,5 +69,19 @@ def test_session_without_its_marked_leader_is_ended_by_its_number(mark: str) -> 
     process.communicate(timeout=5)
 
 
+def test_leader_ends_its_own_session_and_no_other(mark: str) -> None:
+    other = start(mark)
+    code = (
+        f"{NESTED.rpartition('time.sleep')[0]}import broker.deployments.processes as p; p.end_own_session()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=20, check=True, start_new_session=True
+    )
+    assert done.stdout in (b"", b"1\n")  # the pipe has ended, so the child that held it is gone
+    assert other.poll() is None
+    end_marked(mark)
+    other.communicate()
+
+
 def test_nothing_marked_is_nothing_to_end(mark: str) -> None:
     assert end_marked(mark) == 0

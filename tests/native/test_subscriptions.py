@@ -297,7 +297,7 @@ class TestAccess:
         gateway.server.open_log("main/program/secret", "e1", 0, False)
         gateway.server.allow("main/program/secret", 1, True)
         with self.sign_in(gateway, seconds=1) as client:
-            client.subscribe("secret") if False else client.send("subscribe", {"programId": "secret"})
+            client.send("subscribe", {"programId": "secret"})
             client.send("ask")
             conn = gateway.upcall()[1]
             gateway.server.grant("main", "next", 7, 1, "ada", expires_in(600))

@@ -5,7 +5,7 @@ import pytest
 from broker.domain.users import Principal
 from broker.operations.connect import OPERATIONS, advise
 from broker.operations.context import Context
-from broker.operations.gateway_figures import GatewayCollector, total
+from broker.operations.gateway_figures import render, total
 from broker.operations.invoke import invoke
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow, Gateways
@@ -88,10 +88,8 @@ async def test_gateways_that_are_alive_are_named(migrated_dsn: str) -> None:
 
 
 def test_figures_become_metrics() -> None:
-    collector = GatewayCollector()
-    collector.gateways = [GatewayRow("01", URL, 5, False, {"connections": 5, "deliveries": 10})]
-    samples = {sample.name: sample for family in collector.collect() for sample in family.samples}
-    assert samples["broker_gateway_connections"].value == 5
-    assert samples["broker_gateway_deliveries_total"].value == 10
-    assert samples["broker_gateway_deliveries_total"].labels == {"gateway": "01"}
-    assert samples["broker_gateway_slow_consumers_total"].value == 0
+    gateways = [GatewayRow("01", URL, 5, False, {"connections": 5, "deliveries": 10})]
+    lines = render(gateways).decode().splitlines()
+    assert 'broker_gateway_connections{gateway="01"} 5.0' in lines
+    assert 'broker_gateway_deliveries_total{gateway="01"} 10.0' in lines
+    assert 'broker_gateway_slow_consumers_total{gateway="01"} 0.0' in lines

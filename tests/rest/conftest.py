@@ -33,5 +33,6 @@ def module_dsn(postgres_server: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 async def product(module_dsn: str, anyio_backend: str) -> AsyncIterator[Product]:
-    async with open_product(module_dsn) as product:
+    # Longer than any test moves the clock.
+    async with open_product(module_dsn, token_lifetime_s=30_000_000) as product:
         yield product

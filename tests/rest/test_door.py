@@ -10,6 +10,7 @@ import jwt
 import orjson
 import pytest
 
+from broker.storage.gateways import GatewayRow, Gateways
 from tests.product import Product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -524,6 +525,15 @@ async def test_pages_at_the_root(product: Product, path: str) -> None:
         assert answer.status_code == 200
         assert (await door.head(f"http://demo.localhost{path}")).content == b""
         assert (await door.post(f"http://demo.localhost{path}")).status_code == 405
+
+
+async def test_metrics_show_the_gateways(product: Product) -> None:
+    gateways = Gateways(product.services.database)
+    await gateways.beat(GatewayRow("g1", "ws://x", 3, False, {"connections": 3}))
+    async with product.door(None) as door:
+        answer = await door.get("http://demo.localhost/metrics")
+    assert 'broker_gateway_connections{gateway="g1"} 3.0' in answer.text.splitlines()
+    await gateways.remove("g1")
 
 
 async def test_published_keys_verify_our_tokens(product: Product) -> None:

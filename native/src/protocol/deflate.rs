@@ -16,7 +16,7 @@
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use super::decoder::Fault;
+use super::fault::Fault;
 
 /// What a sync flush ends with; a message is sent without it (section 7.2.1).
 const TAIL: [u8; 4] = [0x00, 0x00, 0xFF, 0xFF];

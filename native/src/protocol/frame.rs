@@ -3,7 +3,7 @@
 //! Encoders append one contiguous frame, header and payload, to a buffer: a single `send` of contiguous bytes is
 //! cheaper than `writev` of two parts, and a finished frame can be shared by every subscriber.
 
-use super::decoder::Fault;
+use super::fault::Fault;
 
 /// The longest header: two bytes, a 64-bit length, a mask.
 pub const HEADER_BYTES: usize = 14;

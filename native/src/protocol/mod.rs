@@ -5,7 +5,8 @@
 //!
 //! * [`handshake`] reads one HTTP/1.1 request head and writes the answer to it (RFC 6455 section 4);
 //! * [`frame`] encodes finished frames, decodes frame headers and masks (section 5);
-//! * [`decoder`] turns received bytes into messages and control frames, and says how a fault is closed (sections 5 to 8);
+//! * [`decoder`] turns received bytes into messages and control frames (sections 5 to 8);
+//! * [`fault`] names what a peer can do wrong and the close code for it;
 //! * [`deflate`] negotiates and runs permessage-deflate (RFC 7692);
 //! * [`jsonrpc`] reads the JSON-RPC 2.0 envelope of a text message and writes answers.
 //!
@@ -15,6 +16,7 @@
 
 pub mod decoder;
 pub mod deflate;
+pub mod fault;
 pub mod frame;
 pub mod handshake;
 pub mod jsonrpc;
@@ -22,6 +24,7 @@ pub mod jsonrpc;
 #[cfg(test)]
 mod tests;
 
-pub use decoder::{Decoder, Fault, Item, ProtocolError, Role};
+pub use decoder::{Decoder, Item, Role};
 pub use deflate::{DeflateOffer, DeflateParams, Deflater, Inflater};
+pub use fault::{Fault, ProtocolError};
 pub use frame::Opcode;

@@ -10,4 +10,14 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use super::server::Server;
+    use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
+
+    /// The type aliases of the stub, so that they can be imported.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let tuple = module.py().get_type::<PyTuple>();
+        module.add("Entry", &tuple)?;
+        module.add("Upcall", &tuple)
+    }
 }

@@ -300,13 +300,14 @@ impl Core {
                 self.count_delivery(frames, sent);
                 return false;
             }
-            cursor += count_frames(slice, span);
+            let frames = count_frames(slice, span);
+            self.count_delivery(frames, slice.len());
+            cursor += frames;
         }
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
         connection.progress_ms = now_ms;
         connection.subscriptions[at].cursor = span.next;
-        self.count_delivery(span.frames, span.bytes());
         true
     }
 

@@ -24,6 +24,7 @@ import orjson
 
 from broker.deployments import ray_cluster
 from broker.deployments.logs import configure_logs
+from broker.deployments.processes import end_own_session
 from broker.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -50,7 +51,9 @@ def main() -> None:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         _say_failed(lines[-1] if lines else type(error).__name__)
         status = 1
-    # What is worth an orderly end has had it. Ray's takes eight seconds to kill what dies with us anyway.
+    # What is worth an orderly end has had it. Ray's own end takes eight seconds, and some of its processes
+    # notice only after a minute that they are alone.
+    end_own_session()
     os._exit(status)
 
 

@@ -120,10 +120,10 @@ def _read_switch() -> str:
 
 
 async def _files(_settings: Settings) -> tuple[Verdict, str]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < _FILES:
-        return Verdict.WARNING, f"{soft} open files a process; raise it (ulimit -n), each viewer takes one"
-    return Verdict.OK, f"{soft} open files a process, {hard} at most"
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a start raises the soft limit to the hard one
+    if hard != resource.RLIM_INFINITY and hard < _FILES:
+        return Verdict.WARNING, f"{hard} open files a process; raise it (ulimit -Hn), each viewer takes one"
+    return Verdict.OK, "unlimited" if hard == resource.RLIM_INFINITY else f"{hard} open files a process"
 
 
 async def _data_dir(settings: Settings) -> tuple[Verdict, str]:

@@ -52,6 +52,14 @@ def end_marked(mark: str, session: int | None = None) -> int:
     return len(found)
 
 
+def end_own_session() -> None:
+    """Kill everything else in the session of this process, if it leads one; for its last moment."""
+    if os.getsid(0) != os.getpid() or not _PROC.is_dir():
+        return
+    pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+    _kill([pid for pid in pids if pid != os.getpid() and _session_of(pid) == os.getpid()])
+
+
 def _kill(pids: Sequence[int]) -> None:
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):

@@ -11,6 +11,8 @@ found by its mark at the next start on the same data directory.
 
 import asyncio
 import logging
+import os
+import resource
 import shutil
 import signal
 import sys
@@ -32,6 +34,7 @@ from broker.storage.errors import SetupError
 T = TypeVar("T")
 
 _START_S = 120.0
+_FILES = 1_048_576  # the kernel's own limit for a process (fs.nr_open)
 _STOP_S = 12.5  # of the fifteen that a stop may take
 _RESTART_S = (1.0, 30.0)
 _STEADY_S = 60.0  # a conductor that ran for this long is restarted at once
@@ -64,6 +67,7 @@ class Supervisor:
             SettingError: a setting has a value that cannot be.
         """
         self._hear_signals()
+        _raise_file_limit()
         held = claim(self._settings.data_dir)
         try:
             left = await asyncio.to_thread(end_marked, held.mark)
@@ -125,7 +129,15 @@ class Supervisor:
         if warning:
             self._report("warning", warning)
         log = held.open_log("broker")
-        self._conductor = await asyncio.create_subprocess_exec(
+        try:
+            self._conductor = await self._spawn_conductor(held, environment, log)
+        finally:
+            os.close(log)
+
+    async def _spawn_conductor(
+        self, held: Claim, environment: dict[str, str], log: int
+    ) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "broker.deployments.conductor",
@@ -259,6 +271,14 @@ class Supervisor:
         host = settings.public_host
         ws = settings.public_ws_url or f"ws://{host}:{settings.ws_port}/api/v1/ws"
         return f"http://{host}:{settings.http_port} {ws}"
+
+
+def _raise_file_limit() -> None:
+    """Let gateways have as many connections as the system allows; children inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Stopped(Exception):

@@ -13,6 +13,7 @@ from broker.owners.protocol import EntryKind, HistoryLost
 
 _log = logging.getLogger(__name__)
 
+MAX_FLOORS = 10_000  # topics whose lost past is remembered; one that was forgotten is asked for again
 PAGE_ENTRIES = 500  # up to 64 KiB each; one page is one call to the owner
 
 
@@ -81,8 +82,13 @@ class Backfill:
             # The beginning of the page is out of reach: an import, or its age. Find how far one can reach.
             page = min(page, before_oldest - goal) // 2
             if page == 0:
-                self._floors[topic] = (epoch, before_oldest)
+                self._remember(topic, epoch, before_oldest)
                 return
+
+    def _remember(self, topic: str, epoch: str, floor: int) -> None:
+        self._floors[topic] = (epoch, floor)
+        if len(self._floors) > MAX_FLOORS:
+            del self._floors[next(iter(self._floors))]
 
     async def _fill_page(self, topic: str, epoch: str, after: int, before_oldest: int) -> bool:
         """Put the pushes from `after`, exclusive, to `before_oldest` in front; false when they cannot be."""

@@ -38,11 +38,11 @@ class SubscribeParams(TargetParams):
     history: int | None = Field(default=None, ge=0, le=MAX_INTEGER)
 
 
-def parse_subscribe(params: dict[str, Any], history_events: int) -> SubscribeParams:
+def parse_subscribe(params: dict[str, Any]) -> SubscribeParams:
     """The params of `subscribe`.
 
-    Args:
-        history_events: the most that `history` may ask for.
+    A `history` beyond the history limit asks for all there is: native code, which decides most of them,
+    knows no other end than that of its log.
 
     Raises:
         InvalidRequest: with one fault for every field that is wrong.
@@ -53,8 +53,6 @@ def parse_subscribe(params: dict[str, Any], history_events: int) -> SubscribePar
             raise InvalidRequest.of_field(name, "goes with programId only; a channel has no history")
     if parsed.since is not None and parsed.history is not None:
         raise InvalidRequest.of_field("history", "must not come with since")
-    if parsed.history is not None and parsed.history > history_events:
-        raise InvalidRequest.of_field("history", f"must be 0 to {history_events}")
     return parsed
 
 

@@ -6,6 +6,9 @@ is let in. Then native code decides again. From the second viewer on, none of th
 
 The right is decided from what the topic's owner said of it last; the database is asked only for programs that
 nobody follows yet. So a program that is followed takes new viewers while the database is away.
+
+The channel `programs` shows every program of the account, private ones of all projects too; it is for admins,
+producers and users. A channel `project:<id>` is for those of them that belong to the project.
 """
 
 from typing import Any
@@ -68,7 +71,7 @@ class Subscriptions:
             NotFound: no such program or channel.
             Unavailable: the database or the owner cannot be reached in time.
         """
-        wanted = parse_subscribe(params, self._services.settings.history_events)
+        wanted = parse_subscribe(params)
         principal = session.principal if session else Principal(call.account)
         if wanted.channel is not None:
             topic = await self._open_channel(principal, wanted.channel)

@@ -1,8 +1,11 @@
 """What all gateways together do, for `/metrics`, the statistics and the demo."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from broker.storage.gateways import GatewayRow
 
@@ -45,15 +48,20 @@ def metric_families(gateways: Sequence[GatewayRow]) -> list[Metric]:
     return families
 
 
-class GatewayCollector:
-    """A collector for a Prometheus registry that shows the gateways as they were last read."""
+def render(gateways: Sequence[GatewayRow]) -> bytes:
+    """The figures in Prometheus' text format."""
+    families = metric_families(gateways)
+    return generate_latest(_Fixed(families))
 
-    def __init__(self) -> None:
-        self.gateways: Sequence[GatewayRow] = ()
+
+@dataclass(frozen=True, slots=True)
+class _Fixed(Collector):
+    """Families that are there already."""
+
+    families: Sequence[Metric]
 
     def collect(self) -> Iterable[Metric]:
-        """Called by the registry."""
-        return metric_families(self.gateways)
+        return self.families
 
 
 def _add(

@@ -12,8 +12,15 @@ from typing import Any
 import orjson
 
 from broker.domain.users import Principal
-from broker.errors import BrokerError, InternalError, InvalidRequest, MethodNotAllowed, NotFound
-from broker.operations import metrics
+from broker.errors import (
+    BrokerError,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    Unavailable,
+)
+from broker.operations import gateway_figures, metrics
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
 from broker.operations.registry import Registry
@@ -40,6 +47,7 @@ from broker.rest.request import (
     take_token,
 )
 from broker.rest.routing import Endpoint, RouteTable, allowed_methods, split_path
+from broker.storage.gateways import Gateways
 
 PREFIX = ["api", "v1"]
 
@@ -68,6 +76,7 @@ class RestApp:
     def __init__(self, services: Services, health: Health, registry: Registry) -> None:
         self._services = services
         self._health = health
+        self._gateways = Gateways(services.database)
         self._routes = RouteTable(registry.operations)
         self._proxies = TrustedProxies(services.settings.trusted_proxies)
         self._openapi = orjson.dumps(openapi_document(registry), option=orjson.OPT_INDENT_2)
@@ -237,8 +246,13 @@ class RestApp:
         await exchange.whole(200 if is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
 
     async def _serve_metrics(self, exchange: Exchange) -> None:
-        """The counters of this process."""
-        await exchange.whole(200, metrics.render(), metrics.CONTENT_TYPE, _NO_STORE)
+        """The counters of this process, and the figures of all gateways while the database can tell them."""
+        try:
+            gateways = await self._gateways.list_alive()
+        except Unavailable:
+            gateways = []
+        body = metrics.render() + gateway_figures.render(gateways)
+        await exchange.whole(200, body, metrics.CONTENT_TYPE, _NO_STORE)
 
     async def _serve_jwks(self, exchange: Exchange) -> None:
         """The public keys of our tokens (RFC 7517). A new key is announced for a minute before it signs."""

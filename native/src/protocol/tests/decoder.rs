@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
-use crate::protocol::decoder::{Decoder, Fault, Item, ProtocolError, Role};
 use crate::protocol::deflate::{Deflater, Inflater};
 use crate::protocol::frame::{self, Opcode};
+use crate::protocol::{Decoder, Fault, Item, ProtocolError, Role};
 
 const MASK: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
 

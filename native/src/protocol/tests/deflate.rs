@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use crate::protocol::decoder::Fault;
+use crate::protocol::Fault;
 use crate::protocol::deflate::{DeflateOffer, DeflateParams, Deflater, Inflater};
 
 fn compress(payload: &[u8]) -> Vec<u8> {

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use crate::protocol::decoder::Fault;
+use crate::protocol::Fault;
 use crate::protocol::frame::{self, Header, Opcode, parse_header};
 
 fn header_of(frame: &[u8]) -> (Header, usize) {

@@ -15,6 +15,9 @@ use super::upcalls::{Upcall, Upcalls};
 /// How long the application may take to say what readers of a log that became private may do.
 pub(super) const DECIDE_MS: u64 = 10_000;
 
+/// How often expired tokens are forgotten: it looks at all of them. None is used meanwhile.
+const SWEEP_MS: u64 = 30_000;
+
 /// The state that all loops of a gateway and its callers share. Every method is short and may be called from any
 /// thread; what it asks of a connection happens on that connection's loop, in the order asked.
 #[derive(Debug)]
@@ -26,6 +29,7 @@ pub struct Hub {
     /// Program topic → channel topics that show its notifications too.
     links: Lock<HashMap<String, Vec<String>>>,
     numbers: AtomicU64,
+    next_sweep_ms: AtomicU64,
 }
 
 impl Hub {
@@ -39,6 +43,7 @@ impl Hub {
             grants: Grants::default(),
             links: Lock::default(),
             numbers: AtomicU64::new(1),
+            next_sweep_ms: AtomicU64::new(0),
         })
     }
 
@@ -151,7 +156,11 @@ impl Hub {
     /// Once a second on one loop: drops what is too old, and asks about logs that nobody follows.
     pub(super) fn upkeep(&self) {
         let (now_ms, linger_ms) = (self.shared.now_ms(), self.shared.config.linger_ms);
-        self.grants.sweep(self.shared.wall_ms());
+        if now_ms >= self.next_sweep_ms.load(Ordering::Relaxed) {
+            self.next_sweep_ms
+                .store(now_ms + SWEEP_MS, Ordering::Relaxed);
+            self.grants.sweep(self.shared.wall_ms());
+        }
         let logs: Vec<_> = self.shared.logs.lock().values().cloned().collect();
         for shared_log in logs {
             shared_log.log.lock().trim(now_ms);

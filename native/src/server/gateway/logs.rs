@@ -57,7 +57,7 @@ impl Hub {
         let channels = self.linked(topic);
         let now_ms = self.shared().now_ms();
         let (mut added, mut outcome) = (Vec::new(), Ok(()));
-        {
+        let is_ended = {
             let mut log = shared_log.log.lock();
             for entry in entries {
                 match log.append(&entry.borrow(), now_ms) {
@@ -69,9 +69,11 @@ impl Hub {
                     }
                 }
             }
-            if log.is_ended() {
-                self.forget(&shared_log);
-            }
+            log.is_ended()
+        };
+        // After the log's lock: whoever holds both takes that of all logs first.
+        if is_ended {
+            self.forget(&shared_log);
         }
         if !added.is_empty() {
             shared_log.announce(&self.shared().mailboxes);

@@ -1,0 +1,243 @@
+"""Load on a running product with Locust: producers over HTTP, viewers over WebSocket, a show with both.
+
+    locust -f bench/locustfile.py --host http://localhost:8000 --password … [--tags publish|view|show]
+
+* `Producer` (tag `publish`) publishes single events and now and then a batch, and reads the program's events;
+* `Viewer` (tag `view`) subscribes and takes what comes; it leaves after a while and recovers with `since`;
+* `Show` (tag `show`) is a studio: it watches its own program and times each event until its screen shows it.
+
+Latencies of pushes are wall-clock times between processes: run Locust on one machine or keep clocks together.
+A lost or doubled event is a failure of the entry `push`.
+"""
+
+import json
+import time
+from argparse import ArgumentParser
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+from locust import HttpUser, User, between, constant_throughput, events, tag, task
+from locust.env import Environment
+from locust.exception import StopUser
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+BATCH_EVENTS = 10
+STAY_PUSHES = 200
+"""Pushes after which a viewer reconnects."""
+SILENCE_S = 10.0
+
+
+@events.init_command_line_parser.add_listener
+def add_options(parser: ArgumentParser) -> None:
+    """The options that Locust does not have itself."""
+    parser.add_argument("--program", default="locust", help="program to publish to and follow")
+    parser.add_argument("--username", default="admin")
+    parser.add_argument("--password", default="", help="of that user; needed to publish")
+    parser.add_argument("--ws-url", default="", help="WebSocket endpoint; asked from /connect by default")
+
+
+class Session:
+    """What users of one environment need: a token and the WebSocket's address."""
+
+    def __init__(self, environment: Environment) -> None:
+        options: Any = environment.parsed_options
+        self.program = str(options.program)
+        self._base_url = f"{environment.host}/api/v1"
+        self._ws_url = str(options.ws_url)
+        self._form = {
+            "grant_type": "password",
+            "client_id": "Test",
+            "username": options.username,
+            "password": options.password,
+        }
+
+    def log_in(self) -> dict[str, str]:
+        """Headers of a caller who may publish; makes the program if it is not there."""
+        answer = httpx.post(f"{self._base_url}/token", json=self._form, timeout=30)
+        if answer.is_error:
+            raise StopUser(f"cannot log in: {answer.text}")
+        headers = {"Authorization": f"Bearer {answer.json()['access_token']}"}
+        program = {"id": self.program, "name": "Locust"}
+        # 409 when another user was first.
+        httpx.post(f"{self._base_url}/programs", json=program, headers=headers, timeout=30)
+        return headers
+
+    def find_ws_url(self) -> str:
+        """The gateway that the product names, unless one was given."""
+        if self._ws_url:
+            return self._ws_url
+        return str(httpx.get(f"{self._base_url}/connect", timeout=30).raise_for_status().json()["url"])
+
+
+class Follower:
+    """A subscription that checks the order of what it gets and reports each push to Locust."""
+
+    def __init__(self, environment: Environment, session: Session) -> None:
+        self._environment = environment
+        self._session = session
+        self._socket: ClientConnection | None = None
+        self._open = ExitStack()
+        self.epoch: str | None = None
+        self.seq = 0
+
+    def open(self) -> None:
+        """Connect and subscribe, from where the last connection ended if there was one."""
+        began = time.perf_counter()
+        url = self._session.find_ws_url()
+        self._socket = self._open.enter_context(connect(url, compression="deflate"))
+        params: dict[str, Any] = {"programId": self._session.program}
+        if self.epoch is not None:
+            params["since"] = {"epoch": self.epoch, "seq": self.seq}
+        self._socket.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscribe", "params": params}))
+        answer = json.loads(self._socket.recv(SILENCE_S))
+        if "error" in answer:
+            self._fire("subscribe", began, RuntimeError(str(answer["error"])))
+            raise StopUser
+        self._fire("subscribe", began, None)
+        result = answer["result"]
+        for missed in result["events"]:
+            self._take(missed)
+        self.epoch, self.seq = result["epoch"], result["seq"]
+
+    def close(self) -> None:
+        """Leave; does nothing when not connected."""
+        self._socket = None
+        self._open.close()
+
+    def receive(self) -> dict[str, Any] | None:
+        """The next push's params; None after a silence."""
+        assert self._socket
+        try:
+            message = json.loads(self._socket.recv(SILENCE_S))
+        except TimeoutError:
+            return None
+        params: dict[str, Any] = message.get("params", {})
+        if params.get("seq"):
+            self._take(params)
+        return params
+
+    def _take(self, params: dict[str, Any]) -> None:
+        fault = None
+        if self.epoch is not None and params["epoch"] == self.epoch and params["seq"] != self.seq + 1:
+            fault = RuntimeError("an event was lost or came twice")
+        self.epoch, self.seq = params["epoch"], params["seq"]
+        sent_ms = (params.get("metadata") or {}).get("sentMs")
+        late_ms = time.time() * 1000 - sent_ms if sent_ms else 0.0
+        self._environment.events.request.fire(
+            request_type="WS", name="push", response_time=late_ms, response_length=0, exception=fault
+        )
+
+    def _fire(self, name: str, began: float, fault: Exception | None) -> None:
+        self._environment.events.request.fire(
+            request_type="WS",
+            name=name,
+            response_time=(time.perf_counter() - began) * 1000,
+            response_length=0,
+            exception=fault,
+        )
+
+
+def build_event() -> dict[str, Any]:
+    """An event that says when it was published (ms since 1970)."""
+    return {"event": "Score#update", "metadata": {"sentMs": time.time() * 1000, "home": 2, "away": 1}}
+
+
+class Producer(HttpUser):
+    """Publishes like a scoreboard: mostly single events, five a second."""
+
+    wait_time = constant_throughput(5)
+    weight = 1
+
+    def on_start(self) -> None:
+        """Log in."""
+        self.session = Session(self.environment)
+        self.client.headers.update(self.session.log_in())
+        self.path = f"/api/v1/programs/{self.session.program}/events"
+
+    @tag("publish")
+    @task(20)
+    def publish(self) -> None:
+        """One event."""
+        self.client.post(self.path, json=build_event(), name="publish")
+
+    @tag("publish")
+    @task(1)
+    def publish_batch(self) -> None:
+        """A batch of ten."""
+        batch = {"events": [build_event() for _ in range(BATCH_EVENTS)]}
+        self.client.post(self.path, json=batch, name="publish batch")
+
+    @tag("publish")
+    @task(1)
+    def read(self) -> None:
+        """The newest events."""
+        self.client.get(f"{self.path}/filter?limit=20&order=desc", name="read events")
+
+
+class Viewer(User):
+    """An overlay: follows the program, goes away now and then and comes back where it was."""
+
+    wait_time = between(0.1, 1)
+    weight = 20
+
+    def on_start(self) -> None:
+        """Make the follower; the task connects."""
+        self.follower = Follower(self.environment, Session(self.environment))
+
+    def on_stop(self) -> None:
+        """Leave."""
+        self.follower.close()
+
+    @tag("view")
+    @task
+    def watch(self) -> None:
+        """One stay."""
+        self.follower.open()
+        try:
+            for _ in range(STAY_PUSHES):
+                self.follower.receive()
+        except ConnectionClosed:
+            return
+        finally:
+            self.follower.close()
+
+
+class Show(HttpUser):
+    """A studio: publishes over HTTP and waits until its own screen shows the event."""
+
+    wait_time = constant_throughput(1)
+    weight = 1
+
+    def on_start(self) -> None:
+        """Log in and follow."""
+        session = Session(self.environment)
+        self.client.headers.update(session.log_in())
+        self.path = f"/api/v1/programs/{session.program}/events"
+        self.follower = Follower(self.environment, session)
+        self.follower.open()
+
+    def on_stop(self) -> None:
+        """Leave."""
+        self.follower.close()
+
+    @tag("show")
+    @task
+    def publish_and_see(self) -> None:
+        """From the call to the own screen."""
+        began = time.perf_counter()
+        answer = self.client.post(self.path, json=build_event(), name="publish (show)")
+        if not answer.ok:
+            return
+        wanted = answer.json()["id"]
+        while (seen := self.follower.receive()) and seen.get("id") != wanted:
+            pass
+        fault = None if seen else RuntimeError("the event was not seen")
+        self.environment.events.request.fire(
+            request_type="SHOW",
+            name="publish to own screen",
+            response_time=(time.perf_counter() - began) * 1000,
+            response_length=0,
+            exception=fault,
+        )

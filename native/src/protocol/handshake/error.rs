@@ -1,0 +1,67 @@
+//! Why a handshake fails, with the HTTP answer that says so.
+
+/// Why a request is refused before anybody looks at what it asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeError {
+    Malformed,
+    HeadTooLarge,
+    NotText,
+    Repeated,
+    NoHost,
+    HttpTooOld,
+    NotGet,
+    HasBody,
+    BadVersion,
+    BadKey,
+    /// Client side: the server's answer is not what the key asks for.
+    BadAnswer,
+}
+
+impl HandshakeError {
+    /// The HTTP status to answer with.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::NotGet => 405,
+            Self::BadVersion => 426,
+            Self::HeadTooLarge => 431,
+            _ => 400,
+        }
+    }
+
+    /// A short text that is safe to show.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed request head",
+            Self::HeadTooLarge => "request head too large",
+            Self::NotText => "header is not UTF-8",
+            Self::Repeated => "header given twice",
+            Self::NoHost => "Host is missing",
+            Self::HttpTooOld => "a WebSocket needs HTTP/1.1",
+            Self::NotGet => "a WebSocket is opened with GET",
+            Self::HasBody => "a WebSocket request has no body",
+            Self::BadVersion => "Sec-WebSocket-Version must be 13",
+            Self::BadKey => "Sec-WebSocket-Key must be sixteen bytes in base64",
+            Self::BadAnswer => "the server's answer is not a WebSocket handshake",
+        }
+    }
+
+    /// Headers that the answer must carry.
+    #[must_use]
+    pub const fn headers(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::NotGet => &[("Allow", "GET")],
+            Self::BadVersion => &[("Sec-WebSocket-Version", "13"), ("Upgrade", "websocket")],
+            _ => &[],
+        }
+    }
+}
+
+impl std::fmt::Display for HandshakeError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.reason())
+    }
+}
+
+impl std::error::Error for HandshakeError {}

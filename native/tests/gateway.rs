@@ -1,0 +1,328 @@
+//! The gateway over real sockets: many clients, two loops, no Python.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use _native::log::{Kind, Limits};
+use _native::protocol::frame::{Opcode, encode_masked};
+use _native::protocol::{Decoder, Inflater, Item, Role};
+use _native::server::gateway::{Gateway, Hub, OwnedEntry};
+use _native::server::{Config, SendChoice, Server};
+
+const TOPIC: &str = "main/program/p";
+const WAIT: Duration = Duration::from_secs(20);
+
+struct Running {
+    server: Server,
+    hub: Arc<Hub>,
+    port: u16,
+}
+
+fn start(config: Config) -> Running {
+    let server = Server::new(config).expect("a good configuration");
+    let hub = Arc::new(Hub::new(Arc::clone(server.shared())).expect("descriptors"));
+    let accounts = HashMap::from([("main".to_owned(), None)]);
+    hub.set_accounts("localhost", "main", accounts);
+    hub.open_log(TOPIC, "e", 0, true);
+    let of_loop = Arc::clone(&hub);
+    let port = server
+        .start(move |index| Gateway::new(Arc::clone(&of_loop), index))
+        .expect("a free port");
+    Running { server, hub, port }
+}
+
+fn config(send: SendChoice) -> Config {
+    Config {
+        loops: 2,
+        send,
+        messages_per_s: 0.0,
+        ..Config::default()
+    }
+}
+
+fn push(seq: u64, bytes: usize) -> OwnedEntry {
+    let pad = "x".repeat(bytes);
+    OwnedEntry {
+        kind: Kind::Push,
+        epoch: "e".to_owned(),
+        seq,
+        method: "event".to_owned(),
+        params: format!(r#"{{"seq":{seq},"pad":"{pad}"}}"#).into_bytes(),
+    }
+}
+
+/// A client that keeps what it was sent.
+struct Client {
+    socket: TcpStream,
+    decoder: Decoder,
+    inflater: Inflater,
+    messages: Vec<String>,
+    closed: Option<u16>,
+}
+
+impl Client {
+    fn connect(port: u16, deflate: bool) -> Self {
+        let mut socket = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
+        socket
+            .set_read_timeout(Some(WAIT))
+            .expect("a positive time");
+        let extension = if deflate {
+            "Sec-WebSocket-Extensions: permessage-deflate\r\n"
+        } else {
+            ""
+        };
+        let request = format!(
+            "GET /api/v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{extension}\r\n"
+        );
+        socket.write_all(request.as_bytes()).expect("room");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).expect("an answer");
+            head.push(byte[0]);
+        }
+        assert!(head.starts_with(b"HTTP/1.1 101 "));
+        Self {
+            socket,
+            decoder: Decoder::new(Role::Client, 1 << 26, deflate),
+            inflater: Inflater::new(),
+            messages: Vec::new(),
+            closed: None,
+        }
+    }
+
+    fn send(&mut self, text: &str) {
+        let mut frame = Vec::new();
+        encode_masked(Opcode::Text, text.as_bytes(), [1, 2, 3, 4], &mut frame);
+        self.socket.write_all(&frame).expect("room");
+    }
+
+    fn call(&mut self, id: u64, method: &str, params: &str) {
+        self.send(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#
+        ));
+    }
+
+    /// Reads once, at most `bytes`; false at the end of the stream.
+    fn read(&mut self, bytes: usize) -> bool {
+        let mut buffer = vec![0; bytes];
+        let got = self.socket.read(&mut buffer).expect("bytes in time");
+        let (messages, closed) = (&mut self.messages, &mut self.closed);
+        self.decoder
+            .feed(&mut buffer[..got], &mut self.inflater, &mut |item| {
+                match item {
+                    Item::Text(text) => messages.push(text.to_owned()),
+                    Item::Close { code, .. } => *closed = code,
+                    _ => {}
+                }
+                true
+            })
+            .expect("the server keeps the protocol");
+        got > 0 && closed.is_none()
+    }
+
+    fn read_until(&mut self, done: impl Fn(&[String]) -> bool) {
+        while !done(&self.messages) {
+            assert!(self.read(65_536), "closed {:?} before the end", self.closed);
+        }
+    }
+}
+
+/// The number after `"seq":`.
+fn seq_of(message: &str) -> u64 {
+    let at = message.find(r#""seq":"#).expect("a seq") + 6;
+    let digits: String = message[at..]
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    digits.parse().expect("a number")
+}
+
+/// The seqs that a client got in the order it got them: those in the answers of `subscribe`, then pushes. Checks that
+/// each answer's events end where it says and that pushes go on from there, without gap or double.
+fn check_order(messages: &[String]) -> u64 {
+    let mut position = None;
+    for message in messages {
+        if message.contains(r#""result":{"programId""#) {
+            if message.contains(r#""events":["#) {
+                let (head, events) = message.split_once(r#""events":["#).expect("found");
+                position = Some(seq_of(head));
+                let seqs: Vec<u64> = events
+                    .split(r#"{"seq""#)
+                    .skip(1)
+                    .map(|rest| seq_of(&format!(r#""seq"{rest}"#)))
+                    .collect();
+                assert!(seqs.windows(2).all(|pair| pair[0] + 1 == pair[1]));
+                assert!(seqs.last().is_none_or(|last| position == Some(*last)));
+            } else {
+                position = None;
+            }
+        } else if message.contains(r#""method":"event""#) {
+            let seq = seq_of(message);
+            let expected = position.expect("a push only while subscribed") + 1;
+            assert_eq!(seq, expected, "a gap or a double");
+            position = Some(seq);
+        }
+    }
+    position.unwrap_or(0)
+}
+
+/// Subscribers come, go and recover, some read slowly, while pushes of many sizes are appended.
+fn churn(send: SendChoice) {
+    let config = Config {
+        lag_bytes: 1 << 30,
+        ..config(send)
+    };
+    let running = start(config);
+    let last = 2_000;
+    let port = running.port;
+    let clients: Vec<_> = (0..16u64)
+        .map(|number| {
+            thread::spawn(move || {
+                let mut client = Client::connect(port, number % 3 == 0);
+                client.call(1, "subscribe", r#"{"programId":"p"}"#);
+                client.read_until(|messages| !messages.is_empty());
+                loop {
+                    if client
+                        .messages
+                        .last()
+                        .is_some_and(|message| message.contains(&format!(r#""seq":{last}"#)))
+                    {
+                        assert_eq!(check_order(&client.messages), last);
+                        break;
+                    }
+                    // Odd clients read in small bites, which fills their socket.
+                    client.read(if number % 2 == 1 { 3_000 } else { 65_536 });
+                    if number % 2 == 1 {
+                        thread::sleep(Duration::from_micros(200));
+                    }
+                    if number % 4 == 2 && client.messages.len() > 150 {
+                        let at = check_order(&client.messages);
+                        client.call(2, "unsubscribe", r#"{"programId":"p"}"#);
+                        client.read_until(|messages| {
+                            messages
+                                .iter()
+                                .any(|m| m.starts_with(r#"{"jsonrpc":"2.0","id":2,"#))
+                        });
+                        let at = check_order_until_unsubscribed(&client.messages).max(at);
+                        client.messages.clear();
+                        let params =
+                            format!(r#"{{"programId":"p","since":{{"epoch":"e","seq":{at}}}}}"#);
+                        client.call(3, "subscribe", &params);
+                        client.read_until(|messages| !messages.is_empty());
+                        let first = &client.messages[0];
+                        assert!(first.contains(r#""recovered":true"#), "{first}");
+                        if let Some((_, events)) = first.split_once(r#""events":[{"#) {
+                            assert_eq!(seq_of(events), at + 1);
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    let deadline = Instant::now() + WAIT;
+    while running
+        .server
+        .shared()
+        .counters
+        .handshakes
+        .load(std::sync::atomic::Ordering::Relaxed)
+        < 16
+    {
+        assert!(Instant::now() < deadline, "not all clients came");
+        thread::yield_now();
+    }
+    for seq in 1..=last {
+        let bytes = [10, 300, 2_000, 40][usize::try_from(seq % 4).expect("small")];
+        running
+            .hub
+            .append(TOPIC, &[push(seq, bytes)])
+            .expect("consecutive");
+        if seq % 10 == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    for client in clients {
+        client.join().expect("a client found its order kept");
+    }
+}
+
+/// The position before the answer to `unsubscribe`.
+fn check_order_until_unsubscribed(messages: &[String]) -> u64 {
+    let end = messages
+        .iter()
+        .position(|message| message.starts_with(r#"{"jsonrpc":"2.0","id":2,"#))
+        .expect("the answer is there");
+    assert_eq!(end, messages.len() - 1, "nothing comes after the answer");
+    check_order(&messages[..end])
+}
+
+#[test]
+fn order_is_kept_under_churn_with_send() {
+    churn(SendChoice::Send);
+}
+
+#[test]
+fn order_is_kept_under_churn_with_the_best_strategy() {
+    churn(SendChoice::Auto);
+}
+
+#[test]
+fn large_frames_cross_chunks_and_full_sockets_whole() {
+    let running = start(Config {
+        lag_bytes: 1 << 30,
+        history: Limits {
+            bytes: 1 << 30,
+            ..Config::default().history
+        },
+        ..config(SendChoice::Auto)
+    });
+    let mut client = Client::connect(running.port, false);
+    client.call(1, "subscribe", r#"{"programId":"p"}"#);
+    client.read_until(|messages| !messages.is_empty());
+    for seq in 1..=40 {
+        let bytes = if seq % 5 == 0 { 700_000 } else { 90_000 };
+        running
+            .hub
+            .append(TOPIC, &[push(seq, bytes)])
+            .expect("consecutive");
+    }
+    client.read_until(|messages| messages.len() == 41);
+    assert_eq!(check_order(&client.messages), 40);
+}
+
+#[test]
+fn the_last_viewer_of_an_ended_program_gets_the_end() {
+    let running = start(config(SendChoice::Auto));
+    let mut client = Client::connect(running.port, true);
+    client.call(1, "subscribe", r#"{"programId":"p"}"#);
+    client.read_until(|messages| !messages.is_empty());
+    let gone = OwnedEntry {
+        kind: Kind::Gone,
+        seq: 0,
+        method: "programDeleted".to_owned(),
+        params: b"{}".to_vec(),
+        ..push(1, 1)
+    };
+    running
+        .hub
+        .append(TOPIC, &[push(1, 300_000), gone])
+        .expect("consecutive");
+    client.read_until(|messages| messages.len() == 3);
+    assert!(client.messages[2].contains("programDeleted"));
+    assert!(running.server.shared().find_log(TOPIC).is_none());
+}
+
+#[test]
+fn stopping_closes_every_client_with_1001() {
+    let running = start(config(SendChoice::Auto));
+    let mut client = Client::connect(running.port, false);
+    running.server.stop();
+    while client.read(1_000) {}
+    assert_eq!(client.closed, Some(1001));
+}
