@@ -81,6 +81,9 @@ class DirectOwners:
     async def delete_program(self, account: str, program_id: str) -> None:
         await self._ask(commands.DeleteProgram(self._ids.uuid7(), account, program_id))
 
+    async def value_stored(self, account: str, project_id: str) -> None:
+        self.owner.nudge(account, f"storage:{project_id}")
+
     async def program_created(self, account: str) -> None:
         self.nudged.append(account)
         self.owner.nudge(account)

@@ -200,6 +200,16 @@ STORY: list[tuple[str, str | None, dict[str, Any]]] = [
     ("importProgramEvents", "producer", {"programId": "{twin}-story", "events": [{"event": "A#b"}]}),
     ("deleteAllProgramEvents", "producer", {"programId": "{twin}-story"}),
     ("admin/deleteProgram", "producer", {"programId": "{twin}-story"}),
+    ("createProject", "admin", {"id": "{twin}-project", "name": "P", "metadata": {"a": 1}}),
+    ("getProject", "admin", {"projectId": "{twin}-project"}),
+    ("updateProject", "admin", {"projectId": "{twin}-project", "description": "d", "metadata": None}),
+    ("listProjectUsers", "admin", {"projectId": "{twin}-project"}),
+    ("listProjectPrograms", "admin", {"projectId": "{twin}-project"}),
+    ("listProjects", "user", {}),
+    ("storeValue", None, {"projectId": "{twin}-project", "id": "v", "metadata": {"a": 1}}),
+    ("storeValue", "client", {"projectId": "{twin}-project", "id": "v", "metadata": {"a": 2}}),
+    ("getStoredValue", None, {"projectId": "{twin}-project", "itemId": "v"}),
+    ("deleteProject", "admin", {"projectId": "{twin}-project", "cascade": True}),
     ("getCurrentUser", "user", {}),
     ("updateCurrentUser", "user", {"name": "Kim"}),
     ("listUsers", "admin", {}),
@@ -221,6 +231,13 @@ UNKNOWN: list[tuple[str, dict[str, Any]]] = [
     ("updateUser", {"userId": "nobody", "name": "n"}),
     ("deleteUser", {"userId": "nobody"}),
     ("deleteApiToken", {"tokenId": "nothing"}),
+    ("getProject", {"projectId": "nothing"}),
+    ("getStoredValue", {"projectId": "nothing", "itemId": "v"}),
+    ("storeValue", {"projectId": "nothing", "metadata": {}}),
+    ("updateProject", {"projectId": "nothing", "name": "n"}),
+    ("deleteProject", {"projectId": "nothing"}),
+    ("listProjectUsers", {"projectId": "nothing"}),
+    ("listProjectPrograms", {"projectId": "nothing"}),
 ]
 
 
@@ -292,6 +309,14 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("getUser", {"userId": "nobody"}),
         ("listRoles", {}),
         ("ping", {}),
+        ("getProject", {"projectId": "unknown"}),
+        ("listProjectUsers", {"projectId": "unknown"}),
+        ("listProjectPrograms", {"projectId": "unknown"}),
+        ("updateProject", {"projectId": "unknown"}),
+        ("deleteProject", {"projectId": "unknown"}),
+        ("createProject", {"name": ""}),
+        ("getStoredValue", {"projectId": "unknown", "itemId": "x"}),
+        ("storeValue", {"projectId": "unknown", "metadata": {}}),
     ):
         await both(doors, name, role, **params)
 
@@ -339,6 +364,11 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("createApiToken", {"name": "n", "expires": "2020-01-01"}),
         ("login", {"grant_type": "api_token", "client_id": "Test"}),
         ("login", {"grant_type": "api_token", "client_id": "Test", "token": "brk_unknown"}),
+        ("createProject", {"id": "a b", "name": ""}),
+        ("storeValue", {"projectId": "x"}),
+        ("storeValue", {"projectId": "x", "id": "a b", "metadata": []}),
+        ("storeValue", {"projectId": "x", "metadata": {"x": "y" * (256 << 10)}}),
+        ("updateProject", {"projectId": "x", "id": "y"}),
     ],
 )
 async def test_bad_input(doors: dict[str, Door], name: str, params: dict[str, Any]) -> None:

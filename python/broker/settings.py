@@ -83,6 +83,17 @@ class Settings:
     batch_limit_events: int = _setting(1_000, "Events in one batch.", low=1, high=100_000)
     import_limit_events: int = _setting(100_000, "Events in one import.", low=1, high=10_000_000)
     metadata_limit_bytes: int = _setting(64 << 10, "Compact UTF-8 of one event's metadata.", low=2)
+    storage_value_limit_bytes: int = _setting(256 << 10, "Compact UTF-8 of one stored value.", low=2)
+    storage_project_values: int = _setting(10_000, "Values that one project may store.", low=1)
+    storage_project_bytes: int = _setting(64 << 20, "Bytes that one project may store in all.", low=1024)
+    storage_rate_per_address: float = _setting(
+        10.0, "Values a second that one address may store without a token; 0 has no limit.", low=0
+    )
+    storage_burst_per_address: int = _setting(100, "Such values of one address in a burst.", low=1)
+    storage_rate_per_account: float = _setting(
+        500.0, "Values a second that may be stored without a token in one account; 0 has no limit.", low=0
+    )
+    storage_burst_per_account: int = _setting(5_000, "Such values of one account in a burst.", low=1)
 
     ws_message_limit_bytes: int = _setting(
         1 << 20, "Largest message of a WebSocket client; over it closes 1009.", low=1024

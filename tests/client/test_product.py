@@ -155,6 +155,38 @@ async def test_two_kinds_of_credentials_are_refused() -> None:
         AsyncClient("http://demo.localhost", api_token="a", token="b")
 
 
+async def test_life_of_a_project(url: str) -> None:
+    async with AsyncClient(url, username="admin", password=PASSWORD) as client:
+        made = await client.projects.create("Own", project_id="own", metadata={"a": 1})
+        assert (made.id, made.name, made.metadata) == ("own", "Own", {"a": 1})
+        assert await client.projects.list() == (made,)
+        changed = await client.projects.update("own", description="d", metadata=None)
+        assert (changed.description, changed.metadata) == ("d", {})
+        assert await client.projects.get("own") == changed
+        program = await client.create_program("final", "The final", project_id="own")
+        assert await client.projects.programs("own") == (program,)
+        users = await client.projects.users("own")
+        assert {user.username for user in users} == {"admin", "producer", "user", "client"}
+        with pytest.raises(Conflict):
+            await client.projects.delete("own")
+        await client.projects.delete("own", cascade=True)
+        with pytest.raises(NotFound):
+            await client.get_program("final")
+
+
+async def test_life_of_a_stored_value(url: str) -> None:
+    async with AsyncClient(url, username="admin", password=PASSWORD) as admin, AsyncClient(url) as anybody:
+        await admin.projects.create("Own", project_id="own")
+        made = await anybody.storage.store("own", {"a": 1}, item_id="x")
+        assert await anybody.storage.get("own", "x") == made
+        assert made.metadata == {"a": 1}
+        with pytest.raises(Conflict):
+            await anybody.storage.store("own", {}, item_id="x")
+        assert (await admin.storage.store("own", {"a": 2}, item_id="x")).metadata == {"a": 2}
+        with pytest.raises(NotFound):
+            await anybody.storage.get("own", (await anybody.storage.store("own", {})).id + "x")
+
+
 async def test_status_calls(url: str) -> None:
     async with AsyncClient(url, username="client", password=PASSWORD) as client:
         assert await client.ping() > 0
@@ -168,6 +200,7 @@ async def test_synchronous_client_is_the_same(url: str) -> None:
             client.create_program("final", "The final")
             client.publish("final", "A#b")
             assert client.users.me().username == "producer"
+            assert client.projects.list() == ()
             return [event.seq for event in client.iterate_events("final")]
 
     assert await asyncio.to_thread(work) == [1]

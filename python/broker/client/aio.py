@@ -17,8 +17,10 @@ from broker.client.models import (
     Gateways,
     Token,
 )
+from broker.client.projects import Projects
 from broker.client.retry import RetryPolicy
 from broker.client.socket import Notification, Socket, SocketConfig, open_socket
+from broker.client.storage import Storage
 from broker.client.subscription import Subscription, SubscriptionConfig
 from broker.client.tracker import Tracker
 from broker.client.users import Users
@@ -33,6 +35,8 @@ class AsyncClient(Calls):
 
     Attributes:
         users: the calls on users.
+        projects: the calls on projects.
+        storage: the calls on stored values.
     """
 
     def __init__(
@@ -68,6 +72,8 @@ class AsyncClient(Calls):
         self._subscription = subscription or SubscriptionConfig()
         self._gateways: Gateways | None = None
         self.users = Users(self._engine, self._ids)
+        self.projects = Projects(self._engine, self._ids)
+        self.storage = Storage(self._engine, self._ids)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""
@@ -123,7 +129,7 @@ class AsyncClient(Calls):
         return Subscription(self, self._clock, self._subscription, tracker, changes=changes)
 
     async def follow(self, channel: str) -> AsyncIterator[Notification]:
-        """Notifications of a channel, such as `programs` or `project:football`.
+        """Notifications of a channel, such as `programs`, `project:football` or `storage:football`.
 
         Channels remember nothing: a lost connection raises ConnectionLost; read by REST, then follow again.
         """

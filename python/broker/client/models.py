@@ -263,6 +263,46 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
+class Project:
+    """What groups programs, users, revisions and stored values."""
+
+    id: str
+    name: str
+    description: str | None
+    metadata: dict[str, Any]
+    created_time: datetime
+    updated_time: datetime
+
+    @classmethod
+    def parse(cls, raw: Any) -> "Project":
+        """Read the wire's object."""
+        with _Reading("project"):
+            return cls(
+                id=raw["id"],
+                name=raw["name"],
+                description=raw.get("description"),
+                metadata=raw.get("metadata") or {},
+                created_time=parse_time(raw["createdTime"]),
+                updated_time=parse_time(raw["updatedTime"]),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredValue:
+    """A value that the clients of a project share."""
+
+    id: str
+    metadata: dict[str, Any]
+    created_time: datetime
+
+    @classmethod
+    def parse(cls, raw: Any) -> "StoredValue":
+        """Read the wire's object, in an answer or in a `stored` notification."""
+        with _Reading("stored value"):
+            return cls(raw["id"], raw["metadata"], parse_time(raw["createdTime"]))
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTime:
     """The broker's clock, and the caller's at sending, in milliseconds."""
 
@@ -314,6 +354,17 @@ def parse_time(text: Any) -> datetime:
 
 def _optional_time(text: Any) -> datetime | None:
     return None if text is None else parse_time(text)
+
+
+def list_of(parse: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
+    """A reader of a bare array, from the reader of its items."""
+
+    def read(raw: Any) -> tuple[T, ...]:
+        if not isinstance(raw, list):
+            raise ProtocolError("the broker sent no list")
+        return tuple(parse(item) for item in raw)
+
+    return read
 
 
 class _Reading:

@@ -9,14 +9,17 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, I
 from concurrent.futures import CancelledError
 from functools import update_wrapper
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
 from broker.client.aio import AsyncClient
 from broker.client.models import Change, Cursor, Event
+from broker.client.projects import Projects
+from broker.client.storage import Storage
 from broker.client.users import Users
 
 P = ParamSpec("P")
 R = TypeVar("R")
+GroupT = TypeVar("GroupT")
 CallT = TypeVar("CallT", bound=Callable[..., Any])
 
 _END = object()
@@ -75,11 +78,11 @@ def _iterator(
     return _named(run, method)
 
 
-def _user_call(
-    method: Callable[Concatenate[Users, P], Coroutine[Any, Any, R]],
-) -> "Callable[Concatenate[_SyncUsers, P], R]":
-    def run(self: "_SyncUsers", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._loop.run(method(self._users, *args, **kwargs))
+def _group_call(
+    method: Callable[Concatenate[GroupT, P], Coroutine[Any, Any, R]],
+) -> "Callable[Concatenate[_Group[GroupT], P], R]":
+    def run(self: "_Group[GroupT]", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._loop.run(method(self._group, *args, **kwargs))
 
     return _named(run, method)
 
@@ -103,23 +106,46 @@ def _drain(loop: _Loop, items: AsyncIterable[R]) -> Iterator[R]:
         loop.run(close())
 
 
-class _SyncUsers:
+class _Group(Generic[GroupT]):
+    """The calls on one kind of resource."""
+
+    def __init__(self, loop: _Loop, group: GroupT) -> None:
+        self._loop = loop
+        self._group = group
+
+
+class _SyncUsers(_Group[Users]):
     """The calls on users; see `broker.client.users.Users`."""
 
-    def __init__(self, loop: _Loop, users: Users) -> None:
-        self._loop = loop
-        self._users = users
+    me = _group_call(Users.me)
+    list = _group_call(Users.list)
+    get = _group_call(Users.get)
+    create = _group_call(Users.create)
+    update = _group_call(Users.update)
+    delete = _group_call(Users.delete)
+    roles = _group_call(Users.roles)
+    create_api_token = _group_call(Users.create_api_token)
+    api_tokens = _group_call(Users.api_tokens)
+    delete_api_token = _group_call(Users.delete_api_token)
 
-    me = _user_call(Users.me)
-    list = _user_call(Users.list)
-    get = _user_call(Users.get)
-    create = _user_call(Users.create)
-    update = _user_call(Users.update)
-    delete = _user_call(Users.delete)
-    create_api_token = _user_call(Users.create_api_token)
-    api_tokens = _user_call(Users.api_tokens)
-    delete_api_token = _user_call(Users.delete_api_token)
-    roles = _user_call(Users.roles)
+
+class _SyncProjects(_Group[Projects]):
+    """The calls on projects; see `broker.client.projects.Projects`."""
+
+    list = _group_call(Projects.list)
+    get = _group_call(Projects.get)
+    create = _group_call(Projects.create)
+    update = _group_call(Projects.update)
+    delete = _group_call(Projects.delete)
+    users = _group_call(Projects.users)
+    programs = _group_call(Projects.programs)
+
+
+class _SyncStorage(_Group[Storage]):
+    """The calls on stored values; see `broker.client.storage.Storage`."""
+
+    get = _group_call(Storage.get)
+    store = _group_call(Storage.store)
 
 
 class Client:
@@ -130,6 +156,8 @@ class Client:
         self._client = AsyncClient(base_url, **options)
         self._loop = _Loop()
         self.users = _SyncUsers(self._loop, self._client.users)
+        self.projects = _SyncProjects(self._loop, self._client.projects)
+        self.storage = _SyncStorage(self._loop, self._client.storage)
 
     def close(self) -> None:
         """Close all connections and end the thread. Idempotent."""

@@ -9,6 +9,7 @@ from broker.domain.programs import Access, Program
 from broker.domain.users import Principal, Role, User
 from broker.errors import InsufficientScope, NotFound, Unauthenticated
 
+ADMINS = frozenset({Role.ADMIN})
 PUBLISHERS = frozenset({Role.ADMIN, Role.PRODUCER})
 READERS = frozenset({Role.ADMIN, Role.PRODUCER, Role.USER})
 EVERYBODY = frozenset(Role)
@@ -57,6 +58,24 @@ def is_demotion(before: Role, after: Role) -> bool:
 def is_member(principal: Principal, project_id: str | None) -> bool:
     """Whether the caller's projects include `project_id`; no project counts as everybody's."""
     return principal.role is Role.ADMIN or project_id is None or project_id in principal.project_ids
+
+
+def require_project_read(principal: Principal, project_id: str) -> None:
+    """Raise unless the caller may read the project; those who read their own do not see that of others."""
+    require_role(principal, READERS)
+    if not is_member(principal, project_id):
+        raise NotFound(f"there is no project {project_id}")
+
+
+def require_project_work(principal: Principal, project_id: str) -> None:
+    """Raise unless the caller may change what is in the project; only an admin changes the project itself."""
+    require_role(principal, PUBLISHERS)
+    require_project_read(principal, project_id)
+
+
+def may_replace_value(principal: Principal) -> bool:
+    """Whether the caller may store a value in place of another; without a token values can only be added."""
+    return not principal.is_anonymous
 
 
 def may_read_program(principal: Principal, program: Program) -> bool:

@@ -8,7 +8,6 @@ from broker.domain.values import MAX_INTEGER, Id, Model
 from broker.errors import InvalidRequest
 from broker.operations.invoke import invalid_request
 
-PROGRAMS_CHANNEL = "programs"
 PROJECT_CHANNEL = "project:"
 
 _ChannelName = Annotated[str, Field(min_length=1, max_length=256)]

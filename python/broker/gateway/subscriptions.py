@@ -24,7 +24,6 @@ from broker.domain.values import Id
 from broker.errors import NotFound, Unauthenticated
 from broker.gateway.backfill import Backfill
 from broker.gateway.params import (
-    PROGRAMS_CHANNEL,
     PROJECT_CHANNEL,
     SubscribeParams,
     parse_subscribe,
@@ -36,7 +35,13 @@ from broker.gateway.topics import Followed, Logs, Topics
 from broker.gateway.upcalls import Access as AccessUpcall
 from broker.gateway.upcalls import Call, Idle
 from broker.operations.services import Services
-from broker.owners.protocol import Attributes, channel_topic, program_topic
+from broker.owners.protocol import (
+    PROGRAMS_CHANNEL,
+    STORAGE_CHANNEL,
+    Attributes,
+    channel_topic,
+    program_topic,
+)
 
 _NO_TIME = to_datetime(0)
 _ID: TypeAdapter[str] = TypeAdapter(Id)
@@ -142,7 +147,14 @@ class Subscriptions:
 
     async def _open_channel(self, principal: Principal, channel: str) -> str:
         topic = channel_topic(principal.account, channel)
-        project_id = _project_of(channel)
+        if _project_of(channel, STORAGE_CHANNEL) is not None:
+            # Open to everybody, as reading a value is; the owner knows whether there is such a project.
+            try:
+                await self._topics.open(topic)
+            except NotFound:
+                raise NotFound(f"there is no channel {channel}") from None
+            return topic
+        project_id = _project_of(channel, PROJECT_CHANNEL)
         if channel != PROGRAMS_CHANNEL and project_id is None:
             raise NotFound(f"there is no channel {channel}")
         permissions.require_role(principal, permissions.READERS)
@@ -167,12 +179,12 @@ class Subscriptions:
         self._logs.allow(topic, session.reader, True)
 
 
-def _project_of(channel: str) -> str | None:
-    """The project whose channel has this name."""
-    if not channel.startswith(PROJECT_CHANNEL):
+def _project_of(channel: str, kind: str) -> str | None:
+    """The project whose channel of this kind has this name."""
+    if not channel.startswith(kind):
         return None
     try:
-        return _ID.validate_python(channel.removeprefix(PROJECT_CHANNEL))
+        return _ID.validate_python(channel.removeprefix(kind))
     except ValidationError:
         return None
 
@@ -180,7 +192,10 @@ def _project_of(channel: str) -> str | None:
 def _may_follow(principal: Principal, topic: str, followed: Followed | None) -> bool:
     if not _is_channel(topic):
         return followed is not None and _may_read(principal, followed)
-    project_id = _project_of(topic.split("/", 2)[2])
+    channel = topic.split("/", 2)[2]
+    if channel.startswith(STORAGE_CHANNEL):
+        return True
+    project_id = _project_of(channel, PROJECT_CHANNEL)
     return principal.role in permissions.READERS and permissions.is_member(principal, project_id)
 
 

@@ -1,6 +1,17 @@
 """All operations of the product, gathered from their modules."""
 
-from broker.operations import api_tokens, connect, events, imports, programs, status, tokens, users
+from broker.operations import (
+    api_tokens,
+    connect,
+    events,
+    imports,
+    programs,
+    projects,
+    status,
+    storage,
+    tokens,
+    users,
+)
 from broker.operations.registry import Registry
 
 
@@ -8,6 +19,17 @@ def build_registry() -> Registry:
     """The registry that both doors serve."""
     return Registry(
         operation
-        for module in (tokens, programs, events, imports, users, api_tokens, status, connect)
+        for module in (
+            tokens,
+            programs,
+            events,
+            imports,
+            projects,
+            storage,
+            users,
+            api_tokens,
+            status,
+            connect,
+        )
         for operation in module.OPERATIONS
     )

@@ -26,6 +26,7 @@ class Context:
         idempotency_key: as sent and not checked yet, or None.
         key: the checked key with its caller and request; `invoke` sets it for operations that honour keys.
         if_match: entity tag that a change must meet, or None.
+        body_type: the media type of the body, one of the route's `consumes`; empty over WebSocket.
         accept: the media type to answer in, one of the route's `produces`; empty takes the first.
         body: the raw body of a route that streams it; None elsewhere.
         ordered: called by a handler once the order of its effect is fixed (a publish is in its owner's
@@ -39,6 +40,7 @@ class Context:
     idempotency_key: str | None = None
     key: IdempotencyKey | None = None
     if_match: str | None = None
+    body_type: str = ""
     accept: str = ""
     body: AsyncIterator[bytes] | None = None
     ordered: Callable[[], None] = field(default=nobody_waits)

@@ -21,10 +21,14 @@ from broker.operations.context import Context
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A result that is JSON already: `body` is finished UTF-8 and is sent as it is."""
+    """A result that is JSON already: `body` is finished UTF-8 and is sent as it is.
+
+    `status` takes the place of the route's over HTTP.
+    """
 
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class Route:
         repeated: body fields that must say again what the path says. The door passes an absent one as null,
             because it cannot be told from the path's value otherwise, and the handler refuses null.
         produces: media types of the result, the preferred one first; `Context.accept` is one of them.
+        consumes: media types of a JSON body; `Context.body_type` is the one that came.
+        whole_body: the param that a body of any JSON becomes as a whole; None makes its members params.
     """
 
     method: str
@@ -75,6 +81,8 @@ class Route:
     description: str = ""
     repeated: tuple[str, ...] = ()
     produces: tuple[str, ...] = ("application/json",)
+    consumes: tuple[str, ...] = ("application/json",)
+    whole_body: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,7 @@ class Operation:
         idempotent_by_key: whether `Idempotency-Key` is honoured.
         keeps_own_key: the handler stores the key in the transaction of its effect, from `Context.key`;
             otherwise `invoke` keeps it around the handler.
+        honours_if_match: whether a change depends on `Context.if_match`; the result carries an `ETag`.
         limit: bytes of the body; None takes the setting's general limit.
         example: params, by wire name.
     """
@@ -104,6 +113,7 @@ class Operation:
     errors: tuple[type[BrokerError], ...] = ()
     idempotent_by_key: bool = False
     keeps_own_key: bool = False
+    honours_if_match: bool = False
     limit: int | None = None
     example: Mapping[str, Any] | None = None
     tag: str = ""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from broker.auth.rate_limits import Rate, RateLimit
 from broker.auth.service import Auth
 from broker.clock import Clock
 from broker.ids import IdSource
@@ -14,6 +15,8 @@ from broker.storage.events import Events
 from broker.storage.idempotency import Idempotency
 from broker.storage.imports import Imports
 from broker.storage.programs import Programs
+from broker.storage.projects import Projects
+from broker.storage.stored_values import StoredValues
 from broker.storage.users import Users
 
 
@@ -29,6 +32,9 @@ class Services:
     users: Users
     api_tokens: ApiTokens
     programs: Programs
+    projects: Projects
+    stored_values: StoredValues
+    storage_rate: RateLimit
     events: Events
     imports: Imports
     idempotency: Idempotency
@@ -57,6 +63,13 @@ def build_services(
         users=users,
         api_tokens=ApiTokens(database),
         programs=Programs(database, clock),
+        projects=Projects(database, clock),
+        stored_values=StoredValues(database),
+        storage_rate=RateLimit(
+            clock,
+            per_address=Rate(settings.storage_rate_per_address, settings.storage_burst_per_address),
+            per_account=Rate(settings.storage_rate_per_account, settings.storage_burst_per_account),
+        ),
         # Half of the pool may stream lists; the other half answers quickly.
         events=Events(
             database, streams=max(1, settings.database_pool // 2), wait_s=settings.database_timeout_s

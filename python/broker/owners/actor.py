@@ -48,10 +48,10 @@ class OwnerActor:
         owner = await self._get()
         return owner if isinstance(owner, BrokerError) else await owner.submit(commands, wait_s)
 
-    async def nudge(self, account: str) -> None:
+    async def nudge(self, account: str, channel: str) -> None:
         """See `Owner.nudge`."""
         if self._owner is not None:
-            self._owner.nudge(account)
+            self._owner.nudge(account, channel)
 
     async def open(self, name: str, follows: Sequence[Follow]) -> list[FollowAnswer] | BrokerError:
         """See `Owner.open`."""

@@ -71,5 +71,8 @@ class Owners(Protocol):
     async def delete_program(self, account: str, program_id: str) -> None:
         """Delete the program with its events, push `programDeleted` and end its subscriptions."""
 
+    async def value_stored(self, account: str, project_id: str) -> None:
+        """Tell the owner of the project's `storage` channel to look for news; loses nothing when it fails."""
+
     async def program_created(self, account: str) -> None:
         """Tell the owner of the `programs` channel to look for news; loses nothing when it fails."""

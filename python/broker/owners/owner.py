@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
-from broker.owners.channel import Channels
+from broker.owners.channels import Channels
 from broker.owners.commands import Answer, Command
 from broker.owners.encoding import push_entry
 from broker.owners.log import LogLimits
 from broker.owners.placement import slot_name
-from broker.owners.protocol import Cursor, Entry, Head, HistoryLost
+from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost
 from broker.owners.sessions import POLL_WAIT_S, Follow, PollAnswer, Session, Sessions
 from broker.owners.topics import ProgramTopic, Topic, Topics
 from broker.owners.writer import Writer, WriterLimits
@@ -26,6 +26,7 @@ from broker.storage.database import Database
 from broker.storage.history import History
 from broker.storage.journal import Fenced, Journal
 from broker.storage.program_changes import ProgramChanges
+from broker.storage.stored_values import StoredValues
 
 _log = logging.getLogger(__name__)
 LINGER_S = 30.0  # how long a topic stays in memory without followers
@@ -33,6 +34,7 @@ _SWEEP_S = 5.0
 _WATCH_S = 2.0  # how soon an owner whose slot was taken notices without writing
 _PURGE_S = 600.0
 _PURGE_ROWS = 10_000
+_HOUR_MS = 3_600_000
 _DAY_MS = 86_400_000
 
 FollowAnswer = Head | BrokerError
@@ -54,7 +56,8 @@ class Owner:
         self._history = History(database)
         self._changes = ProgramChanges(database, clock)
         self._topics = Topics(self._history, order, clock, log_limits, LINGER_S)
-        self._channels = Channels(self._changes, clock, log_limits, LINGER_S)
+        self._stored_values = StoredValues(database)
+        self._channels = Channels(self._changes, self._stored_values, clock, log_limits, LINGER_S)
         self._sessions = Sessions(clock)
         self._writer = Writer(
             self._journal, generation, self._topics, order, clock, IdSource(clock), writer_limits
@@ -126,9 +129,9 @@ class Owner:
         await call.done
         return call.answers
 
-    def nudge(self, account: str) -> None:
-        """The account's `program_changes` have news."""
-        self._channels.nudge(account)
+    def nudge(self, account: str, channel: str = PROGRAMS_CHANNEL) -> None:
+        """The rows that the channel is told from have news."""
+        self._channels.nudge(account, channel)
 
     # -- following
 
@@ -206,8 +209,10 @@ class Owner:
             kind, _, id_ = rest.partition("/")
             if kind == "program":
                 keys.append((account, id_))
-            elif kind == "channel" and id_ == "programs":
-                topics[name] = await self._channels.load(account)
+            elif kind == "channel":
+                channel = await self._channels.load(account, id_)
+                if channel is not None:
+                    topics[name] = channel
         programs = await self._topics.load(keys)
         topics.update({topic.name: topic for topic in programs.values()})
         return topics
@@ -256,6 +261,8 @@ class Owner:
                 while await self._history.purge(history_ms, now_ms - _DAY_MS, _PURGE_ROWS):
                     continue
                 while await self._changes.purge(now_ms - _DAY_MS, _PURGE_ROWS):
+                    continue
+                while await self._stored_values.purge(now_ms - _HOUR_MS, _PURGE_ROWS):
                     continue
             except Unavailable as error:
                 _log.info("purge_waits reason=%s", error.log_text)

@@ -21,6 +21,11 @@ def channel_topic(account: str, channel: str) -> str:
     return f"{account}/channel/{channel}"
 
 
+PROGRAMS_CHANNEL = "programs"
+STORAGE_CHANNEL = "storage:"
+"""What the name of a project's storage channel begins with; the project's id follows."""
+
+
 class EntryKind(IntEnum):
     """What an entry of a topic does to whoever follows it."""
 

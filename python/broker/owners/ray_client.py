@@ -30,7 +30,14 @@ from broker.owners.commands import (
     size_bytes,
 )
 from broker.owners.placement import owner_of
-from broker.owners.protocol import IdempotencyKey, NewEventRow, channel_topic, program_topic
+from broker.owners.protocol import (
+    PROGRAMS_CHANNEL,
+    STORAGE_CHANNEL,
+    IdempotencyKey,
+    NewEventRow,
+    channel_topic,
+    program_topic,
+)
 from broker.owners.ray_link import Link, OwnerLink, OwnerLost
 from broker.settings import Settings
 
@@ -41,6 +48,7 @@ _QUEUE_BYTES = 64 << 20
 _RETRY_S = (0.02, 0.5)  # first and longest pause before a call is made again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 _NUDGE_S = 1.0
+_NUDGES = 1_000  # under way at a time; who is not nudged looks by itself within a second
 _HEAVY_S = 60.0  # at least, for what may touch every event of a program: 100,000 take seconds
 _HEAVY = (AdoptImport, DeleteEvents, DeleteProgram)
 
@@ -65,7 +73,7 @@ class RayOwners:
         self._ids = ids
         self._links = links or [OwnerLink(index) for index in range(settings.owners)]
         self._lanes = [_Lane(link, clock) for link in self._links]
-        self._nudges: dict[str, asyncio.Task[None]] = {}
+        self._nudges: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def publish(
         self, account: str, program_id: str, events: Sequence[NewEventRow], key: IdempotencyKey | None
@@ -107,11 +115,12 @@ class RayOwners:
         await self.program_created(account)
 
     async def program_created(self, account: str) -> None:
-        """See `Owners.program_created`. Does not wait; one nudge of an account is under way at a time."""
-        if account not in self._nudges:
-            task = asyncio.create_task(self._nudge(account), name=f"nudge {account}")
-            self._nudges[account] = task
-            task.add_done_callback(lambda _: self._nudges.pop(account, None))
+        """See `Owners.program_created`. Does not wait."""
+        self._begin_nudge(account, PROGRAMS_CHANNEL)
+
+    async def value_stored(self, account: str, project_id: str) -> None:
+        """See `Owners.value_stored`. Does not wait."""
+        self._begin_nudge(account, f"{STORAGE_CHANNEL}{project_id}")
 
     async def close(self) -> None:
         """End the lanes; what waits is answered `Unavailable`."""
@@ -140,10 +149,18 @@ class RayOwners:
             raise result
         return result
 
-    async def _nudge(self, account: str) -> None:
-        link = self._links[owner_of(channel_topic(account, "programs"), self._settings.owners)]
+    def _begin_nudge(self, account: str, channel: str) -> None:
+        """Nudge a channel's owner; one nudge of a channel is under way at a time, and so many in all."""
+        key = (account, channel)
+        if key not in self._nudges and len(self._nudges) < _NUDGES:
+            task = asyncio.create_task(self._nudge(account, channel), name=f"nudge {account} {channel}")
+            self._nudges[key] = task
+            task.add_done_callback(lambda _: self._nudges.pop(key, None))
+
+    async def _nudge(self, account: str, channel: str) -> None:
+        link = self._links[owner_of(channel_topic(account, channel), self._settings.owners)]
         try:
-            await link.call("nudge", account, timeout_s=_NUDGE_S)
+            await link.call("nudge", account, channel, timeout_s=_NUDGE_S)
         except OwnerLost:
             return  # the owner looks by itself every second
 

@@ -104,7 +104,9 @@ class RestApp:
         began_s = clock.monotonic_s()
         headers: Headers = dict(scope["headers"])
         request_id = request_id_of(headers) or self._services.ids.uuid7()
-        exchange = Exchange(send, receive, request_id, is_head=scope["method"] == "HEAD")
+        method = scope["method"]
+        known = _text(headers, b"if-none-match") if method in ("GET", "HEAD") else None
+        exchange = Exchange(send, receive, request_id, is_head=method == "HEAD", if_none_match=known)
         try:
             await self._serve(scope, headers, receive, exchange)
         except ClientGone:
@@ -165,14 +167,16 @@ class RestApp:
         accept = negotiate(headers, operation.route.produces)
         fields = parse_query(scope.get("query_string", b""), endpoint)
         body: AsyncIterator[bytes] | None = None
+        body_type = ""
         if operation.route.streams_body:
-            check_body_type(headers, operation.route.form)
+            body_type = check_body_type(headers, operation.route)
             body = body_chunks(receive, headers, self._limit(endpoint))
             if principal.is_anonymous:
                 body, token = await _peek_token(body)
                 principal = await self._principal(account, token)
         elif has_content(headers):
-            sent = await self._read_fields(endpoint, headers, receive)
+            body_type = check_body_type(headers, operation.route)
+            sent = await self._read_fields(endpoint, headers, receive, body_type)
             token = take_token(sent)
             if principal.is_anonymous:
                 principal = await self._principal(account, token)
@@ -184,16 +188,18 @@ class RestApp:
             address=self._address(scope, headers),
             idempotency_key=_text(headers, b"idempotency-key"),
             if_match=_text(headers, b"if-match"),
+            body_type=body_type,
             accept=accept,
             body=body,
         )
         result = await invoke(operation, context, merge_path(fields, endpoint, values))
         await exchange.result(endpoint, result)
 
-    async def _read_fields(self, endpoint: Endpoint, headers: Headers, receive: Receive) -> dict[str, Any]:
-        media_type = check_body_type(headers, endpoint.operation.route.form)
+    async def _read_fields(
+        self, endpoint: Endpoint, headers: Headers, receive: Receive, media_type: str
+    ) -> dict[str, Any]:
         parts = [chunk async for chunk in body_chunks(receive, headers, self._limit(endpoint))]
-        return parse_body(b"".join(parts), media_type)
+        return parse_body(b"".join(parts), media_type, endpoint.operation.route.whole_body)
 
     def _limit(self, endpoint: Endpoint) -> int:
         settings = self._services.settings

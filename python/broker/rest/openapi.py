@@ -14,6 +14,7 @@ from broker.errors import (
     MethodNotAllowed,
     NotAcceptable,
     PayloadTooLarge,
+    PreconditionFailed,
     Unauthenticated,
     Unavailable,
     UnsupportedMediaType,
@@ -50,6 +51,12 @@ _KEY_PARAMETER = {
         " result and does nothing again; with another request it is 409."
     ),
     "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+}
+_MATCH_PARAMETER = {
+    "name": "If-Match",
+    "in": "header",
+    "description": "Change only what still has this `ETag`; otherwise 412.",
+    "schema": {"type": "string"},
 }
 _DESCRIPTION = """\
 Ordered, durable events from producers to any number of viewers. The account is the first label of the host.
@@ -134,6 +141,8 @@ def _parameters(endpoint: Endpoint, params: dict[str, Any]) -> list[dict[str, An
             parameter["example"] = example[str(parameter["name"])]
     if endpoint.operation.idempotent_by_key:
         parameters.append(_KEY_PARAMETER)
+    if endpoint.operation.honours_if_match:
+        parameters.append(_MATCH_PARAMETER)
     return parameters
 
 
@@ -157,11 +166,16 @@ def _body(endpoint: Endpoint, params: dict[str, Any]) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         schema["required"] = required
+    whole = endpoint.operation.route.whole_body
+    if whole is not None:
+        schema = properties[whole]
     content: dict[str, Any] = {"schema": schema}
     example = {k: v for k, v in (endpoint.operation.example or {}).items() if k in properties}
     if example:
         content["example"] = example
-    types = ["application/json"]
+    if whole in example:
+        content["example"] = example[whole]
+    types = list(endpoint.operation.route.consumes)
     if endpoint.operation.route.form:
         types.append("application/x-www-form-urlencoded")
     return {"required": bool(required), "content": dict.fromkeys(types, content)}
@@ -193,6 +207,8 @@ def _errors(operation: Operation) -> list[type[BrokerError]]:
         errors += _WITH_BODY
     if operation.idempotent_by_key:
         errors.append(Conflict)
+    if operation.honours_if_match:
+        errors.append(PreconditionFailed)
     return errors
 
 

@@ -37,8 +37,18 @@ PREFLIGHT: tuple[Header, ...] = (
 class Exchange:
     """One reply on its way; knows whether it has begun and how large it became."""
 
-    def __init__(self, send: Send, receive: Receive, request_id: str, *, is_head: bool) -> None:
+    def __init__(
+        self,
+        send: Send,
+        receive: Receive,
+        request_id: str,
+        *,
+        is_head: bool,
+        if_none_match: str | None = None,
+    ) -> None:
+        """Args: if_none_match: the request's, when it is a GET or HEAD."""
         self._send = send
+        self._if_none_match = if_none_match
         self._receive = receive
         self._is_head = is_head
         self.request_id = request_id
@@ -52,7 +62,7 @@ class Exchange:
 
     async def whole(self, status: int, body: bytes, media_type: str, headers: Iterable[Header] = ()) -> None:
         """Send a reply in one piece."""
-        fixed = [(b"content-length", b"%d" % len(body))] if status != 204 else []
+        fixed = [(b"content-length", b"%d" % len(body))] if status not in (204, 304) else []
         if body:
             fixed.append((b"content-type", media_type.encode()))
         await self._begin(status, [*fixed, *headers])
@@ -74,10 +84,14 @@ class Exchange:
         if isinstance(result, Stream):
             await self._stream(endpoint.operation.route.status, result, _encoded(headers))
             return
+        if "ETag" in headers and _is_known(headers["ETag"], self._if_none_match):
+            await self.whole(304, b"", "", _encoded(headers))
+            return
         body = result_json(result)
+        status = (result.status if isinstance(result, Json) else None) or endpoint.operation.route.status
         if endpoint.operation.route.location and "Location" not in headers:
             headers["Location"] = _location(endpoint.operation.route.location, body)
-        await self.whole(endpoint.operation.route.status, body, "application/json", _encoded(headers))
+        await self.whole(status, body, "application/json", _encoded(headers))
 
     async def _stream(self, status: int, stream: Stream, headers: list[Header]) -> None:
         """Send a stream's parts as they come; stop reading it when the client hangs up."""
@@ -123,6 +137,14 @@ class Exchange:
     async def _part(self, body: bytes, *, more: bool) -> None:
         self.sent_bytes += len(body)
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _is_known(etag: str, if_none_match: str | None) -> bool:
+    """Whether the client has this representation already (RFC 9110, section 13.1.2)."""
+    if if_none_match is None:
+        return False
+    known = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return known == ["*"] or etag in known
 
 
 def _encoded(headers: dict[str, str]) -> list[Header]:

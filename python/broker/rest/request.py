@@ -15,6 +15,7 @@ from broker.errors import (
     Unauthenticated,
     UnsupportedMediaType,
 )
+from broker.operations.registry import Route
 from broker.rest.routing import Endpoint
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -29,6 +30,7 @@ _MAX_PARAMETERS = 100
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_REQUEST_ID_CHARACTERS)
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _LEADING_TOKEN = re.compile(rb'\s*\{\s*"access_token"\s*:\s*("[^"\\]*")')
+_TOKEN = "access_token"  # noqa: S105 - the name of a field
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -163,11 +165,11 @@ def _too_large(limit_bytes: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"the body must not be over {limit_bytes} bytes")
 
 
-def check_body_type(headers: Headers, takes_form: bool) -> str:
+def check_body_type(headers: Headers, route: Route) -> str:
     """The media type of the body. Raises UnsupportedMediaType for one that the operation does not read."""
     media_type, _, parameters = headers.get(b"content-type", b"").decode("latin-1").partition(";")
     media_type = media_type.strip().lower()
-    allowed = (JSON_TYPE, FORM_TYPE) if takes_form else (JSON_TYPE,)
+    allowed = (*route.consumes, FORM_TYPE) if route.form else route.consumes
     charset = parameters.strip().lower().replace('"', "")
     if media_type not in allowed or (charset.startswith("charset=") and charset != "charset=utf-8"):
         raise UnsupportedMediaType(f"the Content-Type of the body must be {' or '.join(allowed)}, in UTF-8")
@@ -176,8 +178,11 @@ def check_body_type(headers: Headers, takes_form: bool) -> str:
     return media_type
 
 
-def parse_body(content: bytes, media_type: str) -> dict[str, Any]:
+def parse_body(content: bytes, media_type: str, whole_body: str | None = None) -> dict[str, Any]:
     """The fields of a JSON or form body; an empty body has none.
+
+    Args:
+        whole_body: makes the body one field of this name, whatever JSON it is; its token is taken out first.
 
     Raises:
         InvalidRequest: malformed, not an object, or a form field is repeated.
@@ -190,6 +195,9 @@ def parse_body(content: bytes, media_type: str) -> dict[str, Any]:
         value = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest.of_field("body", f"is not JSON: {error}") from None
+    if whole_body is not None:
+        token = {name: value.pop(name) for name in (_TOKEN,) if isinstance(value, dict) and name in value}
+        return {whole_body: value} | token
     if not isinstance(value, dict):
         raise InvalidRequest.of_field("body", "must be an object")
     return value
@@ -216,9 +224,9 @@ def take_token(fields: dict[str, Any]) -> str | None:
     Raises:
         Unauthenticated: it is there and is no text.
     """
-    if "access_token" not in fields:
+    if _TOKEN not in fields:
         return None
-    token = fields.pop("access_token")
+    token = fields.pop(_TOKEN)
     if not isinstance(token, str) or not token:
         raise Unauthenticated("access_token must be a text")
     return token

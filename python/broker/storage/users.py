@@ -21,6 +21,10 @@ _SELECT_ALL = """
 SELECT id, username, role, name, email, project_ids, created_time, updated_time
 FROM users WHERE account = $1 ORDER BY username
 """
+_SELECT_MEMBERS = """
+SELECT id, username, role, name, email, project_ids, created_time, updated_time
+FROM users WHERE account = $1 AND $2 = ANY(project_ids) ORDER BY username
+"""
 _SELECT_CREDENTIALS = """
 SELECT id, username, role, name, email, project_ids, created_time, updated_time,
        password_hash, tokens_valid_from
@@ -123,6 +127,11 @@ class Users:
             if await connection.fetchval(_LOCK_ACCOUNT, account) is None:
                 raise NotFound("there is no such account")
             yield UserEdit(account, connection)
+
+    async def list_members(self, account: str, project_id: str) -> list[User]:
+        """The users who belong to the project, by name."""
+        async with self._database.connection() as connection:
+            return [user_of_row(row) for row in await connection.fetch(_SELECT_MEMBERS, account, project_id)]
 
     async def list(self, account: str) -> list[User]:
         """All users of the account, by name."""

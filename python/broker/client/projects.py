@@ -1,0 +1,70 @@
+"""The calls on projects, reached as `client.projects`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.client import query
+from broker.client.engine import Call, Engine
+from broker.client.models import Program, Project, User, list_of
+from broker.client.query import UNSET, Unset
+from broker.ids import IdSource
+
+
+class Projects:
+    """Projects of the account. Every method may raise what `Engine.send` raises."""
+
+    def __init__(self, engine: Engine, ids: IdSource) -> None:
+        self._engine = engine
+        self._ids = ids
+
+    async def get(self, project_id: str) -> Project:
+        """One project. Raises NotFound."""
+        return await self._engine.send(Call("GET", query.path("projects", project_id), Project.parse))
+
+    async def create(
+        self,
+        name: str,
+        *,
+        project_id: str | None = None,
+        description: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Project:
+        """Create a project; without `project_id` the broker makes an id. Raises Conflict when it is taken."""
+        optional = {"id": project_id, "description": description, "metadata": metadata}
+        body = {"name": name} | {field: value for field, value in optional.items() if value is not None}
+        key = idempotency_key or self._ids.uuid7()
+        return await self._engine.send(Call("POST", "/projects", Project.parse, body=body, key=key))
+
+    async def update(
+        self,
+        project_id: str,
+        *,
+        name: str | Unset = UNSET,
+        description: str | Unset | None = UNSET,
+        metadata: Mapping[str, Any] | Unset | None = UNSET,
+    ) -> Project:
+        """Change what is given; None clears description and metadata. Raises NotFound."""
+        body = query.fields({"name": name, "description": description, "metadata": metadata})
+        call = Call("PUT", query.path("projects", project_id), Project.parse, body=body)
+        return await self._engine.send(call)
+
+    async def delete(self, project_id: str, *, cascade: bool = False) -> None:
+        """Delete a project, with `cascade` its programs. Raises NotFound, Conflict if it has programs."""
+        target, parameters = query.path("projects", project_id), {"cascade": cascade or None}
+        call = Call("DELETE", target, lambda _: None, query=parameters, is_deletion=True)
+        await self._engine.send(call)
+
+    async def users(self, project_id: str) -> tuple[User, ...]:
+        """The users who belong to the project, by name. Raises NotFound."""
+        target = query.path("projects", project_id, "users")
+        return await self._engine.send(Call("GET", target, list_of(User.parse)))
+
+    async def programs(self, project_id: str) -> tuple[Program, ...]:
+        """All programs of the project, newest first. Raises NotFound."""
+        target = query.path("projects", project_id, "programs")
+        return await self._engine.send(Call("GET", target, list_of(Program.parse)))
+
+    async def list(self) -> tuple[Project, ...]:
+        """The projects that the caller belongs to, or all for an admin, by id."""
+        return await self._engine.send(Call("GET", "/projects", list_of(Project.parse)))

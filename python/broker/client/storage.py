@@ -1,0 +1,45 @@
+"""The calls on stored values, reached as `client.storage`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.client import query
+from broker.client.engine import Call, Engine
+from broker.client.models import StoredValue
+from broker.ids import IdSource
+
+
+class Storage:
+    """Values that the clients of a project share. Every method may raise what `Engine.send` raises."""
+
+    def __init__(self, engine: Engine, ids: IdSource) -> None:
+        self._engine = engine
+        self._ids = ids
+
+    async def get(self, project_id: str, item_id: str) -> StoredValue:
+        """One value. Caches on the way may answer what was stored up to a day ago. Raises NotFound."""
+        target = query.path("storage", project_id, item_id)
+        return await self._engine.send(Call("GET", target, StoredValue.parse))
+
+    async def store(
+        self,
+        project_id: str,
+        metadata: Mapping[str, Any],
+        *,
+        item_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> StoredValue:
+        """Store a value; without `item_id` it gets one.
+
+        A caller with a token replaces what is stored under the id; one without cannot. The id is made here,
+        so that a repeated try adds nothing twice.
+
+        Raises:
+            NotFound: no such project.
+            Conflict: without a token, the id is taken.
+            PayloadTooLarge: the value is too large, or the project is full.
+        """
+        body = {"id": item_id or self._ids.uuid7(), "metadata": dict(metadata)}
+        key = idempotency_key or self._ids.uuid7()
+        call = Call("POST", query.path("storage", project_id), StoredValue.parse, body=body, key=key)
+        return await self._engine.send(call)

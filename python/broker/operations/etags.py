@@ -1,0 +1,19 @@
+"""Entity tags: what guards a change against another one that came in between."""
+
+import hashlib
+
+from broker.errors import PreconditionFailed
+
+
+def etag_of(body: bytes) -> str:
+    """The strong entity tag of a representation (RFC 9110, section 8.8.3)."""
+    return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+
+
+def require_match(if_match: str | None, etag: str) -> None:
+    """Raise PreconditionFailed unless `If-Match` (RFC 9110, 13.1.1) is absent, `*` or names `etag`."""
+    if if_match is None:
+        return
+    wanted = [tag.strip() for tag in if_match.split(",")]
+    if wanted != ["*"] and etag not in wanted:
+        raise PreconditionFailed("it has changed since; read it again")

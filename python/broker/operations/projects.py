@@ -1,0 +1,276 @@
+"""Projects: make, read, change, delete and list them, with their users and programs.
+
+Only admins make, change and delete projects. Those who belong to a project read it; for all others it is not
+there. Belonging to a project is a matter of the user's `projectIds`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from typing import Any
+
+from pydantic import Field
+from pydantic_core import to_json
+
+from broker.clock import to_datetime
+from broker.domain import permissions
+from broker.domain.permissions import ADMINS, PUBLISHERS, READERS
+from broker.domain.programs import ProgramResource
+from broker.domain.projects import Description, Project
+from broker.domain.users import Role, User
+from broker.domain.values import FreeObject, Id, Model, Name
+from broker.errors import Conflict, InvalidRequest, NotFound
+from broker.operations.context import Context
+from broker.operations.etags import etag_of, require_match
+from broker.operations.listing import NoParams
+from broker.operations.metadata import compact
+from broker.operations.registry import Json, Operation, Route, Stream
+from broker.storage.programs import Claim
+
+_DELETED_AT_ONCE = 16  # programs: each is a command to its owner
+_PAGE_PROGRAMS = 500
+_EXAMPLE = {"id": "football", "name": "Football", "description": "All matches of the season", "metadata": {}}
+
+
+class ProjectParams(Model):
+    """Names a project."""
+
+    project_id: Id
+
+
+class CreateProjectParams(Model):
+    """A new project."""
+
+    id: Id | None = Field(default=None, description="Made up when absent.")
+    name: Name
+    description: Description | None = None
+    metadata: FreeObject | None = None
+
+
+class UpdateProjectParams(Model):
+    """What to change. Absent fields are kept; null clears `description` and `metadata`.
+
+    The fields that the server sets are taken, so that a project that was read can be sent back, and ignored.
+    """
+
+    project_id: Id
+    id: Id | None = Field(default=None, description="The project's id, which cannot change.")
+    name: Name = ""
+    description: Description | None = None
+    metadata: FreeObject | None = None
+    created_time: object = Field(default=None, description="Ignored.")
+    updated_time: object = Field(default=None, description="Ignored.")
+
+
+class DeleteProjectParams(ProjectParams):
+    """Which project, and whether its programs go with it."""
+
+    cascade: bool | None = Field(default=None, description="Delete the project's programs too.")
+
+
+async def _list_projects(context: Context, _params: NoParams) -> list[Project]:
+    principal = context.principal
+    ids = None if principal.role is Role.ADMIN else sorted(principal.project_ids)
+    return await context.services.projects.list(principal.account, ids)
+
+
+async def _create_project(context: Context, params: CreateProjectParams) -> Json:
+    services, key = context.services, context.key
+    compact(params.metadata, "metadata")
+    now = to_datetime(services.clock.now_ms())
+    project = Project.model_construct(
+        id=params.id or services.ids.uuid7(),
+        name=params.name,
+        description=params.description,
+        metadata=params.metadata or {},
+        created_time=now,
+        updated_time=now,
+    )
+    result = to_json(project, by_alias=True)
+    claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
+    stored = await services.projects.create(context.principal.account, project, claim)
+    return _tagged(stored or result)
+
+
+async def _get_project(context: Context, params: ProjectParams) -> Json:
+    permissions.require_project_read(context.principal, params.project_id)
+    return _resource(await context.services.projects.get(context.principal.account, params.project_id))
+
+
+async def _update_project(context: Context, params: UpdateProjectParams) -> Json:
+    if params.id not in (None, params.project_id):
+        raise InvalidRequest.of_field("id", "must be the project's id as in the path; it cannot change")
+    compact(params.metadata, "metadata")
+    now = to_datetime(context.services.clock.now_ms())
+
+    def change(before: Project) -> Project:
+        require_match(context.if_match, etag_of(to_json(before, by_alias=True)))
+        fields = params.model_fields_set & {"name", "description", "metadata"}
+        changes: dict[str, Any] = {name: getattr(params, name) for name in fields}
+        if "metadata" in changes:
+            changes["metadata"] = params.metadata or {}
+        return before.model_copy(update=changes | {"updated_time": now})
+
+    projects = context.services.projects
+    return _resource(await projects.change(context.principal.account, params.project_id, change))
+
+
+async def _delete_project(context: Context, params: DeleteProjectParams) -> None:
+    services, account = context.services, context.principal.account
+    await services.projects.require(account, params.project_id)
+    while params.cascade and await _delete_programs(context, params.project_id):
+        continue
+    # A program that was made meanwhile is deleted by the next turn, unless cascade was not asked for.
+    while not await services.projects.delete(account, params.project_id):
+        if not params.cascade:
+            raise Conflict("the project has programs; delete them, or ask for cascade=true")
+        await _delete_programs(context, params.project_id)
+
+
+async def _delete_programs(context: Context, project_id: str) -> bool:
+    """Delete a page of the project's programs; false when there was none. Broken off, it can be repeated."""
+    services, account = context.services, context.principal.account
+    ids = await services.projects.program_ids(account, project_id, _PAGE_PROGRAMS)
+    for start in range(0, len(ids), _DELETED_AT_ONCE):
+        some = (_delete_program(context, program_id) for program_id in ids[start : start + _DELETED_AT_ONCE])
+        for outcome in await asyncio.gather(*some, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+    return bool(ids)
+
+
+async def _delete_program(context: Context, program_id: str) -> None:
+    services, account = context.services, context.principal.account
+    with suppress(NotFound):  # somebody else was faster
+        await services.owners.delete_program(account, program_id)
+    services.programs.forget(account, program_id)
+
+
+async def _list_project_users(context: Context, params: ProjectParams) -> list[User]:
+    permissions.require_project_work(context.principal, params.project_id)
+    services, account = context.services, context.principal.account
+    await services.projects.require(account, params.project_id)
+    return await services.users.list_members(account, params.project_id)
+
+
+async def _list_project_programs(context: Context, params: ProjectParams) -> Stream:
+    permissions.require_project_read(context.principal, params.project_id)
+    services, account = context.services, context.principal.account
+    await services.projects.require(account, params.project_id)
+    now_ms = services.clock.now_ms()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        opening = b"["
+        async with aclosing(services.projects.programs(account, params.project_id)) as pages:
+            async for page in pages:
+                programs = (ProgramResource.of(program, now_ms) for program in page)
+                yield opening + b",".join(to_json(program, by_alias=True) for program in programs)
+                opening = b","
+        yield b"[]" if opening == b"[" else b"]"
+
+    return Stream(chunks())
+
+
+def _resource(project: Project) -> Json:
+    return _tagged(to_json(project, by_alias=True))
+
+
+def _tagged(body: bytes) -> Json:
+    return Json(body, {"ETag": etag_of(body), "Cache-Control": "private, no-cache"})
+
+
+_TAG = "Projects"
+_ONE = {"projectId": "football"}
+
+OPERATIONS = (
+    Operation(
+        name="listProjects",
+        summary="List the projects that the caller belongs to; for admins all",
+        params=NoParams,
+        result=list[Project],
+        handler=_list_projects,
+        audience=READERS,
+        route=Route("GET", "/projects"),
+        tag=_TAG,
+    ),
+    Operation(
+        name="createProject",
+        summary="Create a project",
+        params=CreateProjectParams,
+        result=Project,
+        handler=_create_project,
+        audience=ADMINS,
+        route=Route("POST", "/projects", status=201, location="/projects/{id}"),
+        errors=(Conflict,),
+        idempotent_by_key=True,
+        keeps_own_key=True,
+        example=_EXAMPLE,
+        tag=_TAG,
+    ),
+    Operation(
+        name="getProject",
+        summary="Get a project",
+        params=ProjectParams,
+        result=Project,
+        handler=_get_project,
+        audience=READERS,
+        route=Route("GET", "/projects/{projectId}"),
+        errors=(NotFound,),
+        example=_ONE,
+        tag=_TAG,
+    ),
+    Operation(
+        name="updateProject",
+        summary="Change a project",
+        params=UpdateProjectParams,
+        result=Project,
+        handler=_update_project,
+        audience=ADMINS,
+        route=Route("PUT", "/projects/{projectId}"),
+        errors=(NotFound,),
+        honours_if_match=True,
+        example=_ONE | {"name": "Football 2026"},
+        tag=_TAG,
+    ),
+    Operation(
+        name="deleteProject",
+        summary="Delete a project with its revisions and stored values",
+        params=DeleteProjectParams,
+        result=None,
+        handler=_delete_project,
+        audience=ADMINS,
+        route=Route(
+            "DELETE",
+            "/projects/{projectId}",
+            status=204,
+            description="Its users lose their membership. A project with programs is 409 without `cascade`.",
+        ),
+        errors=(NotFound, Conflict),
+        example=_ONE,
+        tag=_TAG,
+    ),
+    Operation(
+        name="listProjectUsers",
+        summary="List the users who belong to a project, by name",
+        params=ProjectParams,
+        result=list[User],
+        handler=_list_project_users,
+        audience=PUBLISHERS,
+        route=Route("GET", "/projects/{projectId}/users"),
+        errors=(NotFound,),
+        example=_ONE,
+        tag=_TAG,
+    ),
+    Operation(
+        name="listProjectPrograms",
+        summary="List all programs of a project, newest first",
+        params=ProjectParams,
+        result=list[ProgramResource],
+        handler=_list_project_programs,
+        audience=READERS,
+        route=Route("GET", "/projects/{projectId}/programs"),
+        errors=(NotFound,),
+        example=_ONE,
+        tag=_TAG,
+    ),
+)

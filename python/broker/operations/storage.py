@@ -1,0 +1,133 @@
+"""Project storage: values that the clients of a project share while a show is on.
+
+Reading is open to everybody who knows an id. Anybody may add a value; only a caller with a token may store
+one in place of another.
+"""
+
+from pydantic import Field
+
+from broker.clock import to_datetime
+from broker.domain import permissions
+from broker.domain.stored_values import StoredValue, stored_value_json
+from broker.domain.values import FreeObject, Id, Model
+from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
+from broker.operations.context import Context
+from broker.operations.etags import etag_of
+from broker.operations.metadata import compact
+from broker.operations.registry import Json, Operation, Route
+from broker.storage.programs import Claim
+from broker.storage.projects import unknown_project
+from broker.storage.stored_values import NewValue, Quota, StoreOutcome
+
+_CACHED = "public, max-age=86400"
+
+
+class StoredValueParams(Model):
+    """Names a stored value."""
+
+    project_id: Id
+    item_id: Id
+
+
+class StoreValueParams(Model):
+    """A value to store."""
+
+    project_id: Id
+    id: Id | None = Field(default=None, description="Made up when absent.")
+    metadata: FreeObject = Field(description="Any JSON object.")
+
+
+async def _get_stored_value(context: Context, params: StoredValueParams) -> Json:
+    account = context.principal.account
+    value = await context.services.stored_values.find(account, params.project_id, params.item_id)
+    if value is None:
+        raise NotFound(f"the project {params.project_id} has no value {params.item_id}")
+    return Json(value, {"ETag": etag_of(value), "Cache-Control": _CACHED})
+
+
+async def _store_value(context: Context, params: StoreValueParams) -> Json:
+    services, principal = context.services, context.principal
+    settings = services.settings
+    if principal.is_anonymous:
+        services.storage_rate.take(principal.account, context.address)
+    value = NewValue(
+        project_id=params.project_id,
+        id=params.id or services.ids.uuid7(),
+        metadata=compact(params.metadata, "metadata", settings.storage_value_limit_bytes),
+        time=to_datetime(services.clock.now_ms()),
+    )
+    result = stored_value_json(value.id, value.metadata, value.time)
+    key = context.key
+    claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
+    outcome = await services.stored_values.store(
+        principal.account,
+        value,
+        Quota(settings.storage_project_values, settings.storage_project_bytes),
+        claim,
+        may_replace=permissions.may_replace_value(principal),
+    )
+    if isinstance(outcome, bytes):
+        return _stored(outcome, params.project_id, params.id, StoreOutcome.CREATED)
+    _refuse(outcome, value, settings.storage_project_values, settings.storage_project_bytes)
+    await services.owners.value_stored(principal.account, value.project_id)
+    return _stored(result, value.project_id, value.id, outcome)
+
+
+def _refuse(outcome: StoreOutcome, value: NewValue, values: int, total_bytes: int) -> None:
+    match outcome:
+        case StoreOutcome.UNKNOWN:
+            raise unknown_project(value.project_id)
+        case StoreOutcome.TAKEN:
+            raise Conflict(f"there is a value {value.id} already; to replace it takes an access token")
+        case StoreOutcome.MANY:
+            raise PayloadTooLarge(f"the project stores {values} values, as many as it may")
+        case StoreOutcome.LARGE:
+            raise PayloadTooLarge(f"the project may not store more than {total_bytes} bytes")
+
+
+def _stored(body: bytes, project_id: str, value_id: str | None, outcome: StoreOutcome) -> Json:
+    headers = {"ETag": etag_of(body)}
+    if outcome is StoreOutcome.REPLACED:
+        return Json(body, headers, status=200)
+    item_id = value_id or StoredValue.model_validate_json(body).id
+    return Json(body, headers | {"Location": f"/api/v1/storage/{project_id}/{item_id}"}, status=201)
+
+
+_TAG = "Storage"
+
+OPERATIONS = (
+    Operation(
+        name="getStoredValue",
+        summary="Get a stored value",
+        params=StoredValueParams,
+        result=StoredValue,
+        handler=_get_stored_value,
+        audience=None,
+        route=Route("GET", "/storage/{projectId}/{itemId}", description="May be cached for 24 hours."),
+        errors=(NotFound,),
+        example={"projectId": "football", "itemId": "line-up"},
+        tag=_TAG,
+    ),
+    Operation(
+        name="storeValue",
+        summary="Store a value for a project",
+        params=StoreValueParams,
+        result=StoredValue,
+        handler=_store_value,
+        audience=None,
+        route=Route(
+            "POST",
+            "/storage/{projectId}",
+            status=201,
+            description=(
+                "With a token an existing id is replaced, which answers 200; without one it is 409."
+                " Subscribers of the channel `storage:<projectId>` are sent the value as `stored`."
+            ),
+        ),
+        errors=(NotFound, Conflict, SlowDown),
+        idempotent_by_key=True,
+        keeps_own_key=True,
+        example={"projectId": "football", "id": "line-up", "metadata": {"home": ["Kim", "Vo"]}},
+        tag=_TAG,
+    ),
+)

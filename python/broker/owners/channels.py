@@ -1,0 +1,84 @@
+"""The channels of one owner that are in memory, with the tasks that tail them."""
+
+import asyncio
+import logging
+
+from broker.clock import Clock
+from broker.owners.channel import ProgramsChannel
+from broker.owners.log import LogLimits
+from broker.owners.protocol import PROGRAMS_CHANNEL, STORAGE_CHANNEL
+from broker.owners.storage_channel import StorageChannel
+from broker.owners.tail import TailedChannel
+from broker.storage.program_changes import ProgramChanges
+from broker.storage.stored_values import StoredValues
+
+_log = logging.getLogger(__name__)
+
+
+class Channels:
+    """All of them, by account and name."""
+
+    def __init__(
+        self, changes: ProgramChanges, values: StoredValues, clock: Clock, limits: LogLimits, linger_s: float
+    ) -> None:
+        self._changes = changes
+        self._values = values
+        self._clock = clock
+        self._limits = limits
+        self._linger_s = linger_s
+        self._channels: dict[tuple[str, str], TailedChannel] = {}
+        self._tails: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    async def load(self, account: str, name: str) -> TailedChannel | None:
+        """The channel, tailed from its newest row on; None when there is none. Raises Unavailable."""
+        key = (account, name)
+        if key not in self._channels:
+            channel = await self._make(account, name)
+            if channel is not None and key not in self._channels:  # two may have made it at once
+                self._channels[key] = channel
+                self._tails[key] = asyncio.create_task(channel.run(), name=f"tail {channel.name}")
+        return self._channels.get(key)
+
+    def nudge(self, account: str, name: str) -> None:
+        """Look for news at once, if anybody follows."""
+        channel = self._channels.get((account, name))
+        if channel is not None:
+            channel.nudge()
+
+    async def sweep(self) -> None:
+        """Forget old entries, and channels that nobody has followed for a while."""
+        now_s = self._clock.monotonic_s()
+        for key, channel in list(self._channels.items()):
+            channel.log.trim(now_s)
+            if channel.positions:
+                channel.idle_since_s = now_s
+            elif now_s - channel.idle_since_s >= self._linger_s:
+                del self._channels[key]
+                await _end(self._tails.pop(key))
+
+    async def close(self) -> None:
+        """End all tails."""
+        self._channels.clear()
+        tails = list(self._tails.values())
+        self._tails.clear()
+        for tail in tails:
+            await _end(tail)
+
+    async def _make(self, account: str, name: str) -> TailedChannel | None:
+        if name == PROGRAMS_CHANNEL:
+            newest = await self._changes.newest(account)
+            return ProgramsChannel(account, newest, self._changes, self._clock, self._limits)
+        if not name.startswith(STORAGE_CHANNEL):
+            return None
+        project_id = name.removeprefix(STORAGE_CHANNEL)
+        stored = await self._values.newest(account, project_id)
+        if stored is None:
+            return None
+        return StorageChannel(account, project_id, stored, self._values, self._clock, self._limits)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("channel_failed", exc_info=task.exception())

@@ -1,0 +1,178 @@
+"""Projects in PostgreSQL."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
+
+import asyncpg
+import orjson
+
+from broker.clock import Clock, to_datetime
+from broker.domain.programs import Program
+from broker.domain.projects import Project
+from broker.errors import Conflict, NotFound
+from broker.storage.claims import first_result
+from broker.storage.database import Database
+from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
+from broker.storage.programs import Claim
+from broker.storage.revocations import wake_listeners
+
+_PAGE_PROGRAMS = 500
+
+_COLUMNS = "id, name, description, metadata::text AS metadata, created_time, updated_time"
+_GET = f"SELECT {_COLUMNS} FROM projects WHERE account = $1 AND id = $2"  # noqa: S608 - constants
+_GET_LOCKED = f"{_GET} FOR NO KEY UPDATE"
+_EXISTS = "SELECT true FROM projects WHERE account = $1 AND id = $2"
+# $2 is NULL for callers who may read every project.
+_LIST = f"""
+    SELECT {_COLUMNS} FROM projects WHERE account = $1 AND ($2::text[] IS NULL OR id = ANY($2)) ORDER BY id
+"""  # noqa: S608 - constants
+_INSERT = """
+    INSERT INTO projects (account, id, name, description, metadata, created_time, updated_time)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+_INSERT_USAGE = "INSERT INTO storage_usage (account, project_id) VALUES ($1, $2)"
+_UPDATE = """
+    UPDATE projects SET name = $3, description = $4, metadata = $5, updated_time = $6
+    WHERE account = $1 AND id = $2
+"""
+_DELETE = "DELETE FROM projects WHERE account = $1 AND id = $2 RETURNING true"
+_PROGRAMS = f"""
+    SELECT {PROGRAM_COLUMNS} FROM programs WHERE account = $1 AND project_id = $2
+    ORDER BY created_time DESC, uid DESC
+"""  # noqa: S608 - constants
+_PROGRAM_IDS = "SELECT id FROM programs WHERE account = $1 AND project_id = $2 LIMIT $3"
+# As everything does that changes users; see `broker.storage.users`.
+_LOCK_ACCOUNT = "SELECT 1 FROM accounts WHERE name = $1 FOR NO KEY UPDATE"
+_REMOVE_MEMBERS = """
+    UPDATE users SET project_ids = array_remove(project_ids, $2), updated_time = $3
+    WHERE account = $1 AND $2 = ANY(project_ids)
+"""
+
+
+class Projects:
+    """The projects' repository. Every method raises `Unavailable` while the database is away."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def create(self, account: str, project: Project, key: Claim | None) -> bytes | None:
+        """Store a new project.
+
+        Returns:
+            None, or the first result of `key` when it has one; then nothing was stored.
+
+        Raises:
+            Conflict: the id is taken, or the key was used for another request.
+        """
+        try:
+            async with self._database.transaction() as connection:
+                stored = await first_result(connection, account, key, project.created_time)
+                if stored is not None:
+                    return stored
+                await connection.execute(
+                    _INSERT,
+                    account,
+                    project.id,
+                    project.name,
+                    project.description,
+                    orjson.dumps(project.metadata).decode(),
+                    project.created_time,
+                    project.updated_time,
+                )
+                await connection.execute(_INSERT_USAGE, account, project.id)
+        except asyncpg.UniqueViolationError as error:
+            raise Conflict(f"there is a project {project.id} already") from error
+        return None
+
+    async def get(self, account: str, project_id: str) -> Project:
+        """One project. Raises NotFound."""
+        async with self._database.connection() as connection:
+            return _found(await connection.fetchrow(_GET, account, project_id), project_id)
+
+    async def require(self, account: str, project_id: str) -> None:
+        """Raise NotFound when there is no such project."""
+        async with self._database.connection() as connection:
+            if await connection.fetchval(_EXISTS, account, project_id) is None:
+                raise unknown_project(project_id)
+
+    async def change(self, account: str, project_id: str, change: Callable[[Project], Project]) -> Project:
+        """Store what `change` makes of the project; changes of one project come one after the other.
+
+        Raises:
+            NotFound: no such project. What `change` raises leaves everything as it was.
+        """
+        async with self._database.transaction() as connection:
+            before = _found(await connection.fetchrow(_GET_LOCKED, account, project_id), project_id)
+            after = change(before)
+            await connection.execute(
+                _UPDATE,
+                account,
+                project_id,
+                after.name,
+                after.description,
+                orjson.dumps(after.metadata).decode(),
+                after.updated_time,
+            )
+        return after
+
+    async def delete(self, account: str, project_id: str) -> bool:
+        """Delete a project with its stored values and revisions, and end its memberships.
+
+        Returns:
+            False, and nothing is done, when a program names the project.
+
+        Raises:
+            NotFound: no such project.
+        """
+        async with self._database.transaction() as connection:
+            await connection.fetchval(_LOCK_ACCOUNT, account)
+            _found(await connection.fetchrow(_GET_LOCKED, account, project_id), project_id)
+            if await connection.fetch(_PROGRAM_IDS, account, project_id, 1):
+                return False
+            await connection.execute(_DELETE, account, project_id)
+            # A project made again under this id is not the former members'.
+            now = to_datetime(self._clock.now_ms())
+            await connection.execute(_REMOVE_MEMBERS, account, project_id, now)
+            await wake_listeners(connection)
+        return True
+
+    async def program_ids(self, account: str, project_id: str, limit: int) -> list[str]:
+        """At most `limit` ids of the project's programs, in no order."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_PROGRAM_IDS, account, project_id, limit)
+        return [row["id"] for row in rows]
+
+    async def programs(self, account: str, project_id: str) -> AsyncGenerator[list[Program]]:
+        """The project's programs, newest first, in pages."""
+        async with self._database.transaction() as connection:
+            cursor = await connection.cursor(_PROGRAMS, account, project_id)
+            while rows := await cursor.fetch(_PAGE_PROGRAMS):
+                yield [program_of(row) for row in rows]
+
+    async def list(self, account: str, ids: Sequence[str] | None) -> list[Project]:
+        """The projects of these ids, or all of them for None; by id."""
+        async with self._database.connection() as connection:
+            return [_project(row) for row in await connection.fetch(_LIST, account, ids)]
+
+
+def unknown_project(project_id: str) -> NotFound:
+    """The error of a project that is not there."""
+    return NotFound(f"there is no project {project_id}")
+
+
+def _found(row: Any, project_id: str) -> Project:
+    if row is None:
+        raise unknown_project(project_id)
+    return _project(row)
+
+
+def _project(row: Any) -> Project:
+    return Project.model_construct(
+        id=row["id"],
+        name=row["name"],
+        description=row["description"],
+        metadata=orjson.loads(row["metadata"]),
+        created_time=row["created_time"],
+        updated_time=row["updated_time"],
+    )

@@ -1,0 +1,255 @@
+"""Project storage over HTTP."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from broker.storage.database import Database
+from broker.storage.stored_values import StoredValues
+from tests.product import Product, open_product
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+ROLES = ["client", "user", "producer", "admin"]
+
+
+async def call(
+    product: Product,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    role: str | None = None,
+    account: str = "demo",
+    **headers: str,
+) -> httpx.Response:
+    async with product.door(role, account=account) as door:
+        return await door.request(method, path, json=body, headers=headers)
+
+
+async def make_project(product: Product, project_id: str, account: str = "demo") -> None:
+    answer = await call(
+        product, "POST", "/projects", {"id": project_id, "name": "n"}, role="admin", account=account
+    )
+    assert answer.status_code == 201, answer.text
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def projects(product: Product) -> None:
+    await make_project(product, "show")
+    await make_project(product, "show", "other")
+
+
+async def test_anybody_adds_and_reads(product: Product) -> None:
+    answer = await call(product, "POST", "/storage/show", {"id": "a", "metadata": {"x": [1, None]}})
+    assert (answer.status_code, answer.headers["location"]) == (201, "/api/v1/storage/show/a")
+    value = answer.json()
+    assert value.keys() == {"id", "metadata", "createdTime"}
+    read = await call(product, "GET", "/storage/show/a")
+    assert (read.status_code, read.json()) == (200, value)
+    assert read.headers["cache-control"] == "public, max-age=86400"
+    assert "vary" not in read.headers
+
+
+async def test_an_id_is_made_up(product: Product) -> None:
+    answer = await call(product, "POST", "/storage/show", {"metadata": {}})
+    made = answer.json()
+    assert len(made["id"]) == 36
+    assert answer.headers["location"] == f"/api/v1/storage/show/{made['id']}"
+    assert (await call(product, "GET", f"/storage/show/{made['id']}")).json() == made
+
+
+async def test_a_known_value_is_not_sent_again(product: Product) -> None:
+    await call(product, "POST", "/storage/show", {"id": "known", "metadata": {"x": 1}})
+    read = await call(product, "GET", "/storage/show/known")
+    tag = read.headers["etag"]
+    assert tag.startswith('"')
+    for sent in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = await call(product, "GET", "/storage/show/known", **{"If-None-Match": sent})
+        assert (again.status_code, again.content) == (304, b"")
+        assert (again.headers["etag"], again.headers["cache-control"]) == (tag, "public, max-age=86400")
+    product.clock.forward_ms += 1
+    await call(product, "POST", "/storage/show", {"id": "known", "metadata": {"x": 2}}, role="client")
+    fresh = await call(product, "GET", "/storage/show/known", **{"If-None-Match": tag})
+    assert (fresh.status_code, fresh.json()["metadata"]) == (200, {"x": 2})
+    assert fresh.headers["etag"] != tag
+
+
+async def test_nobody_without_a_token_replaces(product: Product) -> None:
+    await call(product, "POST", "/storage/show", {"id": "kept", "metadata": {"x": 1}})
+    answer = await call(product, "POST", "/storage/show", {"id": "kept", "metadata": {"x": 2}})
+    assert (answer.status_code, answer.json()["error"]) == (409, "conflict")
+    assert (await call(product, "GET", "/storage/show/kept")).json()["metadata"] == {"x": 1}
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_everybody_with_a_token_replaces(product: Product, role: str) -> None:
+    for expected in (201, 200, 200):
+        body = {"id": f"by-{role}", "metadata": {"n": expected}}
+        answer = await call(product, "POST", "/storage/show", body, role=role)
+        assert answer.status_code == expected
+        assert ("location" in answer.headers) == (expected == 201)
+    assert (await call(product, "GET", f"/storage/show/by-{role}", role=role)).json()["metadata"] == {
+        "n": 200
+    }
+
+
+@pytest.mark.parametrize("role", [None, *ROLES])
+async def test_what_is_unknown_is_not_found(product: Product, role: str | None) -> None:
+    for path in ("/storage/show/nothing", "/storage/nothing/a"):
+        assert (await call(product, "GET", path, role=role)).status_code == 404
+    answer = await call(product, "POST", "/storage/nothing", {"metadata": {}}, role=role)
+    assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+
+
+async def test_a_bad_token_is_told(product: Product) -> None:
+    headers = {"Authorization": "Bearer nonsense"}
+    assert (await call(product, "GET", "/storage/show/a", **headers)).status_code == 401
+    assert (await call(product, "POST", "/storage/show", {"metadata": {}}, **headers)).status_code == 401
+
+
+async def test_accounts_store_apart(product: Product) -> None:
+    await call(product, "POST", "/storage/show", {"id": "mine", "metadata": {}})
+    assert (await call(product, "GET", "/storage/show/mine", account="other")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "metadata"),
+        ({"metadata": None}, "metadata"),
+        ({"metadata": 5}, "metadata"),
+        ({"metadata": {}, "id": "a b"}, "id"),
+        ({"metadata": {}, "id": "x" * 129}, "id"),
+        ({"metadata": {}, "value": 1}, "value"),
+        ({"metadata": {"n": 2**53 + 1}}, "metadata.n"),
+    ],
+)
+async def test_bad_fields_are_named(product: Product, body: dict[str, Any], field: str) -> None:
+    answer = await call(product, "POST", "/storage/show", body)
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, field)
+
+
+async def test_a_value_has_its_limit(product: Product) -> None:
+    limit = 256 << 10
+    frame = len('{"x":""}')
+    fits = {"x": "y" * (limit - frame)}
+    assert (await call(product, "POST", "/storage/show", {"id": "big", "metadata": fits})).status_code == 201
+    assert (await call(product, "GET", "/storage/show/big")).json()["metadata"] == fits
+    answer = await call(product, "POST", "/storage/show", {"metadata": {"x": "y" * (limit - frame + 1)}})
+    assert (answer.status_code, answer.json()["error"]) == (413, "payload_too_large")
+
+
+async def test_a_project_has_its_quota_of_values(product: Product) -> None:
+    small = product.with_settings(storage_project_values=2)
+    await make_project(product, "few")
+    for item in ("a", "b"):
+        assert (await call(small, "POST", "/storage/few", {"id": item, "metadata": {}})).status_code == 201
+    assert (await call(small, "POST", "/storage/few", {"id": "c", "metadata": {}})).status_code == 413
+    replaced = await call(small, "POST", "/storage/few", {"id": "b", "metadata": {"x": 1}}, role="user")
+    assert replaced.status_code == 200
+
+
+async def test_a_project_has_its_quota_of_bytes(product: Product) -> None:
+    small = product.with_settings(storage_project_bytes=20)
+    await make_project(product, "small")
+    ten = {"x": "1234"}  # 12 bytes
+    eight = {"x": ""}
+    for status, body in [
+        (201, {"id": "a", "metadata": ten}),
+        (201, {"id": "b", "metadata": eight}),
+        (413, {"id": "c", "metadata": {}}),
+        (413, {"id": "b", "metadata": {"x": "1"}}),
+        (200, {"id": "a", "metadata": eight}),
+        (200, {"id": "b", "metadata": ten}),
+    ]:
+        assert (await call(small, "POST", "/storage/small", body, role="user")).status_code == status, body
+
+
+async def test_quota_holds_when_many_store_at_once(product: Product) -> None:
+    small = product.with_settings(storage_project_values=5)
+    await make_project(product, "crowded")
+    work = (call(small, "POST", "/storage/crowded", {"metadata": {}}) for _ in range(20))
+    statuses = [answer.status_code for answer in await asyncio.gather(*work)]
+    assert (statuses.count(201), statuses.count(413)) == (5, 15)
+
+
+async def test_only_one_of_many_adds_an_id(product: Product) -> None:
+    work = (
+        call(product, "POST", "/storage/show", {"id": "race", "metadata": {"n": number}})
+        for number in range(10)
+    )
+    statuses = [answer.status_code for answer in await asyncio.gather(*work)]
+    assert (statuses.count(201), statuses.count(409)) == (1, 9)
+
+
+async def test_same_key_stores_once(product: Product) -> None:
+    key = {"Idempotency-Key": "stored"}
+    first = await call(product, "POST", "/storage/show", {"metadata": {"k": 1}}, role="user", **key)
+    again = await call(product, "POST", "/storage/show", {"metadata": {"k": 1}}, role="user", **key)
+    assert (again.json(), again.headers["location"]) == (first.json(), first.headers["location"])
+    other = await call(product, "POST", "/storage/show", {"metadata": {"k": 2}}, role="user", **key)
+    assert other.status_code == 409
+
+
+async def test_a_key_whose_value_was_refused_stays_free(product: Product) -> None:
+    key = {"Idempotency-Key": "refused"}
+    body = {"id": "x", "metadata": {}}
+    assert (await call(product, "POST", "/storage/tardy", body, role="user", **key)).status_code == 404
+    await make_project(product, "tardy")
+    assert (await call(product, "POST", "/storage/tardy", body, role="user", **key)).status_code == 201
+
+
+async def test_values_go_with_their_project(product: Product) -> None:
+    await make_project(product, "brief")
+    await call(product, "POST", "/storage/brief", {"id": "x", "metadata": {}})
+    await call(product, "DELETE", "/projects/brief", role="admin")
+    await make_project(product, "brief")
+    assert (await call(product, "GET", "/storage/brief/x")).status_code == 404
+
+
+async def test_adding_without_a_token_is_slowed(postgres_dsn: str) -> None:
+    async with open_product(
+        postgres_dsn, storage_rate_per_address=0.5, storage_burst_per_address=2
+    ) as product:
+        await make_project(product, "show")
+        for _ in range(2):
+            assert (await call(product, "POST", "/storage/show", {"metadata": {}})).status_code == 201
+        answer = await call(product, "POST", "/storage/show", {"metadata": {}})
+        assert (answer.status_code, answer.json()["error"]) == (429, "slow_down")
+        assert answer.headers["retry-after"] == "2"
+        assert (await call(product, "POST", "/storage/show", {"metadata": {}}, role="client")).is_success
+        assert (await call(product, "GET", "/storage/show/x")).status_code == 404
+        product.clock.forward_ms += 2_000
+        assert (await call(product, "POST", "/storage/show", {"metadata": {}})).status_code == 201
+
+
+async def test_values_survive_a_restart(postgres_dsn: str) -> None:
+    async with open_product(postgres_dsn) as product:
+        await make_project(product, "show")
+        stored = await call(product, "POST", "/storage/show", {"id": "x", "metadata": {"a": 1}})
+    database = await Database.open(postgres_dsn, size=1, timeout_s=5)
+    try:
+        value = await StoredValues(database).find("demo", "show", "x")
+    finally:
+        await database.close()
+    assert value == stored.content
+
+
+async def test_only_what_was_replaced_is_purged(product: Product) -> None:
+    await make_project(product, "old")
+    values, clock = product.services.stored_values, product.clock
+    before_ms = clock.now_ms()
+    for item in ("a", "a", "b"):
+        await call(product, "POST", "/storage/old", {"id": item, "metadata": {}}, role="user")
+    assert [row.value[:9] for row in await values.after("demo", "old", 0, 9)] == [b'{"id":"a"'] * 2 + [
+        b'{"id":"b"'
+    ]
+    await values.purge(before_ms - 1, 1_000)
+    assert len(await values.after("demo", "old", 0, 9)) == 3
+    while await values.purge(clock.now_ms() + 1, 1):
+        continue
+    assert len(await values.after("demo", "old", 0, 9)) == 2
+    assert (await call(product, "GET", "/storage/old/a")).status_code == 200
