@@ -11,6 +11,7 @@ import pytest
 import uvicorn
 
 from broker.client import (
+    ApiError,
     AsyncClient,
     BadCredentials,
     Client,
@@ -204,3 +205,22 @@ async def test_synchronous_client_is_the_same(url: str) -> None:
             return [event.seq for event in client.iterate_events("final")]
 
     assert await asyncio.to_thread(work) == [1]
+
+
+async def test_request_of_a_data_source(product: Product, url: str) -> None:
+    """The upstream is at an inner address, which nobody has allowed."""
+    sources = {"dataSources": [{"id": "a", "type": "api", "url": "http://127.0.0.1/"}]}
+    async with AsyncClient(url, username="admin", password=PASSWORD) as client:
+        await client.projects.create("Own", project_id="own")
+        async with product.services.database.connection() as connection:
+            await connection.execute(
+                "INSERT INTO revisions (account, project_id, id, version, status, content, created_by,"
+                " updated_by, created_time, updated_time)"
+                " VALUES ('demo', 'own', 'r', '1', 'draft', $1, 'x', 'x', now(), now())",
+                orjson.dumps(sources).decode(),
+            )
+        with pytest.raises(ApiError) as refused:
+            await client.projects.request("own", "1", "a", parameters={"b": 1})
+        assert (refused.value.status, refused.value.name) == (403, "forbidden_url")
+        with pytest.raises(NotFound):
+            await client.projects.request("own", "1", "b", method="POST", body={"c": 1})

@@ -200,6 +200,15 @@ class ApiToken:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceReply:
+    """What a data source's server replied; `content` is not read further."""
+
+    status: int
+    content_type: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """One page of a filtered list; `total` counts all matches."""
 

@@ -139,6 +139,7 @@ class _SyncProjects(_Group[Projects]):
     delete = _group_call(Projects.delete)
     users = _group_call(Projects.users)
     programs = _group_call(Projects.programs)
+    request = _group_call(Projects.request)
 
 
 class _SyncStorage(_Group[Storage]):

@@ -57,6 +57,7 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
             auth=auth,
             owners=owners,
         )
+        stack.push_async_callback(services.source_replies.close)
     except BaseException:
         await stack.aclose()
         raise

@@ -178,7 +178,7 @@ class Fetcher:
             async with self._pool.stream(
                 request.method,
                 url,
-                headers=[(name.encode("ascii"), value.encode("utf-8")) for name, value in headers.items()],
+                headers=[(name.encode("ascii"), _encoded(value)) for name, value in headers.items()],
                 content=request.body,
                 extensions={"timeout": {"connect": self._connect_s}},
             ) as reply:
@@ -213,6 +213,14 @@ def _headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return headers
+
+
+def _encoded(value: str) -> bytes:
+    """A header's value: bytes that came as Latin-1 go as they came, other text as UTF-8."""
+    try:
+        return value.encode("latin-1")
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "replace")
 
 
 def _redirected(request: FetchRequest, status: int, *, is_abroad: bool) -> FetchRequest:

@@ -2,6 +2,7 @@
 
 from broker.operations import (
     api_tokens,
+    application_requests,
     connect,
     events,
     imports,
@@ -26,6 +27,7 @@ def build_registry() -> Registry:
             imports,
             projects,
             storage,
+            application_requests,
             users,
             api_tokens,
             status,
