@@ -149,6 +149,10 @@ class Settings:
     )
     fetch_burst_per_account: int = _setting(2_000, "Such requests of one account in a burst.", low=1)
 
+    identity_allow_hosts: tuple[str, ...] = _setting(
+        (), "Hosts, as `host[:port]`, that keys of identity providers may be read from inside the network."
+    )
+
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> "Settings":
         """Read the environment; `overrides` that are not None win.
@@ -188,9 +192,10 @@ class Settings:
                 raise SettingError(f"{environment_name(entry.name)}={value}: must be {allowed}")
         _check_choice("gateway_send", self.gateway_send, ("auto", "io_uring", "send"))
         _check_choice("log_level", self.log_level, ("debug", "info", "warning", "error"))
-        for host in self.fetch_allow_hosts:
-            if not _HOST.fullmatch(host):
-                raise SettingError(f"BROKER_FETCH_ALLOW_HOSTS: {host}: must be host[:port]")
+        for name in ("fetch_allow_hosts", "identity_allow_hosts"):
+            for host in getattr(self, name):
+                if not _HOST.fullmatch(host):
+                    raise SettingError(f"{environment_name(name)}: {host}: must be host[:port]")
         if self.http_port == self.ws_port:
             raise SettingError("BROKER_WS_PORT: must differ from BROKER_HTTP_PORT")
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.auth import tokens
+from broker.auth.identity import FetchKeys, IdentityKeys, IdentityLogin
 from broker.auth.keys import Keyring, KeyringConfig
 from broker.auth.passwords import PasswordConfig, Passwords
 from broker.auth.service import AccessToken, RevocationCallback
@@ -29,6 +30,7 @@ from broker.ids import IdSource
 from broker.settings import Settings
 from broker.storage.api_tokens import ApiTokens, Holder
 from broker.storage.database import Database
+from broker.storage.identity_providers import IdentityProviders
 from broker.storage.keys import Keys
 from broker.storage.login_failures import LoginFailures
 from broker.storage.revocations import CHANNEL, Revocations
@@ -71,13 +73,24 @@ class AuthConfig:
 class Authenticator:
     """See `broker.auth.service.Auth`. `start` before use; `close` ends its task and its threads."""
 
-    def __init__(self, database: Database, clock: Clock, ids: IdSource, config: AuthConfig) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        ids: IdSource,
+        config: AuthConfig,
+        fetch_keys: FetchKeys | None = None,
+    ) -> None:
+        """Args: fetch_keys: reads the keys of identity providers; without it their tokens are refused."""
         self._database = database
         self._clock = clock
         self._ids = ids
         self._config = config
         self._users = Users(database)
         self._api_tokens = ApiTokens(database)
+        self._identity_keys = IdentityKeys(fetch_keys or _no_keys, clock)
+        providers = IdentityProviders(database)
+        self._identities = IdentityLogin(providers, self._users, self._identity_keys, clock)
         self._revocations = Revocations(database)
         self._passwords = Passwords(config.passwords)
         self._standings = Standings(self._users, self._revocations, clock)
@@ -103,6 +116,7 @@ class Authenticator:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        await self._identity_keys.close()
         await self._standings.close()
         await self._keys.close()
         self._passwords.close()
@@ -172,6 +186,19 @@ class Authenticator:
             raise BadCredentials("the API token is unknown, revoked or expired")
         await self._throttle.check(attempt)
         return await self._issue(account, holder.user, holder.valid_from_ms, holder)
+
+    async def log_in_by_identity(self, account: str, token: str, address: str) -> AccessToken:
+        """See `Auth.log_in_by_identity`."""
+        secret = await self._keys.secret("login failures")
+        attempt = self._throttle.build_try(account, token, address, secret, "identity token")
+        await self._throttle.check(attempt)
+        try:
+            match = await self._identities.identify(account, token)
+        except BadCredentials:
+            await self._throttle.record_failure(attempt)
+            raise
+        await self._throttle.check(attempt)
+        return await self._issue(account, match.user, match.valid_from_ms)
 
     async def issue(self, account: str, user: User, valid_from_ms: int) -> AccessToken:
         """See `Auth.issue`."""
@@ -274,3 +301,7 @@ class Authenticator:
         await self._revocations.purge(self._config.token_lifetime_s + 3600)
         await self._keys.rotate_if_old()
         await self._keys.purge()
+
+
+async def _no_keys(_url: str) -> bytes:
+    raise Unavailable("keys of identity providers are not read here")

@@ -54,9 +54,19 @@ async def add_user(users: Users, account: str, user: User, password_hash: str) -
 
 
 async def change_user(
-    users: Users, clock: Clock, account: str, user_id: str, change: Change, password_hash: str | None = None
+    users: Users,
+    clock: Clock,
+    account: str,
+    user_id: str,
+    change: Change,
+    password_hash: str | None = None,
+    *,
+    claims_email: bool = False,
 ) -> User:
     """Change one user; a new password or a lower role makes its earlier tokens invalid.
+
+    Args:
+        claims_email: whether a new e-mail address is the user's own word; see `UserEdit.update`.
 
     Raises:
         NotFound: no such user.
@@ -68,7 +78,12 @@ async def change_user(
         demoted = is_demotion(before.role, after.role)
         if before.role is Role.ADMIN and demoted:
             await _require_another_admin(edit)
-        return await edit.update(after, password_hash=password_hash, revoke=demoted or bool(password_hash))
+        return await edit.update(
+            after,
+            password_hash=password_hash,
+            revoke=demoted or bool(password_hash),
+            claims_email=claims_email,
+        )
 
 
 async def remove_user(users: Users, account: str, user_id: str) -> None:

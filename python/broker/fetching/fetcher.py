@@ -24,6 +24,8 @@ from broker.fetching.urls import DEFAULT_PORTS, AllowList, Target, parse_url
 
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_DOCUMENT_S = 5.0
+_DOCUMENT_BYTES = 256 << 10  # key sets have a few KiB
 _NO_BODY = frozenset({204, 304})
 _KEEPALIVE_S = 5.0  # shorter than servers keep their ends, so that few requests meet a closed connection
 # What tells nothing of who asks; the rest stays with the server it was meant for.
@@ -150,6 +152,15 @@ class Fetcher:
             if not timeout.expired():
                 raise
             raise UpstreamTimeout(f"the upstream took over {request.total_s:g} seconds") from None
+
+    async def document(self, url: str) -> bytes:
+        """A small document, such as a set of keys. Raises as `fetch`; UpstreamFailed if it is not there."""
+        fetched = await self.fetch(
+            FetchRequest(url, _DOCUMENT_S, _DOCUMENT_BYTES, headers={"accept": "application/json"})
+        )
+        if fetched.status != 200:
+            raise UpstreamFailed("the document cannot be had", log_text=f"{url} answers {fetched.status}")
+        return fetched.body
 
     async def _follow(self, request: FetchRequest, target: Target) -> Fetched:
         request = replace(request, headers=_without(request.headers, _OWN_HEADERS))

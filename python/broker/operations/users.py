@@ -128,7 +128,13 @@ async def _change(context: Context, user_id: str, params: ProfileParams) -> User
     # Hashed before the transaction, which would otherwise hold up every other change of the account's users.
     password_hash = await services.auth.hash_password(params.password) if params.password else None
     return await membership.change_user(
-        services.users, services.clock, principal.account, user_id, change, password_hash
+        services.users,
+        services.clock,
+        principal.account,
+        user_id,
+        change,
+        password_hash,
+        claims_email=principal.role is not Role.ADMIN,
     )
 
 

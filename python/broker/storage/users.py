@@ -53,7 +53,8 @@ UPDATE users SET
     username = $3, role = $4, name = $5, email = $6, project_ids = $7, updated_time = $8,
     password_hash = coalesce($9, password_hash),
     tokens_valid_from = CASE WHEN $10
-        THEN greatest($8, tokens_valid_from + interval '1 millisecond') ELSE tokens_valid_from END
+        THEN greatest($8, tokens_valid_from + interval '1 millisecond') ELSE tokens_valid_from END,
+    email_is_claimed = CASE WHEN email IS DISTINCT FROM $6 THEN $11 ELSE email_is_claimed END
 WHERE account = $1 AND id = $2
 RETURNING id, username, role, name, email, project_ids, created_time, updated_time,
           tokens_valid_from
@@ -175,11 +176,19 @@ class UserEdit:
             )
         return user_of_row(row)
 
-    async def update(self, user: User, *, password_hash: str | None = None, revoke: bool = False) -> User:
+    async def update(
+        self,
+        user: User,
+        *,
+        password_hash: str | None = None,
+        revoke: bool = False,
+        claims_email: bool = False,
+    ) -> User:
         """Store the user's fields, and a new password if there is one.
 
         Args:
             revoke: whether the tokens issued so far become invalid, API tokens included.
+            claims_email: whether a new e-mail address is the user's own word, and so identifies nobody.
 
         Raises:
             NotFound: no such user.
@@ -198,6 +207,7 @@ class UserEdit:
                 user.updated_time,
                 password_hash,
                 revoke,
+                claims_email,
             )
         updated = _found(row)
         if revoke:
