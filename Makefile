@@ -10,12 +10,20 @@ demo: build ## Build, start everything on this machine and show a live program.
 
 build: .venv/native.stamp ## Build only.
 
-.venv/python.stamp: requirements.lock
+# One clear line for what is missing, instead of the middle of a build that fails.
+.PHONY: toolchain
+toolchain:
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is missing; install Python 3.11 or newer, or say make PYTHON=…" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; say make PYTHON=…" >&2; exit 1; }
+	@command -v cargo >/dev/null || { echo "error: cargo is missing; install a Rust toolchain" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "error: cc is missing; install a C compiler" >&2; exit 1; }
+
+.venv/python.stamp: requirements.lock | toolchain
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
 	touch $@
 
-.venv/native.stamp: .venv/python.stamp pyproject.toml $(RUST)
+.venv/native.stamp: .venv/python.stamp pyproject.toml $(RUST) | toolchain
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -28,8 +36,9 @@ lint: build ## Format, style, types and import contracts.
 	$(BIN)/lint-imports
 
 test: lint ## Everything, in the order of speed.
-	cargo test --release --quiet
-	$(BIN)/pytest
+	cargo test --quiet
+	$(BIN)/pytest -m "not cluster"
+	$(BIN)/pytest -m cluster
 
 conformance: build ## The WebSocket protocol cases against the native server.
 	$(BIN)/python -m tests.conformance

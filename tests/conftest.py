@@ -1,9 +1,11 @@
 """Fixtures that every test may use: a PostgreSQL server for the session, a fresh database for a test."""
 
 import asyncio
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import asyncpg
@@ -11,6 +13,12 @@ import pytest
 
 from broker.storage.embedded.server import EmbeddedPostgres
 from broker.storage.migrations import migrate
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Processes of the tests hear SIGINT, also where a shell in the background has them ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -28,33 +36,22 @@ def postgres_server() -> Iterator[str]:
 @pytest.fixture
 def postgres_dsn(postgres_server: str) -> Iterator[str]:
     """The DSN of an empty database that is dropped after the test."""
-    name = f"test_{uuid.uuid4().hex}"
+    with _database(postgres_server) as dsn:
+        yield dsn
 
-    async def run(statement: str) -> None:
-        connection = await asyncpg.connect(host=postgres_server, user="broker", database="postgres")
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
 
-    asyncio.run(run(f"CREATE DATABASE {name}"))
-    yield f"postgresql://broker@/{name}?host={postgres_server}"
-    asyncio.run(run(f"DROP DATABASE {name} WITH (FORCE)"))
+@pytest.fixture(scope="module")
+def module_dsn(postgres_server: str) -> Iterator[str]:
+    """The DSN of an empty database for all tests of a module."""
+    with _database(postgres_server) as dsn:
+        yield dsn
 
 
 @pytest.fixture(scope="session")
-def _migrated_database(postgres_server: str) -> str:
-    name = f"migrated_{uuid.uuid4().hex}"
-    dsn = f"postgresql://broker@/{name}?host={postgres_server}"
-
-    async def make() -> None:
-        connection = await asyncpg.connect(host=postgres_server, user="broker", database="postgres")
-        await connection.execute(f"CREATE DATABASE {name}")
-        await connection.close()
-        await migrate(dsn)
-
-    asyncio.run(make())
-    return dsn
+def _migrated_database(postgres_server: str) -> Iterator[str]:
+    with _database(postgres_server) as dsn:
+        asyncio.run(migrate(dsn))
+        yield dsn
 
 
 @pytest.fixture
@@ -73,7 +70,23 @@ def migrated_dsn(_migrated_database: str) -> str:
     return _migrated_database
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Async tests carry `pytest.mark.anyio` and run on asyncio."""
+    """Async tests carry `pytest.mark.anyio` and run on asyncio; fixtures of any scope may be async."""
     return "asyncio"
+
+
+@contextmanager
+def _database(server: str) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex}"
+
+    async def run(statement: str) -> None:
+        connection = await asyncpg.connect(host=server, user="broker", database="postgres")
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    asyncio.run(run(f"CREATE DATABASE {name}"))
+    yield f"postgresql://broker@/{name}?host={server}"
+    asyncio.run(run(f"DROP DATABASE {name} WITH (FORCE)"))

@@ -66,7 +66,9 @@ class Settings:
     )
     log_level: str = _setting("info", "debug, info, warning or error.")
 
-    owners: int = _setting(2, "Program owners in the pool.", low=1, high=1024)
+    owners: int = _setting(
+        1, "Program owners in the pool, a process each; one orders thousands of programs.", low=1, high=1024
+    )
     api_replicas_min: int = _setting(1, "Smallest number of API replicas.", low=1, high=1000)
     http_timeout_s: float = _setting(
         120.0, "How long an HTTP request may take from its first byte to the last of its answer.", low=1

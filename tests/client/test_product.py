@@ -188,6 +188,32 @@ async def test_life_of_a_stored_value(url: str) -> None:
             await anybody.storage.get("own", (await anybody.storage.store("own", {})).id + "x")
 
 
+async def test_life_of_a_revision(url: str) -> None:
+    async with AsyncClient(url, username="admin", password=PASSWORD) as admin, AsyncClient(url) as anybody:
+        await admin.projects.create("Own", project_id="own")
+        made = await admin.revisions.create("own", {"token": "t", "n": 1}, title="T")
+        assert (made.version, made.status, made.title) == ("1", "draft", "T")
+        assert await admin.revisions.latest("own") == made
+        assert await admin.revisions.by_status("own", "draft") == made
+        assert await admin.revisions.get("own", made.id) == made
+        with pytest.raises(NotFound):
+            await admin.revisions.published("own")
+        test = {"op": "test", "path": "/title", "value": "T"}
+        patched = await admin.revisions.patch(
+            "own", made.id, [test, {"op": "replace", "path": "/content/n", "value": 2}]
+        )
+        assert patched.content == {"token": "t", "n": 2}
+        merged = await admin.revisions.patch("own", made.id, {"title": None})
+        assert merged.title is None
+        with pytest.raises(Conflict):
+            await admin.revisions.patch("own", made.id, [test])
+        published = await admin.revisions.update("own", made.id, status="published", version="1.0")
+        assert await admin.revisions.published("own") == published
+        assert await admin.revisions.by_version("own", "1.0") == published
+        assert await admin.revisions.list("own", "published") == (published,)
+        assert (await anybody.revisions.live("own", "1.0")).content == {"n": 2}
+
+
 async def test_status_calls(url: str) -> None:
     async with AsyncClient(url, username="client", password=PASSWORD) as client:
         assert await client.ping() > 0

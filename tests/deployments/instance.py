@@ -122,7 +122,9 @@ class Instance:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=child_environment({"BROKER_ADMIN_PASSWORD": PASSWORD, "BROKER_DRAIN_S": "1"}),
+            env=child_environment(
+                {"BROKER_ADMIN_PASSWORD": PASSWORD, "BROKER_DRAIN_S": "1", "BROKER_OWNERS": "2"}
+            ),
         )
 
     def _postmaster(self) -> int:

@@ -1,40 +1,11 @@
 """One gateway for the tests of a module; each test uses programs of its own."""
 
-import asyncio
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
-import asyncpg
 import pytest
 
-from broker.storage.migrations import migrate
 from tests.gateway.world import World, open_world
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """Fixtures of a module need a backend of a module."""
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def module_dsn(postgres_server: str) -> Iterator[str]:
-    """The DSN of a database for the tests of a module."""
-    name = f"test_{uuid.uuid4().hex}"
-
-    async def run(statement: str) -> None:
-        connection = await asyncpg.connect(host=postgres_server, user="broker", database="postgres")
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
-
-    dsn = f"postgresql://broker@/{name}?host={postgres_server}"
-    asyncio.run(run(f"CREATE DATABASE {name}"))
-    asyncio.run(migrate(dsn))
-    yield dsn
-    asyncio.run(run(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 @pytest.fixture(scope="module")

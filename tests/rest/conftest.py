@@ -1,34 +1,10 @@
 """One running product for each module of tests; its tests name their programs differently."""
 
-import asyncio
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
-import asyncpg
 import pytest
 
 from tests.product import Product, open_product
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def module_dsn(postgres_server: str) -> Iterator[str]:
-    name = f"test_{uuid.uuid4().hex}"
-
-    async def run(statement: str) -> None:
-        connection = await asyncpg.connect(host=postgres_server, user="broker", database="postgres")
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
-
-    asyncio.run(run(f"CREATE DATABASE {name}"))
-    yield f"postgresql://broker@/{name}?host={postgres_server}"
-    asyncio.run(run(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ def up(
         typer.Option(help="Ray cluster to join; without it a local one.  [env var: BROKER_RAY_ADDRESS]"),
     ] = None,
     owners: Annotated[
-        int | None, typer.Option(help="Program owners in the pool.  [env var: BROKER_OWNERS; default: 2]")
+        int | None, typer.Option(help="Program owners in the pool.  [env var: BROKER_OWNERS; default: 1]")
     ] = None,
 ) -> None:
     """Run the whole product on this machine.

@@ -19,6 +19,7 @@ from broker.client.models import (
 )
 from broker.client.projects import Projects
 from broker.client.retry import RetryPolicy
+from broker.client.revisions import Revisions
 from broker.client.socket import Notification, Socket, SocketConfig, open_socket
 from broker.client.storage import Storage
 from broker.client.subscription import Subscription, SubscriptionConfig
@@ -36,6 +37,7 @@ class AsyncClient(Calls):
     Attributes:
         users: the calls on users.
         projects: the calls on projects.
+        revisions: the calls on application revisions.
         storage: the calls on stored values.
     """
 
@@ -73,6 +75,7 @@ class AsyncClient(Calls):
         self._gateways: Gateways | None = None
         self.users = Users(self._engine, self._ids)
         self.projects = Projects(self._engine, self._ids)
+        self.revisions = Revisions(self._engine, self._ids)
         self.storage = Storage(self._engine, self._ids)
 
     async def close(self) -> None:

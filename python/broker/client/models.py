@@ -312,6 +312,55 @@ class StoredValue:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveRevision:
+    """What end users see of a published application revision."""
+
+    id: str
+    project_id: str
+    title: str | None
+    description: str | None
+    version: str
+    status: str
+    content: dict[str, Any]
+    created_time: datetime
+    updated_time: datetime
+
+    @classmethod
+    def parse(cls, raw: Any) -> "LiveRevision":
+        """Read the wire's object."""
+        with _Reading("revision"):
+            return cls(**_revision_fields(raw))
+
+
+@dataclass(frozen=True, slots=True)
+class Revision(LiveRevision):
+    """A version of a project's application; `status` is draft or published, the users are ids."""
+
+    created_by: str
+    updated_by: str
+
+    @classmethod
+    def parse(cls, raw: Any) -> "Revision":
+        """Read the wire's object."""
+        with _Reading("revision"):
+            return cls(**_revision_fields(raw), created_by=raw["createdBy"], updated_by=raw["updatedBy"])
+
+
+def _revision_fields(raw: Any) -> dict[str, Any]:
+    return {
+        "id": raw["id"],
+        "project_id": raw["projectId"],
+        "title": raw.get("title"),
+        "description": raw.get("description"),
+        "version": raw["version"],
+        "status": raw["status"],
+        "content": raw["content"],
+        "created_time": parse_time(raw["createdTime"]),
+        "updated_time": parse_time(raw["updatedTime"]),
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTime:
     """The broker's clock, and the caller's at sending, in milliseconds."""
 

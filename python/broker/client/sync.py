@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar,
 from broker.client.aio import AsyncClient
 from broker.client.models import Change, Cursor, Event
 from broker.client.projects import Projects
+from broker.client.revisions import Revisions
 from broker.client.storage import Storage
 from broker.client.users import Users
 
@@ -142,6 +143,21 @@ class _SyncProjects(_Group[Projects]):
     request = _group_call(Projects.request)
 
 
+class _SyncRevisions(_Group[Revisions]):
+    """The calls on application revisions; see `broker.client.revisions.Revisions`."""
+
+    published = _group_call(Revisions.published)
+    latest = _group_call(Revisions.latest)
+    by_status = _group_call(Revisions.by_status)
+    by_version = _group_call(Revisions.by_version)
+    live = _group_call(Revisions.live)
+    get = _group_call(Revisions.get)
+    create = _group_call(Revisions.create)
+    update = _group_call(Revisions.update)
+    patch = _group_call(Revisions.patch)
+    list = _group_call(Revisions.list)
+
+
 class _SyncStorage(_Group[Storage]):
     """The calls on stored values; see `broker.client.storage.Storage`."""
 
@@ -158,6 +174,7 @@ class Client:
         self._loop = _Loop()
         self.users = _SyncUsers(self._loop, self._client.users)
         self.projects = _SyncProjects(self._loop, self._client.projects)
+        self.revisions = _SyncRevisions(self._loop, self._client.revisions)
         self.storage = _SyncStorage(self._loop, self._client.storage)
 
     def close(self) -> None:

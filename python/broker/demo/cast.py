@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from broker.auth.administration import Administration
-from broker.client import AsyncClient, NotFound, Program
+from broker.client import AsyncClient, Conflict, NotFound, Program
 from broker.clock import Clock, to_datetime
 from broker.domain.users import Role
 from broker.errors import Conflict as Taken
@@ -43,7 +43,9 @@ async def ensure_cast(administration: Administration, account: str) -> None:
 
 
 async def ensure_members(client: AsyncClient) -> None:
-    """Let the producer and the user into the project; needs an admin."""
+    """Make the project and let the producer and the user into it; needs an admin."""
+    with contextlib.suppress(Conflict):  # it is there from an earlier run
+        await client.projects.create("Football", project_id=PROJECT_ID)
     names = {login.username for login in LOGINS if login.role in (Role.PRODUCER, Role.USER)}
     for user in await client.users.list():
         if user.username in names and PROJECT_ID not in user.project_ids:

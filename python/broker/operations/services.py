@@ -20,6 +20,7 @@ from broker.storage.idempotency import Idempotency
 from broker.storage.imports import Imports
 from broker.storage.programs import Programs
 from broker.storage.projects import Projects
+from broker.storage.revisions import Revisions
 from broker.storage.stored_values import StoredValues
 from broker.storage.users import Users
 
@@ -37,6 +38,7 @@ class Services:
     api_tokens: ApiTokens
     programs: Programs
     projects: Projects
+    revisions: Revisions
     stored_values: StoredValues
     storage_rate: RateLimit
     data_sources: DataSources
@@ -77,6 +79,7 @@ def build_services(
         api_tokens=ApiTokens(database),
         programs=Programs(database, clock),
         projects=Projects(database, clock),
+        revisions=Revisions(database),
         stored_values=StoredValues(database),
         storage_rate=RateLimit(
             clock,

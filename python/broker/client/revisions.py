@@ -1,0 +1,139 @@
+"""The calls on application revisions, reached as `client.revisions`."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from broker.client import query
+from broker.client.engine import Call, Engine
+from broker.client.models import LiveRevision, Revision, list_of
+from broker.client.query import UNSET, Unset
+from broker.client.retry import Safety
+from broker.ids import IdSource
+
+
+class Revisions:
+    """Versions of a project's application. Every method may raise what `Engine.send` raises.
+
+    "Latest" means made last.
+    """
+
+    def __init__(self, engine: Engine, ids: IdSource) -> None:
+        self._engine = engine
+        self._ids = ids
+
+    async def published(self, project_id: str) -> Revision:
+        """The latest published revision. Raises NotFound."""
+        return await self._get(_at(project_id))
+
+    async def latest(self, project_id: str) -> Revision:
+        """The latest published revision, or the latest draft when none is published. Raises NotFound."""
+        return await self._get(_at(project_id, "version", "latest"))
+
+    async def by_status(self, project_id: str, status: str) -> Revision:
+        """The latest revision that is `draft` or `published`. Raises NotFound."""
+        return await self._get(_at(project_id, "status", status))
+
+    async def by_version(self, project_id: str, version: str) -> Revision:
+        """The revision with this id, or else with this version. Raises NotFound."""
+        return await self._get(_at(project_id, "version", version))
+
+    async def live(self, project_id: str, version: str) -> LiveRevision:
+        """What end users see of a published revision; needs no token. Raises NotFound."""
+        target = _at(project_id, "live", version)
+        return await self._engine.send(Call("GET", target, LiveRevision.parse))
+
+    async def get(self, project_id: str, revision_id: str) -> Revision:
+        """One revision. Raises NotFound."""
+        return await self._get(_at(project_id, "revisions", revision_id))
+
+    async def create(
+        self,
+        project_id: str,
+        content: Mapping[str, Any],
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        version: str | None = None,
+        status: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Revision:
+        """Create a revision: a draft unless told, with the next free number unless it has a version.
+
+        Raises:
+            NotFound: no such project.
+            Conflict: the version is taken.
+        """
+        optional = {"title": title, "description": description, "version": version, "status": status}
+        given = {name: value for name, value in optional.items() if value is not None}
+        key = idempotency_key or self._ids.uuid7()
+        target, body = _at(project_id, "revisions"), {"content": dict(content), **given}
+        return await self._engine.send(Call("POST", target, Revision.parse, body=body, key=key))
+
+    async def update(
+        self,
+        project_id: str,
+        revision_id: str,
+        *,
+        title: str | Unset | None = UNSET,
+        description: str | Unset | None = UNSET,
+        version: str | Unset = UNSET,
+        status: str | Unset = UNSET,
+        content: Mapping[str, Any] | Unset = UNSET,
+    ) -> Revision:
+        """Change what is given; None clears title and description.
+
+        Raises:
+            NotFound: no such revision.
+            Conflict: the version is taken, or what is published would change.
+        """
+        values = {
+            "title": title,
+            "description": description,
+            "version": version,
+            "status": status,
+            "content": content,
+        }
+        target = _at(project_id, "revisions", revision_id)
+        return await self._engine.send(Call("PUT", target, Revision.parse, body=query.fields(values)))
+
+    async def patch(
+        self, project_id: str, revision_id: str, patch: Sequence[Mapping[str, Any]] | Mapping[str, Any]
+    ) -> Revision:
+        """Patch a revision: a list is a JSON Patch (RFC 6902), a mapping a merge patch (RFC 7396).
+
+        A `test` operation guards against changes in between. Not repeated when its outcome is unknown.
+
+        Raises:
+            NotFound: no such revision.
+            Conflict: a `test` failed, or the patch does not fit.
+        """
+        kind = "merge-patch" if isinstance(patch, Mapping) else "json-patch"
+        body = orjson.dumps(patch if isinstance(patch, Mapping) else list(patch))
+
+        async def content() -> AsyncIterator[bytes]:
+            yield body
+
+        headers = {"Content-Type": f"application/{kind}+json", "Content-Length": str(len(body))}
+        call = Call(
+            "PATCH",
+            _at(project_id, "revisions", revision_id),
+            Revision.parse,
+            content=content,
+            headers=headers,
+            safety=Safety.ONCE,
+        )
+        return await self._engine.send(call)
+
+    async def _get(self, target: str) -> Revision:
+        return await self._engine.send(Call("GET", target, Revision.parse))
+
+    async def list(self, project_id: str, status: str | None = None) -> tuple[Revision, ...]:
+        """All revisions of a project, newest first. Raises NotFound."""
+        target = _at(project_id, "revisions")
+        return await self._engine.send(Call("GET", target, list_of(Revision.parse), query={"status": status}))
+
+
+def _at(project_id: str, *parts: str) -> str:
+    return query.path("projects", project_id, "application", *parts)

@@ -1,0 +1,147 @@
+"""Application revisions: versions of what a project's application is made of, drafts and published ones.
+
+A revision is a draft until it is published, and published it stays, with the content that it then had.
+"""
+
+import re
+import unicodedata
+from enum import StrEnum
+from typing import Annotated, Any
+
+import orjson
+from pydantic import AfterValidator, Field
+
+from broker.domain.projects import Description
+from broker.domain.values import FreeObject, Id, Model, Name, Time
+from broker.errors import Conflict
+
+MAX_VERSION_CHARACTERS = 128
+LATEST = "latest"  # a path of its own
+
+_VERSION = re.compile(rf"[A-Za-z0-9._~:+-]{{1,{MAX_VERSION_CHARACTERS}}}")
+_SOURCE_FIELDS = ("id", "name", "type")
+# Without case and separators. A key that ends with one of them is one: `accessToken`, `X-Api-Key`.
+_CREDENTIALS = (
+    "password", "passwords", "secret", "secrets", "token", "apikey", "apikeys", "authorization", "credential",
+    "credentials",
+)  # fmt: skip
+_CREDENTIAL_KEYS = frozenset({"tokens"})  # as a whole only: applications have `designTokens`
+
+
+class RevisionStatus(StrEnum):
+    """Whether end users may see a revision."""
+
+    DRAFT = "draft"
+    PUBLISHED = "published"
+
+
+def _check_version(value: str) -> str:
+    if not _VERSION.fullmatch(value):
+        raise ValueError(f"must be 1 to {MAX_VERSION_CHARACTERS} characters of A-Z a-z 0-9 . _ ~ : + -")
+    if value in (LATEST, ".", ".."):
+        raise ValueError("is a reserved word")
+    return value
+
+
+Version = Annotated[str, AfterValidator(_check_version)]
+Status = Annotated[RevisionStatus, Field(strict=False)]
+
+
+class RevisionFields(Model):
+    """What of a revision can be changed, and patched."""
+
+    title: Name | None = None
+    description: Description | None = None
+    version: Version
+    status: Status
+    content: FreeObject = Field(default_factory=dict)
+
+
+WRITABLE = frozenset(RevisionFields.model_fields)
+
+
+class Revision(Model):
+    """A revision as it is stored and answered. `createdBy` and `updatedBy` are ids of users."""
+
+    id: Id
+    project_id: Id
+    title: Name | None = None
+    description: Description | None = None
+    version: Version
+    status: Status
+    content: FreeObject
+    created_by: str
+    updated_by: str
+    created_time: Time
+    updated_time: Time
+
+
+class LiveRevision(Model):
+    """What end users see of a published revision: no credentials, no addresses of data sources, no users."""
+
+    id: Id
+    project_id: Id
+    title: Name | None = None
+    description: Description | None = None
+    version: Version
+    status: Status
+    content: FreeObject
+    created_time: Time
+    updated_time: Time
+
+    @classmethod
+    def of(cls, revision: Revision) -> "LiveRevision":
+        """The live view of a revision."""
+        fields = {name: getattr(revision, name) for name in cls.model_fields}
+        return cls.model_construct(**fields | {"content": live_content(revision.content)})
+
+
+def require_change(before: Revision, after: Revision) -> None:
+    """Raise Conflict when a published revision would become a draft or get other content."""
+    if before.status is RevisionStatus.DRAFT:
+        return
+    if after.status is RevisionStatus.DRAFT:
+        raise Conflict("a published revision cannot become a draft again")
+    if _canonical(before.content) != _canonical(after.content):
+        raise Conflict("the content of a published revision cannot change; create another revision")
+
+
+def live_content(content: dict[str, Any]) -> dict[str, Any]:
+    """Content as end users may see it.
+
+    Data sources keep their `id`, `name` and `type`; whatever is named like a credential goes, at any depth.
+    """
+    public: dict[str, Any] = _without_credentials(content)
+    if "dataSources" in content:
+        sources = content["dataSources"]
+        known = (
+            [source for source in sources if isinstance(source, dict)] if isinstance(sources, list) else []
+        )
+        public["dataSources"] = [
+            {
+                name: source[name]
+                for name in _SOURCE_FIELDS
+                if name in source and not isinstance(source[name], dict | list)
+            }
+            for source in known
+        ]
+    return public
+
+
+def is_credential(key: str) -> bool:
+    """Whether a key is named like a credential, in any case and with any separators."""
+    folded = unicodedata.normalize("NFKC", key).casefold()
+    name = "".join(character for character in folded if character.isalnum())
+    return name.endswith(_CREDENTIALS) or name in _CREDENTIAL_KEYS
+
+
+def _without_credentials(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_credentials(inner) for key, inner in value.items() if not is_credential(key)}
+    if isinstance(value, list):
+        return [_without_credentials(inner) for inner in value]
+    return value
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)

@@ -1,0 +1,184 @@
+"""Application revisions in PostgreSQL."""
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import asyncpg
+import orjson
+
+from broker.domain.revisions import Revision, RevisionStatus
+from broker.errors import Conflict, NotFound
+from broker.storage.claims import first_result
+from broker.storage.database import Database
+from broker.storage.programs import Claim
+from broker.storage.projects import unknown_project
+
+_PAGE = 16  # revisions of up to a megabyte
+
+_COLUMNS = (
+    "id, project_id, title, description, version, status, content::text AS content, created_by, updated_by,"
+    " created_time, updated_time"
+)
+_OF_PROJECT = f"SELECT {_COLUMNS} FROM revisions WHERE account = $1 AND project_id = $2"  # noqa: S608 - constants
+_GET = f"{_OF_PROJECT} AND id = $3"
+_GET_LOCKED = f"{_GET} FOR UPDATE"
+# $4 is NULL for any status.
+_BY_VERSION = f"""
+    {_OF_PROJECT} AND (id = $3 OR version = $3) AND ($4::text IS NULL OR status = $4)
+    ORDER BY (id = $3) DESC LIMIT 1
+"""
+_LATEST = f"{_OF_PROJECT} AND status = $3 ORDER BY uid DESC LIMIT 1"
+_LIST = f"{_OF_PROJECT} AND ($3::text IS NULL OR status = $3) ORDER BY uid DESC"
+_LOCK_PROJECT = "SELECT last_version FROM projects WHERE account = $1 AND id = $2 FOR NO KEY UPDATE"
+# Of one more candidate than there are revisions, one is free.
+_FREE_VERSION = """
+    SELECT n FROM generate_series($3::bigint + 1, $3::bigint + 1 + (
+        SELECT count(*) FROM revisions WHERE account = $1 AND project_id = $2)) AS n
+    WHERE NOT EXISTS (
+        SELECT 1 FROM revisions WHERE account = $1 AND project_id = $2 AND version = n::text)
+    ORDER BY n LIMIT 1
+"""
+_KEEP_VERSION = "UPDATE projects SET last_version = $3 WHERE account = $1 AND id = $2"
+_INSERT = """
+    INSERT INTO revisions (account, project_id, id, title, description, version, status, content, created_by,
+                           updated_by, created_time, updated_time)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+"""
+_UPDATE = """
+    UPDATE revisions SET title = $4, description = $5, version = $6, status = $7, content = $8,
+                         updated_by = $9, updated_time = $10
+    WHERE account = $1 AND project_id = $2 AND id = $3
+"""
+
+
+class Revisions:
+    """The repository. Every method raises `Unavailable` while the database is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(
+        self, account: str, revision: Revision, make_key: Callable[[Revision], Claim] | None
+    ) -> Revision | bytes:
+        """Store a new revision; one whose version is empty gets the next number that is free.
+
+        Args:
+            make_key: the idempotency key with the result that the revision, as it will be, is answered with.
+
+        Returns:
+            The revision, or the first result of the key when it has one; then nothing was stored.
+
+        Raises:
+            NotFound: no such project.
+            Conflict: the version is taken, or the key was used for another request.
+        """
+        project_id = revision.project_id
+        with_version = revision
+        try:
+            async with self._database.transaction() as connection:
+                last = await connection.fetchval(_LOCK_PROJECT, account, project_id)
+                if last is None:
+                    raise unknown_project(project_id)
+                if not revision.version:
+                    last = await connection.fetchval(_FREE_VERSION, account, project_id, last)
+                    with_version = revision.model_copy(update={"version": str(last)})
+                key = None if make_key is None else make_key(with_version)
+                stored = await first_result(connection, account, key, revision.created_time)
+                if stored is not None:
+                    return stored
+                await connection.execute(_INSERT, account, *_values(with_version))
+                if not revision.version:
+                    await connection.execute(_KEEP_VERSION, account, project_id, last)
+        except asyncpg.UniqueViolationError as error:
+            raise _taken(with_version) from error
+        return with_version
+
+    async def get(self, account: str, project_id: str, revision_id: str) -> Revision:
+        """One revision. Raises NotFound."""
+        async with self._database.connection() as connection:
+            return _found(await connection.fetchrow(_GET, account, project_id, revision_id))
+
+    async def get_by_version(
+        self, account: str, project_id: str, version: str, status: RevisionStatus | None = None
+    ) -> Revision:
+        """The revision with this id, else with this version, of this status. Raises NotFound."""
+        async with self._database.connection() as connection:
+            return _found(await connection.fetchrow(_BY_VERSION, account, project_id, version, status))
+
+    async def find_latest(self, account: str, project_id: str, status: RevisionStatus) -> Revision | None:
+        """The revision of this status that was made last, or None."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_LATEST, account, project_id, status)
+        return None if row is None else _revision(row)
+
+    async def pages(
+        self, account: str, project_id: str, status: RevisionStatus | None
+    ) -> AsyncGenerator[list[Revision]]:
+        """All revisions, of one status or of any, newest first, in pages."""
+        async with self._database.transaction() as connection:
+            cursor = await connection.cursor(_LIST, account, project_id, status)
+            while rows := await cursor.fetch(_PAGE):
+                yield [_revision(row) for row in rows]
+
+    async def change(
+        self, account: str, project_id: str, revision_id: str, change: Callable[[Revision], Revision]
+    ) -> Revision:
+        """Store what `change` makes of the revision; changes of one revision come one after the other.
+
+        Raises:
+            NotFound: no such revision. What `change` raises leaves everything as it was.
+            Conflict: the version is taken.
+        """
+        async with self._database.transaction() as connection:
+            before = _found(await connection.fetchrow(_GET_LOCKED, account, project_id, revision_id))
+            after = change(before)
+            try:
+                await connection.execute(
+                    _UPDATE,
+                    account,
+                    project_id,
+                    revision_id,
+                    after.title,
+                    after.description,
+                    after.version,
+                    after.status,
+                    orjson.dumps(after.content).decode(),
+                    after.updated_by,
+                    after.updated_time,
+                )
+            except asyncpg.UniqueViolationError as error:
+                raise _taken(after) from error
+        return after
+
+
+def _taken(revision: Revision) -> Conflict:
+    return Conflict(f"there is a revision of version {revision.version} already")
+
+
+def _found(row: Any) -> Revision:
+    if row is None:
+        raise NotFound("there is no such revision")
+    return _revision(row)
+
+
+def _values(revision: Revision) -> tuple[object, ...]:
+    return (
+        revision.project_id,
+        revision.id,
+        revision.title,
+        revision.description,
+        revision.version,
+        revision.status,
+        orjson.dumps(revision.content).decode(),
+        revision.created_by,
+        revision.updated_by,
+        revision.created_time,
+        revision.updated_time,
+    )
+
+
+def _revision(row: Any) -> Revision:
+    return Revision.model_construct(
+        **{name: row[name] for name in Revision.model_fields}
+        | {"status": RevisionStatus(row["status"]), "content": orjson.loads(row["content"])}
+    )

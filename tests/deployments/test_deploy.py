@@ -1,0 +1,22 @@
+"""What `deploy/` gives to operators agrees with what the product itself uses."""
+
+from pathlib import Path
+
+from broker.deployments import haproxy
+from broker.deployments.environment import serve_environment
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def test_nodes_of_a_cluster_get_the_environment_that_serve_needs(tmp_path: Path) -> None:
+    lines = (DEPLOY / "node.env").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    ours = haproxy.serve_environment(Path("/bin/true"), tmp_path / "ha") | serve_environment()
+    switches = {name for name in ours if "ENABLE" in name or name in serve_environment()}
+    assert {name: given.get(name) for name in switches} == {name: ours[name] for name in switches}
+
+
+def test_the_unit_waits_longer_than_the_product_needs_to_stop() -> None:
+    unit = (DEPLOY / "broker.service").read_text()
+    assert "ExecStart=/opt/broker/.venv/bin/broker up" in unit
+    assert int(unit.split("TimeoutStopSec=")[1].split()[0]) > 15
