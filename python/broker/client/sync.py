@@ -127,6 +127,9 @@ class _SyncUsers(_Group[Users]):
     update = _group_call(Users.update)
     delete = _group_call(Users.delete)
     roles = _group_call(Users.roles)
+    create_api_token = _group_call(Users.create_api_token)
+    api_tokens = _group_call(Users.api_tokens)
+    delete_api_token = _group_call(Users.delete_api_token)
 
 
 class _SyncProjects(_Group[Projects]):
@@ -139,6 +142,7 @@ class _SyncProjects(_Group[Projects]):
     delete = _group_call(Projects.delete)
     users = _group_call(Projects.users)
     programs = _group_call(Projects.programs)
+    request = _group_call(Projects.request)
 
 
 class _SyncRevisions(_Group[Revisions]):

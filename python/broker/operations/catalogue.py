@@ -1,6 +1,8 @@
 """All operations of the product, gathered from their modules."""
 
 from broker.operations import (
+    api_tokens,
+    application_requests,
     audit,
     connect,
     events,
@@ -24,7 +26,9 @@ _MODULES = (
     projects,
     revision_routes,
     storage,
+    application_requests,
     users,
+    api_tokens,
     status,
     statistics,
     audit,
