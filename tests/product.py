@@ -168,6 +168,7 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
             auth=auth,
             owners=owners,
         )
+        stack.push_async_callback(services.source_replies.close)
         health = {"database": "ok", "owners": "ok", "gateways": "ok"}
         product = Product(services, _app(services, health), owners, clock, health)
         for account, tokens in (("demo", product.tokens), ("other", product.other)):

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import broker.fetching.errors
 import broker.owners.protocol  # noqa: F401  (its errors belong to the tree)
 from broker.errors import BrokerError
 

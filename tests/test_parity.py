@@ -131,7 +131,7 @@ def levelled(value: Any, twin: str) -> Any:
     text = re.sub(
         r'("(?:timestamp|timecode|serverTime|current_time|iat|exp|retryAfterMs)":)\d{5,}', r"\1MS", text
     )
-    return re.sub(r'"access_token":"[^"]+"', '"access_token":"TOKEN"', text)
+    return re.sub(r'"(access_token|token)":"[^"]+"', r'"\1":"TOKEN"', text)
 
 
 async def both(doors: dict[str, Door], name: str, role: str | None, /, **params: Any) -> Answer:
@@ -182,10 +182,6 @@ STORY: list[tuple[str, str | None, dict[str, Any]]] = [
     ("importProgramEvents", "producer", {"programId": "{twin}-story", "events": [{"event": "A#b"}]}),
     ("deleteAllProgramEvents", "producer", {"programId": "{twin}-story"}),
     ("admin/deleteProgram", "producer", {"programId": "{twin}-story"}),
-    ("admin/getLivePrograms", "user", {}),
-    ("filterStatistics", "user", {"from": "2020-01-01", "to": "2020-01-02", "interval": "hour"}),
-    ("filterStatistics", "admin", {"programId": "{twin}-public", "projectId": "own", "to": "2020-01-01"}),
-    ("filterAudit", "admin", {"from": "2020-01-01", "to": "2020-01-02", "action": "a.b,c.d", "limit": 5}),
     ("createProject", "admin", {"id": "{twin}-project", "name": "P", "metadata": {"a": 1}}),
     ("getProject", "admin", {"projectId": "{twin}-project"}),
     ("updateProject", "admin", {"projectId": "{twin}-project", "description": "d", "metadata": None}),
@@ -204,10 +200,16 @@ STORY: list[tuple[str, str | None, dict[str, Any]]] = [
     ("getLiveRevision", None, {"projectId": "{twin}-project", "version": "2"}),
     ("listRevisions", "admin", {"projectId": "{twin}-project", "status": "draft"}),
     ("deleteProject", "admin", {"projectId": "{twin}-project", "cascade": True}),
+    ("admin/getLivePrograms", "user", {}),
+    ("filterStatistics", "user", {"from": "2020-01-01", "to": "2020-01-02", "interval": "hour"}),
+    ("filterStatistics", "admin", {"programId": "{twin}-public", "projectId": "own", "to": "2020-01-01"}),
+    ("filterAudit", "admin", {"from": "2020-01-01", "to": "2020-01-02", "action": "a.b,c.d", "limit": 5}),
     ("getCurrentUser", "user", {}),
     ("updateCurrentUser", "user", {"name": "Kim"}),
     ("listUsers", "admin", {}),
     ("listRoles", "client", {}),
+    ("createApiToken", "user", {"name": "{twin}-token", "expires": "2100-01-01"}),
+    ("listApiTokens", "producer", {}),
     (
         "createUser",
         "admin",
@@ -222,6 +224,11 @@ UNKNOWN: list[tuple[str, dict[str, Any]]] = [
     ("getUser", {"userId": "nobody"}),
     ("updateUser", {"userId": "nobody", "name": "n"}),
     ("deleteUser", {"userId": "nobody"}),
+    ("deleteApiToken", {"tokenId": "nothing"}),
+    ("getApplicationRequest", {"projectId": "nothing", "version": "1", "dataSourceId": "a"}),
+    ("postApplicationRequest", {"projectId": "nothing", "version": "1", "dataSourceId": "a"}),
+    ("putApplicationRequest", {"projectId": "nothing", "version": "1", "dataSourceId": "a"}),
+    ("deleteApplicationRequest", {"projectId": "nothing", "version": "1", "dataSourceId": "a"}),
     ("getProject", {"projectId": "nothing"}),
     ("getStoredValue", {"projectId": "nothing", "itemId": "v"}),
     ("getRevision", {"projectId": "nothing", "revisionId": "x"}),
@@ -315,11 +322,6 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("getUser", {"userId": "nobody"}),
         ("listRoles", {}),
         ("ping", {}),
-        ("filterStatistics", program | {"to": "2020-01-01"}),
-        ("filterStatistics", {"projectId": "foreign", "to": "2020-01-01"}),
-        ("filterStatistics", {"programId": "unknown"}),
-        ("admin/getLivePrograms", {}),
-        ("filterAudit", {"to": "2020-01-01"}),
         ("getProject", {"projectId": "unknown"}),
         ("listProjectUsers", {"projectId": "unknown"}),
         ("listProjectPrograms", {"projectId": "unknown"}),
@@ -332,6 +334,11 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("getLiveRevision", {"projectId": "unknown", "version": "1"}),
         ("getStoredValue", {"projectId": "unknown", "itemId": "x"}),
         ("storeValue", {"projectId": "unknown", "metadata": {}}),
+        ("filterStatistics", program | {"to": "2020-01-01"}),
+        ("filterStatistics", {"projectId": "foreign", "to": "2020-01-01"}),
+        ("filterStatistics", {"programId": "unknown"}),
+        ("admin/getLivePrograms", {}),
+        ("filterAudit", {"to": "2020-01-01"}),
     ):
         await both(doors, name, role, **params)
 
@@ -382,6 +389,10 @@ async def test_permissions(doors: dict[str, Door], role: str | None, access: str
         ("login", {"grant_type": "magic", "client_id": "Test"}),
         ("login", {"grant_type": "password", "client_id": "Test", "username": "no", "password": "no"}),
         ("createUser", {"username": "x", "password": "short", "role": "king"}),
+        ("createApiToken", {"name": "", "expires": "tomorrow"}),
+        ("createApiToken", {"name": "n", "expires": "2020-01-01"}),
+        ("login", {"grant_type": "api_token", "client_id": "Test"}),
+        ("login", {"grant_type": "api_token", "client_id": "Test", "token": "brk_unknown"}),
         ("createProject", {"id": "a b", "name": ""}),
         ("createRevision", {"projectId": "x", "version": "latest", "status": "gone"}),
         ("updateRevision", {"projectId": "x", "revisionId": "x", "id": "y"}),

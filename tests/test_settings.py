@@ -37,6 +37,9 @@ def test_an_override_wins_and_none_does_not() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("BROKER_FETCH_ALLOW_HOSTS", "http://inner"),
+        ("BROKER_FETCH_ALLOW_HOSTS", "inner:0"),
+        ("BROKER_FETCH_ALLOW_HOSTS", "inner,10.0.0.0/8"),
         ("BROKER_HTTP_PORT", "0"),
         ("BROKER_HTTP_PORT", "65536"),
         ("BROKER_HTTP_PORT", "http"),

@@ -4,11 +4,13 @@
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+_HOST = re.compile(r"(?:[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\])(?::[1-9][0-9]{0,4})?")
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
 
@@ -139,6 +141,34 @@ class Settings:
     login_tries_per_user: int = _setting(10, "Failed log-ins a minute for one user name.", low=1)
     login_tries_per_address: int = _setting(30, "Failed log-ins a minute from one address.", low=1)
 
+    fetch_allow_hosts: tuple[str, ...] = _setting(
+        (),
+        "Hosts, as `host[:port]`, that data sources may be at although their addresses are not public;"
+        " without a port all ports of the host.",
+    )
+    fetch_timeout_s: float = _setting(
+        10.0, "How long a request of a data source may take that names no time of its own.", low=0.1, high=60
+    )
+    fetch_limit_bytes: int = _setting(10 << 20, "Largest reply of a data source.", low=1024)
+    fetch_project_requests: int = _setting(
+        20, "Requests of data sources that one project may have under way in one process.", low=1, high=1000
+    )
+    fetch_cache_bytes: int = _setting(
+        64 << 20, "Replies of data sources that one process keeps to use them again.", low=0
+    )
+    fetch_rate_per_address: float = _setting(
+        20.0, "Requests of data sources a second from one address; 0 has no limit.", low=0
+    )
+    fetch_burst_per_address: int = _setting(200, "Such requests of one address in a burst.", low=1)
+    fetch_rate_per_account: float = _setting(
+        200.0, "Requests of data sources a second in one account; 0 has no limit.", low=0
+    )
+    fetch_burst_per_account: int = _setting(2_000, "Such requests of one account in a burst.", low=1)
+
+    identity_allow_hosts: tuple[str, ...] = _setting(
+        (), "Hosts, as `host[:port]`, that keys of identity providers may be read from inside the network."
+    )
+
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> "Settings":
         """Read the environment; `overrides` that are not None win.
@@ -178,6 +208,10 @@ class Settings:
                 raise SettingError(f"{environment_name(entry.name)}={value}: must be {allowed}")
         _check_choice("gateway_send", self.gateway_send, ("auto", "io_uring", "send"))
         _check_choice("log_level", self.log_level, ("debug", "info", "warning", "error"))
+        for name in ("fetch_allow_hosts", "identity_allow_hosts"):
+            for host in getattr(self, name):
+                if not _HOST.fullmatch(host):
+                    raise SettingError(f"{environment_name(name)}: {host}: must be host[:port]")
         if self.http_port == self.ws_port:
             raise SettingError("BROKER_WS_PORT: must differ from BROKER_HTTP_PORT")
 

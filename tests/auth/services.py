@@ -15,6 +15,7 @@ from broker.ids import IdSource
 from broker.operations.services import Services
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
+from broker.storage.api_tokens import ApiTokens
 from broker.storage.database import Database
 from broker.storage.users import Users
 
@@ -88,6 +89,7 @@ async def open_services(dsn: str, clock: Any = None, **settings: Any) -> AsyncIt
             "database": database,
             "accounts": Accounts(database, clock),
             "users": Users(database),
+            "api_tokens": ApiTokens(database),
             "auth": auth,
         }
         absent = [name for name in Services.__dataclass_fields__ if name not in fields]

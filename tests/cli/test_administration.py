@@ -67,3 +67,45 @@ def test_short_password_names_the_field(database: list[str], capsys: pytest.Capt
 def test_origins_must_be_told_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["account", "set", "arena", "--any-origin", "--no-origin"]) == 2
     assert "either --origin" in capsys.readouterr().err
+
+
+def test_identity_providers_are_trusted_listed_and_distrusted(
+    database: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    issuer = "https://login.example.org"
+    trust = ["account", "trust", "arena", issuer, "--jwks-url", f"{issuer}/keys", "--audience", "broker"]
+    assert run([*trust, *database]) == 1
+    assert "no such account" in capsys.readouterr().err
+    assert run(["account", "add", "arena", *database]) == 0
+    assert run([*trust, *database]) == 0
+    assert run([*trust, "--role-claim", "groups", "--role", "a=b=producer", *database]) == 0
+    capsys.readouterr()
+    assert run(["account", "trusted", "arena", "--json", *database]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert orjson.loads(line) == {
+        "issuer": issuer,
+        "audiences": ["broker"],
+        "jwksUrl": f"{issuer}/keys",
+        "roleClaim": "groups",
+        "roles": {"a=b": "producer"},
+    }
+    assert run(["account", "distrust", "arena", issuer, *database]) == 0
+    assert run(["account", "distrust", "arena", issuer, *database]) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (["--jwks-url", "file:///keys", "--audience", "a"], 1, "jwks_url"),
+        (["--jwks-url", "https://x/", "--audience", ""], 1, "audience"),
+        (["--jwks-url", "https://x/", "--audience", "a", "--role", "a=user"], 1, "role_claim"),
+        (["--jwks-url", "https://x/", "--audience", "a", "--role", "a=king"], 2, "VALUE=ROLE"),
+        (["--jwks-url", "https://x/"], 2, "--audience"),
+    ],
+)
+def test_provider_that_cannot_be_trusted_is_told(
+    database: list[str], capsys: pytest.CaptureFixture[str], options: list[str], code: int, told: str
+) -> None:
+    assert run(["account", "add", "arena", *database]) == 0
+    assert run(["account", "trust", "arena", "https://i", *options, *database]) == code
+    assert told in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import uvicorn
 
 from broker.client import (
+    ApiError,
     AsyncClient,
     BadCredentials,
     Client,
@@ -164,6 +166,26 @@ async def test_life_of_a_user(url: str) -> None:
         assert set(await client.users.roles()) == {"admin", "producer", "client", "user"}
 
 
+async def test_life_of_an_api_token(url: str) -> None:
+    async with AsyncClient(url, username="producer", password=PASSWORD) as client:
+        made = await client.users.create_api_token("mixer", datetime(2100, 1, 1, tzinfo=UTC))
+        assert made.token is not None
+        assert made.token not in repr(made)
+        assert await client.users.api_tokens() == (replace(made, token=None),)
+        async with AsyncClient(url, api_token=made.token, client_id="VisionMixer") as program:
+            assert (await program.users.me()).username == "producer"
+            await client.users.delete_api_token(made.id)
+            with pytest.raises(BadCredentials):
+                await program.login()
+        with pytest.raises(NotFound):
+            await client.users.delete_api_token(made.id)
+
+
+async def test_two_kinds_of_credentials_are_refused() -> None:
+    with pytest.raises(ValueError, match="no two"):
+        AsyncClient("http://demo.localhost", api_token="a", token="b")
+
+
 async def test_life_of_a_project(url: str) -> None:
     async with AsyncClient(url, username="admin", password=PASSWORD) as client:
         made = await client.projects.create("Own", project_id="own", metadata={"a": 1})
@@ -239,3 +261,22 @@ async def test_synchronous_client_is_the_same(url: str) -> None:
             return [event.seq for event in client.iterate_events("final")]
 
     assert await asyncio.to_thread(work) == [1]
+
+
+async def test_request_of_a_data_source(product: Product, url: str) -> None:
+    """The upstream is at an inner address, which nobody has allowed."""
+    sources = {"dataSources": [{"id": "a", "type": "api", "url": "http://127.0.0.1/"}]}
+    async with AsyncClient(url, username="admin", password=PASSWORD) as client:
+        await client.projects.create("Own", project_id="own")
+        async with product.services.database.connection() as connection:
+            await connection.execute(
+                "INSERT INTO revisions (account, project_id, id, version, status, content, created_by,"
+                " updated_by, created_time, updated_time)"
+                " VALUES ('demo', 'own', 'r', '1', 'draft', $1, 'x', 'x', now(), now())",
+                orjson.dumps(sources).decode(),
+            )
+        with pytest.raises(ApiError) as refused:
+            await client.projects.request("own", "1", "a", parameters={"b": 1})
+        assert (refused.value.status, refused.value.name) == (403, "forbidden_url")
+        with pytest.raises(NotFound):
+            await client.projects.request("own", "1", "b", method="POST", body={"c": 1})

@@ -75,7 +75,7 @@ async def test_missing_or_other_client_id_is_an_invalid_client(
 
 @pytest.mark.parametrize(
     "grant_type",
-    ["client_credentials", "Password", "api_token", "urn:ietf:params:oauth:grant-type:jwt-bearer"],
+    ["client_credentials", "Password", "API_token", "token", "jwt-bearer"],
 )
 async def test_other_grants_are_unsupported_whatever_they_carry(services: Services, grant_type: str) -> None:
     error = await fault(services, {"grant_type": grant_type, "client_id": "Test", "token": "x"})
@@ -167,3 +167,29 @@ def test_secrets_are_in_no_repr() -> None:
     for text in (repr(params), str(params), f"{params}", repr(answer), str(answer)):
         assert "hidden-token" not in text
         assert PASSWORD not in text
+
+
+IDENTITY = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+
+
+@pytest.mark.parametrize("client", [{}, {"client_id": ""}, {"client_id": "Test"}])
+async def test_identity_token_of_a_stranger_is_refused(services: Services, client: dict[str, str]) -> None:
+    error = await fault(services, {"grant_type": IDENTITY, "token": "a.b.c"} | client)
+    assert (error.status, error.name) == (401, "bad_credentials")
+
+
+@pytest.mark.parametrize(
+    ("raw", "name", "field"),
+    [
+        ({}, "invalid_request", "token"),
+        ({"token": ""}, "invalid_request", "token"),
+        ({"token": "t", "username": "kim"}, "invalid_request", "username"),
+        ({"token": "t", "assertion": "t"}, "invalid_request", "assertion"),
+        ({"token": "t", "client_id": "Other"}, "invalid_client", "client_id"),
+    ],
+)
+async def test_faults_of_an_identity_log_in(
+    services: Services, raw: dict[str, Any], name: str, field: str
+) -> None:
+    error = await fault(services, {"grant_type": IDENTITY} | raw)
+    assert (error.name, [f.field for f in error.faults]) == (name, [field])

@@ -4,6 +4,7 @@ The operator of the database stands above every role, so nobody is asked; the ru
 Users go by their names here, as a person types them. Input is checked as the operations check it.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,11 +13,13 @@ from broker.auth import membership
 from broker.auth.passwords import PasswordConfig, Passwords
 from broker.clock import Clock
 from broker.domain.audit import Actor
+from broker.domain.identities import IdentityProvider
 from broker.domain.users import Email, NewPassword, PersonName, Role, User, Username
 from broker.errors import InvalidRequest, NotFound
 from broker.ids import IdSource
 from broker.storage.accounts import Account, Accounts
 from broker.storage.database import Database
+from broker.storage.identity_providers import IdentityProviders
 from broker.storage.users import Users
 
 _USERNAME: TypeAdapter[str] = TypeAdapter(Username)
@@ -33,6 +36,7 @@ class Administration:
     ) -> None:
         self._accounts = Accounts(database, clock)
         self._users = Users(database)
+        self._providers = IdentityProviders(database)
         self._clock = clock
         self._ids = ids
         self._passwords = Passwords(passwords)
@@ -52,6 +56,37 @@ class Administration:
     async def set_origins(self, name: str, origins: tuple[str, ...] | None) -> Account:
         """Replace an account's allowed origins; None allows any. Raises NotFound."""
         return await self._accounts.set_origins(name, origins, Actor.operator())
+
+    async def set_provider(
+        self,
+        account: str,
+        issuer: str,
+        audiences: tuple[str, ...],
+        jwks_url: str,
+        role_claim: str | None = None,
+        roles: Mapping[str, Role] | None = None,
+    ) -> IdentityProvider:
+        """Trust an identity provider, or replace what is known of its issuer. Raises NotFound."""
+        if not issuer or not issuer.isprintable():
+            raise InvalidRequest.of_field("issuer", "must be the text that the provider writes as `iss`")
+        if not audiences or not all(audiences):
+            raise InvalidRequest.of_field("audience", "must be given, or tokens for others would do")
+        if not jwks_url.startswith(("https://", "http://")):
+            raise InvalidRequest.of_field("jwks_url", "must begin with https:// or http://")
+        if roles and not role_claim:
+            raise InvalidRequest.of_field("role_claim", "must name the claim that the roles are mapped from")
+        provider = IdentityProvider(issuer, audiences, jwks_url, role_claim, dict(roles or {}))
+        await self._providers.put(account, provider)
+        return provider
+
+    async def list_providers(self, account: str) -> list[IdentityProvider]:
+        """The identity providers of an account, by issuer. Raises NotFound for the account."""
+        await self._accounts.get(account)
+        return await self._providers.list(account)
+
+    async def remove_provider(self, account: str, issuer: str) -> None:
+        """Trust an identity provider no more; access tokens that were issued go on. Raises NotFound."""
+        await self._providers.delete(account, issuer)
 
     async def add_user(
         self,

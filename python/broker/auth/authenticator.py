@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.auth import tokens
+from broker.auth.identity import FetchKeys, IdentityKeys, IdentityLogin
 from broker.auth.keys import Keyring, KeyringConfig
 from broker.auth.passwords import PasswordConfig, Passwords
 from broker.auth.service import AccessToken, RevocationCallback
@@ -22,11 +23,14 @@ from broker.auth.standings import Standings
 from broker.auth.throttle import WINDOW_S, LoginThrottle, ThrottleConfig
 from broker.auth.tokens import Claims
 from broker.clock import Clock
+from broker.domain.api_tokens import hash_secret
 from broker.domain.users import Principal, User, normalise_username
 from broker.errors import BadCredentials, BrokerError, Unauthenticated, Unavailable
 from broker.ids import IdSource
 from broker.settings import Settings
+from broker.storage.api_tokens import ApiTokens, Holder
 from broker.storage.database import Database
+from broker.storage.identity_providers import IdentityProviders
 from broker.storage.keys import Keys
 from broker.storage.login_failures import LoginFailures
 from broker.storage.revocations import CHANNEL, Revocations
@@ -69,12 +73,24 @@ class AuthConfig:
 class Authenticator:
     """See `broker.auth.service.Auth`. `start` before use; `close` ends its task and its threads."""
 
-    def __init__(self, database: Database, clock: Clock, ids: IdSource, config: AuthConfig) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        ids: IdSource,
+        config: AuthConfig,
+        fetch_keys: FetchKeys | None = None,
+    ) -> None:
+        """Args: fetch_keys: reads the keys of identity providers; without it their tokens are refused."""
         self._database = database
         self._clock = clock
         self._ids = ids
         self._config = config
         self._users = Users(database)
+        self._api_tokens = ApiTokens(database)
+        self._identity_keys = IdentityKeys(fetch_keys or _no_keys, clock)
+        providers = IdentityProviders(database)
+        self._identities = IdentityLogin(providers, self._users, self._identity_keys, clock)
         self._revocations = Revocations(database)
         self._passwords = Passwords(config.passwords)
         self._standings = Standings(self._users, self._revocations, clock)
@@ -100,6 +116,7 @@ class Authenticator:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        await self._identity_keys.close()
         await self._standings.close()
         await self._keys.close()
         self._passwords.close()
@@ -111,7 +128,7 @@ class Authenticator:
             raise Unauthenticated("the access token belongs to another account")
         subject = (account, claims.subject)
         expires_ms = claims.expires_s * 1000
-        standing = await self._standings.find(subject, claims.valid_from_ms, expires_ms)
+        standing = await self._standings.find(subject, claims.valid_from_ms, expires_ms, claims.api_token_id)
         if standing is None:
             raise Unauthenticated("the access token has been revoked")
         return Principal(
@@ -124,13 +141,15 @@ class Authenticator:
             issued_ms=claims.issued_s * 1000,
             expires_ms=expires_ms,
             valid_from_ms=claims.valid_from_ms,
+            api_token_id=claims.api_token_id,
         )
 
     def is_revoked(self, principal: Principal) -> bool:
         """See `Auth.is_revoked`."""
         if principal.subject is None or principal.valid_from_ms is None:
             return False
-        return self._standings.is_revoked((principal.account, principal.subject), principal.valid_from_ms)
+        subject = (principal.account, principal.subject)
+        return self._standings.is_revoked(subject, principal.valid_from_ms, principal.api_token_id)
 
     def on_revocation(self, callback: RevocationCallback) -> None:
         """See `Auth.on_revocation`."""
@@ -155,10 +174,49 @@ class Authenticator:
         await self._rehash_if_outdated(account, credentials, password)
         return await self.issue(account, credentials.user, credentials.valid_from_ms)
 
+    async def exchange(self, account: str, api_token: str, address: str) -> AccessToken:
+        """See `Auth.exchange`."""
+        secret = await self._keys.secret("login failures")
+        attempt = self._throttle.build_try(account, api_token, address, secret, "api token")
+        await self._throttle.check(attempt)
+        now_ms = self._clock.now_ms()
+        holder = await self._api_tokens.find_holder(account, hash_secret(api_token), now_ms)
+        if holder is None:
+            await self._throttle.record_failure(attempt)
+            raise BadCredentials("the API token is unknown, revoked or expired")
+        await self._throttle.check(attempt)
+        return await self._issue(account, holder.user, holder.valid_from_ms, holder)
+
+    async def log_in_by_identity(self, account: str, token: str, address: str) -> AccessToken:
+        """See `Auth.log_in_by_identity`."""
+        secret = await self._keys.secret("login failures")
+        attempt = self._throttle.build_try(account, token, address, secret, "identity token")
+        await self._throttle.check(attempt)
+        try:
+            match = await self._identities.identify(account, token)
+        except BadCredentials:
+            await self._throttle.record_failure(attempt)
+            raise
+        await self._throttle.check(attempt)
+        return await self._issue(account, match.user, match.valid_from_ms)
+
     async def issue(self, account: str, user: User, valid_from_ms: int) -> AccessToken:
         """See `Auth.issue`."""
+        return await self._issue(account, user, valid_from_ms)
+
+    async def _issue(
+        self,
+        account: str,
+        user: User,
+        valid_from_ms: int,
+        holder: Holder | None = None,
+    ) -> AccessToken:
         key = await self._keys.signing()
         issued_s = self._clock.now_ms() // 1000
+        lifetime_s = self._config.token_lifetime_s
+        if holder is not None and holder.expires_ms is not None:
+            # Ends with the API token; in its last second there is no shorter life than one second.
+            lifetime_s = max(1, min(lifetime_s, holder.expires_ms // 1000 - issued_s))
         claims = Claims(
             account=account,
             subject=user.id,
@@ -166,11 +224,12 @@ class Authenticator:
             role=user.role,
             token_id=self._ids.uuid7(),
             issued_s=issued_s,
-            expires_s=issued_s + self._config.token_lifetime_s,
+            expires_s=issued_s + lifetime_s,
             valid_from_ms=valid_from_ms,
+            api_token_id=None if holder is None else holder.token_id,
         )
         token = tokens.sign(claims, self._config.issuer, key.kid, key.private)
-        return AccessToken(token, self._config.token_lifetime_s)
+        return AccessToken(token, lifetime_s)
 
     async def hash_password(self, password: str) -> str:
         """See `Auth.hash_password`."""
@@ -242,3 +301,7 @@ class Authenticator:
         await self._revocations.purge(self._config.token_lifetime_s + 3600)
         await self._keys.rotate_if_old()
         await self._keys.purge()
+
+
+async def _no_keys(_url: str) -> bytes:
+    raise Unavailable("keys of identity providers are not read here")

@@ -71,8 +71,12 @@ async def change_user(
     password_hash: str | None = None,
     *,
     by: Actor | None = None,
+    claims_email: bool = False,
 ) -> User:
     """Change one user; a new password or a lower role makes its earlier tokens invalid.
+
+    Args:
+        claims_email: whether a new e-mail address is the user's own word; see `UserEdit.update`.
 
     Raises:
         NotFound: no such user.
@@ -84,8 +88,12 @@ async def change_user(
         demoted = is_demotion(before.role, after.role)
         if before.role is Role.ADMIN and demoted:
             await _require_another_admin(edit)
-        revoke = demoted or bool(password_hash)
-        updated = await edit.update(after, password_hash=password_hash, revoke=revoke)
+        updated = await edit.update(
+            after,
+            password_hash=password_hash,
+            revoke=demoted or bool(password_hash),
+            claims_email=claims_email,
+        )
         changes = _changes(before, updated, is_password_new=bool(password_hash))
         if by is not None and changes:
             await edit.record(AuditEntry(by, "user.updated", user_id, changes))

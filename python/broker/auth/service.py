@@ -63,6 +63,28 @@ class Auth(Protocol):
             Unavailable: the database is away, or too many log-ins wait for a processor.
         """
 
+    async def exchange(self, account: str, api_token: str, address: str) -> AccessToken:
+        """Issue an access token for an API token; it ends with the API token at the latest.
+
+        Failed tries are counted for the text and for the address, as those of `log_in` are.
+
+        Raises:
+            BadCredentials: the API token is unknown, revoked or expired.
+            SlowDown: too many failed tries; `retry_after_s` is when the next one is taken.
+            Unavailable: the database is away.
+        """
+
+    async def log_in_by_identity(self, account: str, token: str, address: str) -> AccessToken:
+        """Issue an access token for the token of one of the account's identity providers.
+
+        Failed tries are counted for the text and for the address, as those of `log_in` are.
+
+        Raises:
+            BadCredentials: the token is not accepted, or no one user is meant by it.
+            SlowDown: too many failed tries; `retry_after_s` is when the next one is taken.
+            Unavailable: the provider's keys or the database cannot be read.
+        """
+
     async def issue(self, account: str, user: User, valid_from_ms: int) -> AccessToken:
         """A signed access token that lives for the configured lifetime.
 

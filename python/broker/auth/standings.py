@@ -7,6 +7,10 @@ seconds anyway.
 
 Two things are kept: the standing of users with a live token, in a bounded table, and, for many more, the
 newest state of credentials that was seen (`_newest`), by which a revocation is told once and in time.
+
+An access token that was exchanged for an API token is worth something while that one is there. Answers of the
+database can cross, so an API token counts as gone only after a look that began when it was in use already.
+Its absence is then final, because ids are not used twice.
 """
 
 from collections import OrderedDict
@@ -37,6 +41,7 @@ class Standings:
         self._standings: OrderedDict[Subject, Standing] = OrderedDict()
         self._needed_until_ms: dict[Subject, int] = {}
         self._newest: OrderedDict[Subject, int] = OrderedDict()
+        self._gone_api_tokens: OrderedDict[str, None] = OrderedDict()
         self._position: datetime | None = None
         self._flights: SingleFlight[Subject, None] = SingleFlight()
         self._revocation_callbacks: list[RevocationCallback] = []
@@ -50,17 +55,20 @@ class Standings:
         """See `Auth.on_change`."""
         self._change_callbacks.append(callback)
 
-    def is_revoked(self, subject: Subject, valid_from_ms: int) -> bool:
+    def is_revoked(self, subject: Subject, valid_from_ms: int, api_token_id: str | None = None) -> bool:
         """Whether tokens issued for this state of the credentials are known to be invalid."""
-        return self._newest.get(subject, 0) > valid_from_ms
+        return self._newest.get(subject, 0) > valid_from_ms or api_token_id in self._gone_api_tokens
 
-    async def find(self, subject: Subject, valid_from_ms: int, until_ms: int) -> Standing | None:
-        """The user's standing, or None when it is gone or its credentials are in another state.
+    async def find(
+        self, subject: Subject, valid_from_ms: int, until_ms: int, api_token_id: str | None = None
+    ) -> Standing | None:
+        """The user's standing, or None when it, its API token or this state of its credentials is gone.
 
         A query is made for a user that is new here, and for a token that is newer than what is known of it.
 
         Args:
             until_ms: when the token ends; until then the standing is kept fresh.
+            api_token_id: what the token was exchanged for, if it was.
 
         Raises:
             Unavailable: a query is needed, and the database is away.
@@ -68,13 +76,16 @@ class Standings:
         standing = self._standings.get(subject)
         # The second time, because the first may join a query that was on its way before the token was made.
         for _ in range(2):
-            if standing is not None and standing.valid_from_ms >= valid_from_ms:
+            if _covers(standing, valid_from_ms, api_token_id):
                 break
-            if self.is_revoked(subject, valid_from_ms):
+            if self.is_revoked(subject, valid_from_ms, api_token_id):
                 break
             await self._flights.run(subject, lambda: self._load(subject))
             standing = self._standings.get(subject)
         if standing is None or standing.valid_from_ms != valid_from_ms:
+            return None
+        if api_token_id is not None and api_token_id not in standing.api_token_ids:
+            self._remember_gone(api_token_id)
             return None
         self._standings.move_to_end(subject)
         self._needed_until_ms[subject] = max(until_ms, self._needed_until_ms.get(subject, 0))
@@ -126,7 +137,7 @@ class Standings:
         self._standings[subject] = standing
         if len(self._standings) > MAX_STANDINGS:
             self._forget(next(iter(self._standings)))
-        if before is not None and _rights(before) != _rights(standing):
+        if before is not None and _has_changed(before, standing):
             for callback in self._change_callbacks:
                 callback(*subject)
 
@@ -148,6 +159,11 @@ class Standings:
         self._standings.pop(subject, None)
         self._needed_until_ms.pop(subject, None)
 
+    def _remember_gone(self, api_token_id: str) -> None:
+        self._gone_api_tokens[api_token_id] = None
+        if len(self._gone_api_tokens) > MAX_REMEMBERED:
+            self._gone_api_tokens.popitem(last=False)
+
     def _remember(self, subject: Subject, valid_from_ms: int) -> None:
         self._newest[subject] = valid_from_ms
         self._newest.move_to_end(subject)
@@ -155,5 +171,14 @@ class Standings:
             self._newest.popitem(last=False)
 
 
-def _rights(standing: Standing) -> tuple[object, ...]:
-    return standing.role, standing.project_ids
+def _covers(standing: Standing | None, valid_from_ms: int, api_token_id: str | None) -> bool:
+    """Whether what is known is as new as the token."""
+    if standing is None or standing.valid_from_ms < valid_from_ms:
+        return False
+    return api_token_id is None or api_token_id in standing.api_token_ids
+
+
+def _has_changed(before: Standing, after: Standing) -> bool:
+    """Whether what the user's tokens are worth has to be asked again."""
+    rights = before.role, before.project_ids
+    return rights != (after.role, after.project_ids) or not before.api_token_ids <= after.api_token_ids

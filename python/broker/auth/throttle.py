@@ -39,9 +39,13 @@ class LoginThrottle:
         self._clock = clock
         self._config = config
 
-    def build_try(self, account: str, username: str, address: str, secret: bytes) -> Try:
-        """The try of a user name from an address; an empty address is that of no peer and has no limit."""
-        limits = {_subject(secret, "user", username): self._config.per_user}
+    def build_try(self, account: str, name: str, address: str, secret: bytes, kind: str = "user") -> Try:
+        """The try of a name from an address; an empty address is that of no peer and has no limit.
+
+        Args:
+            kind: of what `name` is the name; names of different kinds are different subjects.
+        """
+        limits = {_subject(secret, kind, name): self._config.per_user}
         if address:
             limits[_subject(secret, "address", address)] = self._config.per_address
         return Try(account, limits)

@@ -2,7 +2,8 @@
 
 We are the only issuer of the tokens that we accept, so everything that we would not write ourselves is
 refused: other algorithms, other header fields, other types, a life longer than our own. The user's state of
-credentials (`Credentials.valid_from_ms`) travels in the claim `gen`.
+credentials (`Credentials.valid_from_ms`) travels in the claim `gen`, the API token that an access token was
+exchanged for in `api`.
 
 The 30 seconds by which clocks of machines may differ are given to the times of issue. The end of a token is
 not stretched: a client is told when it comes, and a connection loses its rights at that moment.
@@ -43,11 +44,12 @@ class Claims:
     issued_s: int
     expires_s: int
     valid_from_ms: int
+    api_token_id: str | None = None
 
 
 def sign(claims: Claims, issuer: str, kid: str, key: Ed25519PrivateKey) -> str:
     """The token of `claims`."""
-    payload = {
+    payload: dict[str, object] = {
         "iss": issuer,
         "sub": claims.subject,
         "acc": claims.account,
@@ -58,6 +60,8 @@ def sign(claims: Claims, issuer: str, kid: str, key: Ed25519PrivateKey) -> str:
         "jti": claims.token_id,
         "gen": claims.valid_from_ms,
     }
+    if claims.api_token_id is not None:
+        payload["api"] = claims.api_token_id
     return jwt.encode(payload, key, algorithm=ALGORITHM, headers={"kid": kid})
 
 
@@ -101,6 +105,7 @@ def verify(token: str, key: Ed25519PublicKey, issuer: str) -> Claims:
             issued_s=_integer(payload["iat"]),
             expires_s=_integer(payload["exp"]),
             valid_from_ms=_integer(payload["gen"]),
+            api_token_id=_text(payload["api"]) if "api" in payload else None,
         )
     except (KeyError, TypeError, ValueError):
         raise _refused("the access token is not one of ours") from None

@@ -7,6 +7,8 @@ import typer
 from broker.cli.administration import DatabaseUrl, DataDir, administer
 from broker.cli.output import write_json, write_line
 from broker.cli.remote import Json
+from broker.domain.identities import IdentityProvider
+from broker.domain.users import Role
 from broker.settings import Settings
 from broker.storage.accounts import Account
 
@@ -65,6 +67,78 @@ def set_(
     origins = None if any_origin else tuple(origin or ())
     account = administer(settings, lambda administration: administration.set_origins(name, origins))
     _show(account, json)
+
+
+@app.command("trust")
+def trust(
+    name: Name,
+    issuer: Annotated[str, typer.Argument(help="What the identity provider writes as `iss`.")],
+    audience: Annotated[list[str], typer.Option("--audience", help="Accepted `aud`; repeat for more.")],
+    jwks_url: Annotated[str, typer.Option("--jwks-url", help="Where its keys are.")],
+    role_claim: Annotated[
+        str | None, typer.Option("--role-claim", help="Claim that roles are mapped from.", show_default=False)
+    ] = None,
+    role: Annotated[
+        list[str] | None,
+        typer.Option("--role", help="VALUE=ROLE, for each value of the claim.", show_default=False),
+    ] = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Let users of an account log in with tokens of an identity provider; again to replace it."""
+    roles = dict(_role(text) for text in role or ())
+    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    provider = administer(
+        settings,
+        lambda administration: administration.set_provider(
+            name, issuer, tuple(audience), jwks_url, role_claim, roles
+        ),
+    )
+    _show_provider(provider, json)
+
+
+@app.command("trusted")
+def trusted(
+    name: Name, data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False
+) -> None:
+    """List the identity providers of an account."""
+    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    for provider in administer(settings, lambda administration: administration.list_providers(name)):
+        _show_provider(provider, json)
+
+
+@app.command("distrust")
+def distrust(
+    name: Name,
+    issuer: Annotated[str, typer.Argument(help="As it was given to `trust`.")],
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Accept an identity provider's tokens no more."""
+    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    administer(settings, lambda administration: administration.remove_provider(name, issuer))
+
+
+def _role(text: str) -> tuple[str, Role]:
+    value, _, role = text.rpartition("=")
+    if not value or role not in [known.value for known in Role]:
+        raise typer.BadParameter(f"{text}: must be VALUE=ROLE, with admin, producer, user or client as ROLE")
+    return value, Role(role)
+
+
+def _show_provider(provider: IdentityProvider, json: bool) -> None:
+    if json:
+        wire = {
+            "issuer": provider.issuer,
+            "audiences": [*provider.audiences],
+            "jwksUrl": provider.jwks_url,
+            "roleClaim": provider.role_claim,
+            "roles": dict(provider.roles),
+        }
+        write_json(wire)
+        return
+    write_line(f"{provider.issuer}  (for {', '.join(provider.audiences)}; keys at {provider.jwks_url})")
 
 
 def _show(account: Account, json: bool) -> None:

@@ -38,6 +38,7 @@ from broker.client.errors import (
     Unsubscribed,
 )
 from broker.client.models import (
+    ApiToken,
     Change,
     Cursor,
     Event,
@@ -55,6 +56,7 @@ from broker.client.models import (
     Project,
     Revision,
     ServerTime,
+    SourceReply,
     StoredValue,
     Token,
     User,
@@ -68,6 +70,7 @@ from broker.client.sync import Client
 
 __all__ = [
     "ApiError",
+    "ApiToken",
     "AsyncClient",
     "AuditEntry",
     "Backoff",
@@ -111,9 +114,10 @@ __all__ = [
     "ServerTime",
     "SlowDown",
     "Socket",
-    "StatisticsPoint",
     "StoredValue",
+    "StatisticsPoint",
     "Subscription",
+    "SourceReply",
     "SubscriptionEnded",
     "Token",
     "TopProgram",

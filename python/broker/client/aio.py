@@ -9,7 +9,7 @@ from typing import Literal, Self, overload
 
 from broker.client.audit import AuditLog
 from broker.client.calls import Calls
-from broker.client.engine import Credentials, Engine, Password
+from broker.client.engine import ApiSecret, Credentials, Engine, Password
 from broker.client.errors import ApiError, ConnectionFailed, ServerError
 from broker.client.models import (
     Change,
@@ -38,11 +38,11 @@ class AsyncClient(Calls):
 
     Attributes:
         users: the calls on users.
-        statistics: the calls on statistics.
-        audit: the calls on the audit log.
         projects: the calls on projects.
         revisions: the calls on application revisions.
         storage: the calls on stored values.
+        statistics: the calls on statistics.
+        audit: the calls on the audit log.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class AsyncClient(Calls):
         base_url: str,
         *,
         token: str | None = None,
+        api_token: str | None = None,
         username: str | None = None,
         password: str | None = None,
         client_id: str = "WebProducerDashboard",
@@ -64,23 +65,24 @@ class AsyncClient(Calls):
             base_url: such as `http://demo.localhost:8000`; its first label names the account.
             token: an access token, used until it ends.
             username, password, client_id: fetch tokens, and renew them before they end.
+            api_token, client_id: the same with an API token.
 
         Raises:
             ValueError: a malformed URL, or credentials that do not fit together.
         """
         clock = clock or SystemClock()
-        credentials = _credentials(token, username, password, client_id)
+        credentials = _credentials(token, api_token, username, password, client_id)
         engine = Engine(base_url, credentials, retry or RetryPolicy(), clock)
         super().__init__(engine, clock, IdSource(clock))
         self._socket = socket or SocketConfig()
         self._subscription = subscription or SubscriptionConfig()
         self._gateways: Gateways | None = None
         self.users = Users(self._engine, self._ids)
-        self.statistics = Statistics(self._engine)
-        self.audit = AuditLog(self._engine)
         self.projects = Projects(self._engine, self._ids)
         self.revisions = Revisions(self._engine, self._ids)
         self.storage = Storage(self._engine, self._ids)
+        self.statistics = Statistics(self._engine)
+        self.audit = AuditLog(self._engine)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""
@@ -162,7 +164,7 @@ class AsyncClient(Calls):
     async def renew(self, socket: Socket) -> None:
         """See `broker.client.subscription.Connector.renew`."""
         credentials = self._engine.credentials
-        if not isinstance(credentials, Password):
+        if not isinstance(credentials, Password | ApiSecret):
             return
         asked = self._clock.monotonic_s()
         # when it fails the connection goes on without a name, and the broker says what ends by that
@@ -182,12 +184,12 @@ class AsyncClient(Calls):
 
 
 def _credentials(
-    token: str | None, username: str | None, password: str | None, client_id: str
+    token: str | None, api_token: str | None, username: str | None, password: str | None, client_id: str
 ) -> Credentials:
     if (username is None) != (password is None):
         raise ValueError("username and password go together")
-    if username is None or password is None:
-        return token
-    if token is not None:
-        raise ValueError("give a token or a username, not both")
-    return Password(username, password, client_id)
+    if sum(given is not None for given in (token, api_token, username)) > 1:
+        raise ValueError("give a token, an API token or a username, and no two of them")
+    if username is not None and password is not None:
+        return Password(username, password, client_id)
+    return token if api_token is None else ApiSecret(api_token, client_id)

@@ -73,7 +73,19 @@ class Password:
         }
 
 
-Credentials = Password | str | None
+@dataclass(frozen=True, slots=True)
+class ApiSecret:
+    """An API token with which access tokens are fetched and renewed."""
+
+    token: str = field(repr=False)
+    client_id: str = "WebProducerDashboard"
+
+    def body(self) -> dict[str, str]:
+        """The body of `POST /token` and the params of `login`."""
+        return {"grant_type": "api_token", "client_id": self.client_id, "token": self.token}
+
+
+Credentials = Password | ApiSecret | str | None
 """A log-in, an access token, or nothing for a caller without a name."""
 
 
@@ -124,14 +136,14 @@ class Engine:
             await reply.aclose()
 
     async def login(self) -> Token:
-        """Fetch a new token with the password, whatever the old one's state.
+        """Fetch a new token with the password or the API token, whatever the old one's state.
 
         Raises:
-            BadCredentials: the password is wrong.
-            ValueError: the client has no password.
+            BadCredentials: it is wrong.
+            ValueError: the client has neither.
         """
-        if not isinstance(self.credentials, Password):
-            raise ValueError("logging in needs a username and a password")
+        if not isinstance(self.credentials, Password | ApiSecret):
+            raise ValueError("logging in needs a username and a password, or an API token")
         body = self.credentials.body()
         asked = self._clock.monotonic_s()
         token = await self.send(Call("POST", "/token", Token.parse, body=body, is_signed=False))
@@ -146,7 +158,7 @@ class Engine:
 
     async def token(self) -> str | None:
         """A token that has some life left; None for an anonymous client. One log-in at a time."""
-        if not isinstance(self.credentials, Password):
+        if not isinstance(self.credentials, Password | ApiSecret):
             return self._token
         if self._token is not None and self._clock.monotonic_s() < self._renew_at:
             return self._token
@@ -165,7 +177,7 @@ class Engine:
 
     def forget_token(self, token: str | None) -> bool:
         """Drop a token that was refused, unless another has taken its place; whether a new one can be had."""
-        if not isinstance(self.credentials, Password) or token is None:
+        if not isinstance(self.credentials, Password | ApiSecret) or token is None:
             return False
         if self._token == token:
             self._token = None

@@ -177,6 +177,38 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
+class ApiToken:
+    """An API token of the caller. `token` is its secret, which only its making tells."""
+
+    id: str
+    name: str
+    created_time: datetime
+    expires: datetime | None
+    token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def parse(cls, raw: Any) -> "ApiToken":
+        """Read the wire's object."""
+        with _Reading("API token"):
+            return cls(
+                id=raw["id"],
+                name=raw["name"],
+                created_time=parse_time(raw["createdTime"]),
+                expires=_optional_time(raw.get("expires")),
+                token=raw.get("token"),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReply:
+    """What a data source's server replied; `content` is not read further."""
+
+    status: int
+    content_type: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """One page of a filtered list; `total` counts all matches."""
 

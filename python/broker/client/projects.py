@@ -5,8 +5,9 @@ from typing import Any
 
 from broker.client import query
 from broker.client.engine import Call, Engine
-from broker.client.models import Program, Project, User, list_of
+from broker.client.models import Program, Project, SourceReply, User, list_of
 from broker.client.query import UNSET, Unset
+from broker.client.retry import Safety
 from broker.ids import IdSource
 
 
@@ -35,6 +36,37 @@ class Projects:
         body = {"name": name} | {field: value for field, value in optional.items() if value is not None}
         key = idempotency_key or self._ids.uuid7()
         return await self._engine.send(Call("POST", "/projects", Project.parse, body=body, key=key))
+
+    async def request(
+        self,
+        project_id: str,
+        version: str,
+        data_source_id: str,
+        *,
+        method: str = "GET",
+        parameters: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> SourceReply:
+        """Have the broker send a request of a revision's data source; what is given overrides its defaults.
+
+        Only a GET is repeated when its outcome is unknown.
+
+        Raises:
+            ApiError: the broker's refusal, or an upstream's status of 400 or more; `status` is that one.
+        """
+        call = Call(
+            method,
+            query.path("projects", project_id, "application", "requests", version, data_source_id),
+            bytes,
+            query=parameters or {},
+            body=body,
+            headers=headers or {},
+            safety=Safety.REPEATABLE if method == "GET" else Safety.ONCE,
+        )
+        async with self._engine.stream(call) as reply:
+            content = await reply.aread()
+        return SourceReply(reply.status_code, reply.headers.get("Content-Type", ""), content)
 
     async def update(
         self,

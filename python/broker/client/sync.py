@@ -127,6 +127,9 @@ class _SyncUsers(_Group[Users]):
     update = _group_call(Users.update)
     delete = _group_call(Users.delete)
     roles = _group_call(Users.roles)
+    create_api_token = _group_call(Users.create_api_token)
+    api_tokens = _group_call(Users.api_tokens)
+    delete_api_token = _group_call(Users.delete_api_token)
 
 
 class _SyncProjects(_Group[Projects]):
@@ -139,6 +142,7 @@ class _SyncProjects(_Group[Projects]):
     delete = _group_call(Projects.delete)
     users = _group_call(Projects.users)
     programs = _group_call(Projects.programs)
+    request = _group_call(Projects.request)
 
 
 class _SyncRevisions(_Group[Revisions]):
@@ -185,11 +189,11 @@ class Client:
         self._client = AsyncClient(base_url, **options)
         self._loop = _Loop()
         self.users = _SyncUsers(self._loop, self._client.users)
-        self.statistics = _SyncStatistics(self._loop, self._client.statistics)
-        self.audit = _SyncAuditLog(self._loop, self._client.audit)
         self.projects = _SyncProjects(self._loop, self._client.projects)
         self.revisions = _SyncRevisions(self._loop, self._client.revisions)
         self.storage = _SyncStorage(self._loop, self._client.storage)
+        self.statistics = _SyncStatistics(self._loop, self._client.statistics)
+        self.audit = _SyncAuditLog(self._loop, self._client.audit)
 
     def close(self) -> None:
         """Close all connections and end the thread. Idempotent."""

@@ -6,8 +6,9 @@ from typing import Any
 from broker.client import query
 from broker.client.engine import Call, Engine
 from broker.client.errors import ProtocolError
-from broker.client.models import User
-from broker.client.query import UNSET, Unset
+from broker.client.models import ApiToken, User
+from broker.client.query import UNSET, TimeLike, Unset
+from broker.client.retry import Safety
 from broker.ids import IdSource
 
 
@@ -77,9 +78,36 @@ class Users:
         call = Call("DELETE", query.path("users", user_id), lambda _: None, is_deletion=True)
         await self._engine.send(call)
 
+    async def create_api_token(self, name: str, expires: TimeLike | None = None) -> ApiToken:
+        """Make an API token of the caller; its `token` is shown here only. None never ends it.
+
+        Not repeated when its outcome is unknown: `api_tokens` tells whether it was made.
+
+        Raises:
+            Conflict: the caller has as many as it may.
+        """
+        body = query.fields({"name": name, "expires": expires})
+        target = "/users/me/tokens"
+        return await self._engine.send(Call("POST", target, ApiToken.parse, body=body, safety=Safety.ONCE))
+
+    async def api_tokens(self) -> tuple[ApiToken, ...]:
+        """The caller's API tokens, oldest first, without their secrets."""
+        return await self._engine.send(Call("GET", "/users/me/tokens", _api_tokens))
+
+    async def delete_api_token(self, token_id: str) -> None:
+        """Revoke an API token of the caller, and the access tokens fetched with it. Raises NotFound."""
+        target = query.path("users", "me", "tokens", token_id)
+        await self._engine.send(Call("DELETE", target, lambda _: None, is_deletion=True))
+
     async def roles(self) -> tuple[str, ...]:
         """The names of all roles."""
         return await self._engine.send(Call("GET", "/users/roles", tuple))
+
+
+def _api_tokens(raw: Any) -> tuple[ApiToken, ...]:
+    if not isinstance(raw, list):
+        raise ProtocolError("the broker sent no list")
+    return tuple(ApiToken.parse(item) for item in raw)
 
 
 def _users(raw: Any) -> tuple[User, ...]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.clock import SystemClock
+from broker.fetching.fetcher import FetchConfig, Fetcher
+from broker.fetching.urls import AllowList
 from broker.ids import IdSource
 from broker.operations.services import Services, build_services
 from broker.owners.ray_client import RayOwners
@@ -42,7 +44,9 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
             dsn, size=settings.database_pool, timeout_s=settings.database_timeout_s
         )
         stack.push_async_callback(database.close)
-        auth = Authenticator(database, clock, ids, AuthConfig.of(settings))
+        fetcher = Fetcher(FetchConfig(AllowList(settings.identity_allow_hosts)))
+        stack.push_async_callback(fetcher.close)
+        auth = Authenticator(database, clock, ids, AuthConfig.of(settings), fetcher.document)
         stack.push_async_callback(auth.close)
         await auth.start()
         owners = RayOwners(settings, clock, ids)
@@ -57,6 +61,7 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
             auth=auth,
             owners=owners,
         )
+        stack.push_async_callback(services.source_replies.close)
     except BaseException:
         await stack.aclose()
         raise

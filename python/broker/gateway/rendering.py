@@ -6,7 +6,7 @@ import orjson
 
 from broker.errors import BrokerError, InvalidRequest, PayloadTooLarge
 from broker.operations import rendering
-from broker.operations.registry import Result, Stream
+from broker.operations.registry import Forwarded, Result, Stream
 
 PARSE_ERROR = -32700
 METHOD_NOT_FOUND = -32601
@@ -17,10 +17,13 @@ async def result_json(result: Result, limit_bytes: int) -> bytes:
     """The JSON of an operation's result.
 
     Raises:
-        PayloadTooLarge: a stream is over `limit_bytes`; REST has no such limit and the text says so.
+        PayloadTooLarge: a stream, or what is handed on, is over `limit_bytes`; REST has no such limit
+            and the text says so.
     """
     if isinstance(result, Stream):
         return await _joined(result, limit_bytes)
+    if isinstance(result, Forwarded) and len(result.body) > limit_bytes:
+        raise _too_large(limit_bytes)
     return rendering.result_json(result) or b"null"
 
 
@@ -51,15 +54,19 @@ def parse_error_json() -> bytes:
     return orjson.dumps({"code": PARSE_ERROR, "message": "Parse error", "data": body})
 
 
+def _too_large(limit_bytes: int) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"the result is over {limit_bytes} bytes, the most of one answer here; read it by REST"
+    )
+
+
 async def _joined(stream: Stream, limit_bytes: int) -> bytes:
     parts, size = [], 0
     try:
         async for chunk in stream.chunks:
             size += len(chunk)
             if size > limit_bytes:
-                raise PayloadTooLarge(
-                    f"the result is over {limit_bytes} bytes, the most of one answer here; read it by REST"
-                )
+                raise _too_large(limit_bytes)
             parts.append(chunk)
     finally:
         # A generator left half-way would keep its database connection until it is collected.

@@ -1,6 +1,8 @@
 """All operations of the product, gathered from their modules."""
 
 from broker.operations import (
+    api_tokens,
+    application_requests,
     audit,
     connect,
     events,
@@ -16,24 +18,24 @@ from broker.operations import (
 )
 from broker.operations.registry import Registry
 
+_MODULES = (
+    tokens,
+    programs,
+    events,
+    imports,
+    projects,
+    revision_routes,
+    storage,
+    application_requests,
+    users,
+    api_tokens,
+    status,
+    statistics,
+    audit,
+    connect,
+)
+
 
 def build_registry() -> Registry:
     """The registry that both doors serve."""
-    return Registry(
-        operation
-        for module in (
-            tokens,
-            programs,
-            events,
-            imports,
-            projects,
-            revision_routes,
-            storage,
-            users,
-            status,
-            statistics,
-            audit,
-            connect,
-        )
-        for operation in module.OPERATIONS
-    )
+    return Registry(operation for module in _MODULES for operation in module.OPERATIONS)

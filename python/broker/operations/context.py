@@ -1,6 +1,6 @@
 """What a handler is given: who calls, under which request id, and the services to do it with."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ class Context:
         key: the checked key with its caller and request; `invoke` sets it for operations that honour keys.
         if_match: entity tag that a change must meet, or None.
         body_type: the media type of the body, one of the route's `consumes`; empty over WebSocket.
+        headers: of the request, names in lower case, for a route that is a proxy; empty elsewhere.
         accept: the media type to answer in, one of the route's `produces`; empty takes the first.
         body: the raw body of a route that streams it; None elsewhere.
         ordered: called by a handler once the order of its effect is fixed (a publish is in its owner's
@@ -41,6 +42,7 @@ class Context:
     key: IdempotencyKey | None = None
     if_match: str | None = None
     body_type: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
     accept: str = ""
     body: AsyncIterator[bytes] | None = None
     ordered: Callable[[], None] = field(default=nobody_waits)

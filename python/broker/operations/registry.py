@@ -44,6 +44,16 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class Forwarded:
+    """A reply of a server of others, handed on: over HTTP as it is, over WebSocket as one JSON object."""
+
+    status: int
+    media_type: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """A model result with HTTP headers of its own (`ETag`, `Cache-Control`, `Location`)."""
 
@@ -51,7 +61,7 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Result = BaseModel | list[Any] | dict[str, Any] | Json | Stream | Reply | None
+Result = BaseModel | list[Any] | dict[str, Any] | Json | Stream | Forwarded | Reply | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,8 @@ class Route:
         produces: media types of the result, the preferred one first; `Context.accept` is one of them.
         consumes: media types of a JSON body; `Context.body_type` is the one that came.
         whole_body: the param that a body of any JSON becomes as a whole; None makes its members params.
+        is_proxy: whether the request is for another server: its query, whatever it is, becomes the param
+            `query`, any `Accept` will do, and `Context.headers` has the headers.
     """
 
     method: str
@@ -83,6 +95,7 @@ class Route:
     produces: tuple[str, ...] = ("application/json",)
     consumes: tuple[str, ...] = ("application/json",)
     whole_body: str | None = None
+    is_proxy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from broker.auth.rate_limits import Rate, RateLimit
 from broker.auth.service import Auth
 from broker.clock import Clock
+from broker.fetching.fetcher import FetchConfig, Fetcher
+from broker.fetching.urls import AllowList
 from broker.ids import IdSource
 from broker.operations.presence import Presence
+from broker.operations.source_replies import SourceConfig, SourceReplies
 from broker.owners.client import Owners
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
+from broker.storage.api_tokens import ApiTokens
 from broker.storage.audit import Audit
+from broker.storage.data_sources import DataSources
 from broker.storage.database import Database
 from broker.storage.events import Events
 from broker.storage.idempotency import Idempotency
@@ -33,11 +38,15 @@ class Services:
     database: Database
     accounts: Accounts
     users: Users
+    api_tokens: ApiTokens
     programs: Programs
     projects: Projects
     revisions: Revisions
     stored_values: StoredValues
     storage_rate: RateLimit
+    data_sources: DataSources
+    source_replies: SourceReplies
+    fetch_rate: RateLimit
     events: Events
     imports: Imports
     idempotency: Idempotency
@@ -58,8 +67,14 @@ def build_services(
     users: Users,
     auth: Auth,
     owners: Owners,
+    fetcher: Fetcher | None = None,
 ) -> Services:
-    """The services of one process over one database."""
+    """The services of one process over one database.
+
+    Args:
+        fetcher: of the data sources; None makes the one that the settings ask for.
+    """
+    fetcher = fetcher or Fetcher(FetchConfig(AllowList(settings.fetch_allow_hosts)))
     statistics = Statistics(database)
     return Services(
         settings=settings,
@@ -68,6 +83,7 @@ def build_services(
         database=database,
         accounts=accounts,
         users=users,
+        api_tokens=ApiTokens(database),
         programs=Programs(database, clock),
         projects=Projects(database, clock),
         revisions=Revisions(database),
@@ -76,6 +92,21 @@ def build_services(
             clock,
             per_address=Rate(settings.storage_rate_per_address, settings.storage_burst_per_address),
             per_account=Rate(settings.storage_rate_per_account, settings.storage_burst_per_account),
+        ),
+        data_sources=DataSources(database),
+        source_replies=SourceReplies(
+            fetcher,
+            clock,
+            SourceConfig(
+                max_bytes=settings.fetch_limit_bytes,
+                project_requests=settings.fetch_project_requests,
+                cache_bytes=settings.fetch_cache_bytes,
+            ),
+        ),
+        fetch_rate=RateLimit(
+            clock,
+            per_address=Rate(settings.fetch_rate_per_address, settings.fetch_burst_per_address),
+            per_account=Rate(settings.fetch_rate_per_account, settings.fetch_burst_per_account),
         ),
         # Half of the pool may stream lists; the other half answers quickly.
         events=Events(

@@ -1,4 +1,4 @@
-"""`login`: a user name and a password for an access token (RFC 6749, section 4.3).
+"""`login`: a user name and a password (RFC 6749, section 4.3), an API token, or an identity token.
 
 Faults are told in the order in which a client author meets them: fields of the wrong type or a missing
 `grant_type`, then the client, then the grant, then what this grant lacks, then what nobody knows. As RFC
@@ -24,6 +24,10 @@ from broker.operations.context import Context
 from broker.operations.registry import Operation, Reply, Route
 
 PASSWORD_GRANT = "password"  # noqa: S105 - the name of a grant
+API_TOKEN_GRANT = "api_token"  # noqa: S105 - the name of a grant
+IDENTITY_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"  # RFC 7523, section 2.1
+MAX_TOKEN_CHARACTERS = 16 << 10  # ours have 47; longer ones are unknown, not malformed
+_FIELDS = {PASSWORD_GRANT: ("username", "password"), API_TOKEN_GRANT: ("token",), IDENTITY_GRANT: ("token",)}
 _REQUIRED = "is required"
 
 
@@ -32,10 +36,24 @@ class LoginParams(Model):
 
     model_config = ConfigDict(alias_generator=None, extra="allow")
 
-    grant_type: str | None = Field(default=None, description="`password`.")
-    client_id: str | None = Field(default=None, description="Kind of the application; required.")
-    username: str | None = Field(default=None, max_length=MAX_NAME_CHARACTERS)
-    password: str | None = Field(default=None, max_length=MAX_PASSWORD_CHARACTERS, repr=False)
+    grant_type: str | None = Field(
+        default=None, description=f"`password`, `api_token` or `{IDENTITY_GRANT}`."
+    )
+    client_id: str | None = Field(
+        default=None, description="Kind of the application; required but with an identity token."
+    )
+    username: str | None = Field(
+        default=None, max_length=MAX_NAME_CHARACTERS, description="Of the grant `password`."
+    )
+    password: str | None = Field(
+        default=None, max_length=MAX_PASSWORD_CHARACTERS, repr=False, description="Of the grant `password`."
+    )
+    token: str | None = Field(
+        default=None,
+        max_length=MAX_TOKEN_CHARACTERS,
+        repr=False,
+        description="An API token, or an identity token.",
+    )
 
     def __repr__(self) -> str:
         """The fields of other grants may be secrets too."""
@@ -55,38 +73,49 @@ class TokenResponse(Model):
 
 
 async def log_in(context: Context, params: LoginParams) -> Reply:
-    """Check the request in the module's order, then the password."""
-    _check_request(params, context.services.settings.client_ids)
-    username, password = _required_credentials(params)
-    _refuse_unknown(params.model_extra or {})
-    token = await context.services.auth.log_in(context.principal.account, username, password, context.address)
+    """Check the request in the module's order, then the credentials."""
+    auth, account = context.services.auth, context.principal.account
+    grant = _check_request(params, context.services.settings.client_ids)
+    credentials = _required_credentials(params, _FIELDS[grant])
+    _refuse_unknown(params, grant)
+    if grant == API_TOKEN_GRANT:
+        token = await auth.exchange(account, credentials[0], context.address)
+    elif grant == IDENTITY_GRANT:
+        token = await auth.log_in_by_identity(account, credentials[0], context.address)
+    else:
+        token = await auth.log_in(account, credentials[0], credentials[1], context.address)
     answer = TokenResponse(access_token=token.text, expires_in=token.expires_in_s)
     return Reply(answer, {"Cache-Control": "no-store", "Pragma": "no-cache"})
 
 
-def _check_request(params: LoginParams, client_ids: Iterable[str]) -> None:
+def _check_request(params: LoginParams, client_ids: Iterable[str]) -> str:
+    """The grant that is asked for."""
     if not params.grant_type:
         raise InvalidRequest.of_field("grant_type", _REQUIRED)
-    if not params.client_id:
+    if not params.client_id and params.grant_type != IDENTITY_GRANT:  # whose audience says as much
         raise InvalidClient("client_id: is required", faults=[FieldFault("client_id", _REQUIRED)])
-    if params.client_id not in client_ids:
+    if params.client_id and params.client_id not in client_ids:
         fault = FieldFault("client_id", "is not one that this server accepts")
         raise InvalidClient(f"{fault.field}: {fault.message}", faults=[fault])
-    if params.grant_type != PASSWORD_GRANT:
-        fault = FieldFault("grant_type", f"must be {PASSWORD_GRANT}")
+    if params.grant_type not in _FIELDS:
+        fault = FieldFault("grant_type", f"must be {' or '.join(_FIELDS)}")
         raise UnsupportedGrantType(f"{fault.field}: {fault.message}", faults=[fault])
+    return params.grant_type
 
 
-def _required_credentials(params: LoginParams) -> tuple[str, str]:
-    if params.username and params.password:
-        return params.username, params.password
-    missing = [name for name in ("username", "password") if not getattr(params, name)]
-    faults = [FieldFault(name, _REQUIRED) for name in missing]
-    raise InvalidRequest(f"{faults[0].field}: {faults[0].message}", faults=faults)
+def _required_credentials(params: LoginParams, names: tuple[str, ...]) -> tuple[str, ...]:
+    faults = [FieldFault(name, _REQUIRED) for name in names if not getattr(params, name)]
+    if faults:
+        raise InvalidRequest(f"{faults[0].field}: {faults[0].message}", faults=faults)
+    return tuple(getattr(params, name) for name in names)
 
 
-def _refuse_unknown(fields: Iterable[str]) -> None:
-    faults = [FieldFault(name, "is not a field of this request") for name in fields]
+def _refuse_unknown(params: LoginParams, grant: str) -> None:
+    foreign = [name for names in _FIELDS.values() for name in names if getattr(params, name)]
+    fields = [name for name in foreign if name not in _FIELDS[grant]]
+    faults = [
+        FieldFault(name, "is not a field of this request") for name in (*fields, *(params.model_extra or {}))
+    ]
     if faults:
         raise InvalidRequest(f"{faults[0].field}: {faults[0].message}", faults=faults)
 
@@ -102,8 +131,10 @@ LOGIN = Operation(
         "POST",
         "/token",
         form=True,
-        description="Exchanges a user name and a password for an access token. After 10 failed tries a minute"
-        " for one user name, or 30 from one address, every try is refused for a while, the right one too.",
+        description="Exchanges a user name and a password (`grant_type` `password`), an API token"
+        " (`api_token`), or the token of an identity provider of the account, for an access token. After 10"
+        " failed tries a minute for one user name or token, or 30 from one address, every try is refused for"
+        " a while, the right one too.",
     ),
     errors=(InvalidRequest, InvalidClient, UnsupportedGrantType, BadCredentials, SlowDown, Unavailable),
     example={

@@ -138,6 +138,7 @@ async def _change(context: Context, user_id: str, params: ProfileParams) -> User
         change,
         password_hash,
         by=Actor.of(principal),
+        claims_email=principal.role is not Role.ADMIN,
     )
 
 

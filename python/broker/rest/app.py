@@ -164,7 +164,8 @@ class RestApp:
         operation = endpoint.operation
         account = await self._account(headers)
         principal = await self._principal(account, bearer_token(headers))
-        accept = negotiate(headers, operation.route.produces)
+        is_proxy = operation.route.is_proxy
+        accept = "" if is_proxy else negotiate(headers, operation.route.produces)
         fields = parse_query(scope.get("query_string", b""), endpoint)
         body: AsyncIterator[bytes] | None = None
         body_type = ""
@@ -189,6 +190,7 @@ class RestApp:
             idempotency_key=_text(headers, b"idempotency-key"),
             if_match=_text(headers, b"if-match"),
             body_type=body_type,
+            headers=_texts(headers) if is_proxy else {},
             accept=accept,
             body=body,
         )
@@ -299,6 +301,10 @@ def _no_fields(sent: dict[str, Any]) -> dict[str, Any]:
     for name in sent:
         raise InvalidRequest.of_field(name, "is not a field of this request")
     return sent
+
+
+def _texts(headers: Headers) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
 
 
 def _text(headers: Headers, name: bytes) -> str | None:

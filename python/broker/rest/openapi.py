@@ -133,6 +133,10 @@ def _parameters(endpoint: Endpoint, params: dict[str, Any]) -> list[dict[str, An
         {"name": name, "in": "path", "required": True, "schema": _bare(properties.get(name, {}))}
         for name in endpoint.names
     ]
+    if endpoint.operation.route.is_proxy:
+        schema = {"type": "object", "additionalProperties": {"type": "string"}}
+        query = {"name": "query", "in": "query", "style": "form", "explode": True, "schema": schema}
+        parameters.append(query)
     for name in endpoint.query:
         parameter = {"name": name, "in": "query", "required": name in required}
         parameters.append(parameter | {"schema": _bare(properties[name]), "explode": False})

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from broker.errors import BrokerError, Unauthenticated
-from broker.operations.registry import Json, Reply, Result, Stream
+from broker.operations.registry import Forwarded, Json, Reply, Result, Stream
 from broker.operations.rendering import result_json
 from broker.rest.request import Receive
 from broker.rest.routing import Endpoint
@@ -79,10 +79,13 @@ class Exchange:
 
     async def result(self, endpoint: Endpoint, result: Result) -> None:
         """Send what an operation answered."""
-        headers = dict(result.headers) if isinstance(result, Json | Stream | Reply) else {}
+        headers = dict(result.headers) if isinstance(result, Json | Stream | Forwarded | Reply) else {}
         headers.setdefault("Cache-Control", "no-store")
         if isinstance(result, Stream):
             await self._stream(endpoint.operation.route.status, result, _encoded(headers))
+            return
+        if isinstance(result, Forwarded):
+            await self.whole(result.status, result.body, result.media_type, _encoded(headers))
             return
         if "ETag" in headers and _is_known(headers["ETag"], self._if_none_match):
             await self.whole(304, b"", "", _encoded(headers))

@@ -109,6 +109,8 @@ def parse_query(query: bytes, endpoint: Endpoint) -> dict[str, Any]:
         )
     except ValueError:
         raise InvalidRequest.of_field("query", "must be percent-encoded UTF-8") from None
+    if endpoint.operation.route.is_proxy:
+        return {"query": _repeatable(pairs)}
     values: dict[str, Any] = {}
     for name, text in pairs:
         if name in values:
@@ -118,6 +120,14 @@ def parse_query(query: bytes, endpoint: Endpoint) -> dict[str, Any]:
             raise InvalidRequest.of_field(name, "is not a parameter of this request")
         values[name] = _typed(text, kind)
     return values
+
+
+def _repeatable(pairs: list[tuple[str, str]]) -> dict[str, str | list[str]]:
+    """Parameters by name; the values of a repeated one are a list."""
+    lists: dict[str, list[str]] = {}
+    for name, text in pairs:
+        lists.setdefault(name, []).append(text)
+    return {name: texts[0] if len(texts) == 1 else texts for name, texts in lists.items()}
 
 
 def _typed(text: str, kind: str) -> Any:

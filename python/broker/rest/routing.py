@@ -67,7 +67,8 @@ def build_endpoint(operation: Operation) -> Endpoint:
     segments = operation.route.path.split("/")
     names = tuple(segment.strip("{}") for segment in segments if segment.startswith("{"))
     has_body = operation.route.method in _BODY_METHODS
-    return Endpoint(operation, names, {} if has_body else _query_types(operation, names), has_body)
+    has_query = not has_body and not operation.route.is_proxy
+    return Endpoint(operation, names, {} if not has_query else _query_types(operation, names), has_body)
 
 
 def split_path(path: bytes) -> list[str]:

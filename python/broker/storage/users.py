@@ -33,7 +33,9 @@ SELECT id, username, role, name, email, project_ids, created_time, updated_time,
 FROM users WHERE account = $1 AND username = $2
 """
 _SELECT_STANDINGS = """
-SELECT account, id, username, role, project_ids, tokens_valid_from FROM users WHERE id = ANY($1)
+SELECT account, id, username, role, project_ids, tokens_valid_from,
+       ARRAY(SELECT api_tokens.id FROM api_tokens WHERE user_id = users.id) AS api_token_ids
+FROM users WHERE id = ANY($1)
 """
 _REPLACE_HASH = "UPDATE users SET password_hash = $4 WHERE account = $1 AND id = $2 AND password_hash = $3"
 
@@ -53,11 +55,14 @@ UPDATE users SET
     username = $3, role = $4, name = $5, email = $6, project_ids = $7, updated_time = $8,
     password_hash = coalesce($9, password_hash),
     tokens_valid_from = CASE WHEN $10
-        THEN greatest($8, tokens_valid_from + interval '1 millisecond') ELSE tokens_valid_from END
+        THEN greatest($8, tokens_valid_from + interval '1 millisecond') ELSE tokens_valid_from END,
+    email_is_claimed = CASE WHEN email IS DISTINCT FROM $6 THEN $11 ELSE email_is_claimed END
 WHERE account = $1 AND id = $2
 RETURNING id, username, role, name, email, project_ids, created_time, updated_time,
           tokens_valid_from
 """
+# API tokens are as good as a password: whoever changes it because it was stolen wants them gone as well.
+_DELETE_API_TOKENS = "DELETE FROM api_tokens WHERE user_id = $1"
 _DELETE = """
 DELETE FROM users WHERE account = $1 AND id = $2
 RETURNING greatest(date_trunc('milliseconds', now()), tokens_valid_from + interval '1 millisecond')
@@ -83,6 +88,7 @@ class Standing:
     role: Role
     project_ids: frozenset[str]
     valid_from_ms: int
+    api_token_ids: frozenset[str] = frozenset()
 
 
 class Users:
@@ -105,7 +111,7 @@ class Users:
             row = await connection.fetchrow(_SELECT_CREDENTIALS, account, username)
         if row is None:
             return None
-        return Credentials(_user(row), row["password_hash"], to_ms(row["tokens_valid_from"]))
+        return Credentials(user_of_row(row), row["password_hash"], to_ms(row["tokens_valid_from"]))
 
     async def standings(self, user_ids: Iterable[str]) -> list[Standing]:
         """The present standing of each of these users that exists, of whatever account, in no order."""
@@ -128,12 +134,12 @@ class Users:
     async def list_members(self, account: str, project_id: str) -> list[User]:
         """The users who belong to the project, by name."""
         async with self._database.connection() as connection:
-            return [_user(row) for row in await connection.fetch(_SELECT_MEMBERS, account, project_id)]
+            return [user_of_row(row) for row in await connection.fetch(_SELECT_MEMBERS, account, project_id)]
 
     async def list(self, account: str) -> list[User]:
         """All users of the account, by name."""
         async with self._database.connection() as connection:
-            return [_user(row) for row in await connection.fetch(_SELECT_ALL, account)]
+            return [user_of_row(row) for row in await connection.fetch(_SELECT_ALL, account)]
 
 
 class UserEdit:
@@ -170,13 +176,21 @@ class UserEdit:
                 user.project_ids,
                 user.created_time,
             )
-        return _user(row)
+        return user_of_row(row)
 
-    async def update(self, user: User, *, password_hash: str | None = None, revoke: bool = False) -> User:
+    async def update(
+        self,
+        user: User,
+        *,
+        password_hash: str | None = None,
+        revoke: bool = False,
+        claims_email: bool = False,
+    ) -> User:
         """Store the user's fields, and a new password if there is one.
 
         Args:
-            revoke: whether the tokens issued so far become invalid.
+            revoke: whether the tokens issued so far become invalid, API tokens included.
+            claims_email: whether a new e-mail address is the user's own word, and so identifies nobody.
 
         Raises:
             NotFound: no such user.
@@ -195,9 +209,11 @@ class UserEdit:
                 user.updated_time,
                 password_hash,
                 revoke,
+                claims_email,
             )
         updated = _found(row)
         if revoke:
+            await self._connection.execute(_DELETE_API_TOKENS, user.id)
             await record_revocation(self._connection, self._account, user.id, row["tokens_valid_from"])
         await wake_listeners(self._connection)
         return updated
@@ -230,10 +246,11 @@ def _unknown() -> NotFound:
 def _found(row: Any) -> User:
     if row is None:
         raise _unknown()
-    return _user(row)
+    return user_of_row(row)
 
 
-def _user(row: Any) -> User:
+def user_of_row(row: Any) -> User:
+    """The user of a row that has its columns."""
     return User.model_construct(
         id=row["id"],
         username=row["username"],
@@ -254,4 +271,5 @@ def _standing(row: Any) -> Standing:
         role=Role(row["role"]),
         project_ids=frozenset(row["project_ids"]),
         valid_from_ms=to_ms(row["tokens_valid_from"]),
+        api_token_ids=frozenset(row["api_token_ids"]),
     )

@@ -1,0 +1,97 @@
+"""Reading a body without trusting it: so many bytes as sent, and so many unpacked.
+
+Unpacking is done in steps that each make a bounded number of bytes, so a small body that unpacks to gigabytes
+is noticed at the limit and not afterwards.
+"""
+
+import zlib
+from collections.abc import AsyncIterable, Iterator
+
+from broker.fetching.errors import TooLarge, UpstreamFailed
+
+ACCEPTED_ENCODINGS = "gzip, deflate"
+_STEP_BYTES = 1 << 16
+
+
+async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit_bytes: int) -> bytes:
+    """The whole unpacked body.
+
+    Args:
+        encoding: the value of `Content-Encoding`; empty for none.
+
+    Raises:
+        TooLarge: over the limit, as sent or unpacked.
+        UpstreamFailed: packed in a way that was not asked for, or broken.
+    """
+    unpacker = _build_unpacker(encoding)
+    parts: list[bytes] = []
+    sent_bytes = kept_bytes = 0
+    async for chunk in chunks:
+        sent_bytes += len(chunk)
+        if sent_bytes > limit_bytes:
+            raise too_large(limit_bytes)
+        for part in [chunk] if unpacker is None else unpacker.unpack(chunk):
+            kept_bytes += len(part)
+            if kept_bytes > limit_bytes:
+                raise too_large(limit_bytes)
+            parts.append(part)
+    if unpacker is not None and unpacker.is_truncated:
+        raise _broken()
+    return b"".join(parts)
+
+
+def too_large(limit_bytes: int) -> TooLarge:
+    """The error of a body over the limit."""
+    return TooLarge(f"the upstream's reply is over {limit_bytes} bytes")
+
+
+class _Unpacker:
+    """gzip (RFC 1952, one member after the other) or deflate (RFC 1950, or raw as some servers send it)."""
+
+    def __init__(self, *, is_gzip: bool) -> None:
+        self._is_gzip = is_gzip
+        self._stream: zlib._Decompress | None = None
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether bytes are missing at the end. Nothing at all is an empty body."""
+        return self._stream is not None and not self._stream.eof
+
+    def unpack(self, chunk: bytes) -> Iterator[bytes]:
+        """The unpacked parts, each bounded, made one at a time. Raises UpstreamFailed."""
+        while chunk:
+            if self._stream is None or self._stream.eof:
+                self._stream = self._begin(chunk)
+            try:
+                part = self._stream.decompress(chunk, _STEP_BYTES)
+            except zlib.error:
+                raise _broken() from None
+            if part:
+                yield part
+            chunk = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
+            if not part and not self._stream.eof:
+                # All is taken and nothing came of it; the rest of a full step comes with the next chunk's.
+                break
+
+    def _begin(self, chunk: bytes) -> "zlib._Decompress":
+        if self._is_gzip:
+            return zlib.decompressobj(zlib.MAX_WBITS | 16)
+        if self._stream is not None:
+            raise _broken()  # something follows the one stream that deflate has
+        # A zlib header has 8 in its low half (RFC 1950, section 2.2); what begins otherwise is a raw stream.
+        return zlib.decompressobj(zlib.MAX_WBITS if chunk[0] & 15 == 8 else -zlib.MAX_WBITS)
+
+
+def _build_unpacker(encoding: str) -> _Unpacker | None:
+    match encoding.strip().lower():
+        case "" | "identity":
+            return None
+        case "gzip" | "x-gzip":
+            return _Unpacker(is_gzip=True)
+        case "deflate":
+            return _Unpacker(is_gzip=False)
+    raise UpstreamFailed("the upstream's reply has a Content-Encoding that was not asked for")
+
+
+def _broken() -> UpstreamFailed:
+    return UpstreamFailed("the upstream's reply cannot be unpacked")

@@ -1,0 +1,97 @@
+"""Connections to checked addresses: the resolver is asked once, and what it said is what is connected to.
+
+A name that is checked first and resolved again for the connection can be another address by then (DNS
+rebinding). Here both happen in one place, below the HTTP client, for the first request as for redirects.
+TLS is done above with the URL's own host name, so certificates and SNI are those of the name.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import httpcore
+
+from broker.fetching.addresses import Address, is_public, parse_address
+from broker.fetching.errors import ForbiddenUrl
+from broker.fetching.urls import AllowList
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host name, as texts; raises OSError when there are none."""
+
+_MAX_TRIED = 4  # addresses of one name; each may take the whole time to connect
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """Ask the system's resolver, in a thread."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class CheckedNetwork(httpcore.AsyncNetworkBackend):
+    """Opens TCP connections for httpcore; see the module's docstring."""
+
+    def __init__(
+        self,
+        allow: AllowList,
+        ports: frozenset[int],
+        resolve: Resolve = resolve,
+        judge: Callable[[Address], bool] = is_public,
+    ) -> None:
+        self._inner = httpcore.AnyIOBackend()
+        self._allow = allow
+        self._ports = ports
+        self._resolve = resolve
+        self._judge = judge
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to the first of the host's addresses that answers.
+
+        Raises:
+            ForbiddenUrl: the port is not allowed, or any of the addresses is not public.
+            httpcore.ConnectError, httpcore.ConnectTimeout: no address answers, or there is none.
+        """
+        addresses = await self._checked(host, port)
+        for tried, address in enumerate(addresses, start=1):
+            try:
+                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                if tried == len(addresses):
+                    raise
+        raise httpcore.ConnectError("the name has no address")
+
+    async def sleep(self, seconds: float) -> None:
+        """See `httpcore.AsyncNetworkBackend.sleep`."""
+        await self._inner.sleep(seconds)
+
+    async def _checked(self, host: str, port: int) -> list[str]:
+        is_exempt = self._allow.covers(host, port)
+        if not is_exempt and port not in self._ports:
+            ports = ", ".join(map(str, sorted(self._ports)))
+            raise ForbiddenUrl(f"the URL's port must be one of {ports}")
+        literal = parse_address(host)
+        if literal is not None:
+            texts: Sequence[str] = [str(literal)]
+        else:
+            try:
+                texts = await self._resolve(host, port)
+            except OSError as error:  # UnicodeError cannot be: names are ASCII labels of 63 characters
+                raise httpcore.ConnectError(f"cannot resolve {host}: {error}") from error
+        if not is_exempt:
+            self._refuse_inner(host, texts)
+        return list(texts)[:_MAX_TRIED]
+
+    def _refuse_inner(self, host: str, texts: Sequence[str]) -> None:
+        for text in texts:
+            address = parse_address(text)
+            if address is None or not self._judge(address):
+                raise ForbiddenUrl(
+                    "the URL leads to an address that is not allowed", log_text=f"{host} is at {text}"
+                )

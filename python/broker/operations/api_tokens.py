@@ -1,0 +1,141 @@
+"""The caller's own API tokens: making, listing and revoking them.
+
+`client` tokens are in the hands of the public, so their user makes none. A repeated request with the same
+`Idempotency-Key` makes nothing again and gets the first result without the secret: only hashes are stored,
+so the secret of a reply that got lost is lost with it.
+"""
+
+from pydantic import Field
+
+from broker.clock import to_datetime, to_ms
+from broker.domain.api_tokens import ApiToken, NewApiToken, build_secret, hash_secret
+from broker.domain.permissions import READERS
+from broker.domain.values import Id, Model, Name, Time
+from broker.errors import Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
+from broker.operations.context import Context
+from broker.operations.registry import Json, Operation, Result, Route
+from broker.operations.rendering import result_json
+
+
+class NoParams(Model):
+    """Nothing to say."""
+
+
+class NewApiTokenParams(Model):
+    """An API token to make."""
+
+    name: Name
+    expires: Time | None = Field(
+        default=None, description="From when on it is refused; absent or null never ends it."
+    )
+
+
+class ApiTokenParams(Model):
+    """Which API token."""
+
+    token_id: Id
+
+
+async def create_api_token(context: Context, params: NewApiTokenParams) -> Result:
+    """Make an API token; see the module's docstring for a repeated request."""
+    key, services = context.key, context.services
+    if key is None:
+        return await _create(context, params)
+    async with services.idempotency.once(
+        context.principal.account, key.caller, key.key, key.request_hash, services.clock.now_ms()
+    ) as turn:
+        if turn.stored is not None:
+            return Json(turn.stored)
+        made = await _create(context, params)
+        shown = ApiToken.model_construct(**{name: getattr(made, name) for name in ApiToken.model_fields})
+        turn.keep(201, result_json(shown))
+        return made
+
+
+async def list_api_tokens(context: Context, _params: NoParams) -> list[ApiToken]:
+    """The caller's API tokens, oldest first."""
+    return await context.services.api_tokens.list(context.principal.account, _subject(context))
+
+
+async def delete_api_token(context: Context, params: ApiTokenParams) -> None:
+    """Revoke an API token of the caller."""
+    await context.services.api_tokens.delete(context.principal.account, _subject(context), params.token_id)
+
+
+async def _create(context: Context, params: NewApiTokenParams) -> NewApiToken:
+    services, principal = context.services, context.principal
+    now_ms = services.clock.now_ms()
+    if params.expires is not None and to_ms(params.expires) <= now_ms:
+        raise InvalidRequest.of_field("expires", "must lie in the future")
+    made = NewApiToken.model_construct(
+        id=services.ids.uuid7(),
+        name=params.name,
+        created_time=to_datetime(now_ms),
+        expires=params.expires,
+        token=build_secret(services.ids.secret()),
+    )
+    assert principal.valid_from_ms is not None, "every token has it"
+    await services.api_tokens.add(
+        principal.account, _subject(context), principal.valid_from_ms, made, hash_secret(made.token)
+    )
+    return made
+
+
+def _subject(context: Context) -> str:
+    assert context.principal.subject is not None, "the audience lets no caller without a token in"
+    return context.principal.subject
+
+
+_TAG = "Users"
+_REVOKED_WITH = "A new password or a lower role of the user revokes all of them."
+
+OPERATIONS = (
+    Operation(
+        name="createApiToken",
+        summary="Make an API token",
+        params=NewApiTokenParams,
+        result=NewApiToken,
+        handler=create_api_token,
+        audience=READERS,
+        route=Route(
+            "POST",
+            "/users/me/tokens",
+            status=201,
+            location="/users/me/tokens/{id}",
+            description="The reply is the only place where the secret, `token`, is shown; a repeated request"
+            f" with the same `Idempotency-Key` gets the reply without it. {_REVOKED_WITH}",
+        ),
+        errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
+        idempotent_by_key=True,
+        keeps_own_key=True,
+        example={"name": "Graphics controller", "expires": "2036-07-19T22:00:00.000Z"},
+        tag=_TAG,
+    ),
+    Operation(
+        name="listApiTokens",
+        summary="List the own API tokens",
+        params=NoParams,
+        result=list[ApiToken],
+        handler=list_api_tokens,
+        audience=READERS,
+        route=Route("GET", "/users/me/tokens"),
+        errors=(Unauthenticated, InsufficientScope),
+        tag=_TAG,
+    ),
+    Operation(
+        name="deleteApiToken",
+        summary="Revoke an own API token",
+        params=ApiTokenParams,
+        result=None,
+        handler=delete_api_token,
+        audience=READERS,
+        route=Route(
+            "DELETE",
+            "/users/me/tokens/{tokenId}",
+            status=204,
+            description="Access tokens that it was exchanged for end with it, within seconds.",
+        ),
+        errors=(Unauthenticated, InsufficientScope, NotFound),
+        tag=_TAG,
+    ),
+)

@@ -1,0 +1,141 @@
+"""Requests of a revision's data sources, sent by the server in place of the browser.
+
+Whoever reads the project may send them; applications in the hands of the public (`client`) only those of
+published revisions. The upstream's status, media type and body come back as they are. Over WebSocket they
+are one object, with the caller's parameters, headers and body as params.
+"""
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pydantic import Field
+
+from broker.domain import permissions
+from broker.domain.data_sources import Call, DataSource, Method, Scalar, build_request, find_data_source
+from broker.domain.permissions import EVERYBODY
+from broker.domain.users import Role
+from broker.domain.values import Id, Model, Name
+from broker.errors import (
+    BadGateway,
+    GatewayTimeout,
+    InsufficientScope,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    SlowDown,
+)
+from broker.fetching.errors import ForbiddenUrl
+from broker.operations.context import Context
+from broker.operations.registry import Forwarded, Operation, Route
+
+_DEFAULT_TYPE = "application/octet-stream"
+# What an upstream sends is nobody's page at our address, and nothing else than what it says it is.
+_HARMLESS = {"Content-Security-Policy": "sandbox; default-src 'none'", "X-Content-Type-Options": "nosniff"}
+
+
+class ApplicationRequestParams(Model):
+    """Names a data source, and says what to send in place of its defaults."""
+
+    project_id: Id
+    version: Name = Field(description="Id or version of the revision.")
+    data_source_id: Name
+    query: dict[str, Scalar | list[Scalar] | None] = Field(
+        default_factory=dict, description="Query parameters, in place of the data source's by name."
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="Over WebSocket: headers, of those that the data source lists."
+    )
+
+
+class ApplicationRequestBodyParams(ApplicationRequestParams):
+    """The same for the methods that send a body."""
+
+    body: Any = Field(default=None, description="JSON; members of an object override those of the default.")
+
+
+async def _request(context: Context, params: ApplicationRequestParams, method: Method) -> Forwarded:
+    services, account = context.services, context.principal.account
+    source = await _data_source(context, params)
+    sent = {**{name.lower(): value for name, value in params.headers.items()}, **context.headers}
+    body = params.body if isinstance(params, ApplicationRequestBodyParams) else None
+    request = build_request(source, Call(method, params.query, sent, body))
+    services.fetch_rate.take(account, context.address)
+    total_s = services.settings.fetch_timeout_s if source.timeout_ms is None else source.timeout_ms / 1000
+    reply = await services.source_replies.get(
+        (account, params.project_id), request, total_s, source.cache_seconds or 0
+    )
+    left_s = math.floor(reply.left_s)
+    headers = {"Cache-Control": f"private, max-age={left_s}" if left_s else "no-store", **_HARMLESS}
+    fetched = reply.fetched
+    return Forwarded(
+        fetched.status, fetched.headers.get("content-type", _DEFAULT_TYPE), fetched.body, headers
+    )
+
+
+async def _data_source(context: Context, params: ApplicationRequestParams) -> DataSource:
+    principal = context.principal
+    is_client = principal.role is Role.CLIENT
+    if not is_client:
+        permissions.require_project_read(principal, params.project_id)
+    revision = await context.services.data_sources.find(principal.account, params.project_id, params.version)
+    if revision is None:
+        raise NotFound(f"the project {params.project_id} has no revision {params.version}")
+    if is_client and not revision.is_published:
+        raise InsufficientScope("this revision is not published")
+    source = find_data_source(revision.sources, params.data_source_id)
+    if source is None:
+        raise NotFound(f"the revision has no data source {params.data_source_id}")
+    return source
+
+
+def _handler(method: Method) -> Callable[[Context, ApplicationRequestParams], Awaitable[Forwarded]]:
+    async def handle(context: Context, params: ApplicationRequestParams) -> Forwarded:
+        return await _request(context, params, method)
+
+    return handle
+
+
+def _operation(method: Method, *, has_body: bool) -> Operation:
+    return Operation(
+        name=f"{method.lower()}ApplicationRequest",
+        summary=f"Send a {method} request of a data source",
+        params=ApplicationRequestBodyParams if has_body else ApplicationRequestParams,
+        result=Any,
+        handler=_handler(method),
+        audience=EVERYBODY,
+        route=Route(
+            method,
+            "/projects/{projectId}/application/requests/{version}/{dataSourceId}",
+            description="Query parameters, members of a JSON body, and headers that the data source lists"
+            " (`Accept` and `Content-Type` too) override its defaults one by one. The upstream's status,"
+            " media type and body come back. Role `client`: published revisions only.",
+            whole_body="body" if has_body else None,
+            is_proxy=True,
+        ),
+        errors=(
+            InvalidRequest,
+            InsufficientScope,
+            ForbiddenUrl,
+            NotFound,
+            MethodNotAllowed,
+            SlowDown,
+            BadGateway,
+            GatewayTimeout,
+        ),
+        example={
+            "projectId": "football",
+            "version": "1",
+            "dataSourceId": "standings",
+            "query": {"season": "2026"},
+        },
+        tag="Applications",
+    )
+
+
+OPERATIONS = (
+    _operation("GET", has_body=False),
+    _operation("POST", has_body=True),
+    _operation("PUT", has_body=True),
+    _operation("DELETE", has_body=False),
+)

@@ -1,0 +1,148 @@
+"""Replies of data sources: fetched within a project's share of connections, and used again for a while.
+
+Only good replies to a GET are kept, each under everything that was sent for it, so that whoever would have
+sent something else gets something else. Equal requests at the same time are sent once where they may be
+kept. The oldest used replies go when the kept ones take too many bytes.
+"""
+
+import hashlib
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+
+import orjson
+
+from broker.auth.single_flight import SingleFlight
+from broker.clock import Clock
+from broker.domain.data_sources import OutgoingRequest
+from broker.errors import SlowDown
+from broker.fetching.fetcher import Fetched, Fetcher, FetchRequest
+
+_OVERHEAD_BYTES = 1024  # of one kept reply beside its body, its headers among it
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConfig:
+    """Bounds of one process.
+
+    Attributes:
+        max_bytes: of one reply.
+        project_requests: that one project may have under way at a time.
+        cache_bytes: of all kept replies.
+    """
+
+    max_bytes: int
+    project_requests: int
+    cache_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReply:
+    """A reply, and for how many seconds it may still be used."""
+
+    fetched: Fetched
+    left_s: float
+    is_kept: bool = False
+
+
+class SourceReplies:
+    """See the module's docstring. Use from one event loop; `close` ends what is under way."""
+
+    def __init__(self, fetcher: Fetcher, clock: Clock, config: SourceConfig) -> None:
+        self._fetcher = fetcher
+        self._clock = clock
+        self._config = config
+        self._busy: Counter[tuple[str, str]] = Counter()
+        self._kept: OrderedDict[bytes, tuple[Fetched, float]] = OrderedDict()
+        self._kept_bytes = 0
+        self._flights: SingleFlight[bytes, SourceReply] = SingleFlight()
+
+    async def close(self) -> None:
+        """End what is under way and close all connections."""
+        await self._flights.close()
+        await self._fetcher.close()
+
+    async def get(
+        self, project: tuple[str, str], request: OutgoingRequest, total_s: float, cache_s: float
+    ) -> SourceReply:
+        """The reply to a request, fetched or kept.
+
+        Args:
+            project: account and project id; nothing is shared between two.
+            total_s: how long fetching may take.
+            cache_s: how long a good reply may be used again; 0 for not at all.
+
+        Raises:
+            SlowDown: the project has as many requests under way as it may.
+            ForbiddenUrl, InvalidUrl, UpstreamFailed, UpstreamTimeout: see `Fetcher.fetch`.
+        """
+        if request.method != "GET" or cache_s <= 0:
+            return SourceReply(await self._fetch(project, request, total_s), 0)
+        key = _key(project, request)
+        kept = self._find(key)
+        if kept is not None:
+            return kept
+        return await self._flights.run(
+            key, lambda: self._fetch_and_keep(key, project, request, total_s, cache_s)
+        )
+
+    async def _fetch_and_keep(
+        self, key: bytes, project: tuple[str, str], request: OutgoingRequest, total_s: float, cache_s: float
+    ) -> SourceReply:
+        fetched = await self._fetch(project, request, total_s)
+        if not 200 <= fetched.status < 300:
+            return SourceReply(fetched, 0)
+        self._keep(key, fetched, self._clock.monotonic_s() + cache_s)
+        return SourceReply(fetched, cache_s)
+
+    async def _fetch(self, project: tuple[str, str], request: OutgoingRequest, total_s: float) -> Fetched:
+        if self._busy[project] >= self._config.project_requests:
+            raise SlowDown("too many requests of this project are under way", retry_after_s=1)
+        self._busy[project] += 1
+        try:
+            return await self._fetcher.fetch(
+                FetchRequest(
+                    url=request.url,
+                    total_s=total_s,
+                    max_bytes=self._config.max_bytes,
+                    method=request.method,
+                    headers=request.headers,
+                    body=request.body,
+                )
+            )
+        finally:
+            self._busy[project] -= 1
+            if not self._busy[project]:
+                del self._busy[project]
+
+    def _find(self, key: bytes) -> SourceReply | None:
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        fetched, ends_s = kept
+        left_s = ends_s - self._clock.monotonic_s()
+        if left_s <= 0:
+            self._drop(key)
+            return None
+        self._kept.move_to_end(key)
+        return SourceReply(fetched, left_s, is_kept=True)
+
+    def _keep(self, key: bytes, fetched: Fetched, ends_s: float) -> None:
+        if key in self._kept:
+            self._drop(key)
+        self._kept[key] = (fetched, ends_s)
+        self._kept_bytes += _size(fetched)
+        while self._kept_bytes > self._config.cache_bytes:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: bytes) -> None:
+        fetched, _ = self._kept.pop(key)
+        self._kept_bytes -= _size(fetched)
+
+
+def _size(fetched: Fetched) -> int:
+    return len(fetched.body) + _OVERHEAD_BYTES
+
+
+def _key(project: tuple[str, str], request: OutgoingRequest) -> bytes:
+    content = [*project, request.method, request.url, sorted(request.headers.items())]
+    return hashlib.sha256(orjson.dumps(content)).digest()
