@@ -367,3 +367,13 @@ async def test_hung_up_callers_leave_the_share_free(
             await task
     service.gate.set()
     assert (await ask(product)).status_code == 200
+
+
+async def test_revision_that_was_made_here_is_found(product: Product, upstream: Upstream) -> None:
+    source = {"id": "a", "type": "api", "url": f"http://127.0.0.1:{upstream.port}/made", "query": {"b": "2"}}
+    revision = {"version": "made", "status": "published", "content": {"dataSources": [source]}}
+    async with product.door("producer") as door:
+        made = await door.post("/projects/own/application/revisions", json=revision)
+    assert made.status_code == 201, made.text
+    for version in ("made", made.json()["id"]):
+        assert (await ask(product, role="client", version=version)).json()["path"] == "/made?b=2"
