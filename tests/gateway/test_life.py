@@ -69,14 +69,12 @@ async def test_figures_are_beaten_into_the_table(world: World) -> None:
 async def test_draining_gateway_sends_its_clients_away(migrated_dsn: str) -> None:
     async with open_world(migrated_dsn) as world:
         viewers = [await world.join() for _ in range(5)]
-        began = asyncio.get_running_loop().time()
         draining = asyncio.create_task(world.gateway.drain(0.5))
         told = [await viewer.next("reconnect") for viewer in viewers]
         assert all(0 <= each["afterMs"] <= 500 for each in told)
         closes = await asyncio.gather(*(viewer.closed() for viewer in viewers))
         assert {code for code, _ in closes} == {1012}
         await draining
-        assert asyncio.get_running_loop().time() - began < 4
         with pytest.raises((OSError, InvalidStatus)):
             await world.join()
         rows = await Gateways(world.product.services.database).list_alive()
