@@ -71,6 +71,13 @@ class Session:
         return str(httpx.get(f"{self._base_url}/connect", timeout=30).raise_for_status().json()["url"])
 
 
+@events.test_start.add_listener
+def make_program(environment: Environment, **_: Any) -> None:
+    """Make the program before the first viewer comes: nobody may follow one that does not exist."""
+    if environment.parsed_options is not None and environment.parsed_options.password:
+        Session(environment).log_in()
+
+
 class Follower:
     """A subscription that checks the order of what it gets and reports each push to Locust."""
 
