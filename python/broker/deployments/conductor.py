@@ -6,7 +6,7 @@ that and starts another. Ray's own processes are its children and end with it.
 It reads lines of JSON from standard input and writes some to standard output:
 
 * in: `{"dsn": …}` once, when the database is ready; `{"do": "roll"}`; `{"do": "stop"}`. The end of the input
-  means that `broker up` has died, and stops everything.
+  means that `broker up` has died: everything stops with it, but for the parts on a cluster of others.
 * out: `{"part": …, "detail": …}` when a part is up; `{"warning": …}`; `{"ready": true}`; `{"failed": …}`
   before it gives up.
 """

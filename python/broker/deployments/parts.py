@@ -27,6 +27,7 @@ class Parts:
         self._settings = settings
         self._local = local
         self._stopping = asyncio.Event()
+        self._is_abandoned = False
         self._dsn: asyncio.Future[str] | None = None
         self._rolls = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -53,7 +54,8 @@ class Parts:
                 task.cancel()
             await asyncio.gather(start, stopping, commands, *self._tasks, return_exceptions=True)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop(), _STOP_S)
+                if not self._is_abandoned:
+                    await asyncio.wait_for(self._stop(), _STOP_S)
 
     async def _start(self) -> None:
         assert self._dsn is not None
@@ -103,6 +105,9 @@ class Parts:
                 self._keep(self._roll())
             elif command.get("do") == "stop":
                 break
+        else:
+            # `broker up` has died. On a cluster of others what it started goes on until the next one comes.
+            self._is_abandoned = self._local is None
         self._stopping.set()
 
     async def _roll(self) -> None:

@@ -73,8 +73,9 @@ class Supervisor:
             left = await asyncio.to_thread(end_marked, held.mark)
             if left:
                 self._report("cleanup", f"ended {left} processes that an earlier run left")
-            require_free(self._settings.bind_host, self._settings.http_port, "--http-port")
-            require_free(self._settings.bind_host, self._settings.ws_port, "--ws-port")
+            if not self._settings.ray_address:  # else the ports may be those of parts that went on without us
+                require_free(self._settings.bind_host, self._settings.http_port, "--http-port")
+                require_free(self._settings.bind_host, self._settings.ws_port, "--ws-port")
             await self._run(held)
         finally:
             await asyncio.to_thread(shutil.rmtree, held.scratch, ignore_errors=True)

@@ -4,6 +4,7 @@ A topic goes to the slot with the largest hash of topic and slot. When the pool 
 that the new slot wins move.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -17,6 +18,13 @@ def slot_name(index: int) -> str:
 def owner_of(topic: str, owners: int) -> int:
     """The index of the topic's owner in a pool of `owners`; the same in every process and version."""
     return max(range(owners), key=lambda index: _weight(topic, index))
+
+
+def node_of(index: int, nodes: Sequence[str]) -> str:
+    """The node that slot `index` prefers: slots go round the nodes. Raises ValueError without a node."""
+    if not nodes:
+        raise ValueError("there is no node")
+    return sorted(nodes)[index % len(nodes)]
 
 
 def _weight(topic: str, index: int) -> bytes:

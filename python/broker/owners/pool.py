@@ -10,16 +10,18 @@ from typing import Any
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker.errors import BrokerError, Unavailable
 from broker.owners.actor import OwnerActor
-from broker.owners.placement import slot_name
+from broker.owners.placement import node_of, slot_name
 from broker.settings import Settings
 
 NAMESPACE = "broker"
 _START_S = 60.0  # a cold actor process takes seconds on a busy machine
 _STOP_S = 3.0
 _RETRY_S = 0.2
+_CPUS = 0.01  # a claim, not a limit: Ray places what claims nothing anywhere
 _CONCURRENCY = 10_000  # calls at once of one owner: a poll for each gateway, and what is published
 
 _held: dict[str, Any] = {}
@@ -83,11 +85,17 @@ def _create(settings: Settings, dsn: str, index: int, detached: bool) -> Any:
         max_restarts=-1,
         max_task_retries=0,
         max_concurrency=_CONCURRENCY,
-        num_cpus=0,
-        scheduling_strategy="SPREAD",
+        num_cpus=_CPUS,
+        # Ray's own SPREAD goes round over all actors, gateways too; soft, so that owners outlive their node.
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node_of(index, _live_nodes()), soft=True),
         **options,
     )
     return actor.remote(settings, dsn, index)
+
+
+def _live_nodes() -> list[str]:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray leaves it without types
+    return [node["NodeID"] for node in nodes if node["Alive"]]
 
 
 async def _stop(index: int) -> None:
