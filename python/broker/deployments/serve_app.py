@@ -75,25 +75,29 @@ def _without_request_id(send: Send) -> Send:
     return send_rest
 
 
-def build_application(settings: Settings, dsn: str) -> serve.Application:
-    """The application, bound and ready for `serve.run`."""
-
-    @serve.deployment(
-        name="Api",
-        max_ongoing_requests=_REQUESTS,
-        autoscaling_config={
+def deployment_options(settings: Settings) -> dict[str, Any]:
+    """How Serve runs the API; what is measured beside it is run alike."""
+    return {
+        "max_ongoing_requests": _REQUESTS,
+        "autoscaling_config": {
             "min_replicas": settings.api_replicas_min,
             "max_replicas": max(settings.api_replicas_min, settings.api_replicas_max),
             "target_ongoing_requests": _TARGET_REQUESTS,
             "upscale_delay_s": 3,
             "downscale_delay_s": 120,
         },
-        ray_actor_options={"num_cpus": _CPUS},
-        graceful_shutdown_timeout_s=5,
-        graceful_shutdown_wait_loop_s=0.2,
-        health_check_period_s=2,
-        health_check_timeout_s=10,
-    )
+        "ray_actor_options": {"num_cpus": _CPUS},
+        "graceful_shutdown_timeout_s": 5,
+        "graceful_shutdown_wait_loop_s": 0.2,
+        "health_check_period_s": 2,
+        "health_check_timeout_s": 10,
+    }
+
+
+def build_application(settings: Settings, dsn: str) -> serve.Application:
+    """The application, bound and ready for `serve.run`."""
+
+    @serve.deployment(name="Api", **deployment_options(settings))
     @serve.ingress(ApiApp(settings, dsn))
     class Api:
         """Requests go to the ASGI application; Serve asks the class only whether it lives."""
