@@ -41,7 +41,7 @@ class ApiApp:
             await self._live(receive, send)
             return
         assert self._app is not None, "a server runs the lifespan before it sends requests"
-        await self._app(scope, receive, _without_request_id(send))
+        await self._app(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -52,6 +52,8 @@ class ApiApp:
             return
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        if self._app is not None:
+            self._app.close()
         if self._opened is not None:
             await self._opened.close()
         await send({"type": "lifespan.shutdown.complete"})
@@ -60,19 +62,8 @@ class ApiApp:
         configure_logs(self._settings)
         self._opened = await open_services(self._settings, self._dsn)
         health = HealthChecks(self._opened.services)
-        self._app = build_app(self._opened.services, health.check, build_registry())
-
-
-def _without_request_id(send: Send) -> Send:
-    """Leave the request id out: Ray Serve puts the same one on every reply, after us."""
-
-    async def send_rest(message: Mapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            headers = [header for header in message["headers"] if header[0] != b"x-request-id"]
-            message = {**message, "headers": headers}
-        await send(message)
-
-    return send_rest
+        # Ray Serve puts the request's id on every reply itself.
+        self._app = build_app(self._opened.services, health.check, build_registry(), tells_request_id=False)
 
 
 def deployment_options(settings: Settings) -> dict[str, Any]:

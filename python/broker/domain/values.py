@@ -33,8 +33,7 @@ class Model(BaseModel):
 
 def format_time(moment: datetime) -> str:
     """ISO 8601 in UTC with milliseconds and `Z`, as every datetime leaves us."""
-    moment = moment.astimezone(UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def parse_time(value: object) -> datetime:

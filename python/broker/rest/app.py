@@ -25,7 +25,8 @@ from broker.operations.context import Context
 from broker.operations.invoke import invoke
 from broker.operations.registry import Registry
 from broker.operations.services import Services
-from broker.rest import access_log, docs
+from broker.rest import docs
+from broker.rest.access_log import AccessLog
 from broker.rest.account import TrustedProxies, account_of_host
 from broker.rest.openapi import openapi_document
 from broker.rest.reply import PREFLIGHT, Exchange, Send
@@ -61,21 +62,28 @@ _NO_STORE = ((b"cache-control", b"no-store"),)
 _log = logging.getLogger(__name__)
 
 
-def build_app(services: Services, health: Health, registry: Registry) -> "RestApp":
+def build_app(
+    services: Services, health: Health, registry: Registry, *, tells_request_id: bool = True
+) -> "RestApp":
     """The application that serves `registry`.
 
     Args:
         health: asked by `/readyz`; ready means that every part is `ok`. Must come back within seconds.
+        tells_request_id: whether replies carry `X-Request-Id`; false where somebody else adds it.
     """
-    return RestApp(services, health, registry)
+    return RestApp(services, health, registry, tells_request_id=tells_request_id)
 
 
 class RestApp:
     """See the module's docstring. Safe for any number of requests at a time on one event loop."""
 
-    def __init__(self, services: Services, health: Health, registry: Registry) -> None:
+    def __init__(
+        self, services: Services, health: Health, registry: Registry, *, tells_request_id: bool
+    ) -> None:
         self._services = services
+        self._tells_request_id = tells_request_id
         self._health = health
+        self._access_log = AccessLog(services.clock)
         self._gateways = Gateways(services.database)
         self._routes = RouteTable(registry.operations)
         self._proxies = TrustedProxies(services.settings.trusted_proxies)
@@ -99,6 +107,10 @@ class RestApp:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
 
+    def close(self) -> None:
+        """Write what is left of the access log."""
+        self._access_log.flush()
+
     async def _serve_http(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         clock = self._services.clock
         began_s = clock.monotonic_s()
@@ -106,7 +118,14 @@ class RestApp:
         request_id = request_id_of(headers) or self._services.ids.uuid7()
         method = scope["method"]
         known = _text(headers, b"if-none-match") if method in ("GET", "HEAD") else None
-        exchange = Exchange(send, receive, request_id, is_head=method == "HEAD", if_none_match=known)
+        exchange = Exchange(
+            send,
+            receive,
+            request_id,
+            is_head=method == "HEAD",
+            if_none_match=known,
+            tells_request_id=self._tells_request_id,
+        )
         try:
             await self._serve(scope, headers, receive, exchange)
         except ClientGone:
@@ -121,7 +140,8 @@ class RestApp:
                 raise
             await exchange.error(InternalError(f"an internal error; its request id is {request_id}"))
         finally:
-            access_log.write(scope, exchange, clock.monotonic_s() - began_s)
+            duration_s = clock.monotonic_s() - began_s
+            self._access_log.write(scope, headers.get(b"host", b""), exchange, duration_s)
 
     async def _send_error(self, exchange: Exchange, error: BrokerError, headers: Headers) -> None:
         extra = [(b"allow", error.allow.encode())] if isinstance(error, _WrongMethod) else []
