@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Self
 
 from pydantic import Field, model_validator
+from pydantic_core import to_json
 
 from broker.clock import to_ms
 from broker.domain.values import FreeObject, Id, Model, Name, Time
@@ -75,6 +76,12 @@ class ProgramResource(Program):
         """The resource of `program` at `now_ms`."""
         live = program.status(now_ms) is ProgramStatus.LIVE
         return cls.model_construct(**dict(program), live=live)
+
+
+def program_json(program: Program, now_ms: int) -> bytes:
+    """The JSON of the `ProgramResource` of `program` at `now_ms`, whose last field is `live`."""
+    live = b"true" if program.status(now_ms) is ProgramStatus.LIVE else b"false"
+    return to_json(program, by_alias=True)[:-1] + b',"live":' + live + b"}"
 
 
 def check_interval(start: datetime | None, end: datetime | None) -> None:

@@ -31,13 +31,14 @@ class AccessLog:
         self._clock = clock
         self._lines: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._second = 0, ""  # since 1970, and its text up to the milliseconds
 
     def write(self, scope: Mapping[str, Any], host: bytes, exchange: Exchange, duration_s: float) -> None:
         """Log a request that has been answered; status 0 means that the client hung up first."""
         if not _log.isEnabledFor(logging.INFO):
             return
         fields = {
-            "time": format_time(to_datetime(self._clock.now_ms())),
+            "time": self._time(),
             "level": "info",
             "logger": NAME,
             "event": "request",
@@ -54,6 +55,12 @@ class AccessLog:
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_S, self.flush)
+
+    def _time(self) -> str:
+        second, ms = divmod(self._clock.now_ms(), 1000)
+        if second != self._second[0]:
+            self._second = second, format_time(to_datetime(second * 1000))[:-4]
+        return f"{self._second[1]}{ms:03d}Z"
 
     def flush(self) -> None:
         """Write what was gathered."""

@@ -4,11 +4,13 @@ import ipaddress
 from collections.abc import Iterable
 from functools import lru_cache
 
-_CALLERS = 10_000  # remembered at a time
+_HOSTS = 1_000  # remembered at a time
+_CALLERS = 10_000
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
+@lru_cache(_HOSTS)
 def account_of_host(host: str, public_host: str, default: str) -> str:
     """The account that a `Host` header names; it need not exist.
 

@@ -5,8 +5,10 @@ application and not as layers of middleware because every layer costs each publi
 layer that runs handlers in another task breaks context variables.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -56,6 +58,7 @@ Health = Callable[[], Awaitable[Mapping[str, str]]]
 """Tells the parts that the product needs (`database`, `owners`, `gateways`): `ok`, or what is wrong."""
 
 _PEEK_BYTES = 16 << 10  # twice the largest token that any server takes in a header
+_ACCOUNTS = 1_000  # remembered at a time
 _JWKS_CACHE = ((b"cache-control", b"public, max-age=60"),)
 _NO_STORE = ((b"cache-control", b"no-store"),)
 
@@ -127,9 +130,14 @@ class RestApp:
             tells_request_id=self._tells_request_id,
         )
         try:
-            await self._serve(scope, headers, receive, exchange)
+            async with asyncio.timeout(self._services.settings.http_timeout_s):
+                await self._serve(scope, headers, receive, exchange)
         except ClientGone:
             pass
+        except TimeoutError:
+            if exchange.has_begun:
+                raise
+            await exchange.error(Unavailable("the request took too long; try again", retry_after_s=1))
         except BrokerError as error:
             if exchange.has_begun:
                 raise  # the server cuts the connection, so that half a document is not taken for a whole
@@ -238,7 +246,7 @@ class RestApp:
 
     async def _principal(self, account: str, token: str | None) -> Principal:
         if token is None:
-            return Principal(account)
+            return _anonymous(account)
         return await self._services.auth.authenticate(account, token)
 
     def _address(self, scope: Mapping[str, Any], headers: Headers) -> str:
@@ -298,6 +306,11 @@ class _WrongMethod(MethodNotAllowed):
     def __init__(self, allow: str) -> None:
         super().__init__(f"the methods of this path are {allow}")
         self.allow = allow
+
+
+@lru_cache(_ACCOUNTS)
+def _anonymous(account: str) -> Principal:
+    return Principal(account)
 
 
 async def _peek_token(body: AsyncIterator[bytes]) -> tuple[AsyncIterator[bytes], str | None]:
