@@ -7,8 +7,8 @@ first moves both pages to sockets in a private directory, takes the log out and 
 503, then becomes HAProxy.
 
 For each request Serve starts a task that watches whether the client hangs up, and a timer, which take a fifth
-of a short request's time. The API does both itself where they matter, so HAProxy asks Serve to leave them out,
-by headers that Serve has for that; other applications behind the same ingress are left as they are.
+of a short request's time. The API does both itself where they matter, so HAProxy asks Serve to leave them
+out, by headers that Serve has for that; other applications behind the same ingress are left as they are.
 """
 
 import importlib.util

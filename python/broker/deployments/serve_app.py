@@ -1,6 +1,7 @@
 """The HTTP API as an application of Ray Serve."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ _REQUESTS = 1_000  # of one replica at a time; over it Serve answers 503
 _TARGET_REQUESTS = 32  # where autoscaling adds a replica
 _LOGS = {"log_level": "WARNING", "enable_access_log": False}
 _CPUS = 0.01  # a claim, not a limit: replicas must fit beside everything else on two cores
+
+_COLLECT_AFTER = 20_000  # objects more than there were; Python's 700 are ten requests
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -64,6 +67,8 @@ class ApiApp:
         health = HealthChecks(self._opened.services)
         # Ray Serve puts the request's id on every reply itself.
         self._app = build_app(self._opened.services, health.check, build_registry(), tells_request_id=False)
+        # Serve has taken what was loaded out of the collector's sight; what requests leave is seldom garbage.
+        gc.set_threshold(_COLLECT_AFTER)
 
 
 def deployment_options(settings: Settings) -> dict[str, Any]:

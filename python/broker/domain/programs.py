@@ -4,11 +4,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
+import orjson
 from pydantic import Field, model_validator
-from pydantic_core import to_json
 
 from broker.clock import to_ms
-from broker.domain.values import FreeObject, Id, Model, Name, Time
+from broker.domain.values import FreeObject, Id, Model, Name, Time, format_time
 
 
 class Access(StrEnum):
@@ -79,9 +79,22 @@ class ProgramResource(Program):
 
 
 def program_json(program: Program, now_ms: int) -> bytes:
-    """The JSON of the `ProgramResource` of `program` at `now_ms`, whose last field is `live`."""
-    live = b"true" if program.status(now_ms) is ProgramStatus.LIVE else b"false"
-    return to_json(program, by_alias=True)[:-1] + b',"live":' + live + b"}"
+    """The JSON of the `ProgramResource` of `program` at `now_ms`; for the hot path, by hand."""
+    start, end = program.scheduled_start_time, program.scheduled_end_time
+    return orjson.dumps(
+        {
+            "id": program.id,
+            "name": program.name,
+            "scheduledStartTime": None if start is None else format_time(start),
+            "scheduledEndTime": None if end is None else format_time(end),
+            "projectId": program.project_id,
+            "access": program.access.value,
+            "metadata": program.metadata,
+            "createdTime": format_time(program.created_time),
+            "updatedTime": format_time(program.updated_time),
+            "live": program.status(now_ms) is ProgramStatus.LIVE,
+        }
+    )
 
 
 def check_interval(start: datetime | None, end: datetime | None) -> None:

@@ -35,6 +35,7 @@ class Groups(Generic[K, V]):
         self._most = most
         self._waiting: dict[K, list[asyncio.Future[V | None]]] = {}
         self._calls = 0
+        self._closed = False
         self._task: asyncio.Task[None] | None = None
 
     async def ask(self, key: K) -> V | None:
@@ -43,8 +44,8 @@ class Groups(Generic[K, V]):
         Raises:
             Unavailable: too many wait, or the groups have been closed. What `work` raises is passed on.
         """
-        if self._calls >= _WAITING:
-            raise Unavailable("the database is overloaded; try again", retry_after_s=1)
+        if self._closed or self._calls >= _WAITING:
+            raise Unavailable("the database takes no more at present; try again", retry_after_s=1)
         answer: asyncio.Future[V | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(answer)
         self._calls += 1
@@ -57,6 +58,7 @@ class Groups(Generic[K, V]):
 
     async def close(self) -> None:
         """End the query that runs; who waits is answered `Unavailable`."""
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
