@@ -45,6 +45,7 @@ conformance: build ## The WebSocket protocol cases against the native server.
 
 bench: build ## The side-by-side table.
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench http
 
 lock: ## Resolve the Python dependencies anew.
 	$(PYTHON) -m venv .build/uv && .build/uv/bin/pip install --quiet uv

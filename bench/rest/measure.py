@@ -1,5 +1,6 @@
 """Rounds of requests, the bare deployment and the API in turns."""
 
+import itertools
 import json
 import tempfile
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from bench.child import Child, ChildError
+from bench.child import Child
 from bench.contenders import EXAMPLES, ROOT
 from bench.product import ProductError, log_in
 from bench.rest.cases import Case, prepare
@@ -39,7 +40,7 @@ class Round:
 
 
 def measure(
-    instance: Instance, runs: int, connections: int, seconds: float, names: list[str] | None
+    instance: Instance, runs: int, connections: list[int], seconds: float, names: list[str] | None
 ) -> Iterator[tuple[Case, Round]]:
     """Every case, bare and ours in turns, `runs` times.
 
@@ -54,12 +55,12 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="broker-bench-") as directory, open_load(instance) as load:
         files = write_requests(cases, Path(directory))
         for (case, side), file in files.items():
-            run(load, instance, case, side, file, connections, _WARM_S)
+            run(load, instance, case, side, file, max(connections), _WARM_S)
         for turn in range(runs):
-            for case in cases:
+            for case, count in itertools.product(cases, connections):
                 # Who goes first changes, so that neither always follows the other's rubbish.
                 for side in SIDES if turn % 2 == 0 else SIDES[::-1]:
-                    yield case, run(load, instance, case, side, files[case, side], connections, seconds)
+                    yield case, run(load, instance, case, side, files[case, side], count, seconds)
 
 
 @contextmanager
@@ -106,6 +107,3 @@ def run(
         report["p99_us"] / 1000,
         cpu_us,
     )
-
-
-__all__ = ["ChildError", "Round", "measure"]
