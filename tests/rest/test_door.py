@@ -651,3 +651,25 @@ async def test_servertime_without_a_time_has_none(product: Product) -> None:
     async with product.door(None) as door:
         for body in ({}, {"requestTime": None}):
             assert (await door.post("/servertime", json=body)).json().keys() == {"serverTime"}
+
+
+async def test_a_request_that_takes_too_long_is_told_so(product: Product) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def never() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [
+        (b"host", b"demo.localhost"),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"2"),
+    ]
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/servertime", "headers": headers}
+    await product.with_settings(http_timeout_s=1.0).app(scope, never, send)
+    assert sent[0]["status"] == 503
+    assert dict(sent[0]["headers"])[b"retry-after"] == b"1"
+    assert orjson.loads(sent[1]["body"])["error"] == "unavailable"

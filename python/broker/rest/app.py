@@ -30,6 +30,7 @@ from broker.operations.services import Services
 from broker.rest import docs
 from broker.rest.access_log import AccessLog
 from broker.rest.account import TrustedProxies, account_of_host
+from broker.rest.deadlines import Deadlines
 from broker.rest.openapi import openapi_document
 from broker.rest.reply import PREFLIGHT, Exchange, Send
 from broker.rest.request import (
@@ -87,6 +88,7 @@ class RestApp:
         self._tells_request_id = tells_request_id
         self._health = health
         self._access_log = AccessLog(services.clock)
+        self._deadlines = Deadlines(services.settings.http_timeout_s, services.clock)
         self._gateways = Gateways(services.database)
         self._routes = RouteTable(registry.operations)
         self._proxies = TrustedProxies(services.settings.trusted_proxies)
@@ -129,13 +131,13 @@ class RestApp:
             if_none_match=known,
             tells_request_id=self._tells_request_id,
         )
+        task = self._deadlines.begin(began_s)
         try:
-            async with asyncio.timeout(self._services.settings.http_timeout_s):
-                await self._serve(scope, headers, receive, exchange)
+            await self._serve(scope, headers, receive, exchange)
         except ClientGone:
             pass
-        except TimeoutError:
-            if exchange.has_begun:
+        except asyncio.CancelledError:
+            if exchange.has_begun or not self._deadlines.is_late(task):
                 raise
             await exchange.error(Unavailable("the request took too long; try again", retry_after_s=1))
         except BrokerError as error:
@@ -148,6 +150,7 @@ class RestApp:
                 raise
             await exchange.error(InternalError(f"an internal error; its request id is {request_id}"))
         finally:
+            self._deadlines.end(task)
             duration_s = clock.monotonic_s() - began_s
             self._access_log.write(scope, headers.get(b"host", b""), exchange, duration_s)
 
