@@ -375,7 +375,7 @@ async def test_who_hangs_up_in_the_middle_of_a_body_is_not_answered(product: Pro
 async def test_a_body_that_does_not_come_is_not_waited_for(
     product: Product, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.rest.request._READ_S", 0.01)
+    monkeypatch.setattr("broker.rest.app.PART_S", 0.01)
     scope = {
         "type": "http",
         "method": "POST",
@@ -386,7 +386,9 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
             (b"content-length", b"10"),
         ],
     }
-    status, body = await call(product, scope, {"type": "http.request", "body": b"{", "more_body": True})
+    status, body = await call(
+        product.with_settings(), scope, {"type": "http.request", "body": b"{", "more_body": True}
+    )
     assert status == 400
     assert b"did not arrive in time" in body
 

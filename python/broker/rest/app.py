@@ -35,6 +35,7 @@ from broker.rest.openapi import openapi_document
 from broker.rest.reply import PREFLIGHT, Exchange, Send
 from broker.rest.request import (
     JSON_TYPE,
+    PART_S,
     ClientGone,
     Headers,
     Receive,
@@ -89,6 +90,7 @@ class RestApp:
         self._health = health
         self._access_log = AccessLog(services.clock)
         self._deadlines = Deadlines(services.settings.http_timeout_s, services.clock)
+        self._waits = Deadlines(PART_S, services.clock)
         self._gateways = Gateways(services.database)
         self._routes = RouteTable(registry.operations)
         self._proxies = TrustedProxies(services.settings.trusted_proxies)
@@ -131,7 +133,7 @@ class RestApp:
             if_none_match=known,
             tells_request_id=self._tells_request_id,
         )
-        task = self._deadlines.begin(began_s)
+        task = self._deadlines.begin()
         try:
             await self._serve(scope, headers, receive, exchange)
         except ClientGone:
@@ -202,7 +204,7 @@ class RestApp:
         body_type = ""
         if operation.route.streams_body:
             body_type = check_body_type(headers, operation.route)
-            body = body_chunks(receive, headers, self._limit(endpoint))
+            body = body_chunks(receive, headers, self._limit(endpoint), self._waits)
             if principal.is_anonymous:
                 body, token = await _peek_token(body)
                 principal = await self._principal(account, token)
@@ -231,7 +233,7 @@ class RestApp:
     async def _read_fields(
         self, endpoint: Endpoint, headers: Headers, receive: Receive, media_type: str
     ) -> dict[str, Any]:
-        parts = [chunk async for chunk in body_chunks(receive, headers, self._limit(endpoint))]
+        parts = [chunk async for chunk in body_chunks(receive, headers, self._limit(endpoint), self._waits)]
         return parse_body(b"".join(parts), media_type, endpoint.operation.route.whole_body)
 
     def _limit(self, endpoint: Endpoint) -> int:

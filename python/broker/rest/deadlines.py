@@ -1,7 +1,7 @@
-"""Ends requests that take too long.
+"""Ends what takes too long: requests, and waits for parts of their bodies.
 
-A timer for each request costs as much as checking its token. So one look every half second is shared by all:
-requests begin in the order in which their time is over, and only the oldest need be looked at.
+A timer for each would cost as much as checking a token. So one look every half second is shared by all: with
+one limit they end in the order in which they began, and only the oldest need be looked at.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ _LOOK_S = 0.5
 
 
 class Deadlines:
-    """The running requests of one door, each a task of its own. Belongs to one event loop."""
+    """Tasks that may each run for so long. Belongs to one event loop."""
 
     def __init__(self, limit_s: float, clock: Clock) -> None:
         self._limit_s = limit_s
@@ -21,11 +21,11 @@ class Deadlines:
         self._late: set[asyncio.Task[object]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, now_s: float) -> asyncio.Task[object]:
+    def begin(self) -> asyncio.Task[object]:
         """Let the current task run for the limit and then, within half a second, be cancelled."""
         task = asyncio.current_task()
-        assert task is not None, "requests are served by tasks"
-        self._began_s[task] = now_s
+        assert task is not None, "what can be cancelled is a task"
+        self._began_s[task] = self._clock.monotonic_s()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
         return task
