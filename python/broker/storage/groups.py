@@ -69,6 +69,7 @@ class Groups(Generic[K, V]):
             while self._waiting:
                 group = self._take()
                 await self._answer(group)
+                group = {}
         finally:
             self._task = None
             for answers in (*group.values(), *self._waiting.values()):
