@@ -100,12 +100,18 @@ def test_requests_of_the_api_alone_are_not_watched_by_serve(tmp_path: Path) -> N
     subprocess.run([start, "-f", tmp_path / "haproxy.cfg"], check=True)
     backends = (tmp_path / "haproxy.cfg").read_text().split("\nbackend ")[1:]
     with_headers = {
-        backend.split("\n")[0]: [line.split()[-2:] for line in backend.split("\n") if "set-header" in line]
+        backend.split("\n")[0]: [
+            line.partition("set-header ")[2] for line in backend.split("\n") if "set-header" in line
+        ]
         for backend in backends
     }
     assert with_headers == {
         "default_backend": [],
-        "http-broker": [["x-request-timeout-seconds", "0"], ["x-request-disconnect-disabled", "?1"]],
+        "http-broker": [
+            "x-request-timeout-seconds 0",
+            "x-request-disconnect-disabled ?1",
+            "x-request-id %[uuid] unless { req.hdr(x-request-id) -m found }",
+        ],
         "http-other": [],
     }
 

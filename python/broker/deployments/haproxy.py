@@ -8,7 +8,8 @@ first moves both pages to sockets in a private directory, takes the log out and 
 
 For each request Serve starts a task that watches whether the client hangs up, and a timer, which take a fifth
 of a short request's time. The API does both itself where they matter, so HAProxy asks Serve to leave them
-out, by headers that Serve has for that; other applications behind the same ingress are left as they are.
+out, by headers that Serve has for that, and gives each request its id, which takes Serve longer. Other
+applications behind the same ingress are left as they are.
 """
 
 import importlib.util
@@ -37,6 +38,7 @@ for argument in "$@"; do
             -e '/^ *log .* local0 info$/d' \
             -e '/^backend http-{application}$/a\{set_header} x-request-timeout-seconds 0' \
             -e '/^backend http-{application}$/a\{set_header} x-request-disconnect-disabled ?1' \
+            -e '/^backend http-{application}$/a\{set_header} x-request-id %[uuid] {unless_named}' \
             -e 's#^\( *errorfile 50[234]\) .*#\1 {directory}/503.http#' \
             -e 's#^\( *http-request return status\) 404 .*#\1 503 errorfile {directory}/503.http#' \
             "$argument" || exit 1
@@ -47,6 +49,7 @@ exec {binary} "$@"
 """
 # What the client reads while no replica can take its request: `Unavailable` without a request id.
 _SET_HEADER = "    http-request set-header"
+_UNLESS_NAMED = "unless { req.hdr(x-request-id) -m found }"
 _UNAVAILABLE = {
     "error": Unavailable.name,
     "error_description": "the API cannot be reached; repeat the request, a change with its Idempotency-Key",
@@ -78,6 +81,7 @@ def serve_environment(program: Path, directory: Path) -> dict[str, str]:
             binary=shlex.quote(str(program)),
             application=APPLICATION,
             set_header=_SET_HEADER,
+            unless_named=_UNLESS_NAMED,
         )
     )
     script.chmod(0o700)
