@@ -5,11 +5,14 @@
 //! answer comes back through the hub as a command to the loop that owns the connection.
 
 mod accounts;
+mod admission;
 mod calls;
 mod dispatch;
 mod hub;
 mod logs;
 mod params;
+mod requests;
+mod rights;
 mod sessions;
 mod subscribe;
 mod upcalls;

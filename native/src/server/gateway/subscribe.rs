@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use super::super::connection::SlotIndex;
 use super::super::core::Core;
 use super::super::topics::SharedLog;
-use super::dispatch::{Gateway, Outcome, error};
+use super::dispatch::Gateway;
 use super::params::{Start, Target, parse_subscribe, parse_unsubscribe};
+use super::requests::{Outcome, error};
 use crate::log::Log;
 use crate::protocol::jsonrpc;
 

@@ -1,0 +1,37 @@
+//! Handshakes that end with an HTTP answer, in words.
+
+use std::os::fd::OwnedFd;
+
+use super::mailbox::Refusal;
+use super::shared::Counters;
+use super::sys;
+use crate::protocol::handshake;
+
+/// A JSON error as the HTTP door words it.
+#[must_use]
+pub(super) fn refusal(status: u16, name: &str, description: &str) -> Refusal {
+    let body =
+        format!(r#"{{"error":"{name}","error_description":"{description}","status":{status}}}"#);
+    Refusal {
+        status,
+        headers: Vec::new(),
+        body: body.into_bytes(),
+    }
+}
+
+pub(super) fn full() -> Refusal {
+    let mut refusal = refusal(503, "unavailable", "this gateway is full");
+    refusal
+        .headers
+        .push(("Retry-After".to_owned(), "5".to_owned()));
+    refusal
+}
+
+/// Turns a connection away that there is no room for at all; its request is never read.
+pub(super) fn refuse_unread(socket: &OwnedFd, counters: &Counters) {
+    let mut out = Vec::new();
+    handshake::refuse(503, &[("Retry-After", "5")], &full().body, &mut out);
+    // What does not fit at once is lost: there is no room to keep it.
+    let _ = sys::write(socket, &out);
+    Counters::add(&counters.refused, 1);
+}
