@@ -29,7 +29,7 @@ mod topics;
 mod turn;
 mod wheel;
 
-pub use config::{Config, ConfigError, Network, SendChoice};
+pub use config::{Config, ConfigError, Network, SendChoice, client_address};
 pub use connection::{ConnId, Rate, SlotIndex};
 pub use core::{Core, SLOW_CONSUMER};
 pub use handler::{Admission, Handler, Message};

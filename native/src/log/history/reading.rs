@@ -16,10 +16,7 @@ impl Log {
             Some(oldest) if seq + 1 < oldest.seq + self.past.entries.len() as u64 => {
                 Some(self.past.first + (seq + 1).saturating_sub(oldest.seq))
             }
-            _ => Some(
-                self.live
-                    .after_seq(self.epoch_start.max(self.live.first), seq),
-            ),
+            _ => Some(self.live.after_seq(self.first_live(), seq)),
         }
     }
 
@@ -77,7 +74,7 @@ impl Log {
         if segment.first < LIVE_START {
             segment.read(index, segment.end(), budget, span);
             if span.next == self.past_end {
-                span.next = self.epoch_start;
+                span.next = self.first_live();
             }
             return Ok(());
         }
@@ -124,7 +121,7 @@ impl Log {
             }
             encoding::put_item(segment.meta(index), frame, out);
             cursor = if index + 1 == self.past_end {
-                self.epoch_start
+                self.first_live()
             } else {
                 index + 1
             };
@@ -143,9 +140,15 @@ impl Log {
         let (segment, index) = self.resolve(cursor)?;
         let mut bytes = segment.bytes_from(index);
         if segment.first < LIVE_START {
-            bytes += self.live.bytes_from(self.epoch_start.max(self.live.first));
+            bytes += self.live.bytes_from(self.first_live());
         }
         Ok((bytes, Some(segment.meta(index).at_ms)))
+    }
+
+    /// The oldest live entry of the epoch, where the past goes on: its first ones may have been trimmed before the
+    /// past was filled in again.
+    fn first_live(&self) -> u64 {
+        self.epoch_start.max(self.live.first)
     }
 
     /// Where `cursor` points: the segment that has the entry, and the entry's index. The tip is in live.

@@ -22,5 +22,7 @@ pub use calls::Calls;
 pub use dispatch::Gateway;
 pub use hub::Hub;
 pub use logs::OwnedEntry;
+#[cfg(any(test, feature = "fuzzing"))]
+pub use params::check_params;
 pub use sessions::{Attached, Session};
 pub use upcalls::{Upcall, Upcalls};
