@@ -4,8 +4,11 @@ use super::connection::{SlotIndex, State};
 use super::core::{Core, SLOW_CONSUMER};
 use crate::protocol::frame::{self, Opcode};
 
-/// A client may leave this many times the lag limit of answers unread.
+/// A client may leave this many times the lag limit of answers unread …
 const UNREAD_FACTOR: usize = 4;
+/// … but only so many bytes while the loop is crowded. Longer recoveries then follow as pushes, which wait in the
+/// shared log.
+const CROWDED_BYTES: usize = 4 << 10;
 
 impl Core {
     /// Sends a text message.
@@ -52,6 +55,9 @@ impl Core {
     }
 
     fn unread_limit(&self) -> usize {
+        if self.is_crowded() {
+            return CROWDED_BYTES;
+        }
         usize::try_from(self.shared.config.lag_bytes)
             .unwrap_or(usize::MAX)
             .saturating_mul(UNREAD_FACTOR)

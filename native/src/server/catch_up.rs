@@ -1,6 +1,6 @@
 //! One connection served alone: its out-buffer first, then each log it is behind in.
 
-use super::connection::{BEHIND, SlotIndex, State};
+use super::connection::{BEHIND, NEVER, SlotIndex, State};
 use super::core::{Core, SLOW_CONSUMER};
 use super::output::count_frames;
 use super::sys::{self, Moved};
@@ -52,6 +52,8 @@ impl Core {
             if connection.out_at == connection.out.len() {
                 connection.out = Vec::new();
                 connection.out_at = 0;
+                connection.out_since_ms = NEVER;
+                self.weigh(slot);
                 return true;
             }
             match sys::write(fd, &connection.out[connection.out_at..]) {
@@ -67,6 +69,7 @@ impl Core {
                         connection.out_at = 0;
                     }
                     self.note_blocked(slot);
+                    self.weigh(slot);
                     return false;
                 }
                 Moved::Gone => {

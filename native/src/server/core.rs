@@ -1,5 +1,6 @@
 //! One event loop's connections and their subscriptions: what a handler works with.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::connection::{ConnId, Connection, NEVER, Rate, Slab, SlotIndex, State};
@@ -33,10 +34,12 @@ pub struct Core {
     /// Connections whose socket was full; some may have gone on since.
     pub(super) blocked: Vec<SlotIndex>,
     /// Connections that may have something to read which no event will tell of.
-    pub(super) unread: Vec<SlotIndex>,
+    pub(super) unread: VecDeque<SlotIndex>,
     /// Logs with news.
     pub(super) grown: Vec<u32>,
     pub(super) scratch: Vec<u8>,
+    /// What the connections have waiting here, see [`Core::weigh`].
+    pub(super) waiting_bytes: usize,
 }
 
 impl Core {
@@ -61,7 +64,8 @@ impl Core {
             results: Vec::new(),
             touched: Vec::new(),
             blocked: Vec::new(),
-            unread: Vec::new(),
+            unread: VecDeque::new(),
+            waiting_bytes: 0,
             grown: Vec::new(),
             scratch: Vec::new(),
         }
@@ -113,18 +117,40 @@ impl Core {
         let connection = self.connections.at(slot);
         connection.paused = paused;
         if !paused && connection.unread {
-            self.unread.push(slot);
+            self.read_later(slot);
         }
     }
 
-    /// Takes `count` tokens of the connection's message rate and returns the worst answer.
-    pub fn take_rate(&mut self, slot: SlotIndex) -> Rate {
+    /// Queues a connection for reading, behind those that wait already.
+    pub(super) fn read_later(&mut self, slot: SlotIndex) {
+        let connection = self.connections.at(slot);
+        if !std::mem::replace(&mut connection.in_unread, true) {
+            self.unread.push_back(slot);
+        }
+    }
+
+    /// Takes `count` tokens of the connection's message rate.
+    pub fn take_rate(&mut self, slot: SlotIndex, count: f32) -> Rate {
         let config = &self.shared.config;
         self.connections.at(slot).bucket.take(
+            count,
             config.messages_per_s,
             config.messages_burst,
             self.now_ms,
         )
+    }
+
+    /// Counts anew what a connection makes us hold.
+    pub(super) fn weigh(&mut self, slot: SlotIndex) {
+        let connection = self.connections.at(slot);
+        let weight = connection.held_bytes();
+        self.waiting_bytes = self.waiting_bytes + weight - connection.weight;
+        connection.weight = weight;
+    }
+
+    /// Whether the connections of this loop hold all the memory that they may.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.waiting_bytes > self.shared.config.waiting_bytes / self.shared.mailboxes.len()
     }
 
     /// Notes that a connection has something to send in this turn.

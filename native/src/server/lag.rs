@@ -4,6 +4,9 @@ use super::connection::{BEHIND, SlotIndex, State};
 use super::core::{Core, SLOW_CONSUMER};
 use crate::log::Lost;
 
+/// How many times the lag limit one may take to read what waits for it, though it reads a byte now and then.
+const UNREAD_FACTOR: u64 = 4;
+
 impl Core {
     /// Closes blocked connections that are over the lag limits.
     pub(super) fn check_lag(&mut self) {
@@ -33,6 +36,9 @@ impl Core {
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
         if now_ms.saturating_sub(connection.progress_ms) > lag_ms {
+            return true;
+        }
+        if now_ms.saturating_sub(connection.out_since_ms) > lag_ms.saturating_mul(UNREAD_FACTOR) {
             return true;
         }
         let behind: Vec<(u32, u64, bool)> = connection

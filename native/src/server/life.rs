@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::connection::{Bucket, NEVER, SlotIndex, State};
+use super::connection::{Bucket, NEVER, NoRoom, SlotIndex, State};
 use super::core::{Core, SLOW_CONSUMER};
 use super::mailbox::Refusal;
 use super::shared::{Counters, Shared};
@@ -17,10 +17,19 @@ const LINGER_MS: u64 = 5_000;
 
 impl Core {
     /// Takes in an accepted socket; one that is over the limit is refused once its head has come.
-    pub(super) fn add(&mut self, socket: OwnedFd, address: IpAddr, over_limit: bool) {
+    pub(super) fn add(
+        &mut self,
+        socket: OwnedFd,
+        address: IpAddr,
+        counted: bool,
+        turned_away: Option<NoRoom>,
+    ) {
         let slot = self.connections.take();
         let id = self.connections.id(slot);
         if self.poll.add_connection(&socket, id.0).is_err() {
+            if counted {
+                self.shared.leave(address);
+            }
             self.connections.give_back(slot);
             return;
         }
@@ -29,7 +38,8 @@ impl Core {
         let connection = self.connections.at(slot);
         connection.fd = Some(socket);
         connection.address = address;
-        connection.over_limit = over_limit;
+        connection.counted = counted;
+        connection.turned_away = turned_away;
         connection.state = State::Head;
         connection.end_ms = end_ms;
         connection.handshake = Some(Box::default());
@@ -128,6 +138,8 @@ impl Core {
         let connection = self.connections.at(slot);
         connection.state = State::Closing;
         connection.paused = false;
+        connection.input = Vec::new();
+        connection.message_ms = NEVER;
         connection.session = None;
         connection.calls = None;
         connection.ping_ms = NEVER;
@@ -159,6 +171,7 @@ impl Core {
             self.shared.leave(connection.address);
         }
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.waiting_bytes -= self.connections.at(slot).weight;
         self.connections.give_back(slot);
     }
 

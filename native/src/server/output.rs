@@ -52,12 +52,15 @@ impl Core {
             connection.progress_ms = now_ms;
         }
         self.note_blocked(slot);
+        self.weigh(slot);
         count
     }
 
     pub(super) fn note_blocked(&mut self, slot: SlotIndex) {
+        let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
         connection.blocked = true;
+        connection.out_since_ms = connection.out_since_ms.min(now_ms);
         if !connection.in_blocked {
             connection.in_blocked = true;
             self.blocked.push(slot);

@@ -240,4 +240,6 @@ def build_server(settings: Settings, *, host: str, port: int) -> Server:
         history_entries=settings.history_events,
         history_s=settings.history_hours * 3_600,
         trusted_proxies=list(settings.trusted_proxies),
+        unlimited_addresses=list(settings.ws_unlimited_addresses),
+        waiting_bytes=settings.ws_waiting_bytes,
     )

@@ -14,6 +14,8 @@
 
 mod payload;
 
+use std::cell::Cell;
+
 use super::deflate::Inflater;
 use super::fault::{Fault, ProtocolError};
 use super::frame::{self, HEADER_BYTES, Header, Opcode};
@@ -37,6 +39,16 @@ pub enum Item<'a> {
         code: Option<u16>,
         reason: &'a str,
     },
+}
+
+/// What a sink wants of the decoder after an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    On,
+    /// Nothing more for now.
+    Pause,
+    /// Nothing more ever.
+    End,
 }
 
 /// The receiving state of one connection: 16 bytes while no frame is incomplete.
@@ -121,26 +133,47 @@ impl Decoder {
         inflater: &mut Inflater,
         sink: &mut impl FnMut(Item<'_>) -> bool,
     ) -> Result<(), ProtocolError> {
-        let mut rest = input;
-        while !rest.is_empty() && !self.is_finished {
-            match self.step(rest, inflater, sink) {
-                Ok(taken) => rest = &mut rest[taken..],
+        let mut sink = |item: Item<'_>| if sink(item) { Flow::On } else { Flow::End };
+        self.feed_some(input, inflater, &mut sink).map(|_| ())
+    }
+
+    /// As [`feed`](Self::feed), but stops behind an item to which `sink` says [`Flow::Pause`]. Returns how many bytes
+    /// of `input` are used; the caller feeds the others later, before anything else.
+    ///
+    /// # Errors
+    /// As `feed`.
+    pub fn feed_some(
+        &mut self,
+        input: &mut [u8],
+        inflater: &mut Inflater,
+        sink: &mut impl FnMut(Item<'_>) -> Flow,
+    ) -> Result<usize, ProtocolError> {
+        let (mut used, is_paused) = (0, Cell::new(false));
+        let mut watched = |item: Item<'_>| match sink(item) {
+            Flow::On => true,
+            Flow::Pause => {
+                is_paused.set(true);
+                true
+            }
+            Flow::End => false,
+        };
+        while used < input.len() && !self.is_finished {
+            match self.step(&mut input[used..], inflater, &mut watched) {
+                Ok(taken) => used += taken,
                 Err(fault) => {
                     self.is_finished = true;
                     self.partial = None;
                     return Err(fault.into());
                 }
             }
+            if is_paused.get() {
+                break;
+            }
         }
-        if self.is_finished
-            || self
-                .partial
-                .as_ref()
-                .is_some_and(|partial| partial.is_idle())
-        {
+        if self.is_finished || self.partial.as_ref().is_some_and(|p| p.is_idle()) {
             self.partial = None;
         }
-        Ok(())
+        Ok(if self.is_finished { input.len() } else { used })
     }
 
     /// Takes one header, or as much of one frame as there is; returns how many bytes of `input` (not empty) it used.

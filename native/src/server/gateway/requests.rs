@@ -92,7 +92,7 @@ impl Gateway {
     /// None when the connection has just been closed for flooding; else the error when it is over its rate.
     #[expect(clippy::option_option, reason = "closed, over the rate, or neither")]
     fn rate(core: &mut Core, slot: SlotIndex) -> Option<Option<Vec<u8>>> {
-        match core.take_rate(slot) {
+        match core.take_rate(slot, 1.0) {
             Rate::Allowed => Some(None),
             Rate::Exceeded => Some(Some(error(429, "slow_down", "too many messages"))),
             Rate::Flood => {

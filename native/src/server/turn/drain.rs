@@ -20,7 +20,7 @@ pub(super) struct Drain {
 impl<H: Handler> Loop<H> {
     pub(super) fn begin_drain(&mut self, over_ms: u64) {
         // Whoever the kernel has already let in is served and told; nobody is reset.
-        self.accept(usize::MAX);
+        while self.accept_next() {}
         if let Some(listener) = self.listener.take() {
             self.core.poll.remove(&listener);
         }

@@ -7,6 +7,7 @@ mod drain;
 mod intake;
 
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use self::drain::Drain;
 use super::connection::{ConnId, NEVER, SlotIndex, State};
@@ -23,8 +24,9 @@ const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 /// One read of a connection; also what a client can put into one turn before its pause is looked at.
 const READ_BYTES: usize = 64 << 10;
-/// Connections accepted in one turn before sockets are looked at again.
-const ACCEPTS_A_TURN: usize = 256;
+/// How long a turn takes in connections and messages before it sends: what keeps one client busy for longer is
+/// spread over turns, so that the others' pushes do not wait for it.
+const INTAKE: Duration = Duration::from_millis(1);
 
 /// One event loop with its application.
 pub(super) struct Loop<H> {
@@ -37,6 +39,8 @@ pub(super) struct Loop<H> {
     buffer: Vec<u8>,
     due: Vec<(u64, SlotIndex)>,
     next_tick_ms: u64,
+    /// When this turn has taken in enough.
+    late: Instant,
     drain: Option<Drain>,
 }
 
@@ -57,6 +61,7 @@ impl<H: Handler> Loop<H> {
             buffer: vec![0; READ_BYTES],
             due: Vec::new(),
             next_tick_ms,
+            late: Instant::now(),
             drain: None,
         })
     }
@@ -79,12 +84,13 @@ impl<H: Handler> Loop<H> {
         };
         self.core.poll.wait(timeout, ready);
         self.core.now_ms = self.core.shared.now_ms();
+        self.late = Instant::now() + INTAKE;
         for event in ready.drain(..) {
             self.event(event);
         }
-        for slot in std::mem::take(&mut self.core.unread) {
-            self.read(slot);
-        }
+        // A time of its own: those who come must not keep those who are here from being heard.
+        self.late = Instant::now() + INTAKE;
+        self.read_waiting();
         self.core.shared.mailboxes[self.core.index].take(commands);
         for command in commands.drain(..) {
             if !self.command(command) {
@@ -102,6 +108,11 @@ impl<H: Handler> Loop<H> {
         true
     }
 
+    /// Whether this turn's time for taking in is over.
+    fn is_late(&self) -> bool {
+        Instant::now() >= self.late
+    }
+
     fn flush(&mut self) {
         for slot in std::mem::take(&mut self.core.touched) {
             self.core.connection(slot).in_touched = false;
@@ -111,7 +122,7 @@ impl<H: Handler> Loop<H> {
 
     fn event(&mut self, event: Ready) {
         match event.token {
-            LISTENER => self.accept(ACCEPTS_A_TURN),
+            LISTENER => self.accept(),
             WAKE => {}
             token => {
                 let Some(slot) = self.core.connections.find(ConnId(token)) else {
@@ -125,7 +136,7 @@ impl<H: Handler> Loop<H> {
                     self.core.drop_connection(slot);
                 } else if event.readable || event.hung_up {
                     self.core.connection(slot).unread = true;
-                    self.read(slot);
+                    self.core.read_later(slot);
                 }
             }
         }
@@ -187,6 +198,10 @@ impl<H: Handler> Loop<H> {
         let connection = self.core.connection(slot);
         if connection.end_ms <= now_ms {
             self.end(slot);
+            return;
+        }
+        if connection.message_ms <= now_ms {
+            self.core.close(slot, 1008, "the message took too long");
             return;
         }
         if connection.pong_ms <= now_ms {
