@@ -44,6 +44,8 @@ pub struct Config {
     pub pong_ms: u64,
     /// From accept to the finished handshake, the token's check included.
     pub handshake_ms: u64,
+    /// From the first byte of a message to its last.
+    pub message_ms: u64,
     /// How far behind a subscriber may fall, and how much a client may leave unread of its answers.
     pub lag_bytes: u64,
     pub lag_ms: u64,
@@ -81,6 +83,7 @@ impl Default for Config {
             ping_ms: 25_000,
             pong_ms: 10_000,
             handshake_ms: 10_000,
+            message_ms: 60_000,
             lag_bytes: 1 << 20,
             lag_ms: 15_000,
             connections: 1_000_000,

@@ -22,8 +22,6 @@ use crate::protocol::{Decoder, Flow, Item, Role};
 const ACCEPTS_A_TURN: usize = 64;
 /// A message costs one token of the rate, and one more for each so many bytes: reading JSON costs time by its length.
 const BYTES_A_TOKEN: usize = 64 << 10;
-/// How long a message may take to come; before that, one who sends a byte at a time costs what he has sent.
-const MESSAGE_MS: u64 = 60_000;
 /// Connections over the limit that are kept until their request has come, because an answer that is sent
 /// before is lost with the reset that closing an unread socket causes.
 const POLITE_REFUSALS: usize = 1_024;
@@ -100,10 +98,7 @@ impl<H: Handler> Loop<H> {
         if !connection.unread || connection.paused || connection.state == State::Waiting {
             return;
         }
-        if !connection.input.is_empty() {
-            let mut input = std::mem::take(&mut connection.input);
-            self.take_frames(slot, &mut input);
-        } else {
+        if connection.input.is_empty() {
             let mut buffer = std::mem::take(&mut self.buffer);
             match sys::read(fd, &mut buffer) {
                 Moved::Bytes(0) | Moved::Gone => self.core.drop_connection(slot),
@@ -115,6 +110,9 @@ impl<H: Handler> Loop<H> {
                 }
             }
             self.buffer = buffer;
+        } else {
+            let mut input = std::mem::take(&mut connection.input);
+            self.take_frames(slot, &mut input);
         }
         if self.core.connection(slot).unread {
             self.core.read_later(slot);
@@ -253,7 +251,7 @@ impl<H: Handler> Loop<H> {
 
     /// Keeps what has not had its turn, and sees to it that nobody makes us keep too much for too long.
     fn keep_input(&mut self, slot: SlotIndex, rest: &[u8], has_ended_one: bool) {
-        let now_ms = self.core.now_ms;
+        let complete_by_ms = self.core.now_ms + self.core.shared.config.message_ms;
         let connection = self.core.connection(slot);
         if connection.state != State::Open {
             return;
@@ -266,7 +264,7 @@ impl<H: Handler> Loop<H> {
             connection.message_ms = NEVER;
         }
         if connection.decoder.held_bytes() > 0 {
-            connection.message_ms = connection.message_ms.min(now_ms + MESSAGE_MS);
+            connection.message_ms = connection.message_ms.min(complete_by_ms);
         }
         self.core.schedule(slot);
         self.core.weigh(slot);
