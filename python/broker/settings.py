@@ -124,7 +124,9 @@ class Settings:
         low=1 << 20,
     )
     ws_subscriptions: int = _setting(100, "Subscriptions of one connection.", low=1, high=1_000_000)
-    ws_messages_per_s: float = _setting(100.0, "Requests a second of one connection, each 64 KiB counting as one more; 0 has no limit.", low=0)
+    ws_messages_per_s: float = _setting(
+        100.0, "Requests a second of one connection, each 64 KiB counting as one more; 0 has no limit.", low=0
+    )
     ws_messages_burst: int = _setting(1_000, "Requests of one connection in a burst.", low=1)
 
     statistics: bool = _setting(True, "Whether statistics are kept and can be read.")

@@ -105,6 +105,17 @@ impl Client {
         self.socket.write_all(&frame).expect("room");
     }
 
+    pub fn send_close(&mut self) {
+        let mut frame = Vec::new();
+        encode_masked(
+            Opcode::Close,
+            &1000u16.to_be_bytes(),
+            [1, 2, 3, 4],
+            &mut frame,
+        );
+        self.socket.write_all(&frame).expect("room");
+    }
+
     pub fn call(&mut self, id: u64, method: &str, params: &str) {
         self.send(&format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#
