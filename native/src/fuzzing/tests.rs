@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
 /// Damaged copies of each case.
-const COPIES: u64 = 40;
+const COPIES: u64 = 12;
 
 #[test]
 fn request_heads_keep_their_rules() {
