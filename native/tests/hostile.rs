@@ -56,12 +56,16 @@ impl Scene {
         (0..count).map(|_| Attacker::open(self, true)).collect()
     }
 
-    /// The witness gets a push and an answer.
-    fn check_service(&mut self) {
+    fn publish(&mut self, bytes: usize) {
         self.appended += 1;
         let hub = &self.running.hub;
-        hub.append(TOPIC, &[push(self.appended, 10)])
+        hub.append(TOPIC, &[push(self.appended, bytes)])
             .expect("consecutive");
+    }
+
+    /// The witness gets a push and an answer.
+    fn check_service(&mut self) {
+        self.publish(10);
         self.witness.call(2, "servertime", "{}");
         let newest = format!(r#""params":{{"seq":{},"#, self.appended);
         self.witness.read_until(|messages| {
@@ -433,7 +437,7 @@ fn thousands_of_silent_sockets_are_ended() {
 #[test]
 fn one_who_reads_a_byte_at_a_time_is_closed() {
     let mut scene = Scene::new(Config {
-        lag_ms: 1_500,
+        lag_ms: 4_000,
         lag_bytes: 1 << 30,
         ..strict()
     });
@@ -441,10 +445,8 @@ fn one_who_reads_a_byte_at_a_time_is_closed() {
     slow.send_text(br#"{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"programId":"p"}}"#);
     scene.check_service();
     for _ in 0..16 {
-        scene.appended += 1;
-        let hub = &scene.running.hub;
-        hub.append(TOPIC, &[push(scene.appended, 300_000)])
-            .expect("consecutive");
+        scene.publish(300_000);
+        scene.check_service();
     }
     let slow_consumers = |running: &Running| {
         let counters = &running.server.shared().counters;
@@ -467,11 +469,9 @@ fn answers_that_nobody_reads_share_a_bound() {
         ..strict()
     });
     for _ in 0..50 {
-        scene.appended += 1;
-        let hub = &scene.running.hub;
-        hub.append(TOPIC, &[push(scene.appended, 20_000)])
-            .expect("consecutive");
+        scene.publish(20_000);
     }
+    scene.check_service();
     let mut attackers: Vec<_> = (0..150).map(|_| Attacker::open(&scene, false)).collect();
     for round in 0..6 {
         for attacker in &mut attackers {

@@ -60,6 +60,8 @@ impl<H: Handler> Loop<H> {
     }
 
     fn take_in(&mut self, socket: OwnedFd, peer: IpAddr) {
+        // An IPv4 client of an IPv6 socket counts as what it is.
+        let peer = peer.to_canonical();
         let shared = Arc::clone(&self.core.shared);
         let config = &shared.config;
         let connections = shared.connections.load(Ordering::Relaxed);
