@@ -47,6 +47,7 @@ CREATE CONSTRAINT TRIGGER pause AFTER INSERT ON events DEFERRABLE INITIALLY DEFE
 FOR EACH ROW EXECUTE FUNCTION pause()
 """
 AGE_THE_THIRD = "UPDATE events SET created_time = created_time - interval '24:00:01' WHERE seq = 3"
+SEQS = "SELECT e.seq FROM events e JOIN program_heads h USING (history) ORDER BY h.program_uid, e.seq"
 WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
 
@@ -85,7 +86,8 @@ def start(owner: Owner, *commands: Command, wait_s: float = 10.0) -> "asyncio.Ta
 
 
 async def seqs(dsn: str) -> list[int]:
-    return [r["seq"] for r in await fetch(dsn, "SELECT seq FROM events ORDER BY program_uid, seq")]
+    """Of all programs' present events."""
+    return [r["seq"] for r in await fetch(dsn, SEQS)]
 
 
 # -- groups
@@ -201,6 +203,20 @@ async def test_new_owner_waits_for_the_commit_of_the_old_one(owner: Owner, dsn: 
         assert (await published(newer, publish()))[0]["seq"] == 2
     finally:
         await newer.close()
+
+
+async def test_new_owner_does_not_wait_for_one_that_hangs(owner: Owner, dsn: str) -> None:
+    async with commits_paused(dsn) as pause:
+        hanging = start(owner, publish())
+        await until_waiting(pause)
+        async with asyncio.timeout(4):  # SETTINGS give a statement five seconds
+            newer = await Owner.start(SETTINGS, dsn, 0)
+        try:
+            assert await pause.fetchval(WAITING) == 0
+            assert isinstance((await hanging)[0], Unavailable)
+            assert await seqs(dsn) == []
+        finally:
+            await newer.close()
 
 
 async def test_renewal_whose_answer_was_lost_can_be_repeated(owner: Owner) -> None:

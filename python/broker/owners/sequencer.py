@@ -82,6 +82,7 @@ class Sequencer:
         elif isinstance(command, DeleteEvent):
             self._delete_event(command, head)
         elif isinstance(command, DeleteEvents):
+            self.writes.erased.append(head.uid)
             answer = self._reset(command, head, "erased", 0)
         elif isinstance(command, AdoptImport):
             answer = self._adopt(command, head)
@@ -117,8 +118,8 @@ class Sequencer:
             timestamp = accepted_ms if new.timestamp is None else new.timestamp
             timecode = timestamp if new.timecode is None else new.timecode
             row = EventRow(seq, new.id, accepted_ms, timestamp, timecode, new.event, new.metadata)
-            self.writes.events[head.uid, new.id] = row
-            self._events[head.uid, new.id] = row
+            self.writes.events[head.history, new.id] = row
+            self._events[head.history, new.id] = row
             events.append(event_json(head.epoch, command.program_id, row, seq))
             self._push(command, head.epoch, seq, "event", events[-1])
         if events:
@@ -153,9 +154,9 @@ class Sequencer:
         before = event_json(head.epoch, command.program_id, old, old.seq)
         params = event_json(head.epoch, command.program_id, new, head.seq)
         self._change(head, old, "updated", before, params)
-        where = self.writes.events if (head.uid, old.id) in self.writes.events else self.writes.updated
-        where[head.uid, old.id] = new
-        self._events[head.uid, old.id] = new
+        where = self.writes.events if (head.history, old.id) in self.writes.events else self.writes.updated
+        where[head.history, old.id] = new
+        self._events[head.history, old.id] = new
         self._push(command, head.epoch, head.seq, "eventUpdated", params)
         self._move(command, head)
         return event_json(head.epoch, command.program_id, new, old.seq)
@@ -175,21 +176,21 @@ class Sequencer:
         head = head._replace(seq=head.seq + 1, changed_ms=self._accepted_ms(head))
         before = event_json(head.epoch, command.program_id, old, old.seq)
         self._change(head, old, "deleted", before, None)
-        self.writes.deleted.add((head.uid, old.id))
-        del self._events[head.uid, old.id]
+        self.writes.deleted.add((head.history, old.id))
+        del self._events[head.history, old.id]
         params = deleted_json(head.epoch, command.program_id, old.id, head.seq)
         self._push(command, head.epoch, head.seq, "eventDeleted", params)
         self._move(command, head)
 
     def _event(self, head: HeadRow, event_id: str) -> EventRow:
-        row = self._events.get((head.uid, event_id))
+        row = self._events.get((head.history, event_id))
         if row is None:
             raise NotFound("no such event")
         return row
 
     def _change(self, head: HeadRow, old: EventRow, kind: str, before: bytes, after: bytes | None) -> None:
         assert head.changed_ms is not None  # set by the caller
-        row = ChangeRow(head.uid, head.seq, old.id, old.seq, kind, before, after, head.changed_ms)
+        row = ChangeRow(head.history, head.seq, old.id, old.seq, kind, before, after, head.changed_ms)
         self.writes.changes.append(row)
 
     # -- the program as a whole
@@ -198,6 +199,7 @@ class Sequencer:
         deleted = self._found.counts[head.uid]
         new = HeadRow(
             uid=head.uid,
+            history=head.history,  # the new one gets its number in the database; no other command needs it
             epoch=self._new_epoch(),
             reason=reason,
             base=base,
@@ -207,19 +209,21 @@ class Sequencer:
             public=head.public,
             project_id=head.project_id,
         )
-        self.writes.erased.append(head.uid)
         self._move(command, new)
         self._entry(command, reset_entry(command.program_id, new.epoch, reason, base, deleted))
         return deleted
 
     def _adopt(self, command: AdoptImport, head: HeadRow) -> Imported:
-        if self._found.staged[command.import_id] != command.rows:
-            # staged rows live outside the write-ahead log: a crash of the server forgets them
+        history, rows = self._found.staged.get(command.import_id, (0, 0))  # an empty one was never staged
+        if rows != command.rows:
+            # purged: it took longer than anybody was expected to wait
             raise Unavailable("the import was lost on the way; send it again", retry_after_s=1)
+        if rows:
+            self.writes.adoptions.append((head.uid, history, command.import_id))
+        else:
+            self.writes.erased.append(head.uid)
         deleted = self._reset(command, head, "imported", command.rows)
         new = self._head(command)
-        assert new.changed_ms is not None  # a reset sets it
-        self.writes.adoptions.append((new.uid, command.import_id, new.changed_ms))
         return Imported(deleted=deleted, imported=command.rows, epoch=new.epoch)
 
     def _update_program(self, command: UpdateProgram, head: HeadRow) -> Program:

@@ -284,33 +284,34 @@ class Writer:
         """
         found = Found(heads=await transaction.lock({(c.account, c.program_id) for c in commands}))
         events: list[tuple[int, str]] = []
-        told: list[tuple[int, str]] = []
+        told: dict[str, str] = {}
         keys: list[tuple[str, str, str]] = []
         for command in commands:
             head = found.heads.get((command.account, command.program_id))
             if isinstance(command, Publish):
                 if command.key is not None:
                     keys.append((command.account, command.key.caller, command.key.key))
-                if check and head is not None:
-                    told += [(head.uid, event.id) for event in command.events]
+                if check:
+                    told |= dict.fromkeys((event.id for event in command.events), command.program_id)
                 continue
             keys.append((command.account, INTERNAL_CALLER, command.id))
             if head is None:
                 continue
             if isinstance(command, UpdateEvent | DeleteEvent) and _EVENT_ID.fullmatch(command.event_id):
-                events.append((head.uid, command.event_id))
+                events.append((head.history, command.event_id))
             if isinstance(command, DeleteEvents | AdoptImport):
-                found.counts[head.uid] = await transaction.count_events(head.uid)
+                found.counts[head.uid] = await transaction.count_events(head.history)
             if isinstance(command, AdoptImport):
-                found.staged[command.import_id] = await transaction.count_staged(command.import_id)
+                staged = await transaction.find_staged(command.import_id)
+                if staged is not None:
+                    found.staged[command.import_id] = staged
         if keys:
             found.keys = await transaction.find_keys(keys)
         if events:
             found.events = await transaction.find_events(events)
         if told:
-            programs = {head.uid: (head.epoch, key[1]) for key, head in found.heads.items()}
-            for uid, push in await transaction.find_told(told):
-                found.told[push.event_id] = push_json(*programs[uid], push)
+            for epoch, push in await transaction.find_told(list(told)):
+                found.told[push.event_id] = push_json(epoch, told[push.event_id], push)
         return found
 
     async def _settle(self) -> None:
