@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -17,6 +18,7 @@ from broker.owners.protocol import Cursor
 from broker.storage.database import Database
 from broker.storage.former_histories import FormerHistories
 from broker.storage.imports import Imports
+from broker.storage.migrations import DIRECTORY, migrate
 from tests.owners.conftest import SETTINGS
 from tests.owners.support import (
     Gateway,
@@ -193,3 +195,29 @@ async def test_dropped_import_is_purged(owner: Owner, dsn: str) -> None:
         while await FormerHistories(database).purge(timedelta(0), 10):
             pass
     assert await rows(dsn) == (0, 0, 0)
+
+
+# -- databases of earlier versions
+
+
+async def test_histories_of_earlier_versions_go_on(postgres_dsn: str, tmp_path: Path) -> None:
+    for file in DIRECTORY.glob("*.sql"):
+        if file.name < "0010":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    await migrate(postgres_dsn, tmp_path)
+    await create_programs(postgres_dsn, ["p", "q"])
+    await fetch(
+        postgres_dsn,
+        "INSERT INTO events (program_uid, seq, id, created_time, timestamp, timecode, event, metadata)"
+        " SELECT uid, n, gen_random_uuid(), now(), 1, 1, 'A#b', '{}' FROM programs, generate_series(1, 3) n",
+    )
+    await fetch(postgres_dsn, "UPDATE program_heads SET seq = 3, last_change = now()")
+    await migrate(postgres_dsn)
+    await create_programs(postgres_dsn, ["r"])
+    owner = await Owner.start(SETTINGS, postgres_dsn, 0)
+    try:
+        assert [(await published(owner, publish(name)))[0]["seq"] for name in "pqr"] == [4, 4, 1]
+        assert await ask(owner, delete_all()) == 4
+        assert [row["seq"] for row in await fetch(postgres_dsn, EVENTS)] == [1, 2, 3, 4, 1]
+    finally:
+        await owner.close()
