@@ -100,7 +100,7 @@ FROM unnest($8::bigint[], $9::bigint[], $10::uuid[], $11::bigint[], $12::bigint[
     AS n(history, seq, id, created, timestamp, timecode, event, metadata, deleted)
 """  # noqa: S608  # a constant
 # One statement, one round trip, for what nearly every group does.
-_MOVE_AND_INSERT = f"WITH moved AS ({_MOVE_HEADS}) {_INSERT_EVENTS}"
+MOVE_AND_INSERT = f"WITH moved AS ({_MOVE_HEADS}) {_INSERT_EVENTS}"
 _UPDATE_EVENTS = """
 UPDATE events e SET timestamp = n.timestamp, timecode = n.timecode, event = n.event,
     metadata = n.metadata::json
@@ -209,16 +209,7 @@ class GroupTransaction:
             await self._change_programs(writes)
 
     async def _move_and_insert(self, writes: Writes) -> None:
-        moves = _columns(writes.moves.values(), 7)
-        events = _columns(
-            (
-                (history, row.seq, row.id, row.created_ms, row.timestamp, row.timecode, row.event,
-                 row.metadata.decode(), (history, row.id) in writes.deleted)
-                for (history, _), row in writes.events.items()
-            ),
-            9,
-        )  # fmt: skip
-        await self._connection.execute(_MOVE_AND_INSERT, *moves, *events)
+        await self._connection.execute(MOVE_AND_INSERT, *group_columns(writes))
 
     async def _change_events(self, writes: Writes) -> None:
         if writes.updated:
@@ -312,6 +303,16 @@ class Journal:
                 return await work(GroupTransaction(connection, self._slot, generation))
         except asyncpg.UniqueViolationError as error:
             raise AlreadyWritten(error.constraint_name) from error
+
+
+def group_columns(writes: Writes) -> list[list[Any]]:
+    """The parameters of `MOVE_AND_INSERT`."""
+    events = (
+        (history, row.seq, row.id, row.created_ms, row.timestamp, row.timecode, row.event,
+         row.metadata.decode(), (history, row.id) in writes.deleted)
+        for (history, _), row in writes.events.items()
+    )  # fmt: skip
+    return _columns(writes.moves.values(), 7) + _columns(events, 9)
 
 
 def connection_name(slot: str) -> str:
