@@ -29,15 +29,15 @@ from rich.table import Table
 
 from bench.machine import describe_machine
 from broker.clock import SystemClock
-from broker.domain.history import EventRow, HeadMove, Writes
+from broker.domain.history import EventRow, HeadMove, HeadRow, Writes
 from broker.errors import BrokerError
 from broker.ids import IdSource
 from broker.owners.commands import Publish
 from broker.owners.owner import Owner
 from broker.owners.protocol import NewEventRow
 from broker.settings import Settings
+from broker.storage.appending import APPEND, append_columns
 from broker.storage.embedded.server import EmbeddedPostgres
-from broker.storage.journal import MOVE_AND_INSERT, group_columns
 from broker.storage.migrations import migrate
 
 METADATA = b'{"home":2,"away":1,"period":"second","clock":"61:24","scorers":["Kane","Saka"]}'
@@ -171,18 +171,23 @@ async def measure_statement(dsn: str, server_pid: int, events: int) -> Figures:
     uid, history, epoch, seq = await connection.fetchrow(
         "SELECT program_uid, history, epoch, seq FROM program_heads"
     )
+    generation = await connection.fetchval(
+        "INSERT INTO owner_slots VALUES ('floor', 1)"
+        " ON CONFLICT (slot) DO UPDATE SET generation = 1 RETURNING generation"
+    )
     groups = []
-    for last in range(seq + GROUP, seq + events + 1, GROUP):
+    for known in range(seq, seq + events, GROUP):
+        head = HeadRow(uid, history, epoch, "created", 0, 0, known, None, True, None)
         writes = Writes()
-        writes.moves[uid] = HeadMove(uid, epoch, "created", 0, 0, last, NOON_MS)
-        for number in range(last - GROUP + 1, last + 1):
+        writes.moves[uid] = HeadMove(uid, epoch, "created", 0, 0, known + GROUP, NOON_MS)
+        for number in range(known + 1, known + GROUP + 1):
             row = EventRow(number, ids.uuid7(), NOON_MS, NOON_MS, NOON_MS, "Score#update", METADATA)
             writes.events[history, row.id] = row
-        groups.append(group_columns(writes))
+        groups.append(append_columns(writes, [head]))
 
     async def commit_all() -> None:
         for columns in groups:
-            await connection.execute(MOVE_AND_INSERT, *columns)
+            await connection.execute(APPEND, "floor", generation, *columns)
 
     try:
         return await weigh(commit_all, events, server_pid)

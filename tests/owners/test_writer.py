@@ -1,9 +1,10 @@
 """What an owner does when the database, another owner or one of its commands is in trouble."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -18,8 +19,7 @@ from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, HistoryLost, program_topic
 from broker.owners.writer import WriterLimits
 from broker.settings import Settings
-from broker.storage.database import Database
-from broker.storage.journal import Fenced
+from broker.storage.journal import Fenced, Journal
 from tests.owners.conftest import SETTINGS
 from tests.owners.support import (
     Gateway,
@@ -300,18 +300,20 @@ async def test_lost_answer_with_nobody_left_to_wait_reaches_the_followers(
 
 def lose_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next transaction commits, and its owner hears that the connection died."""
-    transaction = Database.transaction
     left = [1]
 
-    @asynccontextmanager
-    async def losing(self: Database) -> AsyncIterator[asyncpg.Connection]:
-        async with transaction(self) as connection:
-            yield connection
-        if left:
-            left.clear()
-            raise Unavailable("the connection died")
+    def losing(write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def lose(*arguments: Any) -> Any:
+            result = await write(*arguments)
+            if left:
+                left.clear()
+                raise Unavailable("the connection died")
+            return result
 
-    monkeypatch.setattr(Database, "transaction", losing)
+        return lose
+
+    monkeypatch.setattr(Journal, "append", losing(Journal.append))
+    monkeypatch.setattr(Journal, "write", losing(Journal.write))
 
 
 async def test_connections_cut_all_the_time_neither_lose_nor_double(owner: Owner, dsn: str) -> None:

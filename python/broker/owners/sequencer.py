@@ -48,7 +48,10 @@ INTERNAL_CALLER = ""
 
 
 class Sequencer:
-    """Plans one group. `add` each command in order, then take `answers`, `writes` and `entries`."""
+    """Plans one group. `add` each command in order, then take `answers`, `writes` and `entries`.
+
+    `heads` are where the programs then stand, but for those that a command touched as a whole.
+    """
 
     def __init__(self, found: Found, now_ms: int, new_epoch: Callable[[], str]) -> None:
         self.writes = Writes()
@@ -58,7 +61,7 @@ class Sequencer:
         self._found = found
         self._now_ms = now_ms
         self._new_epoch = new_epoch
-        self._heads = dict(found.heads)
+        self.heads = dict(found.heads)
         self._events = dict(found.events)
         self._keys = dict(found.keys)
 
@@ -95,7 +98,7 @@ class Sequencer:
         return answer
 
     def _head(self, command: Command) -> HeadRow:
-        head = self._heads.get((command.account, command.program_id))
+        head = self.heads.get((command.account, command.program_id))
         if head is None:
             raise NotFound("no such program")
         return head
@@ -242,7 +245,7 @@ class Sequencer:
             self.writes.audit.append((command.account, entry))
         self.writes.program_changes.append((command.account, ProgramChange.DELETED, head.uid, self._now_ms))
         self._entry(command, gone_entry(command.program_id, head.epoch, head.seq))
-        del self._heads[command.account, command.program_id]
+        del self.heads[command.account, command.program_id]
 
     # -- what all share
 
@@ -252,7 +255,7 @@ class Sequencer:
 
     def _move(self, command: Command, head: HeadRow) -> None:
         assert head.changed_ms is not None  # whoever moves a head accepts something
-        self._heads[command.account, command.program_id] = head
+        self.heads[command.account, command.program_id] = head
         move = HeadMove(head.uid, head.epoch, head.reason, head.base, head.deleted, head.seq, head.changed_ms)
         self.writes.moves[head.uid] = move
 

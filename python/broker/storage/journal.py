@@ -23,6 +23,7 @@ import orjson
 from broker.clock import to_datetime
 from broker.domain.history import EventRow, HeadRow, KeyRow, ProgramKey, PushRow, Writes
 from broker.domain.programs import Program
+from broker.storage.appending import INSERT_KEYS, append
 from broker.storage.audit import append_audit
 from broker.storage.database import Database
 from broker.storage.history import HEAD_COLUMNS, TOLD, head_of, push_of
@@ -99,8 +100,8 @@ FROM unnest($8::bigint[], $9::bigint[], $10::uuid[], $11::bigint[], $12::bigint[
     $14::text[], $15::text[], $16::boolean[])
     AS n(history, seq, id, created, timestamp, timecode, event, metadata, deleted)
 """  # noqa: S608  # a constant
-# One statement, one round trip, for what nearly every group does.
-MOVE_AND_INSERT = f"WITH moved AS ({_MOVE_HEADS}) {_INSERT_EVENTS}"
+# One statement, one round trip.
+_MOVE_AND_INSERT = f"WITH moved AS ({_MOVE_HEADS}) {_INSERT_EVENTS}"
 _UPDATE_EVENTS = """
 UPDATE events e SET timestamp = n.timestamp, timecode = n.timecode, event = n.event,
     metadata = n.metadata::json
@@ -118,15 +119,7 @@ SELECT history, seq, event_id, event_seq, kind, before::json, after::json, {_TIM
 FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[],
     $8::bigint[]) AS n(history, seq, event_id, event_seq, kind, before, after, accepted)
 """  # noqa: S608  # a constant
-# A key that is older than its lifetime is free again. One that another owner wrote meanwhile is not returned.
-_INSERT_KEYS = f"""
-INSERT INTO idempotency_keys AS k (account, caller, key, request_hash, status, result, created_time)
-SELECT *, now() FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::smallint[], $6::bytea[])
-ON CONFLICT (account, caller, key) DO UPDATE SET request_hash = excluded.request_hash,
-    status = excluded.status, result = excluded.result, created_time = excluded.created_time
-    WHERE k.created_time <= now() - {_KEY_LIFETIME}
-RETURNING 1
-"""  # noqa: S608  # a constant
+_INSERT_KEYS = INSERT_KEYS.format(*(f"${number}" for number in range(1, 7)))
 _GET_PROGRAM = f"SELECT {PROGRAM_COLUMNS} FROM programs WHERE uid = $1"  # noqa: S608  # a constant
 _UPDATE_PROGRAM = """
 UPDATE programs SET name = $2, scheduled_start = $3, scheduled_end = $4, project_id = $5, access = $6,
@@ -209,7 +202,16 @@ class GroupTransaction:
             await self._change_programs(writes)
 
     async def _move_and_insert(self, writes: Writes) -> None:
-        await self._connection.execute(MOVE_AND_INSERT, *group_columns(writes))
+        moves = _columns(writes.moves.values(), 7)
+        events = _columns(
+            (
+                (history, row.seq, row.id, row.created_ms, row.timestamp, row.timecode, row.event,
+                 row.metadata.decode(), (history, row.id) in writes.deleted)
+                for (history, _), row in writes.events.items()
+            ),
+            9,
+        )  # fmt: skip
+        await self._connection.execute(_MOVE_AND_INSERT, *moves, *events)
 
     async def _change_events(self, writes: Writes) -> None:
         if writes.updated:
@@ -291,6 +293,15 @@ class Journal:
         async with self._database.connection() as connection:
             return int(await connection.fetchval(_GENERATION, self._slot) or 0)
 
+    async def append(self, generation: int, writes: Writes, heads: Collection[HeadRow]) -> bool:
+        """Append in one statement, as `broker.storage.appending` does it; False when nothing was written.
+
+        Raises:
+            Unavailable: the outcome is unknown; `renew`, then look.
+        """
+        async with self._database.connection() as connection:
+            return await append(connection, self._slot, generation, writes, heads)
+
     async def write(self, generation: int, work: Callable[[GroupTransaction], Awaitable[T]]) -> T:
         """Run `work` in one transaction and commit it.
 
@@ -303,16 +314,6 @@ class Journal:
                 return await work(GroupTransaction(connection, self._slot, generation))
         except asyncpg.UniqueViolationError as error:
             raise AlreadyWritten(error.constraint_name) from error
-
-
-def group_columns(writes: Writes) -> list[list[Any]]:
-    """The parameters of `MOVE_AND_INSERT`."""
-    events = (
-        (history, row.seq, row.id, row.created_ms, row.timestamp, row.timecode, row.event,
-         row.metadata.decode(), (history, row.id) in writes.deleted)
-        for (history, _), row in writes.events.items()
-    )  # fmt: skip
-    return _columns(writes.moves.values(), 7) + _columns(events, 9)
 
 
 def connection_name(slot: str) -> str:

@@ -47,3 +47,12 @@ CREATE TRIGGER history_replaced AFTER UPDATE OF history ON program_heads
     FOR EACH ROW EXECUTE FUNCTION leave_history();
 CREATE TRIGGER history_deleted AFTER DELETE ON program_heads
     FOR EACH ROW EXECUTE FUNCTION leave_history();
+
+-- Ends a statement, with all that it has written, unless everything is as its caller assumed.
+CREATE FUNCTION require_all(VARIADIC premises boolean[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT true = ALL (premises) THEN
+        RAISE EXCEPTION 'not as assumed' USING ERRCODE = 'BR001';
+    END IF;
+END
+$$;
