@@ -50,13 +50,14 @@ GROUP = 100
 SAMPLE_S = 0.001
 NOON_MS = 1_767_268_800_000
 PARTS = (
-    ("owners/encoding.py", "encode"),
-    ("owners/sequencer.py", "plan"),
-    ("storage/journal.py", "journal"),
-    ("asyncpg/", "asyncpg"),
-    ("storage/", "database"),
-    ("owners/", "writer"),
     ("bench/owner.py", "publishers"),
+    ("/owners/encoding.py", "encode"),
+    ("/owners/sequencer.py", "plan"),
+    ("/storage/journal.py", "journal"),
+    ("/storage/appending.py", "journal"),
+    ("/asyncpg/", "asyncpg"),
+    ("/storage/", "database"),
+    ("/owners/", "writer"),
 )
 """The innermost frame in a file of this name says where a sample belongs."""
 NATIVE = "loop, driver"

@@ -11,7 +11,7 @@ import asyncpg
 import orjson
 import pytest
 
-from broker.errors import BrokerError, Conflict, InternalError, Unavailable
+from broker.errors import BrokerError, Conflict, InternalError, NotFound, Unavailable
 from broker.owners import owner as owner_module
 from broker.owners.client import Accepted
 from broker.owners.commands import Answer, Command
@@ -24,6 +24,7 @@ from tests.owners.conftest import SETTINGS
 from tests.owners.support import (
     Gateway,
     ask,
+    create_programs,
     delete,
     delete_all,
     fetch,
@@ -166,17 +167,49 @@ async def test_command_that_still_waits_is_not_queued_twice(owner: Owner, dsn: s
     assert await seqs(dsn) == [1, 2]
 
 
+# -- groups written from what the owner knows
+
+
+async def test_known_head_that_is_wrong_is_read_again(owner: Owner, dsn: str) -> None:
+    await owner.submit([publish(), publish("q")], 10)
+    await fetch(dsn, "UPDATE program_heads h SET seq = 7 FROM programs WHERE uid = program_uid AND id = 'q'")
+    for told in ([2, 8], [3, 9]):
+        answers = await owner.submit([publish(), publish("q")], 10)
+        assert [orjson.loads(answer.events[0])["seq"] for answer in answers] == told  # type: ignore[union-attr]
+    assert await seqs(dsn) == [1, 2, 3, 1, 8, 9]
+
+
+async def test_key_that_is_there_already_undoes_only_its_own_publish(owner: Owner, dsn: str) -> None:
+    first = await ask(owner, publish(key="k"))
+    answers = await owner.submit([publish(), publish(key="k"), publish(key="new")], 10)
+    assert answers[1] == replace(first, replayed=True)  # type: ignore[type-var]
+    assert await seqs(dsn) == [1, 2, 3]
+
+
+async def test_program_made_again_is_not_taken_for_the_former_one(owner: Owner, dsn: str) -> None:
+    epoch = (await published(owner, publish()))[0]["epoch"]
+    await fetch(dsn, "DELETE FROM programs WHERE id = 'p'")
+    with pytest.raises(NotFound):
+        await ask(owner, publish())
+    await create_programs(dsn, ["p"])
+    (event,) = await published(owner, publish())
+    assert event["seq"] == 1
+    assert event["epoch"] != epoch
+
+
 # -- fencing
 
 
-async def test_older_owner_cannot_write(owner: Owner, dsn: str) -> None:
+@pytest.mark.parametrize("knows_the_head", [False, True])
+async def test_older_owner_cannot_write(owner: Owner, dsn: str, knows_the_head: bool) -> None:
+    before = await owner.submit([publish()], 10) if knows_the_head else []
     newer = await Owner.start(SETTINGS, dsn, 0)
     try:
         (answer,) = await owner.submit([publish()], 10)
         assert isinstance(answer, Unavailable)
         await asyncio.wait_for(owner.ended(), 5)
-        assert await seqs(dsn) == []
-        assert (await published(newer, publish()))[0]["seq"] == 1
+        assert len(await seqs(dsn)) == len(before)
+        assert (await published(newer, publish()))[0]["seq"] == len(before) + 1
     finally:
         await newer.close()
 

@@ -3,10 +3,11 @@
 The general way (`Journal.write`) takes four round trips to the server and more with idempotency keys: begin,
 lock and read, write, commit. An owner that knows from its last commit where its programs stand needs one: the
 statement holds the fence, moves each head only from where the owner believes it to be, and writes nothing at
-all when anything is not as assumed. A publish that is alone is three times as fast for it, and costs a third.
+all when anything is not as assumed. A publish that is alone takes half the time and half the CPU for it
+(`bench owner`, 1 in flight).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import asyncpg
@@ -28,25 +29,26 @@ WITH fence AS MATERIALIZED (
 ), moved AS (
     UPDATE program_heads h
     SET seq = m.seq, last_change = timestamptz 'epoch' + m.changed * interval '1 millisecond'
-    FROM unnest($3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[])
-        AS m(uid, epoch, known_seq, seq, changed)
+    FROM unnest($4::text[], $5::text::bigint[], $6::text::bigint[], $7::text::bigint[], $8::text::bigint[])
+        AS m(epoch, uid, known_seq, seq, changed)
     WHERE h.program_uid = m.uid AND h.epoch = m.epoch AND h.seq = m.known_seq
     RETURNING 1
 ), written AS (
     INSERT INTO events (history, seq, id, created_time, timestamp, timecode, event, metadata)
     SELECT history, seq, id, timestamptz 'epoch' + created * interval '1 millisecond', timestamp, timecode,
         event, metadata::json
-    FROM unnest($8::bigint[], $9::bigint[], $10::uuid[], $11::bigint[], $12::bigint[], $13::bigint[],
-        $14::text[], $15::text[]) AS n(history, seq, id, created, timestamp, timecode, event, metadata)
+    FROM unnest($9::text[], $10::text[], $11::text::uuid[], $12::text::bigint[], $13::text::bigint[],
+        $14::text::bigint[], $15::text::bigint[], $16::text::bigint[])
+        AS n(event, metadata, id, history, seq, created, timestamp, timecode)
 )
-SELECT require_all(EXISTS (SELECT FROM fence), (SELECT count(*) FROM moved) = cardinality($3))
+SELECT require_all(EXISTS (SELECT FROM fence), (SELECT count(*) FROM moved) = $3)
 """
 APPEND = _APPEND
 """Its parameters are the slot, the generation and `append_columns`."""
 _APPEND_WITH_KEYS = _APPEND.replace(
     ")\nSELECT require",
-    f"), kept AS ({INSERT_KEYS.format(*(f'${n}' for n in range(16, 22)))})\nSELECT require",
-).replace("cardinality($3))", "cardinality($3) AND (SELECT count(*) FROM kept) = cardinality($16))")
+    f"), kept AS ({INSERT_KEYS.format(*(f'${n}' for n in range(17, 23)))})\nSELECT require",
+).replace("= $3)", "= $3, (SELECT count(*) FROM kept) = cardinality($17))")
 _NOT_AS_ASSUMED = "BR001"  # what `require_all` raises
 
 
@@ -79,23 +81,32 @@ async def append(
     return True
 
 
-def append_columns(writes: Writes, heads: Collection[HeadRow]) -> list[list[Any]]:
-    """The moves and the events, column by column."""
+def append_columns(writes: Writes, heads: Collection[HeadRow]) -> list[Any]:
+    """How many heads move, the moves and the events, column by column.
+
+    Numbers and ids are array literals: the driver looks at each element of a list through two abstract
+    classes, which costs an owner 2 of 6 µs an event (`bench owner`, the statement alone).
+    """
+    moves, events = writes.moves.values(), writes.events.items()
     known = {head.uid: head.seq for head in heads}
-    moves = [
-        (move.uid, move.epoch, known[move.uid], move.seq, move.changed_ms) for move in writes.moves.values()
+    rows = [row for _, row in events]
+    return [
+        len(moves),
+        [move.epoch for move in moves],
+        _literal(move.uid for move in moves),
+        _literal(known[move.uid] for move in moves),
+        _literal(move.seq for move in moves),
+        _literal(move.changed_ms for move in moves),
+        [row.event for row in rows],
+        [row.metadata.decode() for row in rows],
+        f"{{{','.join([row.id for row in rows])}}}",
+        _literal(history for (history, _), _ in events),
+        _literal(row.seq for row in rows),
+        _literal(row.created_ms for row in rows),
+        _literal(row.timestamp for row in rows),
+        _literal(row.timecode for row in rows),
     ]
-    events = [
-        (
-            history,
-            row.seq,
-            row.id,
-            row.created_ms,
-            row.timestamp,
-            row.timecode,
-            row.event,
-            row.metadata.decode(),
-        )
-        for (history, _), row in writes.events.items()
-    ]
-    return [list(column) for rows in (moves, events) for column in zip(*rows, strict=True)]
+
+
+def _literal(numbers: Iterable[int]) -> str:
+    return f"{{{','.join(map(str, numbers))}}}"
