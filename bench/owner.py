@@ -248,9 +248,10 @@ def cpu_s(server_pid: int) -> float:
 
 def build_table(gathered: dict[str, list[Figures]], runs: int) -> Table:
     """Medians, a line for each way to publish."""
-    table = Table("published", title=f"An owner, medians of {runs} runs", title_justify="left")
+    table = Table(title=f"CPU µs an event, medians of {runs} runs", title_justify="left")
+    table.add_column("published", no_wrap=True)
     parts = [*dict.fromkeys(part for _, part in PARTS), NATIVE]
-    for name in ("events/s", "owner, µs", "PostgreSQL, µs", *parts):
+    for name in ("events/s", "owner", "server", *parts):
         table.add_column(name, justify="right")
     for name, figures in gathered.items():
         owner_us = statistics.median(one.owner_us for one in figures)
