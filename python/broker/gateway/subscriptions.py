@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from broker.clock import to_datetime
 from broker.domain import permissions
+from broker.domain.permission_table import SUBSCRIPTIONS, Rule, Target
 from broker.domain.programs import Access, Program
 from broker.domain.users import Principal
 from broker.domain.values import Id
@@ -129,16 +130,14 @@ class Subscriptions:
             followed = self._topics.find(topic)
             if followed is None:
                 program = await self._services.programs.recall(principal.account, wanted.program_id)
-                if program is None:
-                    raise NotFound(f"there is no program {wanted.program_id}")
-                permissions.require_read(principal, program)
+                _require_read(principal, program, wanted.program_id)
                 followed = await self._topics.open(topic)
         except NotFound:
             if principal.is_anonymous:
                 # As for a private one: without a token nobody learns which programs there are.
                 raise Unauthenticated("an access token is required") from None
             raise
-        permissions.require_read(principal, _stand_in(followed))
+        _require_read(principal, _stand_in(followed), wanted.program_id)
         if wanted.since is not None:
             await self._backfill.since(topic, wanted.since.epoch, wanted.since.seq)
         elif wanted.history:
@@ -157,13 +156,12 @@ class Subscriptions:
         project_id = _project_of(channel, PROJECT_CHANNEL)
         if channel != PROGRAMS_CHANNEL and project_id is None:
             raise NotFound(f"there is no channel {channel}")
-        permissions.require_role(principal, permissions.READERS)
+        rule, target = _channel_rule(principal, project_id)
+        permissions.require(rule, principal, target, f"there is no channel {channel}")
         if project_id is None:
             await self._topics.open(topic)
-        elif permissions.is_member(principal, project_id):
-            await self._projects.open(principal.account, project_id)
         else:
-            raise NotFound(f"there is no channel {channel}")
+            await self._projects.open(principal.account, project_id)
         return topic
 
     def _let_in(self, topic: str, session: Session) -> None:
@@ -171,7 +169,8 @@ class Subscriptions:
         followed = self._topics.find(topic)
         if followed is not None and followed.attributes is not None and not _is_channel(topic):
             # Decided once more: the program may have changed while its history was fetched.
-            permissions.require_read(session.principal, _stand_in(followed))
+            program = _stand_in(followed)
+            _require_read(session.principal, program, program.id)
             if followed.attributes.public:
                 return
         if followed is not None:
@@ -196,11 +195,24 @@ def _may_follow(principal: Principal, topic: str, followed: Followed | None) -> 
     if channel.startswith(STORAGE_CHANNEL):
         return True
     project_id = _project_of(channel, PROJECT_CHANNEL)
-    return principal.role in permissions.READERS and permissions.is_member(principal, project_id)
+    rule, target = _channel_rule(principal, project_id)
+    return rule.allows(principal.role, target)
+
+
+def _channel_rule(principal: Principal, project_id: str | None) -> tuple[Rule, Target]:
+    """The rule of a project's channel, or without a project that of `programs`, and how the caller stands."""
+    if project_id is None:
+        return SUBSCRIPTIONS[PROGRAMS_CHANNEL], Target.ANYTHING
+    return SUBSCRIPTIONS[PROJECT_CHANNEL], permissions.belonging(principal, project_id)
+
+
+def _require_read(principal: Principal, program: Program | None, program_id: str) -> None:
+    permissions.require_program(SUBSCRIPTIONS["program"], principal, program, program_id)
 
 
 def _may_read(principal: Principal, followed: Followed) -> bool:
-    return permissions.may_read_program(principal, _stand_in(followed))
+    target = permissions.program_target(principal, _stand_in(followed))
+    return SUBSCRIPTIONS["program"].allows(principal.role, target)
 
 
 def _stand_in(followed: Followed) -> Program:

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from broker.clock import to_datetime, to_ms
 from broker.domain.api_tokens import ApiToken, NewApiToken, build_secret, hash_secret
-from broker.domain.permissions import READERS
 from broker.domain.values import Id, Model, Name, Time
 from broker.errors import Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
 from broker.operations.context import Context
@@ -96,7 +95,6 @@ OPERATIONS = (
         params=NewApiTokenParams,
         result=NewApiToken,
         handler=create_api_token,
-        audience=READERS,
         route=Route(
             "POST",
             "/users/me/tokens",
@@ -117,7 +115,6 @@ OPERATIONS = (
         params=NoParams,
         result=list[ApiToken],
         handler=list_api_tokens,
-        audience=READERS,
         route=Route("GET", "/users/me/tokens"),
         errors=(Unauthenticated, InsufficientScope),
         tag=_TAG,
@@ -128,7 +125,6 @@ OPERATIONS = (
         params=ApiTokenParams,
         result=None,
         handler=delete_api_token,
-        audience=READERS,
         route=Route(
             "DELETE",
             "/users/me/tokens/{tokenId}",

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from broker.domain.audit import Actor, AuditEntry
-from broker.domain.users import Role
 from broker.domain.values import FreeObject, Id, Model, Time
 from broker.errors import InvalidRequest
 from broker.operations.context import Context
@@ -102,7 +101,6 @@ OPERATIONS = (
         params=AuditParams,
         result=AuditPage,
         handler=_filter_audit,
-        audience=frozenset({Role.ADMIN}),
         route=Route(
             "GET",
             "/audit",

@@ -141,7 +141,7 @@ async def get_latest(context: Context, params: ApplicationParams) -> Json:
 
 async def get_by_version(context: Context, params: VersionParams) -> Json:
     """The revision with an id or version."""
-    permissions.require_project_read(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     account, revisions = context.principal.account, context.services.revisions
     return _resource(await revisions.get_by_version(account, params.project_id, params.version))
 
@@ -157,7 +157,7 @@ async def get_live(context: Context, params: VersionParams) -> Json:
 
 async def list_revisions(context: Context, params: ListRevisionsParams) -> Stream:
     """All revisions, newest first."""
-    permissions.require_project_read(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     services, account = context.services, context.principal.account
     await services.projects.require(account, params.project_id)
 
@@ -174,7 +174,7 @@ async def list_revisions(context: Context, params: ListRevisionsParams) -> Strea
 
 async def create(context: Context, params: CreateRevisionParams) -> Json:
     """A new revision."""
-    permissions.require_project_work(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     _check_content(context, params.content)
     services, key, subject = context.services, context.key, context.principal.subject
     assert subject is not None, "the audience lets no caller without a token in"
@@ -205,14 +205,14 @@ async def create(context: Context, params: CreateRevisionParams) -> Json:
 
 async def get(context: Context, params: RevisionParams) -> Json:
     """One revision."""
-    permissions.require_project_read(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     account, revisions = context.principal.account, context.services.revisions
     return _resource(await revisions.get(account, params.project_id, params.revision_id))
 
 
 async def update(context: Context, params: UpdateRevisionParams) -> Json:
     """Change a revision's fields."""
-    permissions.require_project_work(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     if params.id not in (None, params.revision_id):
         raise InvalidRequest.of_field("id", "must be the revision's id as in the path; it cannot change")
     _check_content(context, params.content)
@@ -224,7 +224,7 @@ async def update(context: Context, params: UpdateRevisionParams) -> Json:
 
 async def patch(context: Context, params: PatchRevisionParams) -> Json:
     """Patch a revision; the kind of patch is that of the media type, over WebSocket that of the JSON."""
-    permissions.require_project_work(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     is_list = isinstance(params.patch, list)
     if context.body_type and is_list != (context.body_type == JSON_PATCH):
         kind = (
@@ -251,7 +251,7 @@ async def patch(context: Context, params: PatchRevisionParams) -> Json:
 
 async def _latest(context: Context, project_id: str, *statuses: RevisionStatus) -> Json:
     """The latest revision of the first status that has one."""
-    permissions.require_project_read(context.principal, project_id)
+    permissions.require_project(context.rule, context.principal, project_id)
     for status in statuses:
         found = await context.services.revisions.find_latest(context.principal.account, project_id, status)
         if found is not None:
