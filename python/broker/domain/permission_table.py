@@ -250,6 +250,11 @@ STATISTICS_OF = Rule({  # of one program, or of one project
 PROGRAMS_CHANNEL = Rule({
     Target.ANYTHING:        (YES, YES,  YES,  E403, E401),
 })
+# The channel of a project: all programs that name it, whether the project is there or not.
+PROJECT_CHANNEL = Rule({
+    Target.OWN:             (YES, YES,  YES,  E403, E401),
+    Target.FOREIGN:         (YES, E404, E404, E403, E401),
+})
 # fmt: on
 
 CLOSED = Rule({})
@@ -330,7 +335,7 @@ PERMISSIONS: Mapping[str, Rule] = {
 SUBSCRIPTIONS: Mapping[str, Rule] = {
     "program": PROGRAM_FOLLOW,
     "programs": PROGRAMS_CHANNEL,
-    "project:": PROJECT_READ,
+    "project:": PROJECT_CHANNEL,
     "storage:": VALUE_READ,
 }
 """The rule of what can be followed: a program, and channels by name or by the start of their names."""
