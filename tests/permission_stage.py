@@ -24,7 +24,7 @@ _WATCHED = (
     "storage_usage", "api_tokens", "idempotency_keys", "audit", "program_changes",
 )  # fmt: skip
 _TRACES = " UNION ALL ".join(
-    f"SELECT count(*), max(xmin::text::bigint) FROM {table}"
+    f"SELECT '{table}' AS name, count(*), max(xmin::text::bigint) FROM {table}"
     + ("" if table in ("events", "event_changes") else " WHERE account = 'demo'")
     for table in _WATCHED
 )
@@ -123,9 +123,10 @@ class Stage:
         async with self.world.product.services.database.connection() as connection:
             return await connection.fetch(statement, *values)
 
-    async def traces(self) -> tuple[Any, ...]:
-        """Differs after every change of what the account has, and after every request to the upstream."""
-        return (*map(tuple, await self.execute(_TRACES)), len(self.upstream.seen))
+    async def traces(self) -> dict[str, Any]:
+        """By table, what differs after every change of what the account has; and requests to the upstream."""
+        rows = {row["name"]: tuple(row) for row in await self.execute(_TRACES)}
+        return rows | {"upstream": len(self.upstream.seen)}
 
     async def program(self, target: Target, *, fresh: bool = False, **fields: Any) -> Thing:
         """A program with one event, scheduled for now; of a target once unless it is to be fresh."""

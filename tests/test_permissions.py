@@ -2,8 +2,9 @@
 
 The tests are generated from `broker.domain.permission_table`. For every operation, every target of its rule
 and every role the operation is really called: what is allowed succeeds, shows what was asked for and, when it
-is a change, changes something; what is refused answers with the table's status and name, tells nothing and
-changes nothing. What the table itself must say is tests/domain/test_permission_table.py.
+is a change, changes something, with an entry in the audit log if it is administration; what is refused answers
+with the table's status and name, tells nothing and changes nothing. What the table itself must say is
+tests/domain/test_permission_table.py.
 """
 
 from collections.abc import AsyncIterator
@@ -35,6 +36,23 @@ REFUSALS = {
 CHANGES_NOTHING = {"login", "ping", "servertime", "postApplicationRequest"} | {
     "putApplicationRequest",
     "deleteApplicationRequest",
+}
+# What is administration, and so in the audit log; what becomes of events and stored values is not.
+AUDITED = {
+    "admin/deleteProgram",
+    "createProject",
+    "updateProject",
+    "deleteProject",
+    "createRevision",
+    "createProjectRevision",
+    "updateRevision",
+    "patchRevision",
+    "createUser",
+    "updateUser",
+    "updateCurrentUser",
+    "deleteUser",
+    "createApiToken",
+    "deleteApiToken",
 }
 
 
@@ -237,7 +255,8 @@ async def test_every_cell_through_both_doors(stage: Stage, doors: Doors, name: s
                     call = await CALLS[name](stage, target, role)
                 before = await stage.traces()
                 answer = await run(door, name, role, call)
-                has_changed = await stage.traces() != before
+                after = await stage.traces()
+                has_changed = after != before
                 if verdict in REFUSALS:
                     check_refused(answer, verdict, call, cell)
                     assert not has_changed, cell
@@ -245,4 +264,5 @@ async def test_every_cell_through_both_doors(stage: Stage, doors: Doors, name: s
                 assert not answer.error, (cell, answer)
                 assert (call.shows in text(answer)) is (verdict is Verdict.YES), (cell, answer)
                 assert not changes or has_changed, cell
+                assert (after["audit"] != before["audit"]) is (name in AUDITED), cell
                 call = None if changes else call  # what was changed is used up

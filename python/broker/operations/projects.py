@@ -88,7 +88,9 @@ async def _create_project(context: Context, params: CreateProjectParams) -> Json
     )
     result = to_json(project, by_alias=True)
     claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
-    stored = await services.projects.create(context.principal.account, project, claim)
+    stored = await services.projects.create(
+        context.principal.account, project, claim, Actor.of(context.principal)
+    )
     return _tagged(stored or result)
 
 
@@ -112,8 +114,8 @@ async def _update_project(context: Context, params: UpdateProjectParams) -> Json
             changes["metadata"] = params.metadata or {}
         return before.model_copy(update=changes | {"updated_time": now})
 
-    projects = context.services.projects
-    return _resource(await projects.change(context.principal.account, params.project_id, change))
+    projects, account, by = context.services.projects, context.principal.account, Actor.of(context.principal)
+    return _resource(await projects.change(account, params.project_id, change, by))
 
 
 async def _delete_project(context: Context, params: DeleteProjectParams) -> None:

@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from broker.clock import to_datetime
 from broker.domain import permissions
+from broker.domain.audit import Actor
 from broker.domain.patches import apply_json_patch, apply_merge_patch, require_depth
 from broker.domain.projects import Description
 from broker.domain.revisions import (
@@ -199,7 +200,8 @@ async def create(context: Context, params: CreateRevisionParams) -> Json:
         def make_key(made: Revision) -> Claim:
             return Claim(caller, name, request_hash, 201, to_json(made, by_alias=True))
 
-    made = await services.revisions.create(context.principal.account, revision, make_key)
+    by = Actor.of(context.principal)
+    made = await services.revisions.create(context.principal.account, revision, make_key, by)
     return _tagged(made) if isinstance(made, bytes) else _resource(made)
 
 
@@ -268,8 +270,11 @@ async def _change(context: Context, params: RevisionParams, change: Callable[[Re
         require_change(before, after)
         return after.model_copy(update={"updated_by": context.principal.subject, "updated_time": now})
 
-    revisions, account = context.services.revisions, context.principal.account
-    return _resource(await revisions.change(account, params.project_id, params.revision_id, guarded))
+    account, by = context.principal.account, Actor.of(context.principal)
+    changed = await context.services.revisions.change(
+        account, params.project_id, params.revision_id, guarded, by
+    )
+    return _resource(changed)
 
 
 def _parse_fields(fields: dict[str, Any]) -> RevisionFields:
