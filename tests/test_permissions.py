@@ -2,7 +2,7 @@
 
 The tests are generated from `broker.domain.permission_table`. For every operation, every target of its rule
 and every role the operation is really called: what is allowed succeeds, shows what was asked for and, when it
-is a change, changes something, with an entry in the audit log if it is administration; what is refused answers
+is a change, changes something, with an audit entry if it is administration; what is refused answers
 with the table's status and name, tells nothing and changes nothing. What the table itself must say is
 tests/domain/test_permission_table.py.
 """
