@@ -191,7 +191,7 @@ async def check_subscription(
     """Subscribe, as the rule lets the caller or not."""
     viewer = await stage.world.join(role)
     verdict = rule.verdict(role, target)
-    if verdict is Verdict.YES:
+    if verdict not in REFUSALS:
         assert await viewer.call("subscribe", **named)
         return viewer
     with pytest.raises(RpcError) as refused:
@@ -216,6 +216,24 @@ async def test_who_follows_a_program(stage: Stage, target: Target, role: str | N
     if target is not Target.UNKNOWN:
         await stage.world.product.publish(program.id, {"event": "A#b"})
         await check_told(viewer, "event", is_told=rule.allows(role, target))
+
+
+@pytest.mark.parametrize(("target", "role"), rows("programs"))
+async def test_who_follows_the_programs(stage: Stage, target: Target, role: str | None) -> None:
+    rule, program = SUBSCRIPTIONS["programs"], await stage.program(target, fresh=True)
+    viewer = await check_subscription(stage, rule, target, role, channel="programs")
+    if rule.verdict(role, target) in REFUSALS:
+        return
+    await stage.ask("DELETE", f"/programs/{program.id}")
+    after = await stage.program(Target.PUBLIC_FREE, fresh=True)
+    told = [(await viewer.next("program"))["program"]["id"]]
+    if rule.allows(role, target):
+        told.append((await viewer.next("program"))["program"]["id"])
+    assert told[-1] == after.id
+    assert (program.id in told) is rule.allows(role, target)
+    await viewer.call("unsubscribe", channel="programs")
+    await stage.program(Target.PUBLIC_FREE, fresh=True)
+    await check_told(viewer, "program", is_told=False)
 
 
 @pytest.mark.parametrize(("target", "role"), rows("project:"))

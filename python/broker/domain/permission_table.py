@@ -246,9 +246,14 @@ STATISTICS_OF = Rule({  # of one program, or of one project
     Target.UNKNOWN:         (E404, E404, E404, E403, E401),
 })
 
-# The channel `programs`: what becomes of the account's programs.
+# The channel `programs`: what becomes of the programs that the caller may know of.
 PROGRAMS_CHANNEL = Rule({
-    Target.ANYTHING:        (YES, YES,  YES,  E403, E401),
+    Target.PUBLIC_OWN:      (YES, YES,  YES,  E403, E401),
+    Target.PUBLIC_FREE:     (YES, YES,  YES,  E403, E401),
+    Target.PUBLIC_FOREIGN:  (YES, YES,  YES,  E403, E401),
+    Target.PRIVATE_OWN:     (YES, YES,  YES,  E403, E401),
+    Target.PRIVATE_FREE:    (YES, YES,  YES,  E403, E401),
+    Target.PRIVATE_FOREIGN: (YES, OUT,  OUT,  E403, E401),
 })
 # The channel of a project: all programs that name it, whether the project is there or not.
 PROJECT_CHANNEL = Rule({
