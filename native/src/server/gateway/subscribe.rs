@@ -166,7 +166,8 @@ impl Gateway {
         }
     }
 
-    /// The log of a target: of a channel the view that the reader class has of it, if there is one.
+    /// The log of a target: of a channel the view that the reader class has of it, if there is one. A view is
+    /// no channel that could be asked for by its own name.
     fn find_log_for(
         &self,
         reader: Option<u64>,
@@ -175,6 +176,7 @@ impl Gateway {
     ) -> Option<Arc<SharedLog>> {
         let (shared, topic) = (self.hub.shared(), target.topic(account));
         let view = match (target, reader) {
+            (Target::Channel(name), _) if name.contains('?') => return None,
             (Target::Channel(_), Some(reader)) => shared.find_log(&format!("{topic}?{reader}")),
             _ => None,
         };
