@@ -120,7 +120,8 @@ ADMIN_ONLY = Rule({
 })
 
 # Programs: whoever belongs to the project reads it, and a public one is everybody's. A private program of a
-# project of others is not there for those who read private ones of their own.
+# project of others is not there for those who read private ones of their own. Native code lets everybody
+# follow a public program without asking here: change it too.
 _READ_PRIVATE = Rule({
     Target.PRIVATE_OWN:     (YES, YES,  YES,  E403, E401),
     Target.PRIVATE_FREE:    (YES, YES,  YES,  E403, E401),
