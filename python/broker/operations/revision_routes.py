@@ -1,6 +1,5 @@
-"""Where application revisions are served, and to whom."""
+"""Where application revisions are served."""
 
-from broker.domain.permissions import PUBLISHERS, READERS
 from broker.domain.revisions import LiveRevision, Revision
 from broker.errors import Conflict, NotFound
 from broker.operations import revisions
@@ -20,7 +19,6 @@ def _create(name: str, path: str, summary: str) -> Operation:
         params=revisions.CreateRevisionParams,
         result=Revision,
         handler=revisions.create,
-        audience=PUBLISHERS,
         route=Route("POST", path, status=201, location="/projects/{projectId}/application/revisions/{id}"),
         errors=(NotFound, Conflict),
         idempotent_by_key=True,
@@ -37,7 +35,6 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_published,
-        audience=READERS,
         route=Route("GET", _AT, description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT,
@@ -49,7 +46,6 @@ OPERATIONS = (
         params=revisions.StatusParams,
         result=Revision,
         handler=revisions.get_by_status,
-        audience=READERS,
         route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
@@ -61,7 +57,6 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_latest,
-        audience=READERS,
         route=Route("GET", f"{_AT}/version/latest", description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT,
@@ -73,7 +68,6 @@ OPERATIONS = (
         params=revisions.VersionParams,
         result=Revision,
         handler=revisions.get_by_version,
-        audience=READERS,
         route=Route("GET", f"{_AT}/version/{{version}}", description="An id is looked for first."),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
@@ -85,7 +79,6 @@ OPERATIONS = (
         params=revisions.VersionParams,
         result=LiveRevision,
         handler=revisions.get_live,
-        audience=None,
         route=Route(
             "GET",
             f"{_AT}/live/{{version}}",
@@ -104,7 +97,6 @@ OPERATIONS = (
         params=revisions.ListRevisionsParams,
         result=list[Revision],
         handler=revisions.list_revisions,
-        audience=READERS,
         route=Route("GET", f"{_AT}/revisions"),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
@@ -120,7 +112,6 @@ OPERATIONS = (
         params=revisions.RevisionParams,
         result=Revision,
         handler=revisions.get,
-        audience=READERS,
         route=Route("GET", f"{_AT}/revisions/{{revisionId}}"),
         errors=(NotFound,),
         tag=_TAG,
@@ -131,7 +122,6 @@ OPERATIONS = (
         params=revisions.UpdateRevisionParams,
         result=Revision,
         handler=revisions.update,
-        audience=PUBLISHERS,
         route=Route(
             "PUT",
             f"{_AT}/revisions/{{revisionId}}",
@@ -148,7 +138,6 @@ OPERATIONS = (
         params=revisions.PatchRevisionParams,
         result=Revision,
         handler=revisions.patch,
-        audience=PUBLISHERS,
         route=Route(
             "PATCH",
             f"{_AT}/revisions/{{revisionId}}",

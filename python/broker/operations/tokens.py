@@ -126,7 +126,6 @@ LOGIN = Operation(
     params=LoginParams,
     result=TokenResponse,
     handler=log_in,
-    audience=None,
     route=Route(
         "POST",
         "/token",
