@@ -13,11 +13,11 @@ import jsonpatch
 import jsonpointer
 import orjson
 
+from broker.domain.strict_json import MAX_DEPTH, require_depth
 from broker.errors import Conflict, InvalidRequest, PayloadTooLarge
 
 MAX_OPERATIONS = 1_000
-MAX_DEPTH = 64  # of a document: objects and arrays inside each other
-_ENVELOPE_DEPTH = 3  # a patch's own array and objects around a value
+_ENVELOPE_DEPTH = 2  # a patch's own array and object around a value
 
 _OPERATIONS = frozenset({"add", "remove", "replace", "move", "copy", "test"})
 
@@ -79,16 +79,6 @@ def merge(target: Any, patch: Any) -> Any:
         else:
             merged[name] = merge(merged.get(name), value)
     return merged
-
-
-def require_depth(value: Any, field: str, limit: int = MAX_DEPTH) -> None:
-    """Raise InvalidRequest when more than `limit` objects and arrays are inside each other."""
-    level, depth = [value], 0
-    while level := [one for one in level if isinstance(one, dict | list)]:
-        depth += 1
-        if depth > limit:
-            raise InvalidRequest.of_field(field, f"must not be nested more than {MAX_DEPTH} deep")
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
 
 
 def _check(operation: Any, field: str, writable: Collection[str]) -> None:

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 import orjson
 
+from broker.domain.strict_json import parse_json
 from broker.domain.users import Principal
 from broker.errors import BrokerError, GatewayTimeout, InternalError, InvalidRequest
 from broker.gateway.lanes import LaneLimits, Lanes
-from broker.gateway.rendering import error_json, parse_error_json, result_json, unknown_method_json
+from broker.gateway.rendering import error_json, result_json, unknown_method_json
 from broker.gateway.sessions import Session, Sessions, SignIns
 from broker.gateway.upcalls import Call
 from broker.operations.context import Context
@@ -176,14 +177,11 @@ def _parse_params(raw: bytes) -> dict[str, Any]:
     """The params as a dictionary without `access_token`, which is never part of a resource.
 
     Raises:
-        InvalidRequest: they are no object; by position nothing can be passed.
+        InvalidRequest: they are no object, as by position nothing can be passed; or see `parse_json`.
     """
     if not raw:
         return {}
-    try:
-        params = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        raise _NotRun(parse_error_json()) from None
+    params = parse_json(raw)
     if not isinstance(params, dict):
         raise InvalidRequest.of_field("params", "must be an object")
     params.pop("access_token", None)

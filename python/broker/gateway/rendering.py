@@ -8,7 +8,6 @@ from broker.errors import BrokerError, InvalidRequest, PayloadTooLarge
 from broker.operations import rendering
 from broker.operations.registry import Forwarded, Result, Stream
 
-PARSE_ERROR = -32700
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 
@@ -46,12 +45,6 @@ def unknown_method_json(method: str) -> bytes:
     text = f"there is no operation {method[:200]}"
     body = {"error": "not_found", "error_description": text, "status": 404}
     return orjson.dumps({"code": METHOD_NOT_FOUND, "message": "Method not found", "data": body})
-
-
-def parse_error_json() -> bytes:
-    """The error object of params that are not JSON."""
-    body = {"error": "invalid_request", "error_description": "params: is not JSON", "status": 400}
-    return orjson.dumps({"code": PARSE_ERROR, "message": "Parse error", "data": body})
 
 
 def _too_large(limit_bytes: int) -> PayloadTooLarge:
