@@ -9,8 +9,8 @@ keeps. Two readers that decide it differently see two requests in one text, so a
   `ENVELOPE_DEPTH` around it that the request is made of, such as `{"events": [{"metadata": …}]}`.
 
 `orjson` refuses what is no JSON at all: NaN, lone surrogates, invalid UTF-8, byte order marks. It keeps the
-last of repeated names and makes floats of integers over 64 bits. Both are found by what writing the value again
-gives, which costs about as much as reading it; only a text that looks suspicious is read a second time, slowly.
+last of repeated names and makes floats of integers over 64 bits. Both are found by writing the value again,
+which costs about as much as reading it; only a text that looks suspicious is read a second time, slowly.
 """
 
 import json
@@ -83,10 +83,10 @@ def require_written_depth(text: bytes, field: str) -> None:
 
 
 def _is_plain(text: bytes, value: Any) -> bool:
-    """Whether the value is certainly all that the text says; False means that somebody has to look.
+    r"""Whether the value is certainly all that the text says; False means that somebody has to look.
 
     Written again, a value has two quotes for each string and one for each quote inside a string. The text has
-    the same, unless it writes a quote as `\\u0022`, or a string is gone with a repeated member.
+    the same, unless it writes a quote as `\u0022`, or a string is gone with a repeated member.
     """
     try:
         again = orjson.dumps(value, option=orjson.OPT_STRICT_INTEGER)
@@ -98,7 +98,7 @@ def _is_plain(text: bytes, value: Any) -> bool:
 
 
 def _check_exactly(text: bytes, field: str) -> None:
-    """Read the text again, seeing repeated names and integers of any size. Its depth is known to be bounded."""
+    """Read the text again, seeing repeated names and integers of any size; its depth must be bounded."""
     faults: list[object] = []
 
     def members(pairs: list[tuple[str, Any]]) -> object:

@@ -49,7 +49,7 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
     services, principal = context.services, context.principal
     settings = services.settings
     if principal.is_anonymous:
-        services.storage_rate.take(principal.account, context.address)
+        await services.storage_rate.take(principal.account, context.address)
     value = NewValue(
         project_id=params.project_id,
         id=params.id or services.ids.uuid7(),
