@@ -112,7 +112,9 @@ async def test_a_rate_of_zero_has_no_limit(database: Database, clock: StoppedClo
         await rate.take("demo", HERE)
 
 
-async def test_processes_share_the_buckets(migrated_dsn: str, database: Database, clock: StoppedClock) -> None:
+async def test_processes_share_the_buckets(
+    migrated_dsn: str, database: Database, clock: StoppedClock
+) -> None:
     async with open_database(migrated_dsn) as second:
         rates = [limit(one, clock, Rate(0.5, 4), Rate(0.5, 7)) for one in (database, second)]
         for number in range(4):

@@ -1,8 +1,7 @@
 """How fast callers may do what is dear or needs no token: token buckets for each address and each account.
 
-A bucket holds up to `burst` tokens and gains `per_s` new ones a second; each request takes one. Buckets are in
-the database, so a limit holds over all processes, at the price of one short statement a request. A full bucket
-needs no row: what is kept of one is the moment at which it is full again.
+A bucket holds up to `burst` tokens and gains `per_s` new ones a second; each request takes one. Buckets are
+in the database, so a limit holds over all processes, at the price of one short statement a request.
 """
 
 import ipaddress

@@ -26,6 +26,7 @@ def _create(name: str, path: str, summary: str) -> Operation:
         idempotent_by_key=True,
         keeps_own_key=True,
         example=_NEW,
+        has_etag=True,
         tag=_TAG,
     )
 
@@ -41,6 +42,7 @@ OPERATIONS = (
         route=Route("GET", _AT, description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -53,6 +55,7 @@ OPERATIONS = (
         route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -65,6 +68,7 @@ OPERATIONS = (
         route=Route("GET", f"{_AT}/version/latest", description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -77,6 +81,7 @@ OPERATIONS = (
         route=Route("GET", f"{_AT}/version/{{version}}", description="An id is looked for first."),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -96,6 +101,7 @@ OPERATIONS = (
         ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -123,6 +129,7 @@ OPERATIONS = (
         audience=READERS,
         route=Route("GET", f"{_AT}/revisions/{{revisionId}}"),
         errors=(NotFound,),
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -140,6 +147,7 @@ OPERATIONS = (
         errors=(NotFound, Conflict),
         honours_if_match=True,
         example={"status": "published"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -161,6 +169,7 @@ OPERATIONS = (
         ),
         errors=(NotFound, Conflict),
         honours_if_match=True,
+        has_etag=True,
         tag=_TAG,
     ),
 )

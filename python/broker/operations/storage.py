@@ -106,6 +106,7 @@ OPERATIONS = (
         route=Route("GET", "/storage/{projectId}/{itemId}", description="May be cached for 24 hours."),
         errors=(NotFound,),
         example={"projectId": "football", "itemId": "line-up"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -128,6 +129,7 @@ OPERATIONS = (
         idempotent_by_key=True,
         keeps_own_key=True,
         example={"projectId": "football", "id": "line-up", "metadata": {"home": ["Kim", "Vo"]}},
+        has_etag=True,
         tag=_TAG,
     ),
 )
