@@ -106,6 +106,9 @@ def test_the_member_that_is_too_deep_is_named() -> None:
         deep = nested(depth)
         assert refused(b'{"a":[[1]],"m":{"b":' + deep + b'},"z":"]"}') == "m"
         assert refused(b'{"metadata":' + deep + b"}", "events[3]") == "events[3].metadata"
+        assert refused(b"[1," + deep + b"]", "patch") in ("patch", "patch[1]")
+    inside = b'{"events":[{"m":1},{"m":1,"n":' + nested(MAX_DEPTH + 1) + b"}]}"
+    assert refused(inside) == "events[1].n"
 
 
 @pytest.mark.parametrize("text", [b'["[[{"]', b'["\\"[{", "\\\\"]', b'{"a[":"]]]]"}'])

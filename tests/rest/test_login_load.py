@@ -1,4 +1,4 @@
-"""A rush of log-ins: Argon2 is what bounds it, in threads of its own, and everybody else is served meanwhile."""
+"""A rush of log-ins is bounded by Argon2, in threads of its own, and everybody else is served meanwhile."""
 
 import asyncio
 import threading

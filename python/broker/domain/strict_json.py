@@ -59,8 +59,9 @@ def parse_json(text: bytes, field: str = "") -> Any:
         if deep is not None:  # the parser's own limit is no error of syntax
             raise _too_deep(deep) from None
         raise InvalidRequest.of_field(field or "body", f"is not JSON: {error}") from None
-    if _is_nested_over(text, MAX_DEPTH + ENVELOPE_DEPTH):
-        raise _too_deep(_deep_member(text, field))
+    limit = MAX_DEPTH + ENVELOPE_DEPTH - bool(field)  # what `field` names is inside the envelope
+    if _is_nested_over(text, limit):
+        raise _too_deep(_deep_place(value, field, limit))
     if not _is_plain(text, value):
         _check_exactly(text, field)
     return value
@@ -68,12 +69,8 @@ def parse_json(text: bytes, field: str = "") -> Any:
 
 def require_depth(value: Any, field: str, limit: int = MAX_DEPTH) -> None:
     """Raise InvalidRequest when more than `limit` objects and arrays are inside each other."""
-    level, depth = [value], 0
-    while level := [one for one in level if isinstance(one, dict | list)]:
-        depth += 1
-        if depth > limit:
-            raise _too_deep(field)
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    if _exceeds(value, limit):
+        raise _too_deep(field)
 
 
 def require_written_depth(text: bytes, field: str) -> None:
@@ -165,6 +162,28 @@ def _is_nested_over(text: bytes, limit: int) -> bool:
     return True
 
 
+def _exceeds(value: Any, limit: int) -> bool:
+    level, depth = [value], 0
+    while level := [one for one in level if isinstance(one, dict | list)]:
+        depth += 1
+        if depth > limit:
+            return True
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return False
+
+
+def _deep_place(value: Any, field: str, limit: int) -> str:
+    """The param in which a value is nested too deeply; in a list of objects, the member of which one."""
+    if isinstance(value, list) and field and not field.endswith("]"):
+        index, value = next((i, item) for i, item in enumerate(value) if _exceeds(item, limit - 1))
+        field, limit = f"{field}[{index}]", limit - 1
+    if isinstance(value, dict) and (not field or field.endswith("]")):
+        name, inner = next((name, item) for name, item in value.items() if _exceeds(item, limit - 1))
+        member = _member(field, name)
+        return member if field else _deep_place(inner, member, limit - 1)
+    return field
+
+
 def _deep_member(text: bytes, field: str) -> str | None:
     """The outermost member in which the text is nested too deeply; None when it is not.
 
@@ -172,6 +191,7 @@ def _deep_member(text: bytes, field: str) -> str | None:
     """
     if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
         return None
+    limit = MAX_DEPTH + ENVELOPE_DEPTH - bool(field)
     depth, name = 0, ""
     for token in _TOKEN.finditer(text):
         kind = token[0]
@@ -180,9 +200,9 @@ def _deep_member(text: bytes, field: str) -> str | None:
                 name = _name(kind)
             continue
         depth += 1 if kind in b"{[" else -1
-        if depth > MAX_DEPTH + ENVELOPE_DEPTH:
-            is_member = name and text.lstrip(b" \t\r\n")[:1] == b"{"
-            return _member(field, name) if is_member else field
+        if depth > limit:
+            is_member = name and (not field or field.endswith("]"))
+            return _member(field, name) if is_member and text.lstrip(b" \t\r\n")[:1] == b"{" else field
     return None
 
 
