@@ -1,4 +1,4 @@
-"""A faultless request of every operation, to be spoilt; and the product that it is sent to, with its state."""
+"""A faultless request of every operation, to be spoilt, and the product that it is sent to."""
 
 import re
 from typing import Any
@@ -14,7 +14,6 @@ from tests.gateway.world import RpcError, Viewer, World
 
 REGISTRY = build_registry()
 EVENT = "01234567-89ab-7def-8123-456789abcdef"
-BEYOND = 2**53 + 1
 # What serving alone writes: it is no effect of a request.
 VOLATILE = {
     "gateways", "producers_seen", "statistics", "statistics_marks", "statistics_writers", "rate_buckets",
@@ -44,7 +43,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "filterProgramEvents": _PROGRAM | {"limit": 5},
     "getLastUpdate": _PROGRAM,
     "exportProgramEvents": _PROGRAM,
-    "importProgramEvents": _PROGRAM | {"events": [{"event": "A#b", "metadata": {}}]},
+    "importProgramEvents": {"programId": "imports", "events": [{"event": "A#b", "metadata": {}}]},
     "deleteAllProgramEvents": _PROGRAM,
     "getProgramEvent": _PROGRAM | {"eventId": EVENT},
     "updateProgramEvent": _PROGRAM | {"eventId": "{event}", "event": "A#c", "metadata": {}},
@@ -158,7 +157,7 @@ class Stage:
         try:
             await self.socket.answer(number)
         except RpcError as error:
-            return error.data | {"code": error.code}
+            return {**error.data, "code": error.code}
         return {}
 
     async def state(self) -> dict[str, str]:
