@@ -40,12 +40,15 @@ HOSTILE = {
     "CONNECT": b"CONNECT internal:22 HTTP/1.1" + _TAIL + b"\r\n",
 }
 
+# What a server may take (RFC 9112, sections 2.3 and 6.3), for the one request that it is.
+HARMLESS = {"unknown version", "length and chunks"}
+
 
 def assert_refused(url: str) -> None:
-    """Every hostile request is answered by 4xx, or its connection ends; and others are served as before."""
+    """Every hostile request is answered by 4xx, or its connection ends, and others are served as before."""
     for name, request in HOSTILE.items():
         status = _status(httpx.URL(url).port or 80, request)
-        assert status == 0 or 400 <= status < 500, (name, status)
+        assert status == 0 or 400 <= status < 500 or (status == 200 and name in HARMLESS), (name, status)
         reply = httpx.get(f"{url}/api/v1/version", timeout=_WAIT_S)
         assert reply.status_code == 200, (name, reply.text)
 
