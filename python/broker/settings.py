@@ -152,6 +152,14 @@ class Settings:
     )
     login_tries_per_user: int = _setting(10, "Failed log-ins a minute for one user name.", low=1)
     login_tries_per_address: int = _setting(30, "Failed log-ins a minute from one address.", low=1)
+    login_rate_per_address: float = _setting(
+        200.0, "Log-ins a second, good or failed, from one address; 0 has no limit.", low=0
+    )
+    login_burst_per_address: int = _setting(2_000, "Such log-ins of one address in a burst.", low=1)
+    login_rate_per_account: float = _setting(
+        1_000.0, "Log-ins a second, good or failed, in one account; 0 has no limit.", low=0
+    )
+    login_burst_per_account: int = _setting(10_000, "Such log-ins of one account in a burst.", low=1)
 
     fetch_allow_hosts: tuple[str, ...] = _setting(
         (),

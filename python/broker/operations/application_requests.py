@@ -58,7 +58,7 @@ async def _request(context: Context, params: ApplicationRequestParams, method: M
     sent = {**{name.lower(): value for name, value in params.headers.items()}, **context.headers}
     body = params.body if isinstance(params, ApplicationRequestBodyParams) else None
     request = build_request(source, Call(method, params.query, sent, body))
-    services.fetch_rate.take(account, context.address)
+    await services.fetch_rate.take(account, context.address)
     total_s = services.settings.fetch_timeout_s if source.timeout_ms is None else source.timeout_ms / 1000
     reply = await services.source_replies.get(
         (account, params.project_id), request, total_s, source.cache_seconds or 0

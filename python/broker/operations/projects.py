@@ -207,6 +207,7 @@ OPERATIONS = (
         idempotent_by_key=True,
         keeps_own_key=True,
         example=_EXAMPLE,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -218,6 +219,7 @@ OPERATIONS = (
         route=Route("GET", "/projects/{projectId}"),
         errors=(NotFound,),
         example=_ONE,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -230,6 +232,7 @@ OPERATIONS = (
         errors=(NotFound,),
         honours_if_match=True,
         example=_ONE | {"name": "Football 2026"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(

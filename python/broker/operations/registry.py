@@ -113,7 +113,9 @@ class Operation:
         idempotent_by_key: whether `Idempotency-Key` is honoured.
         keeps_own_key: the handler stores the key in the transaction of its effect, from `Context.key`;
             otherwise `invoke` keeps it around the handler.
-        honours_if_match: whether a change depends on `Context.if_match`; the result carries an `ETag`.
+        has_etag: whether the result has an entity tag, `etag_of` its JSON: over HTTP the header `ETag`, over
+            WebSocket the result's member `etag` for callers who pass `withEtag`.
+        honours_if_match: whether a change depends on `Context.if_match`.
         limit: bytes of the body; None takes the setting's general limit.
         example: params, by wire name.
     """
@@ -128,6 +130,7 @@ class Operation:
     errors: tuple[type[BrokerError], ...] = ()
     idempotent_by_key: bool = False
     keeps_own_key: bool = False
+    has_etag: bool = False
     honours_if_match: bool = False
     limit: int | None = None
     example: Mapping[str, Any] | None = None

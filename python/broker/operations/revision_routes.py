@@ -24,6 +24,7 @@ def _create(name: str, path: str, summary: str) -> Operation:
         idempotent_by_key=True,
         keeps_own_key=True,
         example=_NEW,
+        has_etag=True,
         tag=_TAG,
     )
 
@@ -38,6 +39,7 @@ OPERATIONS = (
         route=Route("GET", _AT, description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -49,6 +51,7 @@ OPERATIONS = (
         route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -60,6 +63,7 @@ OPERATIONS = (
         route=Route("GET", f"{_AT}/version/latest", description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -71,6 +75,7 @@ OPERATIONS = (
         route=Route("GET", f"{_AT}/version/{{version}}", description="An id is looked for first."),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -89,6 +94,7 @@ OPERATIONS = (
         ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -114,6 +120,7 @@ OPERATIONS = (
         handler=revisions.get,
         route=Route("GET", f"{_AT}/revisions/{{revisionId}}"),
         errors=(NotFound,),
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -130,6 +137,7 @@ OPERATIONS = (
         errors=(NotFound, Conflict),
         honours_if_match=True,
         example={"status": "published"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -150,6 +158,7 @@ OPERATIONS = (
         ),
         errors=(NotFound, Conflict),
         honours_if_match=True,
+        has_etag=True,
         tag=_TAG,
     ),
 )

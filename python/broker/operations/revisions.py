@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from broker.clock import to_datetime
 from broker.domain import permissions
 from broker.domain.audit import Actor
-from broker.domain.patches import apply_json_patch, apply_merge_patch, require_depth
+from broker.domain.patches import apply_json_patch, apply_merge_patch
 from broker.domain.projects import Description
 from broker.domain.revisions import (
     MAX_VERSION_CHARACTERS,
@@ -288,7 +288,6 @@ def _parse_fields(fields: dict[str, Any]) -> RevisionFields:
 
 
 def _check_content(context: Context, content: dict[str, Any] | None) -> None:
-    require_depth(content, "content")
     compact(content, "content", context.services.settings.body_limit_bytes)
 
 

@@ -49,7 +49,7 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
     services, principal = context.services, context.principal
     settings = services.settings
     if principal.is_anonymous:
-        services.storage_rate.take(principal.account, context.address)
+        await services.storage_rate.take(principal.account, context.address)
     value = NewValue(
         project_id=params.project_id,
         id=params.id or services.ids.uuid7(),
@@ -105,6 +105,7 @@ OPERATIONS = (
         route=Route("GET", "/storage/{projectId}/{itemId}", description="May be cached for 24 hours."),
         errors=(NotFound,),
         example={"projectId": "football", "itemId": "line-up"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -126,6 +127,7 @@ OPERATIONS = (
         idempotent_by_key=True,
         keeps_own_key=True,
         example={"projectId": "football", "id": "line-up", "metadata": {"home": ["Kim", "Vo"]}},
+        has_etag=True,
         tag=_TAG,
     ),
 )
