@@ -60,9 +60,9 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
 
 
 async def _run(operation: Operation, context: Context, raw: Mapping[str, Any]) -> Result:
-    if operation.audience is not None:
-        permissions.require_role(context.principal, operation.audience)
+    permissions.require_audience(operation.rule, context.principal)
     params = parse_params(operation, raw)
+    context = replace(context, rule=operation.rule)
     if context.idempotency_key is None or not operation.idempotent_by_key:
         return await operation.handler(context, params)
     context = replace(context, key=_claim(operation, context, raw))

@@ -1,6 +1,5 @@
-"""Where application revisions are served, and to whom."""
+"""Where application revisions are served."""
 
-from broker.domain.permissions import PUBLISHERS, READERS
 from broker.domain.revisions import LiveRevision, Revision
 from broker.errors import Conflict, NotFound
 from broker.operations import revisions
@@ -20,7 +19,6 @@ def _create(name: str, path: str, summary: str) -> Operation:
         params=revisions.CreateRevisionParams,
         result=Revision,
         handler=revisions.create,
-        audience=PUBLISHERS,
         route=Route("POST", path, status=201, location="/projects/{projectId}/application/revisions/{id}"),
         errors=(NotFound, Conflict),
         idempotent_by_key=True,
@@ -38,7 +36,6 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_published,
-        audience=READERS,
         route=Route("GET", _AT, description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT,
@@ -51,7 +48,6 @@ OPERATIONS = (
         params=revisions.StatusParams,
         result=Revision,
         handler=revisions.get_by_status,
-        audience=READERS,
         route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
@@ -64,7 +60,6 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_latest,
-        audience=READERS,
         route=Route("GET", f"{_AT}/version/latest", description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT,
@@ -77,7 +72,6 @@ OPERATIONS = (
         params=revisions.VersionParams,
         result=Revision,
         handler=revisions.get_by_version,
-        audience=READERS,
         route=Route("GET", f"{_AT}/version/{{version}}", description="An id is looked for first."),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
@@ -90,7 +84,6 @@ OPERATIONS = (
         params=revisions.VersionParams,
         result=LiveRevision,
         handler=revisions.get_live,
-        audience=None,
         route=Route(
             "GET",
             f"{_AT}/live/{{version}}",
@@ -110,7 +103,6 @@ OPERATIONS = (
         params=revisions.ListRevisionsParams,
         result=list[Revision],
         handler=revisions.list_revisions,
-        audience=READERS,
         route=Route("GET", f"{_AT}/revisions"),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
@@ -126,7 +118,6 @@ OPERATIONS = (
         params=revisions.RevisionParams,
         result=Revision,
         handler=revisions.get,
-        audience=READERS,
         route=Route("GET", f"{_AT}/revisions/{{revisionId}}"),
         errors=(NotFound,),
         has_etag=True,
@@ -138,7 +129,6 @@ OPERATIONS = (
         params=revisions.UpdateRevisionParams,
         result=Revision,
         handler=revisions.update,
-        audience=PUBLISHERS,
         route=Route(
             "PUT",
             f"{_AT}/revisions/{{revisionId}}",
@@ -156,7 +146,6 @@ OPERATIONS = (
         params=revisions.PatchRevisionParams,
         result=Revision,
         handler=revisions.patch,
-        audience=PUBLISHERS,
         route=Route(
             "PATCH",
             f"{_AT}/revisions/{{revisionId}}",

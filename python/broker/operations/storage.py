@@ -7,7 +7,7 @@ one in place of another.
 from pydantic import Field
 
 from broker.clock import to_datetime
-from broker.domain import permissions
+from broker.domain.permission_table import Target
 from broker.domain.stored_values import StoredValue, stored_value_json
 from broker.domain.values import FreeObject, Id, Model
 from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
@@ -64,7 +64,7 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
         value,
         Quota(settings.storage_project_values, settings.storage_project_bytes),
         claim,
-        may_replace=permissions.may_replace_value(principal),
+        may_replace=context.rule.allows(principal.role, Target.STORED_VALUE),
     )
     if isinstance(outcome, bytes):
         return _stored(outcome, params.project_id, params.id, StoreOutcome.CREATED)
@@ -102,7 +102,6 @@ OPERATIONS = (
         params=StoredValueParams,
         result=StoredValue,
         handler=_get_stored_value,
-        audience=None,
         route=Route("GET", "/storage/{projectId}/{itemId}", description="May be cached for 24 hours."),
         errors=(NotFound,),
         example={"projectId": "football", "itemId": "line-up"},
@@ -115,7 +114,6 @@ OPERATIONS = (
         params=StoreValueParams,
         result=StoredValue,
         handler=_store_value,
-        audience=None,
         route=Route(
             "POST",
             "/storage/{projectId}",

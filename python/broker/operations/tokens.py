@@ -127,7 +127,6 @@ LOGIN = Operation(
     params=LoginParams,
     result=TokenResponse,
     handler=log_in,
-    audience=None,
     route=Route(
         "POST",
         "/token",
