@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-from broker.domain.strict_json import parse_json
+from broker.domain.strict_json import parse_json, require_integers
 from broker.errors import (
     InvalidRequest,
     NotAcceptable,
@@ -118,6 +118,7 @@ def parse_query(query: bytes, endpoint: Endpoint) -> dict[str, Any]:
         if kind is None:
             raise InvalidRequest.of_field(name, "is not a parameter of this request")
         values[name] = _typed(text, kind)
+        require_integers(values[name], name)
     return values
 
 
