@@ -6,10 +6,11 @@ import pytest
 
 from broker.operations.catalogue import build_registry
 from broker.rest.openapi import openapi_document
+from broker.settings import Settings
 from tests.product import Product
 
 REGISTRY = build_registry()
-DOCUMENT = openapi_document(REGISTRY)
+DOCUMENT = openapi_document(REGISTRY, Settings())
 OPERATIONS = [
     pytest.param(path, method, described, id=described["operationId"])
     for path, methods in DOCUMENT["paths"].items()

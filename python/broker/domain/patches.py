@@ -19,6 +19,7 @@ MAX_OPERATIONS = 1_000
 MAX_DEPTH = 64  # of a document: objects and arrays inside each other
 _ENVELOPE_DEPTH = 3  # a patch's own array and objects around a value
 
+_POINTER = "(/([^/~]|~[01])*)*"
 _OPERATIONS = frozenset({"add", "remove", "replace", "move", "copy", "test"})
 
 
@@ -50,6 +51,26 @@ def apply_json_patch(
                 raise PayloadTooLarge(f"{field}: the patch copies more than {limit_bytes} bytes")
         document = _apply(document, operation, field)
     return document
+
+
+def json_patch_schema(writable: Collection[str]) -> dict[str, Any]:
+    """The JSON schema of one operation of a JSON Patch."""
+    anywhere = {"type": "string", "pattern": f"^{_POINTER}$", "description": "A JSON Pointer, RFC 6901."}
+    changed = anywhere | {"pattern": f"^/({'|'.join(sorted(writable))}){_POINTER}$"}
+
+    def one(names: list[str], path: dict[str, Any], **others: Any) -> dict[str, Any]:
+        members = {"op": {"type": "string", "enum": names}, "path": path} | others
+        return {"type": "object", "required": list(members), "properties": members}
+
+    return {
+        "oneOf": [
+            one(["add", "replace"], changed, value={}),
+            one(["remove"], changed),
+            one(["move"], changed, **{"from": changed}),
+            one(["copy"], changed, **{"from": anywhere}),
+            one(["test"], anywhere, value={}),
+        ]
+    }
 
 
 def apply_merge_patch(

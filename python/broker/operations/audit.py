@@ -109,7 +109,7 @@ OPERATIONS = (
             description=(
                 "Who changed or deleted what of users, settings and programs, and when; without passwords and"
                 " tokens. `from` is inclusive, `to` exclusive; `search` looks in actions, targets and user"
-                " names."
+                " names. Entries are kept for {audit_days} days; 0 is for ever."
             ),
         ),
         errors=(InvalidRequest,),

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from broker.clock import to_datetime
 from broker.domain.events import NewEvent
 from broker.domain.permissions import PUBLISHERS
-from broker.domain.values import Id, Model
+from broker.domain.values import Id, Model, limited_by
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
 from broker.operations.context import Context
 from broker.operations.import_body import import_members
@@ -46,7 +46,9 @@ class ImportParams(Model):
 
     program_id: Id
     # A body that is streamed is not here, so the model cannot ask for it.
-    events: list[ImportedEvent] | None = None
+    events: list[ImportedEvent] | None = Field(
+        default=None, json_schema_extra=limited_by("import_limit_events")
+    )
     exported_time: Annotated[object, Field(description="Ignored.")] = None
 
 

@@ -8,7 +8,9 @@ from broker.operations.registry import Operation, Route
 
 _TAG = "Application revisions"
 _AT = "/projects/{projectId}/application"
+_TAGGED = ("ETag",)
 _PROJECT = {"projectId": "football"}
+_REVISION = _PROJECT | {"revisionId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _NEW = _PROJECT | {"title": "Season 2026", "content": {"theme": "dark"}}
 _LATEST = "The latest one is the one that was made last."
 
@@ -21,7 +23,13 @@ def _create(name: str, path: str, summary: str) -> Operation:
         result=Revision,
         handler=revisions.create,
         audience=PUBLISHERS,
-        route=Route("POST", path, status=201, location="/projects/{projectId}/application/revisions/{id}"),
+        route=Route(
+            "POST",
+            path,
+            status=201,
+            location="/projects/{projectId}/application/revisions/{id}",
+            headers=_TAGGED,
+        ),
         errors=(NotFound, Conflict),
         idempotent_by_key=True,
         keeps_own_key=True,
@@ -38,7 +46,7 @@ OPERATIONS = (
         result=Revision,
         handler=revisions.get_published,
         audience=READERS,
-        route=Route("GET", _AT, description=_LATEST),
+        route=Route("GET", _AT, description=_LATEST, headers=_TAGGED),
         errors=(NotFound,),
         example=_PROJECT,
         tag=_TAG,
@@ -50,7 +58,7 @@ OPERATIONS = (
         result=Revision,
         handler=revisions.get_by_status,
         audience=READERS,
-        route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST),
+        route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST, headers=_TAGGED),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
         tag=_TAG,
@@ -62,7 +70,7 @@ OPERATIONS = (
         result=Revision,
         handler=revisions.get_latest,
         audience=READERS,
-        route=Route("GET", f"{_AT}/version/latest", description=_LATEST),
+        route=Route("GET", f"{_AT}/version/latest", description=_LATEST, headers=_TAGGED),
         errors=(NotFound,),
         example=_PROJECT,
         tag=_TAG,
@@ -74,7 +82,12 @@ OPERATIONS = (
         result=Revision,
         handler=revisions.get_by_version,
         audience=READERS,
-        route=Route("GET", f"{_AT}/version/{{version}}", description="An id is looked for first."),
+        route=Route(
+            "GET",
+            f"{_AT}/version/{{version}}",
+            description="An id is looked for first.",
+            headers=_TAGGED,
+        ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
         tag=_TAG,
@@ -93,6 +106,7 @@ OPERATIONS = (
                 "By id or version. Data sources have only `id`, `name` and `type`, and whatever is named like"
                 " a credential is left out, at any depth."
             ),
+            headers=_TAGGED,
         ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
@@ -121,8 +135,9 @@ OPERATIONS = (
         result=Revision,
         handler=revisions.get,
         audience=READERS,
-        route=Route("GET", f"{_AT}/revisions/{{revisionId}}"),
+        route=Route("GET", f"{_AT}/revisions/{{revisionId}}", headers=_TAGGED),
         errors=(NotFound,),
+        example=_REVISION,
         tag=_TAG,
     ),
     Operation(
@@ -136,10 +151,11 @@ OPERATIONS = (
             "PUT",
             f"{_AT}/revisions/{{revisionId}}",
             description="The content of a published revision cannot change, and it cannot become a draft.",
+            headers=_TAGGED,
         ),
         errors=(NotFound, Conflict),
         honours_if_match=True,
-        example={"status": "published"},
+        example=_REVISION | {"status": "published"},
         tag=_TAG,
     ),
     Operation(
@@ -158,9 +174,11 @@ OPERATIONS = (
             ),
             consumes=(revisions.JSON_PATCH, revisions.MERGE_PATCH),
             whole_body="patch",
+            headers=_TAGGED,
         ),
         errors=(NotFound, Conflict),
         honours_if_match=True,
+        example=_REVISION | {"patch": {"title": "Season 2027"}},
         tag=_TAG,
     ),
 )

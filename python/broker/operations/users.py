@@ -148,6 +148,7 @@ def _subject(context: Context) -> str:
 
 
 _TAG = "Users"
+_ONE = {"userId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _EXAMPLE = {
     "username": "producer",
     "password": "correct horse battery",
@@ -224,6 +225,7 @@ OPERATIONS = (
         audience=EVERYBODY,
         route=Route("GET", "/users/{userId}"),
         errors=(Unauthenticated, InsufficientScope, NotFound),
+        example=_ONE,
         tag=_TAG,
     ),
     Operation(
@@ -239,7 +241,7 @@ OPERATIONS = (
             description="A lower role or a new password ends all earlier tokens of the user.",
         ),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, NotFound, Conflict),
-        example={"role": "producer", "projectIds": ["final-2026"]},
+        example=_ONE | {"role": "producer", "projectIds": ["football"]},
         tag=_TAG,
     ),
     Operation(
@@ -251,6 +253,7 @@ OPERATIONS = (
         audience=ADMINS,
         route=Route("DELETE", "/users/{userId}", status=204),
         errors=(Unauthenticated, InsufficientScope, NotFound, Conflict),
+        example=_ONE,
         tag=_TAG,
     ),
 )

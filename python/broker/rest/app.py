@@ -79,7 +79,9 @@ class RestApp:
         self._gateways = Gateways(services.database)
         self._routes = RouteTable(registry.operations)
         self._proxies = TrustedProxies(services.settings.trusted_proxies)
-        self._openapi = orjson.dumps(openapi_document(registry), option=orjson.OPT_INDENT_2)
+        self._openapi = orjson.dumps(
+            openapi_document(registry, services.settings), option=orjson.OPT_INDENT_2
+        )
         self._pages = {
             "healthz": self._serve_healthz,
             "readyz": self._serve_readyz,
