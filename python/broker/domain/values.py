@@ -42,8 +42,8 @@ class Model(BaseModel):
 
 def format_time(moment: datetime) -> str:
     """ISO 8601 in UTC with milliseconds and `Z`, as every datetime leaves us."""
-    moment = moment.astimezone(UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    # Not by strftime, which writes the year 900 with three digits.
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def parse_time(value: object) -> datetime:

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from pydantic import AfterValidator, ConfigDict, Field
@@ -38,7 +38,7 @@ _EXAMPLE_EVENT = {"event": "Score#update", "metadata": {"home": 2, "away": 1}}
 
 
 _SINGLE_FIELDS = ("event", "timestamp", "timecode", "metadata")
-_ONE_OR_MANY = [
+_ONE_OR_MANY: list[Any] = [
     {"required": ["event"], "properties": {"event": {"type": "string"}, "events": {"type": "null"}}},
     {
         "required": ["events"],

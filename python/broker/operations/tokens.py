@@ -40,6 +40,7 @@ def _variant(grant: str, *, is_client_required: bool) -> dict[str, Any]:
         "required": ["grant_type", *(["client_id"] if is_client_required else []), *own],
         "properties": {"grant_type": {"const": grant}}
         | {name: {"type": "string", "minLength": 1} for name in own}
+        | ({"client_id": {"type": "string"}} if is_client_required else {})
         | {name: {"maxLength": 0} for name in sorted(foreign)},
     }
 

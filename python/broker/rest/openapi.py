@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 document, made from the registry and the settings: nothing in it is written twice."""
 
+import re
 from typing import Any
 
 import broker
@@ -45,8 +46,8 @@ Ordered, durable events from producers to any number of viewers. The account is 
 The same operations, by the same names, are methods of the WebSocket interface (JSON-RPC 2.0).
 
 Every path answers `OPTIONS`, and `HEAD` where it answers `GET`; a method that it does not have is 405 with
-`Allow`. What an operation has no field or parameter for is refused. The limits are those that this server is set
-to; a request may take {http_timeout_s} s."""
+`Allow`. What an operation has no field or parameter for is refused. The limits are those that this server is
+set to; a request may take {http_timeout_s} s."""
 
 
 def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
@@ -101,7 +102,7 @@ class _Description:
     def whole(self) -> dict[str, Any]:
         """The operation object."""
         operation = self._operation
-        described = {
+        described: dict[str, Any] = {
             "operationId": operation.name,
             "summary": operation.summary,
             "description": self._description(),
@@ -136,19 +137,22 @@ class _Description:
             for name in endpoint.names
         ]
         if self._operation.route.is_proxy:
-            schema = {"type": "object", "additionalProperties": {"type": "string"}}
-            query = {"name": "query", "in": "query", "style": "form", "explode": True, "schema": schema}
-            parameters.append(query)
+            schema: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+            parameters.append(
+                {"name": "query", "in": "query", "style": "form", "explode": True, "schema": schema}
+            )
         for name in endpoint.query:
             schema = without_null(properties[name])
             if schema.get("type") == "array":
                 schema = {"minItems": 1} | schema  # an empty text is a list of one empty text
             required = name in self._params.get("required", [])
-            parameter = {"name": name, "in": "query", "required": required, "schema": schema}
-            parameters.append(parameter | {"explode": False})
+            parameters.append(
+                {"name": name, "in": "query", "required": required, "schema": schema, "explode": False}
+            )
         for parameter in parameters:
-            if parameter["name"] in self._example:
-                parameter["example"] = _parameter_example(parameter, self._example[parameter["name"]])
+            name = str(parameter["name"])
+            if name in self._example:
+                parameter["example"] = _parameter_example(parameter, self._example[name])
         if self._operation.idempotent_by_key:
             parameters.append(_KEY_PARAMETER)
         if self._operation.honours_if_match:
@@ -193,15 +197,15 @@ class _Description:
         return schema
 
     def _links(self) -> dict[str, Any]:
-        """What can be done with a created resource: the operations at its `Location`."""
+        """What can be done with a created resource: the operations at its `Location` and below."""
         location = self._operation.route.location
         if location is None:
             return {}
         fields = [segment.strip("{}") for segment in location.split("/") if segment.startswith("{")]
         links: dict[str, Any] = {}
         for other in self._registry.operations:
-            if _shape(other.route.path) == _shape(location):
-                names = build_endpoint(other).names
+            names = build_endpoint(other).names
+            if len(names) == len(fields) and _shape(other.route.path).startswith(_shape(location)):
                 values = {name: f"$response.body#/{field}" for name, field in zip(names, fields, strict=True)}
                 links[other.name.replace("/", ".")] = {"operationId": other.name, "parameters": values}
         return links
@@ -226,5 +230,6 @@ def _security(operation: Operation) -> list[dict[str, list[str]]]:
     return [{"bearer": []}] if operation.audience is not None else [{}, {"bearer": []}]
 
 
-def _shape(path: str) -> list[str]:
-    return ["{}" if segment.startswith("{") else segment for segment in path.split("/")]
+def _shape(path: str) -> str:
+    """A path without the names of its placeholders."""
+    return re.sub(r"\{\w+\}", "{}", path)

@@ -28,7 +28,7 @@ class _Untitled(GenerateJsonSchema):
 
 
 class Schemas:
-    """Makes schemas and gathers what has a name: schemas that others refer to, and replies that tell errors."""
+    """Makes schemas, and gathers what has a name: schemas, and replies that tell errors."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -52,13 +52,13 @@ class Schemas:
         return schema
 
     def of_result(self, result: Any) -> Schema:
-        """The schema of what an operation answers."""
-        adapter: TypeAdapter[Any] = TypeAdapter(result)
-        return self._finish(
-            adapter.json_schema(
-                by_alias=True, ref_template=_REFERENCE, schema_generator=_Untitled, mode="serialization"
-            )
+        """The schema of what an operation answers; a model is named, as it is inside a list."""
+        adapter: TypeAdapter[Any] = TypeAdapter(list[result])
+        listed = adapter.json_schema(
+            by_alias=True, ref_template=_REFERENCE, schema_generator=_Untitled, mode="serialization"
         )
+        items: Schema = self._finish(listed)["items"]
+        return items
 
     def fill(self, text: str) -> str:
         """A description with the values of the settings that it names in braces."""
@@ -108,7 +108,8 @@ def format_value(value: object) -> str:
 
 def without_null(schema: Schema) -> Schema:
     """A parameter's schema: it is absent or it is there, but it is never null."""
-    options = [option for option in schema.get("anyOf", []) if option.get("type") != "null"]
+    options: list[Schema] = [option for option in schema.get("anyOf", []) if option.get("type") != "null"]
     if len(options) != 1:
         return schema
-    return {key: value for key, value in schema.items() if key != "anyOf"} | options[0]
+    shared = {key: value for key, value in schema.items() if key != "anyOf"}
+    return shared | options[0]
