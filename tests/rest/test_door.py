@@ -145,6 +145,8 @@ async def call(product: Product, scope: dict[str, Any], *messages: dict[str, Any
         ("HEAD", "/servertime", "OPTIONS, POST"),
         ("POST", "/openapi.json", "GET, HEAD, OPTIONS"),
         ("BREW", "/version", "GET, HEAD, OPTIONS"),
+        ("TRACE", "/programs", "GET, HEAD, OPTIONS, POST"),
+        ("CONNECT", "/storage/own/x", "GET, HEAD, OPTIONS"),
     ],
 )
 async def test_a_wrong_method_is_told_the_right_ones(

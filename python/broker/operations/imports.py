@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 
 from broker.clock import to_datetime
 from broker.domain.events import NewEvent
@@ -46,7 +47,7 @@ class ImportParams(Model):
 
     program_id: Id
     # A body that is streamed is not here, so the model cannot ask for it.
-    events: list[ImportedEvent] | None = Field(
+    events: list[ImportedEvent] | SkipJsonSchema[None] = Field(
         default=None, json_schema_extra=limited_by("import_limit_events")
     )
     exported_time: Annotated[object, Field(description="Ignored.")] = None
@@ -170,6 +171,7 @@ OPERATIONS = (
             "POST",
             "/programs/{programId}/events/import",
             streams_body=True,
+            echoed=("programId",),
             description=(
                 "All or nothing. The events are not pushed: followers are told that history was replaced. An"
                 " `access_token` in the body must be its first member."

@@ -78,6 +78,8 @@ class Route:
         form: takes `application/x-www-form-urlencoded` too.
         repeated: body fields that must say again what the path says. The door passes an absent one as null,
             because it cannot be told from the path's value otherwise, and the handler refuses null.
+        echoed: params of the path that the OpenAPI document shows in the body too; the door takes any of them
+            in any body, as long as it is the same.
         produces: media types of the result, the preferred one first; `Context.accept` is one of them.
         consumes: media types of a JSON body; `Context.body_type` is the one that came.
         whole_body: the param that a body of any JSON becomes as a whole; None makes its members params.
@@ -96,6 +98,7 @@ class Route:
     form: bool = False
     description: str = ""
     repeated: tuple[str, ...] = ()
+    echoed: tuple[str, ...] = ()
     produces: tuple[str, ...] = ("application/json",)
     consumes: tuple[str, ...] = ("application/json",)
     whole_body: str | None = None

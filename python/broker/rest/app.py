@@ -126,7 +126,7 @@ class RestApp:
             access_log.write(scope, exchange, clock.monotonic_s() - began_s)
 
     async def _send_error(self, exchange: Exchange, error: BrokerError, headers: Headers) -> None:
-        extra = [(b"allow", error.allow.encode())] if isinstance(error, _WrongMethod) else []
+        extra = [(b"allow", ", ".join(error.allow).encode())] if isinstance(error, MethodNotAllowed) else []
         if error.status in (413, 415) and has_content(headers):
             # The rest of the body is not read; the connection cannot carry another request.
             extra.append((b"connection", b"close"))
@@ -151,7 +151,7 @@ class RestApp:
             return
         endpoint = endpoints.get(method)
         if endpoint is None:
-            raise _WrongMethod(allowed_methods(endpoints))
+            raise _wrong_method(allowed_methods(endpoints))
         await self._serve_operation(endpoint, values, scope, headers, receive, exchange)
 
     async def _serve_operation(
@@ -233,7 +233,7 @@ class RestApp:
         if page is None:
             raise NotFound("there is nothing at this path")
         if method not in ("GET", "HEAD"):
-            raise _WrongMethod("GET, HEAD")
+            raise _wrong_method("GET, HEAD")
         await page(exchange)
 
     async def _serve_document(self, method: str, exchange: Exchange) -> None:
@@ -241,7 +241,7 @@ class RestApp:
             await exchange.whole(204, b"", "", [(b"allow", b"GET, HEAD, OPTIONS"), *PREFLIGHT])
             return
         if method not in ("GET", "HEAD"):
-            raise _WrongMethod("GET, HEAD, OPTIONS")
+            raise _wrong_method("GET, HEAD, OPTIONS")
         await exchange.whole(200, self._openapi, JSON_TYPE, [(b"cache-control", b"public, max-age=300")])
 
     async def _serve_healthz(self, exchange: Exchange) -> None:
@@ -274,12 +274,8 @@ class RestApp:
         await exchange.whole(200, docs.page(), "text/html; charset=utf-8", docs.headers())
 
 
-class _WrongMethod(MethodNotAllowed):
-    """Carries the value of `Allow`, which goes with every 405 (RFC 9110, section 15.5.6)."""
-
-    def __init__(self, allow: str) -> None:
-        super().__init__(f"the methods of this path are {allow}")
-        self.allow = allow
+def _wrong_method(allow: str) -> MethodNotAllowed:
+    return MethodNotAllowed(f"the methods of this path are {allow}", allow.split(", "))
 
 
 async def _peek_token(body: AsyncIterator[bytes]) -> tuple[AsyncIterator[bytes], str | None]:

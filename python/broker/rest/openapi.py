@@ -182,13 +182,13 @@ class _Description:
         return {"description": text, "required": is_required, "content": content}
 
     def _body_schema(self) -> Schema:
-        names = self._endpoint.names
+        names = set(self._endpoint.names) - set(self._operation.route.echoed)
         schema: Schema = {
             "type": "object",
             "properties": {k: v for k, v in self._params.get("properties", {}).items() if k not in names},
             "additionalProperties": False,
         }
-        required = [name for name in self._params.get("required", []) if name not in names]
+        required = [name for name in self._params.get("required", []) if name not in self._endpoint.names]
         required = [*self._operation.route.repeated, *required]
         if required:
             schema["required"] = required

@@ -131,7 +131,7 @@ def replies(operation: Operation, schemas: Schemas) -> dict[str, Any]:
         kinds = [kind for kind in errors_of(operation) if kind.status == status]
         found[str(status)] = _failure(kinds, schemas)
     if route.is_proxy:
-        found["default"] = {"description": "Whatever else the upstream answers.", "content": {"*/*": {}}}
+        found["default"] = _success(operation, schemas, "Whatever else the upstream answers.", creates=False)
     return found
 
 
