@@ -108,7 +108,8 @@ Time = Annotated[
     PlainSerializer(format_time, return_type=str, when_used="json"),
     Field(json_schema_extra={"format": "date-time"}),
     WithJsonSchema(
-        {"type": "string", "anyOf": [{"format": "date-time"}, {"format": "date"}]}, mode="validation"
+        {"anyOf": [{"type": "string", "format": form} for form in ("date-time", "date")]},
+        mode="validation",
     ),
 ]
 Integer = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
