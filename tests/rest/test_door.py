@@ -10,6 +10,8 @@ import jwt
 import orjson
 import pytest
 
+from broker.errors import BrokerError, NotFound, Unavailable
+from broker.rest.reply import Exchange
 from broker.storage.gateways import GatewayRow, Gateways
 from tests.product import Product
 
@@ -652,3 +654,20 @@ async def test_servertime_without_a_time_has_none(product: Product) -> None:
     async with product.door(None) as door:
         for body in ({}, {"requestTime": None}):
             assert (await door.post("/servertime", json=body)).json().keys() == {"serverTime"}
+
+
+@pytest.mark.parametrize(
+    ("error", "after"),
+    [(Unavailable("busy"), b"1"), (Unavailable("busy", retry_after_s=7), b"7"), (NotFound("gone"), None)],
+)
+async def test_what_may_be_repeated_says_when(error: BrokerError, after: bytes | None) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("an error reads nothing")
+
+    await Exchange(send, receive, "request", is_head=False).error(error)
+    assert dict(sent[0]["headers"]).get(b"retry-after") == after
