@@ -11,6 +11,7 @@ from broker.rest.request import FORM_TYPE
 from broker.rest.routing import build_endpoint
 from broker.settings import Settings
 
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _KEY_PARAMETER = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -201,10 +202,10 @@ class _Description:
         location = self._operation.route.location
         if location is None:
             return {}
-        fields = [segment.strip("{}") for segment in location.split("/") if segment.startswith("{")]
+        fields = _PLACEHOLDER.findall(location)
         links: dict[str, Any] = {}
         for other in self._registry.operations:
-            names = build_endpoint(other).names
+            names = _PLACEHOLDER.findall(other.route.path)
             if len(names) == len(fields) and _shape(other.route.path).startswith(_shape(location)):
                 values = {name: f"$response.body#/{field}" for name, field in zip(names, fields, strict=True)}
                 links[other.name.replace("/", ".")] = {"operationId": other.name, "parameters": values}
@@ -232,4 +233,4 @@ def _security(operation: Operation) -> list[dict[str, list[str]]]:
 
 def _shape(path: str) -> str:
     """A path without the names of its placeholders."""
-    return re.sub(r"\{\w+\}", "{}", path)
+    return _PLACEHOLDER.sub("{}", path)

@@ -6,10 +6,12 @@ becomes the keyword that fits (`maxItems`, `enum`) or a sentence of the descript
 
 import re
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
+import orjson
 from pydantic import BaseModel, TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 from broker.settings import Settings, environment_name
 
@@ -42,10 +44,7 @@ class Schemas:
             keeps_absent: an absent field keeps its value, so it has no default. Null, where absent fields
                 mean the same, is no default that a reader could learn from either.
         """
-        schema = model.model_json_schema(
-            by_alias=True, ref_template=_REFERENCE, schema_generator=_Untitled, mode="validation"
-        )
-        schema = self._finish(schema)
+        schema = self._finish(orjson.loads(_generate(model, "validation")))
         for value in schema.get("properties", {}).values():
             if keeps_absent:
                 value.pop("default", None)
@@ -53,11 +52,7 @@ class Schemas:
 
     def of_result(self, result: Any) -> Schema:
         """The schema of what an operation answers; a model is named, as it is inside a list."""
-        adapter: TypeAdapter[Any] = TypeAdapter(list[result])
-        listed = adapter.json_schema(
-            by_alias=True, ref_template=_REFERENCE, schema_generator=_Untitled, mode="serialization"
-        )
-        items: Schema = self._finish(listed)["items"]
+        items: Schema = self._finish(orjson.loads(_generate(list[result], "serialization")))["items"]
         return items
 
     def fill(self, text: str) -> str:
@@ -99,6 +94,15 @@ class Schemas:
         else:
             text = f"At most {format_value(limit)} bytes as compact JSON."
             schema["description"] = f"{schema.get('description', '')} {text}".strip()
+
+
+@cache
+def _generate(kind: Any, mode: JsonSchemaMode) -> bytes:
+    """The schema of a type as JSON, made once: a process makes more than one document only in tests."""
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    return orjson.dumps(
+        adapter.json_schema(by_alias=True, ref_template=_REFERENCE, schema_generator=_Untitled, mode=mode)
+    )
 
 
 def format_value(value: object) -> str:
