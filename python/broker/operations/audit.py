@@ -9,17 +9,18 @@ from broker.domain.users import Role
 from broker.domain.values import FreeObject, Id, Model, Time
 from broker.errors import InvalidRequest
 from broker.operations.context import Context
-from broker.operations.listing import MAX_IDS, CommaList, ListParams
+from broker.operations.listing import CommaList, ListParams
 from broker.operations.registry import Operation, Route
 from broker.storage.audit import AuditQuery, AuditRow
 
+MAX_ACTIONS = 100  # more than there are; a URL of that length still passes servers and proxies
 _Action = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z]+\.[A-Za-z]+$")]
 
 
 class AuditParams(ListParams):
     """Which entries; the newest come first unless `order` is `asc`."""
 
-    action: Annotated[list[_Action], CommaList, Field(max_length=MAX_IDS)] | None = None
+    action: Annotated[list[_Action], CommaList, Field(max_length=MAX_ACTIONS)] | None = None
     target_id: Id | None = None
     user_id: Id | None = None
     from_: Annotated[Time | None, Field(alias="from")] = None

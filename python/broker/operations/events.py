@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import orjson
 from pydantic import AfterValidator, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from broker.clock import to_datetime
 from broker.domain.events import Event, EventName, NewEvent
@@ -152,7 +153,7 @@ class UpdateEventParams(Model):
     program_id: Id
     event_id: Annotated[str, Field(json_schema_extra={"format": "uuid"})]
     id: Annotated[str | None, Field(description="The event's id, which cannot change.")] = None
-    event: EventName | None = None
+    event: EventName | SkipJsonSchema[None] = None
     timestamp: Integer | None = None
     timecode: Integer | None = None
     metadata: FreeObject | None = Field(default=None, json_schema_extra=limited_by("metadata_limit_bytes"))

@@ -171,6 +171,8 @@ class _Description:
         example = {k: v for k, v in self._example.items() if k in schema["properties"]}
         if route.whole_body is None:
             content = {kind: {"schema": schema, "example": example} for kind in types}
+            if route.form:
+                content[FORM_TYPE] = {"schema": _form_schema(schema), "example": example}
             is_required = "required" in schema or "oneOf" in schema
         else:
             whole, example = schema["properties"][route.whole_body], example[route.whole_body]
@@ -189,6 +191,8 @@ class _Description:
             "properties": {k: v for k, v in self._params.get("properties", {}).items() if k not in names},
             "additionalProperties": False,
         }
+        for name in self._operation.route.echoed:
+            schema["properties"][name] = {"anyOf": [schema["properties"][name], {"type": "null"}]}
         required = [name for name in self._params.get("required", []) if name not in self._endpoint.names]
         required = [*self._operation.route.repeated, *required]
         if required:
@@ -210,6 +214,11 @@ class _Description:
                 values = {name: f"$response.body#/{field}" for name, field in zip(names, fields, strict=True)}
                 links[other.name.replace("/", ".")] = {"operationId": other.name, "parameters": values}
         return links
+
+
+def _form_schema(schema: Schema) -> Schema:
+    """The schema of a form, where nothing is null: what is absent is left out or empty."""
+    return schema | {"properties": {k: without_null(v) for k, v in schema["properties"].items()}}
 
 
 def _alternative(schema: Schema, media_type: str, example: Any) -> dict[str, Any]:
