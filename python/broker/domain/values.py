@@ -91,6 +91,10 @@ def check_storable(value: str) -> str:
     return value
 
 
+# For `json_schema_extra`: the field may be absent, and its handler refuses null.
+NEVER_NULL: dict[str, Any] = {"x-never-null": True}
+
+
 def limited_by(setting: str) -> dict[str, Any]:
     """For `json_schema_extra`: the setting of the most elements or bytes, or of the texts that are taken."""
     return {"x-limited-by": setting}

@@ -12,13 +12,12 @@ from typing import Annotated, Any
 
 import orjson
 from pydantic import AfterValidator, ConfigDict, Field
-from pydantic.json_schema import SkipJsonSchema
 
 from broker.clock import to_datetime
 from broker.domain.events import Event, EventName, NewEvent
 from broker.domain.permissions import EVERYBODY, PUBLISHERS
 from broker.domain.programs import Access
-from broker.domain.values import FreeObject, Id, Integer, Model, format_time, limited_by
+from broker.domain.values import NEVER_NULL, FreeObject, Id, Integer, Model, format_time, limited_by
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge
 from broker.operations.context import Context, nobody_waits
 from broker.operations.listing import MAX_IDS, CommaList, ListParams
@@ -153,7 +152,7 @@ class UpdateEventParams(Model):
     program_id: Id
     event_id: Annotated[str, Field(json_schema_extra={"format": "uuid"})]
     id: Annotated[str | None, Field(description="The event's id, which cannot change.")] = None
-    event: EventName | SkipJsonSchema[None] = None
+    event: EventName | None = Field(default=None, json_schema_extra=NEVER_NULL)
     timestamp: Integer | None = None
     timecode: Integer | None = None
     metadata: FreeObject | None = Field(default=None, json_schema_extra=limited_by("metadata_limit_bytes"))

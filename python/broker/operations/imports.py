@@ -10,12 +10,11 @@ from datetime import datetime
 from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationError
-from pydantic.json_schema import SkipJsonSchema
 
 from broker.clock import to_datetime
 from broker.domain.events import NewEvent
 from broker.domain.permissions import PUBLISHERS
-from broker.domain.values import Id, Model, limited_by
+from broker.domain.values import NEVER_NULL, Id, Model, limited_by
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
 from broker.operations.context import Context
 from broker.operations.import_body import import_members
@@ -47,8 +46,8 @@ class ImportParams(Model):
 
     program_id: Id
     # A body that is streamed is not here, so the model cannot ask for it.
-    events: list[ImportedEvent] | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=limited_by("import_limit_events")
+    events: list[ImportedEvent] | None = Field(
+        default=None, json_schema_extra=limited_by("import_limit_events") | NEVER_NULL
     )
     exported_time: Annotated[object, Field(description="Ignored.")] = None
 

@@ -80,6 +80,10 @@ class Schemas:
                 self._resolve(inner)
             if value.get("default", ...) is None:
                 del value["default"]
+            if value.pop("x-never-null", False):
+                flat = without_null(value)
+                value.clear()
+                value.update(flat)
             if isinstance(value.get("x-limited-by"), str):
                 self._limit(value, value["x-limited-by"])
 
