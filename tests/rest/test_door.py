@@ -671,3 +671,33 @@ async def test_what_may_be_repeated_says_when(error: BrokerError, after: bytes |
 
     await Exchange(send, receive, "request", is_head=False).error(error)
     assert dict(sent[0]["headers"]).get(b"retry-after") == after
+
+
+@pytest.mark.parametrize(
+    ("size", "ends", "closes"),
+    [(10, True, False), (256 << 10, True, False), ((256 << 10) + 1, True, True), (10, False, True)],
+)
+async def test_a_small_body_of_a_wrong_type_leaves_the_connection_open(
+    product: Product, size: int, ends: bool, closes: bool
+) -> None:
+    """A connection that is closed over unread bytes is reset, and the reply may be lost with it."""
+    token = f"Bearer {product.tokens['admin']}".encode()
+    headers = [
+        (b"host", b"localhost"),
+        (b"authorization", token),
+        (b"content-type", b"text/plain"),
+        (b"transfer-encoding", b"chunked"),
+    ]
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/programs", "headers": headers}
+    waiting = [{"type": "http.request", "body": bytes(size), "more_body": not ends}]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return waiting.pop(0) if waiting else await asyncio.Future()
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await product.app(scope, receive, send)
+    assert sent[0]["status"] == 415
+    assert ((b"connection", b"close") in sent[0]["headers"]) is closes

@@ -37,6 +37,7 @@ from broker.rest.request import (
     bearer_token,
     body_chunks,
     check_body_type,
+    drain,
     has_content,
     leading_token,
     merge_path,
@@ -116,7 +117,7 @@ class RestApp:
         except BrokerError as error:
             if exchange.has_begun:
                 raise  # the server cuts the connection, so that half a document is not taken for a whole
-            await self._send_error(exchange, error, headers)
+            await self._send_error(exchange, error, headers, receive)
         except Exception as error:
             _log.error("%s", _failure(request_id, error), exc_info=error)
             if exchange.has_begun:
@@ -125,9 +126,13 @@ class RestApp:
         finally:
             access_log.write(scope, exchange, clock.monotonic_s() - began_s)
 
-    async def _send_error(self, exchange: Exchange, error: BrokerError, headers: Headers) -> None:
+    async def _send_error(
+        self, exchange: Exchange, error: BrokerError, headers: Headers, receive: Receive
+    ) -> None:
         extra = [(b"allow", ", ".join(error.allow).encode())] if isinstance(error, MethodNotAllowed) else []
-        if error.status in (413, 415) and has_content(headers):
+        # A body of the wrong type has not been begun; most are small enough to be put aside.
+        is_done = error.status == 415 and has_content(headers) and await drain(receive)
+        if error.status in (413, 415) and has_content(headers) and not is_done:
             # The rest of the body is not read; the connection cannot carry another request.
             extra.append((b"connection", b"close"))
         await exchange.error(error, extra)
