@@ -36,6 +36,8 @@ SETTINGS: Mapping[str, Any] = {
     "storage_rate_per_account": 0.0,
     "fetch_rate_per_address": 0.0,
     "fetch_rate_per_account": 0.0,
+    "login_rate_per_address": 0.0,
+    "login_rate_per_account": 0.0,
     "login_tries_per_user": 1_000_000,
     "login_tries_per_address": 1_000_000,
 }

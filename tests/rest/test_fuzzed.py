@@ -24,7 +24,7 @@ async def target(module_dsn: str, anyio_backend: str) -> AsyncIterator[Target]:
     ],
 )
 async def test_nothing_is_found(target: Target, role: str | None, options: list[str]) -> None:
-    """The same requests each time; `make fuzz` sends others."""
+    """The same requests each time; `make fuzzapi` sends others."""
     found = await fuzz(target, role, "--seed=1", *options)
     if found:
         pytest.fail(found)

@@ -15,14 +15,13 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from broker.clock import to_datetime
 from broker.domain.events import Event, EventName, NewEvent
-from broker.domain.permissions import EVERYBODY, PUBLISHERS
 from broker.domain.programs import Access
 from broker.domain.values import NEVER_NULL, FreeObject, Id, Integer, Model, format_time, limited_by
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge
 from broker.operations.context import Context, nobody_waits
 from broker.operations.listing import MAX_IDS, CommaList, ListParams
 from broker.operations.metadata import compact
-from broker.operations.program_access import changeable_program, check_publisher, readable_program
+from broker.operations.program_access import allowed_program, check_publisher
 from broker.operations.programs import ProgramParams
 from broker.operations.registry import Json, Operation, Route, Stream
 from broker.owners.protocol import NewEventRow
@@ -234,7 +233,7 @@ def _events_of(params: PublishParams, limit: int) -> Sequence[PublishParams | Ne
 async def _list_events(context: Context, params: ListEventsParams) -> Stream:
     if params.from_ is not None and params.to is not None and params.to < params.from_:
         raise InvalidRequest.of_field("to", "must not be less than from")
-    program = await readable_program(context, params.program_id)
+    program = await allowed_program(context, params.program_id)
     selected = EventRange(start=params.from_, end=params.to, or_created=params.include_created)
     headers = {}
     if params.to is not None:
@@ -245,7 +244,7 @@ async def _list_events(context: Context, params: ListEventsParams) -> Stream:
 
 
 async def _export_events(context: Context, params: ExportParams) -> Stream:
-    await readable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     everything = EventRange()
     name = params.program_id.replace(":", "_")
     if context.accept == NDJSON:
@@ -277,7 +276,7 @@ async def _lines(context: Context, program_id: str, selected: EventRange) -> Asy
 
 
 async def _filter_events(context: Context, params: FilterEventsParams) -> Json:
-    await readable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     query = EventQuery(
         limit=params.limit,
         skip=params.skip,
@@ -293,13 +292,13 @@ async def _filter_events(context: Context, params: FilterEventsParams) -> Json:
 
 
 async def _get_event(context: Context, params: EventParams) -> Json:
-    await readable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     event_id = _event_id(params)
     return Json(await context.services.events.get(context.principal.account, params.program_id, event_id))
 
 
 async def _update_event(context: Context, params: UpdateEventParams) -> Json:
-    await changeable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     event_id = _event_id(params)
     if params.id is not None and params.id.lower() != event_id:
         raise InvalidRequest.of_field("id", "must be the event's id as in the path; it cannot change")
@@ -316,13 +315,13 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
 
 
 async def _delete_event(context: Context, params: EventParams) -> None:
-    await changeable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     event_id = _event_id(params)
     await context.services.owners.delete_event(context.principal.account, params.program_id, event_id)
 
 
 async def _delete_events(context: Context, params: ProgramParams) -> Deleted:
-    await changeable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     deleted = await context.services.owners.delete_events(context.principal.account, params.program_id)
     return Deleted(deleted=deleted)
 
@@ -342,7 +341,6 @@ OPERATIONS = (
         params=ListEventsParams,
         result=list[Event],
         handler=_list_events,
-        audience=None,
         route=Route(
             "GET",
             "/programs/{programId}/events",
@@ -359,7 +357,6 @@ OPERATIONS = (
         params=PublishParams,
         result=Event | EventBatch,
         handler=_publish,
-        audience=PUBLISHERS,
         route=Route(
             "POST",
             "/programs/{programId}/events",
@@ -379,7 +376,6 @@ OPERATIONS = (
         params=ProgramParams,
         result=Deleted,
         handler=_delete_events,
-        audience=PUBLISHERS,
         route=Route("DELETE", "/programs/{programId}/events"),
         former_names=("admin/deleteAllProgramEvents",),
         errors=(NotFound,),
@@ -392,7 +388,6 @@ OPERATIONS = (
         params=FilterEventsParams,
         result=EventPage,
         handler=_filter_events,
-        audience=EVERYBODY,
         route=Route(
             "GET", "/programs/{programId}/events/filter", description="`search` looks in names and metadata."
         ),
@@ -406,7 +401,6 @@ OPERATIONS = (
         params=ExportParams,
         result=EventExport,
         handler=_export_events,
-        audience=EVERYBODY,
         route=Route(
             "GET",
             "/programs/{programId}/events/export",
@@ -424,7 +418,6 @@ OPERATIONS = (
         params=EventParams,
         result=Event,
         handler=_get_event,
-        audience=EVERYBODY,
         route=Route("GET", "/programs/{programId}/events/{eventId}"),
         errors=(NotFound,),
         example=_ONE,
@@ -436,7 +429,6 @@ OPERATIONS = (
         params=UpdateEventParams,
         result=Event,
         handler=_update_event,
-        audience=PUBLISHERS,
         route=Route("PUT", "/programs/{programId}/events/{eventId}"),
         errors=(NotFound,),
         example=_ONE | {"metadata": {"home": 2, "away": 2}},
@@ -448,7 +440,6 @@ OPERATIONS = (
         params=EventParams,
         result=None,
         handler=_delete_event,
-        audience=PUBLISHERS,
         route=Route("DELETE", "/programs/{programId}/events/{eventId}", status=204),
         errors=(NotFound,),
         example=_ONE,

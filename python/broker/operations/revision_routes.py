@@ -1,6 +1,5 @@
-"""Where application revisions are served, and to whom."""
+"""Where application revisions are served."""
 
-from broker.domain.permissions import PUBLISHERS, READERS
 from broker.domain.revisions import LiveRevision, Revision
 from broker.errors import Conflict, NotFound
 from broker.operations import revisions
@@ -22,7 +21,6 @@ def _create(name: str, path: str, summary: str) -> Operation:
         params=revisions.CreateRevisionParams,
         result=Revision,
         handler=revisions.create,
-        audience=PUBLISHERS,
         route=Route(
             "POST",
             path,
@@ -34,6 +32,7 @@ def _create(name: str, path: str, summary: str) -> Operation:
         idempotent_by_key=True,
         keeps_own_key=True,
         example=_NEW,
+        has_etag=True,
         tag=_TAG,
     )
 
@@ -45,10 +44,10 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_published,
-        audience=READERS,
         route=Route("GET", _AT, description=_LATEST, headers=_TAGGED),
         errors=(NotFound,),
         example=_PROJECT,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -57,10 +56,10 @@ OPERATIONS = (
         params=revisions.StatusParams,
         result=Revision,
         handler=revisions.get_by_status,
-        audience=READERS,
         route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST, headers=_TAGGED),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -69,10 +68,10 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_latest,
-        audience=READERS,
         route=Route("GET", f"{_AT}/version/latest", description=_LATEST, headers=_TAGGED),
         errors=(NotFound,),
         example=_PROJECT,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -81,7 +80,6 @@ OPERATIONS = (
         params=revisions.VersionParams,
         result=Revision,
         handler=revisions.get_by_version,
-        audience=READERS,
         route=Route(
             "GET",
             f"{_AT}/version/{{version}}",
@@ -90,6 +88,7 @@ OPERATIONS = (
         ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -98,7 +97,6 @@ OPERATIONS = (
         params=revisions.VersionParams,
         result=LiveRevision,
         handler=revisions.get_live,
-        audience=None,
         route=Route(
             "GET",
             f"{_AT}/live/{{version}}",
@@ -110,6 +108,7 @@ OPERATIONS = (
         ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -118,7 +117,6 @@ OPERATIONS = (
         params=revisions.ListRevisionsParams,
         result=list[Revision],
         handler=revisions.list_revisions,
-        audience=READERS,
         route=Route("GET", f"{_AT}/revisions"),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
@@ -134,10 +132,10 @@ OPERATIONS = (
         params=revisions.RevisionParams,
         result=Revision,
         handler=revisions.get,
-        audience=READERS,
         route=Route("GET", f"{_AT}/revisions/{{revisionId}}", headers=_TAGGED),
         errors=(NotFound,),
         example=_REVISION,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -146,7 +144,6 @@ OPERATIONS = (
         params=revisions.UpdateRevisionParams,
         result=Revision,
         handler=revisions.update,
-        audience=PUBLISHERS,
         route=Route(
             "PUT",
             f"{_AT}/revisions/{{revisionId}}",
@@ -156,6 +153,7 @@ OPERATIONS = (
         errors=(NotFound, Conflict),
         honours_if_match=True,
         example=_REVISION | {"status": "published"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -164,7 +162,6 @@ OPERATIONS = (
         params=revisions.PatchRevisionParams,
         result=Revision,
         handler=revisions.patch,
-        audience=PUBLISHERS,
         route=Route(
             "PATCH",
             f"{_AT}/revisions/{{revisionId}}",
@@ -179,6 +176,7 @@ OPERATIONS = (
         errors=(NotFound, Conflict),
         honours_if_match=True,
         example=_REVISION | {"patch": {"title": "Season 2027"}},
+        has_etag=True,
         tag=_TAG,
     ),
 )

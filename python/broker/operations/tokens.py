@@ -100,6 +100,7 @@ async def log_in(context: Context, params: LoginParams) -> Reply:
     grant = _check_request(params, context.services.settings.client_ids)
     credentials = _required_credentials(params, _FIELDS[grant])
     _refuse_unknown(params, grant)
+    await context.services.login_rate.take(account, context.address)
     if grant == API_TOKEN_GRANT:
         token = await auth.exchange(account, credentials[0], context.address)
     elif grant == IDENTITY_GRANT:
@@ -148,7 +149,6 @@ LOGIN = Operation(
     params=LoginParams,
     result=TokenResponse,
     handler=log_in,
-    audience=None,
     route=Route(
         "POST",
         "/token",
@@ -157,7 +157,9 @@ LOGIN = Operation(
         " (`api_token`), or the token of an identity provider of the account, for an access token that lasts"
         " {token_lifetime_s} s. After {login_tries_per_user} failed tries a minute for one user name or"
         " token, or {login_tries_per_address} from one address, every try is refused for a while, the right"
-        " one too.",
+        " one too. One address logs in {login_rate_per_address} times a second (in a burst"
+        " {login_burst_per_address}), one account {login_rate_per_account} (in a burst"
+        " {login_burst_per_account}); 0 has no limit.",
     ),
     errors=(InvalidRequest, InvalidClient, UnsupportedGrantType, BadCredentials, SlowDown, Unavailable),
     example={
