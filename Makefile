@@ -71,6 +71,7 @@ hostile: ## How late viewers get their messages while others attack.
 
 bench: build ## The side-by-side table.
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench http
 
 lock: ## Resolve the Python dependencies anew.
 	$(PYTHON) -m venv .build/uv && .build/uv/bin/pip install --quiet uv

@@ -378,7 +378,7 @@ async def test_who_hangs_up_in_the_middle_of_a_body_is_not_answered(product: Pro
 async def test_a_body_that_does_not_come_is_not_waited_for(
     product: Product, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.rest.request._READ_S", 0.01)
+    monkeypatch.setattr("broker.rest.app.PART_S", 0.01)
     scope = {
         "type": "http",
         "method": "POST",
@@ -389,7 +389,9 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
             (b"content-length", b"10"),
         ],
     }
-    status, body = await call(product, scope, {"type": "http.request", "body": b"{", "more_body": True})
+    status, body = await call(
+        product.with_settings(), scope, {"type": "http.request", "body": b"{", "more_body": True}
+    )
     assert status == 400
     assert b"did not arrive in time" in body
 
@@ -605,7 +607,8 @@ async def test_requests_are_logged_without_their_secrets(
     with caplog.at_level("INFO", logger="broker.access"):
         async with product.door() as door:
             await door.get("/programs/filter?search=secret", headers={"X-Request-Id": "logged"})
-    line = orjson.loads(caplog.messages[-1])
+        product.app.close()
+    line = orjson.loads(caplog.messages[-1].splitlines()[-1])
     assert line["requestId"] == "logged"
     assert line["status"] == 200
     assert line["path"] == "/api/v1/programs/filter"
@@ -700,3 +703,25 @@ async def test_a_small_body_of_a_wrong_type_leaves_the_connection_open(
     await product.app(scope, receive, send)
     assert sent[0]["status"] == 415
     assert ((b"connection", b"close") in sent[0]["headers"]) is closes
+
+
+async def test_a_request_that_takes_too_long_is_told_so(product: Product) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def never() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [
+        (b"host", b"demo.localhost"),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"2"),
+    ]
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/servertime", "headers": headers}
+    await product.with_settings(http_timeout_s=1.0).app(scope, never, send)
+    assert sent[0]["status"] == 503
+    assert dict(sent[0]["headers"])[b"retry-after"] == b"1"
+    assert orjson.loads(sent[1]["body"])["error"] == "unavailable"

@@ -42,8 +42,8 @@ class Model(BaseModel):
 
 def format_time(moment: datetime) -> str:
     """ISO 8601 in UTC with milliseconds and `Z`, as every datetime leaves us."""
-    # Not by strftime, which writes the year 900 with three digits.
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    return f"{text[:-6]}Z"  # without +00:00
 
 
 def parse_time(value: object) -> datetime:

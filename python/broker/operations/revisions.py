@@ -21,7 +21,6 @@ from broker.domain.projects import Description
 from broker.domain.revisions import (
     MAX_VERSION_CHARACTERS,
     WRITABLE,
-    LiveRevision,
     Revision,
     RevisionFields,
     RevisionStatus,
@@ -169,10 +168,8 @@ async def get_by_version(context: Context, params: VersionParams) -> Json:
 
 async def get_live(context: Context, params: VersionParams) -> Json:
     """What end users see of a published revision."""
-    revision = await context.services.revisions.get_by_version(
-        context.principal.account, params.project_id, params.version, RevisionStatus.PUBLISHED
-    )
-    body = to_json(LiveRevision.of(revision), by_alias=True)
+    account, revisions = context.principal.account, context.services.revisions
+    body = await revisions.get_live(account, params.project_id, params.version)
     return Json(body, {"ETag": etag_of(body), "Cache-Control": "public, no-cache"})
 
 

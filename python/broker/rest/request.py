@@ -16,6 +16,7 @@ from broker.errors import (
     UnsupportedMediaType,
 )
 from broker.operations.registry import Route
+from broker.rest.deadlines import Deadlines
 from broker.rest.routing import Endpoint
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -25,7 +26,7 @@ JSON_TYPE = "application/json"
 FORM_TYPE = "application/x-www-form-urlencoded"
 
 MAX_REQUEST_ID_CHARACTERS = 128
-_READ_S = 30.0  # between two parts of a body; a sender that trickles slower is cut off
+PART_S = 30.0  # between two parts of a body; a sender that trickles slower is cut off
 _DRAINED_BYTES = 256 << 10
 _DRAINED_S = 1.0
 _MAX_PARAMETERS = 100
@@ -145,8 +146,13 @@ def has_content(headers: Headers) -> bool:
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
-async def body_chunks(receive: Receive, headers: Headers, limit_bytes: int) -> AsyncIterator[bytes]:
+async def body_chunks(
+    receive: Receive, headers: Headers, limit_bytes: int, waits: Deadlines
+) -> AsyncIterator[bytes]:
     """The body as it comes, at most `limit_bytes` in all, whatever `Content-Length` says.
+
+    Args:
+        waits: bounds the wait for each part.
 
     Raises:
         PayloadTooLarge: it is longer.
@@ -158,11 +164,15 @@ async def body_chunks(receive: Receive, headers: Headers, limit_bytes: int) -> A
         raise _too_large(limit_bytes)
     size, more = 0, True
     while more:
+        wait = waits.begin()
         try:
-            async with asyncio.timeout(_READ_S):
-                message = await receive()
-        except TimeoutError:
+            message = await receive()
+        except asyncio.CancelledError:
+            if not waits.is_late(wait):
+                raise
             raise InvalidRequest.of_field("body", "did not arrive in time") from None
+        finally:
+            waits.end(wait)
         if message["type"] == "http.disconnect":
             raise ClientGone("the connection ended before the body did")
         chunk = message.get("body", b"")
