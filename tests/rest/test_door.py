@@ -10,6 +10,8 @@ import jwt
 import orjson
 import pytest
 
+from broker.errors import BrokerError, NotFound, Unavailable
+from broker.rest.reply import Exchange
 from broker.storage.gateways import GatewayRow, Gateways
 from tests.product import Product
 
@@ -145,6 +147,8 @@ async def call(product: Product, scope: dict[str, Any], *messages: dict[str, Any
         ("HEAD", "/servertime", "OPTIONS, POST"),
         ("POST", "/openapi.json", "GET, HEAD, OPTIONS"),
         ("BREW", "/version", "GET, HEAD, OPTIONS"),
+        ("TRACE", "/programs", "GET, HEAD, OPTIONS, POST"),
+        ("CONNECT", "/storage/own/x", "GET, HEAD, OPTIONS"),
     ],
 )
 async def test_a_wrong_method_is_told_the_right_ones(
@@ -652,6 +656,53 @@ async def test_servertime_without_a_time_has_none(product: Product) -> None:
     async with product.door(None) as door:
         for body in ({}, {"requestTime": None}):
             assert (await door.post("/servertime", json=body)).json().keys() == {"serverTime"}
+
+
+@pytest.mark.parametrize(
+    ("error", "after"),
+    [(Unavailable("busy"), b"1"), (Unavailable("busy", retry_after_s=7), b"7"), (NotFound("gone"), None)],
+)
+async def test_what_may_be_repeated_says_when(error: BrokerError, after: bytes | None) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("an error reads nothing")
+
+    await Exchange(send, receive, "request", is_head=False).error(error)
+    assert dict(sent[0]["headers"]).get(b"retry-after") == after
+
+
+@pytest.mark.parametrize(
+    ("size", "ends", "closes"),
+    [(10, True, False), (256 << 10, True, False), ((256 << 10) + 1, True, True), (10, False, True)],
+)
+async def test_a_small_body_of_a_wrong_type_leaves_the_connection_open(
+    product: Product, size: int, ends: bool, closes: bool
+) -> None:
+    """A connection that is closed over unread bytes is reset, and the reply may be lost with it."""
+    token = f"Bearer {product.tokens['admin']}".encode()
+    headers = [
+        (b"host", b"localhost"),
+        (b"authorization", token),
+        (b"content-type", b"text/plain"),
+        (b"transfer-encoding", b"chunked"),
+    ]
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/programs", "headers": headers}
+    waiting = [{"type": "http.request", "body": bytes(size), "more_body": not ends}]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return waiting.pop(0) if waiting else await asyncio.Future()
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await product.app(scope, receive, send)
+    assert sent[0]["status"] == 415
+    assert ((b"connection", b"close") in sent[0]["headers"]) is closes
 
 
 async def test_a_request_that_takes_too_long_is_told_so(product: Product) -> None:

@@ -322,7 +322,7 @@ OPERATIONS = (
         handler=_delete_program,
         route=Route("DELETE", "/programs/{programId}", status=204),
         errors=(NotFound,),
-        example={"programId": "final-2026"},
+        example={"programId": "rehearsal"},
         tag="Programs",
     ),
     Operation(

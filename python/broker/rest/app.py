@@ -42,6 +42,7 @@ from broker.rest.request import (
     bearer_token,
     body_chunks,
     check_body_type,
+    drain,
     has_content,
     leading_token,
     merge_path,
@@ -94,7 +95,9 @@ class RestApp:
         self._gateways = Gateways(services.database)
         self._routes = RouteTable(registry.operations)
         self._proxies = TrustedProxies(services.settings.trusted_proxies)
-        self._openapi = orjson.dumps(openapi_document(registry), option=orjson.OPT_INDENT_2)
+        self._openapi = orjson.dumps(
+            openapi_document(registry, services.settings), option=orjson.OPT_INDENT_2
+        )
         self._pages = {
             "healthz": self._serve_healthz,
             "readyz": self._serve_readyz,
@@ -145,7 +148,7 @@ class RestApp:
         except BrokerError as error:
             if exchange.has_begun:
                 raise  # the server cuts the connection, so that half a document is not taken for a whole
-            await self._send_error(exchange, error, headers)
+            await self._send_error(exchange, error, headers, receive)
         except Exception as error:
             _log.error("%s", _failure(request_id, error), exc_info=error)
             if exchange.has_begun:
@@ -156,9 +159,13 @@ class RestApp:
             duration_s = clock.monotonic_s() - began_s
             self._access_log.write(scope, headers.get(b"host", b""), exchange, duration_s)
 
-    async def _send_error(self, exchange: Exchange, error: BrokerError, headers: Headers) -> None:
-        extra = [(b"allow", error.allow.encode())] if isinstance(error, _WrongMethod) else []
-        if error.status in (413, 415) and has_content(headers):
+    async def _send_error(
+        self, exchange: Exchange, error: BrokerError, headers: Headers, receive: Receive
+    ) -> None:
+        extra = [(b"allow", ", ".join(error.allow).encode())] if isinstance(error, MethodNotAllowed) else []
+        # A body of the wrong type has not been begun; most are small enough to be put aside.
+        is_done = error.status == 415 and has_content(headers) and await drain(receive)
+        if error.status in (413, 415) and has_content(headers) and not is_done:
             # The rest of the body is not read; the connection cannot carry another request.
             extra.append((b"connection", b"close"))
         await exchange.error(error, extra)
@@ -182,7 +189,7 @@ class RestApp:
             return
         endpoint = endpoints.get(method)
         if endpoint is None:
-            raise _WrongMethod(allowed_methods(endpoints))
+            raise _wrong_method(allowed_methods(endpoints))
         await self._serve_operation(endpoint, values, scope, headers, receive, exchange)
 
     async def _serve_operation(
@@ -264,7 +271,7 @@ class RestApp:
         if page is None:
             raise NotFound("there is nothing at this path")
         if method not in ("GET", "HEAD"):
-            raise _WrongMethod("GET, HEAD")
+            raise _wrong_method("GET, HEAD")
         await page(exchange)
 
     async def _serve_document(self, method: str, exchange: Exchange) -> None:
@@ -272,7 +279,7 @@ class RestApp:
             await exchange.whole(204, b"", "", [(b"allow", b"GET, HEAD, OPTIONS"), *PREFLIGHT])
             return
         if method not in ("GET", "HEAD"):
-            raise _WrongMethod("GET, HEAD, OPTIONS")
+            raise _wrong_method("GET, HEAD, OPTIONS")
         await exchange.whole(200, self._openapi, JSON_TYPE, [(b"cache-control", b"public, max-age=300")])
 
     async def _serve_healthz(self, exchange: Exchange) -> None:
@@ -305,12 +312,8 @@ class RestApp:
         await exchange.whole(200, docs.page(), "text/html; charset=utf-8", docs.headers())
 
 
-class _WrongMethod(MethodNotAllowed):
-    """Carries the value of `Allow`, which goes with every 405 (RFC 9110, section 15.5.6)."""
-
-    def __init__(self, allow: str) -> None:
-        super().__init__(f"the methods of this path are {allow}")
-        self.allow = allow
+def _wrong_method(allow: str) -> MethodNotAllowed:
+    return MethodNotAllowed(f"the methods of this path are {allow}", allow.split(", "))
 
 
 @lru_cache(_ACCOUNTS)

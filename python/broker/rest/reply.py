@@ -75,8 +75,8 @@ class Exchange:
     async def error(self, error: BrokerError, headers: Iterable[Header] = ()) -> None:
         """Send an error."""
         extra = [(b"cache-control", b"no-store"), *headers]
-        if error.retry_after_s is not None:
-            extra.append((b"retry-after", b"%d" % max(1, error.retry_after_s)))
+        if error.retryable:  # unknown is soon
+            extra.append((b"retry-after", b"%d" % max(1, error.retry_after_s or 1)))
         if isinstance(error, Unauthenticated):
             extra.append((b"www-authenticate", b"Bearer"))
         await self.whole(error.status, orjson.dumps(error.body()), "application/json", extra)
