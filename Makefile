@@ -61,7 +61,7 @@ sanitize: ## The native tests under AddressSanitizer and ThreadSanitizer. Needs 
 	    cargo +nightly test --target $(TARGET) --lib --test gateway --test threads
 	CARGO_TARGET_DIR=.build/tsan RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
 	    TSAN_OPTIONS="suppressions=$(CURDIR)/native/tsan.txt" \
-	    cargo +nightly test --target $(TARGET) --test threads
+	    cargo +nightly test --target $(TARGET) --features tsan --test threads
 
 leaks: ## 100,000 connections and 2,500 programmes come and go.
 	BROKER_LEAK_ROUNDS=250 cargo test --release --test leaks

@@ -44,6 +44,8 @@ def test_an_override_wins_and_none_does_not() -> None:
         ("BROKER_HTTP_PORT", "65536"),
         ("BROKER_HTTP_PORT", "http"),
         ("BROKER_GATEWAY_SEND", "sendfile"),
+        ("BROKER_GATEWAY_LOOPS", "65"),
+        ("BROKER_WS_WAITING_BYTES", "1000"),
         ("BROKER_WS_PORT", "8000"),
         ("BROKER_TOKEN_LIFETIME_S", "9"),
     ],
