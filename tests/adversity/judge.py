@@ -22,7 +22,7 @@ class Publish(NamedTuple):
     """One publish in its producer's log.
 
     Attributes:
-        first, count: the producer numbers its events; these are `first` to `first + count - 1`.
+        first, size: the producer numbers its events; these are `first` to `first + size - 1`.
         sent_s: when it was sent for the first time.
         answered_s: when it was acknowledged; None when it never was.
         seqs, ids: what the acknowledgement said, else empty.
@@ -30,7 +30,7 @@ class Publish(NamedTuple):
 
     by: int
     first: int
-    count: int
+    size: int
     sent_s: float
     answered_s: float | None
     seqs: Sequence[int]
@@ -102,17 +102,17 @@ def _published(publishes: Sequence[Publish], stored: Sequence[Stored]) -> Iterat
             yield f"doubled: event {event.number} of producer {event.by} has seq {event.seq} too"
         found[event.by, event.number] = event
     for publish in publishes:
-        events = [found.pop((publish.by, publish.first + n), None) for n in range(publish.count)]
+        events = [found.pop((publish.by, publish.first + n), None) for n in range(publish.size)]
         there = [event for event in events if event is not None]
         name = f"publish {publish.first} of producer {publish.by}"
         if publish.answered_s is not None:
             told = list(zip(publish.seqs, publish.ids, strict=True))
-            if len(there) < publish.count:
-                yield f"lost: {name} was acknowledged, {len(there)} of {publish.count} events are stored"
+            if len(there) < publish.size:
+                yield f"lost: {name} was acknowledged, {len(there)} of {publish.size} events are stored"
             elif [(event.seq, event.id) for event in there] != told:
                 yield f"changed: {name} is stored otherwise than it was acknowledged"
-        elif 0 < len(there) < publish.count:
-            yield f"half a batch: of {name}, {len(there)} of {publish.count} events are stored"
+        elif 0 < len(there) < publish.size:
+            yield f"half a batch: of {name}, {len(there)} of {publish.size} events are stored"
         if there and [event.seq for event in there] != list(range(there[0].seq, there[0].seq + len(there))):
             yield f"torn: {name} is stored out of order or with others in between"
     for by, number in found:

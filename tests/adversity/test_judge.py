@@ -8,10 +8,10 @@ from tests.adversity.judge import FINDINGS, Publish, Push, Stored, judge, short_
 
 # Two producers; the second publish of producer 2 was never acknowledged, but is there; seq 5 is a correction.
 PUBLISHES = [
-    Publish(by=1, first=0, count=2, sent_s=1.0, answered_s=1.1, seqs=[1, 2], ids=[11, 12]),
-    Publish(by=2, first=0, count=1, sent_s=1.2, answered_s=1.3, seqs=[3], ids=[21]),
-    Publish(by=1, first=2, count=1, sent_s=1.25, answered_s=1.5, seqs=[4], ids=[13]),
-    Publish(by=2, first=1, count=2, sent_s=1.4, answered_s=None, seqs=[], ids=[]),
+    Publish(by=1, first=0, size=2, sent_s=1.0, answered_s=1.1, seqs=[1, 2], ids=[11, 12]),
+    Publish(by=2, first=0, size=1, sent_s=1.2, answered_s=1.3, seqs=[3], ids=[21]),
+    Publish(by=1, first=2, size=1, sent_s=1.25, answered_s=1.5, seqs=[4], ids=[13]),
+    Publish(by=2, first=1, size=2, sent_s=1.4, answered_s=None, seqs=[], ids=[]),
 ]
 STORED = [
     Stored(1, 11, 1, 0),

@@ -4,11 +4,11 @@ import asyncio
 import secrets
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
 
 import psutil
 import pytest
 
+from tests.adversity.faults import find, kill
 from tests.adversity.show import Show
 from tests.deployments.instance import PASSWORD, Instance
 
@@ -65,22 +65,3 @@ async def test_nothing_is_lost_or_doubled_while_gateways_and_replicas_are_exchan
     disturb.set()
     await playing
     show.judge()
-
-
-def find(instance: Instance, title: str) -> list[psutil.Process]:
-    """The instance's processes with `title` in their command lines."""
-    found = []
-    for process in psutil.Process(instance.process.pid).children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            if title in " ".join(process.cmdline()):
-                found.append(process)
-    return found
-
-
-def kill(instance: Instance, title: str) -> int:
-    """`kill -9` of the instance's processes with `title` in their command lines; returns how many."""
-    victims = find(instance, title)
-    for process in victims:
-        with suppress(psutil.NoSuchProcess):  # PostgreSQL ends its processes when one of them has died
-            process.kill()
-    return len(victims)
