@@ -2,7 +2,7 @@
 
 import random
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import psutil
@@ -55,10 +55,16 @@ def choose_victims(instance: Instance, kind: str, chance: random.Random) -> list
     return [chance.choice(found)] if found and kind in ONE_OF else found
 
 
-def draw_plan(chance: random.Random, pairs: int) -> list[tuple[str, ...]]:
-    """Each kind once and so many pairs, an owner's with another owner too, in random order."""
+def draw_pair(chance: random.Random) -> tuple[str, str]:
+    """Two kinds to be hit at once; two of one kind where it has several processes."""
     kinds = list(TITLES)
-    plan: list[tuple[str, ...]] = [(kind,) for kind in kinds]
-    plan += [(chance.choice(kinds), chance.choice(kinds)) for _ in range(pairs)]
-    chance.shuffle(plan)
-    return plan
+    pair = chance.choice(kinds), chance.choice(kinds)
+    return pair if pair[0] != pair[1] or pair[0] in ONE_OF else draw_pair(chance)
+
+
+def draw_plan(chance: random.Random) -> Iterator[tuple[str, ...]]:
+    """Faults without end: in each round every kind once and as many pairs, in random order."""
+    while True:
+        plan = [(kind,) for kind in TITLES] + [draw_pair(chance) for _ in TITLES]
+        chance.shuffle(plan)
+        yield from plan

@@ -25,7 +25,6 @@ from websockets.exceptions import InvalidHandshake, WebSocketException
 from tests.adversity.judge import Publish, short_id
 
 _SIZES = (1, 1, 5, 20, 60)  # events of a publish
-_GIVES_UP = 0.05  # the part of failed publishes that is not sent again
 _CORRECTS = 0.02  # the part of publishes after which an event is corrected
 _TRY_S = 15.0  # the product itself tries for ten
 _PATIENCE_S = 180.0
@@ -147,12 +146,15 @@ class Tally:
 class Producer:
     """One producer of one program."""
 
-    def __init__(self, by: int, program_id: str, door: Door, tally: Tally, log: IO[bytes]) -> None:
+    def __init__(
+        self, by: int, program_id: str, door: Door, tally: Tally, log: IO[bytes], gives_up: float
+    ) -> None:
         self._by = by
         self._program_id = program_id
         self._door = door
         self._tally = tally
         self._log = log
+        self._gives_up = gives_up
         self._number = 0
         self._random = random.Random(by)
 
@@ -182,7 +184,7 @@ class Producer:
                 answer = await self._door.publish(self._program_id, events, key)
             except Failed:
                 self._tally.failures += 1
-                if self._random.random() < _GIVES_UP:
+                if self._random.random() < self._gives_up:
                     break
                 await asyncio.sleep(self._random.uniform(*_PAUSE_S))
             except Refused as error:
@@ -240,7 +242,11 @@ async def _play(spec: dict[str, Any]) -> None:
                 if over_http
                 else SocketDoor(spec["ws_port"], spec["token"])
             )
-            tasks.append(asyncio.create_task(Producer(by, program_id, door, tally, log).play(stop, rate)))
+            tasks.append(
+                asyncio.create_task(
+                    Producer(by, program_id, door, tally, log, spec["gives_up"]).play(stop, rate)
+                )
+            )
         line = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
         while not all(task.done() for task in tasks):
             await asyncio.wait([line, *tasks], timeout=0.2, return_when=asyncio.FIRST_COMPLETED)

@@ -8,6 +8,7 @@ again, and in the end hands all logs and the database to the judge.
 import argparse
 import asyncio
 import random
+import secrets
 import shutil
 import signal
 import sys
@@ -17,6 +18,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +45,10 @@ SELECT e.seq, e.id::text, (e.metadata->>'by')::int, (e.metadata->>'n')::int
 FROM events e JOIN programs p ON p.uid = e.program_uid WHERE p.id = $1 ORDER BY e.seq
 """
 _PUSHES = """
-SELECT seq, id::text FROM (
+SELECT pushes.seq, pushes.id::text FROM (
     SELECT e.program_uid, e.seq, e.id FROM events e
     UNION ALL SELECT c.program_uid, c.seq, c.event_id FROM event_changes c
-) AS pushes JOIN programs p ON p.uid = pushes.program_uid WHERE p.id = $1 ORDER BY seq
+) AS pushes JOIN programs p ON p.uid = pushes.program_uid WHERE p.id = $1 ORDER BY pushes.seq
 """
 _HEADS = (
     "SELECT p.id, h.seq FROM program_heads h JOIN programs p ON p.uid = h.program_uid WHERE p.id = any($1)"
@@ -55,12 +57,18 @@ _HEADS = (
 
 @dataclass(frozen=True)
 class Size:
-    """How large a show is; `events_per_s` of all producers together."""
+    """How large a show is.
+
+    Attributes:
+        events_per_s: of all producers together.
+        gives_up: the part of failed publishes that is not sent again.
+    """
 
     producers: int = 20
     viewers: int = 200
     programs: int = 10
     events_per_s: float = 3_000.0
+    gives_up: float = 0.05
 
 
 @dataclass
@@ -68,6 +76,7 @@ class Verdict:
     """What came out of a show."""
 
     events: int
+    pushes: int
     deliveries: int
     reconnects: int
     failures: int
@@ -81,6 +90,7 @@ class Show:
     """A show on a running instance. `open` it, let things happen in it, then `close` it and read its verdict.
 
     Attributes:
+        side_program: one of its own, which no producer publishes to; the judge does not look at it.
         http_url, ws_port: where the producers and viewers go, by default to the instance itself.
     """
 
@@ -96,6 +106,7 @@ class Show:
     def __post_init__(self) -> None:
         self.http_url = self.http_url or self.instance.url
         self.ws_port = self.ws_port or self.instance.ws_port
+        self.side_program = ""
         self._epochs: dict[str, str] = {}
         self._producers: Process | None = None
         self._viewers: list[Process] = []
@@ -114,12 +125,14 @@ class Show:
     async def open(self) -> None:
         """Make the programs, let the viewers in, and begin to publish."""
         token = await asyncio.to_thread(self.instance.token)
-        name = f"show-{random.getrandbits(32):08x}"
+        name = f"show-{secrets.token_hex(4)}"
+        self.side_program = f"{name}-side"
         async with httpx.AsyncClient(base_url=f"{self.instance.url}/api/v1", headers=token) as client:
-            for number in range(self.size.programs):
-                program_id = f"{name}-{number}"
+            names = [f"{name}-{number}" for number in range(self.size.programs)]
+            for program_id in (*names, self.side_program):
                 reply = await client.post("/programs", json={"id": program_id, "name": program_id})
                 reply.raise_for_status()
+            for program_id in names:
                 reply = await client.get(f"/programs/{program_id}/lastUpdate")
                 self._epochs[program_id] = reply.raise_for_status().json()["epoch"]
         for first in range(0, self.size.viewers, _VIEWERS_EACH):
@@ -141,6 +154,7 @@ class Show:
                 "programs": list(self._epochs),
                 "producers": self.size.producers,
                 "events_per_s": self.size.events_per_s,
+                "gives_up": self.size.gives_up,
                 "directory": str(self.directory),
             },
         )
@@ -160,7 +174,7 @@ class Show:
         hit(victims, signal.SIGKILL)
         async with asyncio.timeout(_WHOLE_S):
             for kind in kinds:
-                await _until(lambda title=TITLES[kind]: find(self.instance, title))
+                await _until(partial(find, self.instance, TITLES[kind]))
             await self.until_ready()
         await self.until_at_work(time.monotonic())
         return self.note_fault(" and ".join(sorted(kinds)), began_s)
@@ -249,7 +263,7 @@ class Show:
             pauses.append([Pause(*pause) for pause in head["pauses"]])
             deliveries += len(log)
             reconnects += head["connections"] - 1
-        events = 0
+        events = pushed = 0
         for program_id in self._epochs:
             rows = await connection.fetch(_STORED, program_id, timeout=120)
             stored = [Stored(seq, short_id(id_), by, n) for seq, id_, by, n in rows]
@@ -260,9 +274,12 @@ class Show:
             found = judge(published[program_id], stored, pushes, seen[program_id])
             findings += [f"{program_id}: {finding}" for finding in found]
             events += len(stored)
+            pushed += len(pushes)
         costs = outages(self.faults, map(publish_pauses, published.values()), pauses)
         tally = self.tally
-        return Verdict(events, deliveries, reconnects, tally["failures"], tally["given_up"], findings, costs)
+        return Verdict(
+            events, pushed, deliveries, reconnects, tally["failures"], tally["given_up"], findings, costs
+        )
 
     async def _read_api(self, program_id: str) -> list[Stored]:
         async with httpx.AsyncClient(timeout=120) as client:
@@ -276,19 +293,14 @@ class Show:
 
 @asynccontextmanager
 async def open_show(instance: Instance, size: Size, **doors: Any) -> AsyncIterator[Show]:
-    """A show under way; its logs are kept when it fails."""
-    directory = Path(tempfile.mkdtemp(prefix="broker-show-"))
-    show = Show(instance, size, directory, **doors)
-    try:
-        await show.open()
-        yield show
-    except BaseException:
-        sys.stderr.write(f"the logs of producers and viewers are in {directory}\n")
-        raise
-    else:
-        shutil.rmtree(directory)
-    finally:
-        await show.abandon()
+    """A show under way."""
+    with tempfile.TemporaryDirectory(prefix="broker-show-") as directory:
+        show = Show(instance, size, Path(directory), **doors)
+        try:
+            await show.open()
+            yield show
+        finally:
+            await show.abandon()
 
 
 async def _until(is_so: Callable[[], object]) -> None:
@@ -308,17 +320,18 @@ async def _swallow(process: Process) -> None:
         continue
 
 
-def _rounds(chance: random.Random) -> Iterator[tuple[str, ...]]:
-    while True:
-        yield from draw_plan(chance, pairs=len(TITLES))
-
-
-async def soak(instance: Instance, size: Size, *, events: int, faults: int, seed: int) -> Verdict:
+async def soak(
+    instance: Instance,
+    size: Size,
+    plan: Iterator[tuple[str, ...]],
+    chance: random.Random,
+    *,
+    events: int,
+    faults: int,
+) -> Verdict:
     """Play until so many events are acknowledged and so many faults are over."""
-    chance = random.Random(seed)
     began_s = time.monotonic()
     async with open_show(instance, size) as show:
-        plan = _rounds(chance)
         while show.acknowledged < events or len(show.faults) < faults:
             fault = await show.suffer(next(plan), chance)
             _print(
@@ -328,10 +341,7 @@ async def soak(instance: Instance, size: Size, *, events: int, faults: int, seed
             )
             await asyncio.sleep(chance.uniform(0.5, 3.0))
         _print("judging")
-        verdict = await show.close()
-        if verdict.findings:
-            raise SystemExit(_summary(verdict))
-    return verdict
+        return await show.close()
 
 
 def _summary(verdict: Verdict) -> str:
@@ -377,8 +387,11 @@ def main() -> None:
     instance = Instance(directory / "data", environment={"BROKER_HISTORY_EVENTS": "100000"})
     try:
         instance.start()
-        work = soak(instance, size, events=options.events, faults=options.faults, seed=options.seed)
-        _print(_summary(asyncio.run(work)))
+        chance = random.Random(options.seed)
+        plan = draw_plan(chance)
+        work = soak(instance, size, plan, chance, events=options.events, faults=options.faults)
+        verdict = asyncio.run(work)
+        _print(_summary(verdict))
         instance.stop()
     except BaseException:
         _print(instance.log())
@@ -386,6 +399,7 @@ def main() -> None:
     finally:
         instance.end()
         shutil.rmtree(directory, ignore_errors=True)
+    sys.exit(bool(verdict.findings))
 
 
 if __name__ == "__main__":

@@ -167,6 +167,19 @@ async def test_command_that_still_waits_is_not_queued_twice(owner: Owner, dsn: s
 # -- fencing
 
 
+async def test_draining_owner_stores_what_waits_and_takes_no_more(owner: Owner, dsn: str) -> None:
+    async with program_locked(dsn):
+        waiting = [start(owner, publish()) for _ in range(2)]
+        await asyncio.sleep(0)
+        draining = asyncio.create_task(owner.drain())
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable):
+            await ask(owner, publish())
+        assert not draining.done()
+    await draining
+    assert all(isinstance(answer, Accepted) for task in waiting for answer in await task)
+
+
 async def test_older_owner_cannot_write(owner: Owner, dsn: str) -> None:
     newer = await Owner.start(SETTINGS, dsn, 0)
     try:

@@ -1,0 +1,29 @@
+"""One instance for all tests of adversity, on a copy of the package that a test may change."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deployments.instance import Instance
+
+_PACKAGE = Path(__file__).parents[2] / "python" / "broker"
+
+
+@pytest.fixture(scope="package")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the package that `instance` runs."""
+    directory = tmp_path_factory.mktemp("code") / "broker"
+    shutil.copytree(_PACKAGE, directory, ignore=shutil.ignore_patterns("__pycache__"))
+    return directory
+
+
+@pytest.fixture(scope="package")
+def instance(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[Instance]:
+    instance = Instance(
+        tmp_path_factory.mktemp("adversity") / "data", environment={"PYTHONPATH": str(package.parent)}
+    )
+    instance.start()
+    yield instance
+    instance.end()
