@@ -22,6 +22,10 @@ TITLES = {
 }
 """What can be killed, and what its processes have in their command lines."""
 
+CUT = "connections of producers and viewers are cut"
+STALL = "connections of producers and viewers stall for 3 s"
+KINDS = (*TITLES, CUT, STALL)
+
 ONE_OF = ("owner", "PostgreSQL backend")
 """Kinds of which one process is hit, not all."""
 
@@ -50,21 +54,20 @@ def hit(processes: Sequence[psutil.Process], number: signal.Signals) -> int:
 
 
 def choose_victims(instance: Instance, kind: str, chance: random.Random) -> list[psutil.Process]:
-    """The processes that die when `kind` is to die; none when it is not there at the moment."""
+    """The processes that die when `kind` of `TITLES` is to die; none when it is not there at the moment."""
     found = find(instance, TITLES[kind])
     return [chance.choice(found)] if found and kind in ONE_OF else found
 
 
 def draw_pair(chance: random.Random) -> tuple[str, str]:
     """Two kinds to be hit at once; two of one kind where it has several processes."""
-    kinds = list(TITLES)
-    pair = chance.choice(kinds), chance.choice(kinds)
+    pair = chance.choice(KINDS), chance.choice(KINDS)
     return pair if pair[0] != pair[1] or pair[0] in ONE_OF else draw_pair(chance)
 
 
 def draw_plan(chance: random.Random) -> Iterator[tuple[str, ...]]:
     """Faults without end: in each round every kind once and as many pairs, in random order."""
     while True:
-        plan = [(kind,) for kind in TITLES] + [draw_pair(chance) for _ in TITLES]
+        plan = [(kind,) for kind in KINDS] + [draw_pair(chance) for _ in KINDS]
         chance.shuffle(plan)
         yield from plan

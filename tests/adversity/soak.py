@@ -29,9 +29,10 @@ import orjson
 from broker.settings import child_environment
 from broker.storage.embedded.server import EmbeddedPostgres
 from tests.adversity import producers, viewers
-from tests.adversity.faults import TITLES, choose_victims, draw_plan, find, hit
+from tests.adversity.faults import CUT, KINDS, STALL, TITLES, choose_victims, draw_plan, find, hit
 from tests.adversity.figures import Fault, Outage, Pause, outages, publish_pauses, table
 from tests.adversity.judge import Publish, Push, Stored, judge, short_id
+from tests.adversity.proxy import Proxy, tcp
 from tests.deployments.instance import Instance
 
 _ROOT = Path(__file__).parents[2]
@@ -39,12 +40,13 @@ _WHOLE_S = 120.0  # until the product must have recovered
 _LATE_S = 13.0  # a publish that its producer gave up may still be stored so much later
 _VIEWERS_EACH = 100  # of one process
 _POLL_S = 0.1
+_STALL_S = 3.0
 
-_STORED = """
+STORED = """
 SELECT e.seq, e.id::text, (e.metadata->>'by')::int, (e.metadata->>'n')::int
 FROM events e JOIN programs p ON p.uid = e.program_uid WHERE p.id = $1 ORDER BY e.seq
 """
-_PUSHES = """
+PUSHES = """
 SELECT pushes.seq, pushes.id::text FROM (
     SELECT e.program_uid, e.seq, e.id FROM events e
     UNION ALL SELECT c.program_uid, c.seq, c.event_id FROM event_changes c
@@ -89,23 +91,27 @@ class Verdict:
 class Show:
     """A show on a running instance. `open` it, let things happen in it, then `close` it and read its verdict.
 
+    Producers and viewers come through proxies, so that their connections can be cut.
+
     Attributes:
+        seed: of where connections are cut.
+        cut_after: see `Proxy`.
         side_program: one of its own, which no producer publishes to; the judge does not look at it.
-        http_url, ws_port: where the producers and viewers go, by default to the instance itself.
     """
 
     instance: Instance
     size: Size
     directory: Path
-    http_url: str = ""
-    ws_port: int = 0
+    seed: int = 0
+    cut_after: tuple[int, int] | None = None
     tally: dict[str, Any] = field(default_factory=dict)
     deliveries: int = 0
     faults: list[Fault] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.http_url = self.http_url or self.instance.url
-        self.ws_port = self.ws_port or self.instance.ws_port
+        chance = random.Random(self.seed)
+        ports = (self.instance.http_port, self.instance.ws_port)
+        self.proxies = [Proxy(tcp(port), chance, cut_after=self.cut_after) for port in ports]
         self.side_program = ""
         self._epochs: dict[str, str] = {}
         self._producers: Process | None = None
@@ -124,6 +130,8 @@ class Show:
 
     async def open(self) -> None:
         """Make the programs, let the viewers in, and begin to publish."""
+        for proxy in self.proxies:
+            await proxy.open()
         token = await asyncio.to_thread(self.instance.token)
         name = f"show-{secrets.token_hex(4)}"
         self.side_program = f"{name}-side"
@@ -138,7 +146,7 @@ class Show:
         for first in range(0, self.size.viewers, _VIEWERS_EACH):
             count = min(_VIEWERS_EACH, self.size.viewers - first)
             spec = {
-                "port": self.ws_port,
+                "port": self.proxies[1].port,
                 "epochs": self._epochs,
                 "viewers": count,
                 "first": first,
@@ -148,8 +156,8 @@ class Show:
         self._producers = await self._spawn(
             "producers",
             {
-                "url": self.http_url,
-                "ws_port": self.ws_port,
+                "url": f"http://localhost:{self.proxies[0].port}",
+                "ws_port": self.proxies[1].port,
                 "token": token,
                 "programs": list(self._epochs),
                 "producers": self.size.producers,
@@ -168,12 +176,19 @@ class Show:
             await _until(lambda: all(self._last_s(name) > since_s for name in self._epochs))
 
     async def suffer(self, kinds: Sequence[str], chance: random.Random) -> Fault:
-        """Kill processes of these kinds at once and wait until all is well. Raises TimeoutError."""
-        victims = [process for kind in kinds for process in choose_victims(self.instance, kind, chance)]
+        """Let these kinds of fault happen at once and wait until all is well. Raises TimeoutError."""
+        killed = [kind for kind in kinds if kind in TITLES]
+        victims = [process for kind in killed for process in choose_victims(self.instance, kind, chance)]
         began_s = time.monotonic()
         hit(victims, signal.SIGKILL)
+        if CUT in kinds:
+            for proxy in self.proxies:
+                proxy.cut()
+        if STALL in kinds:
+            async with self.proxies[0].stalled(), self.proxies[1].stalled():
+                await asyncio.sleep(_STALL_S)
         async with asyncio.timeout(_WHOLE_S):
-            for kind in kinds:
+            for kind in killed:
                 await _until(partial(find, self.instance, TITLES[kind]))
             await self.until_ready()
         await self.until_at_work(time.monotonic())
@@ -216,6 +231,8 @@ class Show:
 
     async def abandon(self) -> None:
         """End the processes, whatever they are at. Idempotent."""
+        for proxy in self.proxies:
+            await proxy.close()
         for process in filter(None, [self._producers, *self._viewers]):
             if process.returncode is None:
                 process.kill()
@@ -265,11 +282,11 @@ class Show:
             reconnects += head["connections"] - 1
         events = pushed = 0
         for program_id in self._epochs:
-            rows = await connection.fetch(_STORED, program_id, timeout=120)
+            rows = await connection.fetch(STORED, program_id, timeout=120)
             stored = [Stored(seq, short_id(id_), by, n) for seq, id_, by, n in rows]
             if stored != await self._read_api(program_id):
                 findings.append(f"{program_id}: the API tells other events than the database holds")
-            rows = await connection.fetch(_PUSHES, program_id, timeout=120)
+            rows = await connection.fetch(PUSHES, program_id, timeout=120)
             pushes = [Push(seq, short_id(id_)) for seq, id_ in rows]
             found = judge(published[program_id], stored, pushes, seen[program_id])
             findings += [f"{program_id}: {finding}" for finding in found]
@@ -292,10 +309,10 @@ class Show:
 
 
 @asynccontextmanager
-async def open_show(instance: Instance, size: Size, **doors: Any) -> AsyncIterator[Show]:
+async def open_show(instance: Instance, size: Size, **wires: Any) -> AsyncIterator[Show]:
     """A show under way."""
     with tempfile.TemporaryDirectory(prefix="broker-show-") as directory:
-        show = Show(instance, size, Path(directory), **doors)
+        show = Show(instance, size, Path(directory), **wires)
         try:
             await show.open()
             yield show
@@ -359,7 +376,7 @@ def _merged(found: Sequence[Outage]) -> list[Outage]:
     """All pairs under one name."""
     return [
         outage._replace(fault=outage.fault._replace(name="two of these at once"))
-        if " and " in outage.fault.name and outage.fault.name not in TITLES
+        if " and " in outage.fault.name and outage.fault.name not in KINDS
         else outage
         for outage in found
     ]

@@ -177,7 +177,8 @@ async def test_draining_owner_stores_what_waits_and_takes_no_more(owner: Owner, 
             await ask(owner, publish())
         assert not draining.done()
     await draining
-    assert all(isinstance(answer, Accepted) for task in waiting for answer in await task)
+    answers = [answer for task in waiting for answer in await task]
+    assert all(isinstance(answer, Accepted) for answer in answers)
 
 
 async def test_older_owner_cannot_write(owner: Owner, dsn: str) -> None:

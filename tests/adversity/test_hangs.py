@@ -1,4 +1,4 @@
-"""Owners that stop, hang or are exchanged while events flow; nothing is lost, doubled or reordered."""
+"""Parts that stop, hang or are exchanged while events flow; nothing is lost, doubled or reordered."""
 
 import asyncio
 import signal
@@ -35,21 +35,11 @@ async def test_owner_that_was_stopped_and_succeeded_cannot_write(instance: Insta
         assert (await show.close()).findings == []
 
 
-async def test_owner_that_hangs_is_exchanged(instance: Instance) -> None:
+async def test_owner_and_gateway_that_hang_are_exchanged(instance: Instance) -> None:
     async with open_show(instance, SMALL) as show:
-        old = find(instance, TITLES["owner"])[:1]
-        hit(old, signal.SIGSTOP)
-        await show.until_at_work(time.monotonic())
-        hit(old, signal.SIGCONT)
-        await until_gone(old)
-        assert (await show.close()).findings == []
-
-
-async def test_gateway_that_hangs_is_exchanged(instance: Instance) -> None:
-    async with open_show(instance, SMALL) as show:
-        old = find(instance, TITLES["gateway"])
-        hit(old, signal.SIGSTOP)
-        await until_gone(old)
+        hung = [find(instance, TITLES[kind])[0] for kind in ("owner", "gateway")]
+        hit(hung, signal.SIGSTOP)
+        await until_gone(hung)
         await show.until_at_work(time.monotonic())
         assert (await show.close()).findings == []
 
