@@ -1,4 +1,4 @@
-"""One instance for all tests of adversity, on a copy of the package that a test may change."""
+"""One instance for all tests of adversity: with a clock to set, on code that a test may change."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.adversity.clock import SteppedClock
 from tests.deployments.instance import Instance
 
 _PACKAGE = Path(__file__).parents[2] / "python" / "broker"
@@ -20,10 +21,21 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def instance(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[Instance]:
-    instance = Instance(
-        tmp_path_factory.mktemp("adversity") / "data", environment={"PYTHONPATH": str(package.parent)}
-    )
+def clock(tmp_path_factory: pytest.TempPathFactory) -> SteppedClock:
+    """The wall clock of `instance`."""
+    return SteppedClock(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture(scope="package")
+def instance(
+    tmp_path_factory: pytest.TempPathFactory, package: Path, clock: SteppedClock
+) -> Iterator[Instance]:
+    environment = {
+        "PYTHONPATH": str(package.parent),
+        "BROKER_TOKEN_LIFETIME_S": "86400",  # longer than the steps of the clock
+        **clock.environment,
+    }
+    instance = Instance(tmp_path_factory.mktemp("adversity") / "data", environment=environment)
     instance.start()
     yield instance
     instance.end()

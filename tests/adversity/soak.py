@@ -124,6 +124,11 @@ class Show:
         return int(self.tally.get("acknowledged", 0))
 
     @property
+    def programs(self) -> list[str]:
+        """The programs that are published to."""
+        return list(self._epochs)
+
+    @property
     def dsn(self) -> str:
         """The instance's own database."""
         return self.instance.database_url or EmbeddedPostgres(self.instance.data_dir / "postgres").dsn
@@ -159,7 +164,7 @@ class Show:
                 "url": f"http://localhost:{self.proxies[0].port}",
                 "ws_port": self.proxies[1].port,
                 "token": token,
-                "programs": list(self._epochs),
+                "programs": self.programs,
                 "producers": self.size.producers,
                 "events_per_s": self.size.events_per_s,
                 "gives_up": self.size.gives_up,
