@@ -130,7 +130,7 @@ async def play(world: World, directory: Path, dsn: str) -> None:
 
 async def main(directory: Path) -> None:
     """Run a server on the small file system, and the product on it."""
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=0755", "tmpfs", directory]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=0755", "tmpfs", str(directory)]
     subprocess.run(mount, check=True)  # noqa: ASYNC221 - nothing else runs yet
     server = EmbeddedPostgres(directory)
     dsn = await server.start()

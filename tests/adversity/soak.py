@@ -178,7 +178,7 @@ class Show:
     async def until_at_work(self, since_s: float) -> None:
         """Until every program has taken something after `since_s`. Raises TimeoutError."""
         async with asyncio.timeout(_WHOLE_S):
-            await _until(lambda: all(self._last_s(name) > since_s for name in self._epochs))
+            await until(lambda: all(self._last_s(name) > since_s for name in self._epochs))
 
     async def suffer(self, kinds: Sequence[str], chance: random.Random) -> Fault:
         """Let these kinds of fault happen at once and wait until all is well. Raises TimeoutError."""
@@ -194,7 +194,7 @@ class Show:
                 await asyncio.sleep(_STALL_S)
         async with asyncio.timeout(_WHOLE_S):
             for kind in killed:
-                await _until(partial(find, self.instance, TITLES[kind]))
+                await until(partial(find, self.instance, TITLES[kind]))
             await self.until_ready()
         await self.until_at_work(time.monotonic())
         return self.note_fault(" and ".join(sorted(kinds)), began_s)
@@ -325,9 +325,11 @@ async def open_show(instance: Instance, size: Size, **wires: Any) -> AsyncIterat
             await show.abandon()
 
 
-async def _until(is_so: Callable[[], object]) -> None:
-    while not is_so():  # noqa: ASYNC110 - what is waited for happens in other processes
-        await asyncio.sleep(_POLL_S)
+async def until(is_so: Callable[[], object], limit_s: float = _WHOLE_S) -> None:
+    """Wait for something that happens in other processes. Raises TimeoutError."""
+    async with asyncio.timeout(limit_s):
+        while not is_so():  # noqa: ASYNC110 - see above
+            await asyncio.sleep(_POLL_S)
 
 
 async def _tell(process: Process, line: bytes) -> None:
