@@ -22,8 +22,8 @@ TITLES = {
 }
 """What can be killed, and what its processes have in their command lines."""
 
-CUT = "connections of producers and viewers are cut"
-STALL = "connections of producers and viewers stall for 3 s"
+CUT = "connections cut"
+STALL = "connections stalled for 3 s"
 KINDS = (*TITLES, CUT, STALL)
 
 ONE_OF = ("owner", "PostgreSQL backend")

@@ -24,7 +24,7 @@ from websockets.exceptions import InvalidHandshake, WebSocketException
 
 from tests.adversity.judge import Publish, short_id
 
-_SIZES = (1, 1, 5, 20, 60)  # events of a publish
+_SIZES = (1, 1, 5, 20)  # events of a publish; and the largest batch
 _CORRECTS = 0.02  # the part of publishes after which an event is corrected
 _TRY_S = 15.0  # the product itself tries for ten
 _PATIENCE_S = 180.0
@@ -143,30 +143,46 @@ class Tally:
             self.notes.append(text)
 
 
+@dataclass(frozen=True)
+class Habits:
+    """How a producer behaves.
+
+    Attributes:
+        events_per_s: at most; who is held up does not make up for it.
+        largest_batch: in events; most publishes are smaller.
+        gives_up: the part of failed publishes that is not sent again.
+    """
+
+    events_per_s: float
+    largest_batch: int
+    gives_up: float
+
+
 class Producer:
     """One producer of one program."""
 
     def __init__(
-        self, by: int, program_id: str, door: Door, tally: Tally, log: IO[bytes], gives_up: float
+        self, by: int, program_id: str, door: Door, tally: Tally, log: IO[bytes], habits: Habits
     ) -> None:
         self._by = by
         self._program_id = program_id
         self._door = door
         self._tally = tally
         self._log = log
-        self._gives_up = gives_up
+        self._habits = habits
+        self._sizes = (*_SIZES, habits.largest_batch)
         self._number = 0
         self._random = random.Random(by)
 
-    async def play(self, stop: asyncio.Event, events_per_s: float) -> None:
-        """Publish until `stop`; who is held up does not make up for it."""
+    async def play(self, stop: asyncio.Event) -> None:
+        """Publish until `stop`."""
         while not stop.is_set():
-            size = self._random.choice(_SIZES)
+            size = self._random.choice(self._sizes)
             began_s = time.monotonic()
             event = await self._publish(size)
             if event is not None and self._random.random() < _CORRECTS:
                 await self._correct(event)
-            rest_s = began_s + size / events_per_s - time.monotonic()
+            rest_s = began_s + size / self._habits.events_per_s - time.monotonic()
             if rest_s > 0:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(rest_s):
@@ -184,7 +200,7 @@ class Producer:
                 answer = await self._door.publish(self._program_id, events, key)
             except Failed:
                 self._tally.failures += 1
-                if self._random.random() < self._gives_up:
+                if self._random.random() < self._habits.gives_up:
                     break
                 await asyncio.sleep(self._random.uniform(*_PAUSE_S))
             except Refused as error:
@@ -231,6 +247,7 @@ def read_log(path: Path) -> list[tuple[str, Publish]]:
 async def _play(spec: dict[str, Any]) -> None:
     stop, tally = asyncio.Event(), Tally()
     rate = spec["events_per_s"] / spec["producers"]
+    habits = Habits(rate, spec["largest_batch"], spec["gives_up"])
     with (Path(spec["directory"]) / "producers.log").open("wb") as log:
         tasks = []
         for by in range(spec["producers"]):
@@ -242,11 +259,7 @@ async def _play(spec: dict[str, Any]) -> None:
                 if over_http
                 else SocketDoor(spec["ws_port"], spec["token"])
             )
-            tasks.append(
-                asyncio.create_task(
-                    Producer(by, program_id, door, tally, log, spec["gives_up"]).play(stop, rate)
-                )
-            )
+            tasks.append(asyncio.create_task(Producer(by, program_id, door, tally, log, habits).play(stop)))
         line = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
         while not all(task.done() for task in tasks):
             await asyncio.wait([line, *tasks], timeout=0.2, return_when=asyncio.FIRST_COMPLETED)

@@ -73,6 +73,12 @@ class Proxy:
             if self._chance.random() < 0.5:  # some in the middle of a message, some between two
                 wire.changed.set()
 
+    def spare(self) -> None:
+        """Cut nothing more."""
+        self._cut_after = None
+        for wire in self._wires:
+            wire.budgets[:] = [self._draw() for _ in wire.budgets]
+
     @asynccontextmanager
     async def stalled(self) -> AsyncIterator[None]:
         """Let nothing through inside the block."""

@@ -63,13 +63,14 @@ class Size:
 
     Attributes:
         events_per_s: of all producers together.
-        gives_up: the part of failed publishes that is not sent again.
+        largest_batch, gives_up: see `producers.Habits`.
     """
 
     producers: int = 20
     viewers: int = 200
     programs: int = 10
     events_per_s: float = 3_000.0
+    largest_batch: int = 60
     gives_up: float = 0.05
 
 
@@ -167,6 +168,7 @@ class Show:
                 "programs": self.programs,
                 "producers": self.size.producers,
                 "events_per_s": self.size.events_per_s,
+                "largest_batch": self.size.largest_batch,
                 "gives_up": self.size.gives_up,
                 "directory": str(self.directory),
             },
@@ -218,6 +220,8 @@ class Show:
 
     async def close(self) -> Verdict:
         """End the producers, let the viewers catch up, judge."""
+        for proxy in self.proxies:
+            proxy.spare()  # what was missed comes in one answer, which a wire cut too often never carries
         assert self._producers is not None
         await _tell(self._producers, b"\n")
         await self._producers.wait()
@@ -352,11 +356,14 @@ async def soak(
     *,
     events: int,
     faults: int,
+    limit_s: float = float("inf"),
 ) -> Verdict:
-    """Play until so many events are acknowledged and so many faults are over."""
+    """Play until so many events are acknowledged and so many faults are over, or time is up."""
     began_s = time.monotonic()
     async with open_show(instance, size) as show:
         while show.acknowledged < events or len(show.faults) < faults:
+            if time.monotonic() > began_s + limit_s:
+                break
             fault = await show.suffer(next(plan), chance)
             _print(
                 f"{time.monotonic() - began_s:6.0f} s  {show.acknowledged:9,} events "
@@ -401,10 +408,11 @@ def main() -> None:
     parser.add_argument("--producers", type=int, default=20)
     parser.add_argument("--viewers", type=int, default=200)
     parser.add_argument("--programs", type=int, default=10)
-    parser.add_argument("--rate", type=float, default=3_000, help="events a second at most")
+    parser.add_argument("--rate", type=float, default=5_000, help="events a second at most")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="ends after these")
     parser.add_argument("--seed", type=int, default=random.getrandbits(32))
     options = parser.parse_args()
-    size = Size(options.producers, options.viewers, options.programs, options.rate)
+    size = Size(options.producers, options.viewers, options.programs, options.rate, largest_batch=300)
     _print(f"--seed {options.seed}")
     directory = Path(tempfile.mkdtemp(prefix="broker-soak-"))
     # what a viewer misses meanwhile must be recoverable
@@ -413,7 +421,15 @@ def main() -> None:
         instance.start()
         chance = random.Random(options.seed)
         plan = draw_plan(chance)
-        work = soak(instance, size, plan, chance, events=options.events, faults=options.faults)
+        work = soak(
+            instance,
+            size,
+            plan,
+            chance,
+            events=options.events,
+            faults=options.faults,
+            limit_s=options.seconds,
+        )
         verdict = asyncio.run(work)
         _print(_summary(verdict))
         instance.stop()
