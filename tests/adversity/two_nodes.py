@@ -30,12 +30,7 @@ _ROOT = Path(__file__).parents[2]
 _HEAD, _SECOND = "127.0.0.11", "127.0.0.12"
 _START_S = 60.0
 _WHOLE_S = 120.0
-_CUT_OFF_S = 25.0  # longer than the health checks below take
-_HEALTH = {
-    "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "2000",
-    "RAY_health_check_failure_threshold": "3",
-}
+_CUT_OFF_S = 25.0  # longer than the health checks of `node.env` take
 _SIZE = Size(producers=10, viewers=20, programs=4, events_per_s=400.0)
 
 
@@ -85,7 +80,7 @@ def node_environment() -> dict[str, str]:
     lines = (_ROOT / "deploy" / "node.env").read_text().splitlines()
     known = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    return child_environment(known | _HEALTH | token | {"PYTHONPATH": str(_ROOT / "python")})
+    return child_environment(known | token | {"PYTHONPATH": str(_ROOT / "python")})
 
 
 @asynccontextmanager
