@@ -12,6 +12,7 @@ import random
 import secrets
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,8 @@ _CORRECTS = 0.02  # the part of publishes after which an event is corrected
 _TRY_S = 15.0  # the product itself tries for ten
 _PATIENCE_S = 180.0
 _PAUSE_S = (0.02, 0.2)  # between two tries
-_PASSING = (429, 502, 503, 504)  # the statuses of which a client may think that trying again helps
+PASSING = (429, 502, 503, 504)
+"""The statuses of which a client may think that trying again helps."""
 
 
 class Failed(Exception):
@@ -53,7 +55,8 @@ class Door(Protocol):
 class HttpDoor:
     """REST over one connection."""
 
-    def __init__(self, url: str, token: dict[str, str]) -> None:
+    def __init__(self, url: str, token: dict[str, str], passing: Sequence[int]) -> None:
+        self._passing = passing
         self._client = httpx.AsyncClient(base_url=url, headers=token, timeout=_TRY_S)
 
     async def publish(self, program_id: str, events: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
@@ -75,7 +78,7 @@ class HttpDoor:
             reply = await self._client.request(method, path, content=orjson.dumps(body), headers=headers)
         except httpx.TransportError as error:
             raise Failed(type(error).__name__) from error
-        if reply.status_code in _PASSING:
+        if reply.status_code in self._passing:
             raise Failed(str(reply.status_code))
         if not reply.is_success:
             raise Refused(f"{reply.status_code} {reply.text[:200]}")
@@ -121,7 +124,7 @@ class SocketDoor:
             raise Failed(type(error).__name__) from error
         if "result" in answer:
             return answer["result"]
-        if answer["error"]["code"] in _PASSING:
+        if answer["error"]["code"] in PASSING:
             raise Failed(str(answer["error"]["code"]))
         raise Refused(str(answer["error"])[:200])
 
@@ -255,7 +258,7 @@ async def _play(spec: dict[str, Any]) -> None:
             # by turns of whole rounds, so that every program has producers of both kinds
             over_http = (by // len(spec["programs"])) % 2 == 0
             door: Door = (
-                HttpDoor(f"{spec['url']}/api/v1", spec["token"])
+                HttpDoor(f"{spec['url']}/api/v1", spec["token"], spec["passing"])
                 if over_http
                 else SocketDoor(spec["ws_port"], spec["token"])
             )

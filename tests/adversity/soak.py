@@ -95,6 +95,7 @@ class Show:
     Producers and viewers come through proxies, so that their connections can be cut.
 
     Attributes:
+        passing: statuses over HTTP that producers take for passing trouble.
         seed: of where connections are cut.
         cut_after: see `Proxy`.
         side_program: one of its own, which no producer publishes to; the judge does not look at it.
@@ -103,6 +104,7 @@ class Show:
     instance: Instance
     size: Size
     directory: Path
+    passing: Sequence[int] = producers.PASSING
     seed: int = 0
     cut_after: tuple[int, int] | None = None
     tally: dict[str, Any] = field(default_factory=dict)
@@ -166,6 +168,7 @@ class Show:
                 "ws_port": self.proxies[1].port,
                 "token": token,
                 "programs": self.programs,
+                "passing": self.passing,
                 "producers": self.size.producers,
                 "events_per_s": self.size.events_per_s,
                 "largest_batch": self.size.largest_batch,
