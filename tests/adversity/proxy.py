@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 _CHUNK_BYTES = 1 << 16
+_LOSES = 0.1
 _SOON_BYTES = 300  # within the next message or two
 
 
@@ -35,18 +36,21 @@ class Proxy:
         chance: random.Random,
         *,
         cut_after: tuple[int, int] | None = None,
+        lose: bytes = b"",
     ) -> None:
         """Nothing listens yet.
 
         Args:
             connect: opens a connection to the server.
             cut_after: between which numbers of bytes a budget is drawn; None cuts only when told to.
+            lose: what the server says with these bytes in it is cut before them one time in ten.
         """
         self.port = 0
         self.cuts = 0
         self._connect = connect
         self._chance = chance
         self._cut_after = cut_after
+        self._lose = lose
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._wires: set[_Wire] = set()
@@ -135,6 +139,8 @@ class Proxy:
         with suppress(OSError):
             while piece := await reader.read(_CHUNK_BYTES):
                 await self._flowing.wait()
+                if way == 1 and self._lose and self._lose in piece and self._chance.random() < _LOSES:
+                    wire.budgets[way] = piece.index(self._lose)
                 if len(piece) >= wire.budgets[way]:
                     writer.write(piece[: int(wire.budgets[way])])
                     await writer.drain()
@@ -154,9 +160,10 @@ async def open_proxy(
     chance: random.Random,
     *,
     cut_after: tuple[int, int] | None = None,
+    lose: bytes = b"",
 ) -> AsyncIterator[Proxy]:
     """A proxy that listens inside the block."""
-    proxy = Proxy(connect, chance, cut_after=cut_after)
+    proxy = Proxy(connect, chance, cut_after=cut_after, lose=lose)
     await proxy.open()
     try:
         yield proxy

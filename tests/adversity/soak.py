@@ -415,7 +415,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="ends after these")
     parser.add_argument("--seed", type=int, default=random.getrandbits(32))
     options = parser.parse_args()
-    size = Size(options.producers, options.viewers, options.programs, options.rate, largest_batch=300)
+    size = Size(options.producers, options.viewers, options.programs, options.rate, largest_batch=1_000)
     _print(f"--seed {options.seed}")
     directory = Path(tempfile.mkdtemp(prefix="broker-soak-"))
     # what a viewer misses meanwhile must be recoverable

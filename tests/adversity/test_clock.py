@@ -20,7 +20,7 @@ HOUR_S = 3_600
 CREATED = """
 SELECT count(*) FILTER (WHERE created_time < before) AS backward,
     extract(epoch FROM max(created_time) - min(created_time)) AS span_s
-FROM (SELECT created_time, lag(created_time) OVER (PARTITION BY program_uid ORDER BY seq) AS before
+FROM (SELECT e.created_time, lag(e.created_time) OVER (PARTITION BY e.program_uid ORDER BY e.seq) AS before
     FROM events e JOIN programs p ON p.uid = e.program_uid WHERE p.id = any($1)) AS times
 """
 
@@ -52,8 +52,10 @@ async def test_clock_that_steps_loses_and_reorders_nothing(instance: Instance, c
         verdict = await show.close()
         assert verdict.findings == []
         connection = await asyncpg.connect(show.dsn)
-        times = await connection.fetchrow(CREATED, show.programs)
-        await connection.close()
+        try:
+            times = await connection.fetchrow(CREATED, show.programs)
+        finally:
+            await connection.close()
     assert times["backward"] == 0
     assert times["span_s"] >= HOUR_S
 
