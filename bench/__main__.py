@@ -1,6 +1,7 @@
 """Measures ours and its peers side by side and prints one table.
 
     python -m bench [--runs N] [--quick] [--subscribers N …] [--contenders NAME …] [--no-product]
+    python -m bench owner [--runs N] [--quick]
 
 Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
 alike. The exit status is 1 when a viewer lost, doubled or missed a message, or a contender failed.
@@ -14,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+import bench.owner
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples
 from bench.machine import describe_machine, raise_open_files
@@ -30,6 +32,8 @@ WIDE = 140
 
 def main() -> int:
     """Run what the command line asks for."""
+    if sys.argv[1:2] == ["owner"]:
+        return bench.owner.main()
     arguments = parse_arguments()
     console = Console(width=None if sys.stdout.isatty() else WIDE)
     runs = 1 if arguments.quick else arguments.runs

@@ -7,7 +7,7 @@ still delivered, then both sides are closed, orderly or by a reset. `cut` spends
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -36,14 +36,14 @@ class Proxy:
         chance: random.Random,
         *,
         cut_after: tuple[int, int] | None = None,
-        lose: bytes = b"",
+        lose: Sequence[bytes] = (),
     ) -> None:
         """Nothing listens yet.
 
         Args:
             connect: opens a connection to the server.
             cut_after: between which numbers of bytes a budget is drawn; None cuts only when told to.
-            lose: what the server says with these bytes in it is cut before them one time in ten.
+            lose: what the server says with one of these in it is cut before it, one time in ten.
         """
         self.port = 0
         self.cuts = 0
@@ -139,8 +139,9 @@ class Proxy:
         with suppress(OSError):
             while piece := await reader.read(_CHUNK_BYTES):
                 await self._flowing.wait()
-                if way == 1 and self._lose and self._lose in piece and self._chance.random() < _LOSES:
-                    wire.budgets[way] = piece.index(self._lose)
+                lost = [piece.index(each) for each in self._lose if each in piece] if way else []
+                if lost and self._chance.random() < _LOSES:
+                    wire.budgets[way] = lost[0]
                 if len(piece) >= wire.budgets[way]:
                     writer.write(piece[: int(wire.budgets[way])])
                     await writer.drain()
@@ -160,7 +161,7 @@ async def open_proxy(
     chance: random.Random,
     *,
     cut_after: tuple[int, int] | None = None,
-    lose: bytes = b"",
+    lose: Sequence[bytes] = (),
 ) -> AsyncIterator[Proxy]:
     """A proxy that listens inside the block."""
     proxy = Proxy(connect, chance, cut_after=cut_after, lose=lose)

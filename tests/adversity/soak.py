@@ -44,13 +44,15 @@ _STALL_S = 3.0
 
 STORED = """
 SELECT e.seq, e.id::text, (e.metadata->>'by')::int, (e.metadata->>'n')::int
-FROM events e JOIN programs p ON p.uid = e.program_uid WHERE p.id = $1 ORDER BY e.seq
+FROM events e JOIN program_heads h USING (history) JOIN programs p ON p.uid = h.program_uid
+WHERE p.id = $1 ORDER BY e.seq
 """
 PUSHES = """
 SELECT pushes.seq, pushes.id::text FROM (
-    SELECT e.program_uid, e.seq, e.id FROM events e
-    UNION ALL SELECT c.program_uid, c.seq, c.event_id FROM event_changes c
-) AS pushes JOIN programs p ON p.uid = pushes.program_uid WHERE p.id = $1 ORDER BY pushes.seq
+    SELECT e.history, e.seq, e.id FROM events e
+    UNION ALL SELECT c.history, c.seq, c.event_id FROM event_changes c
+) AS pushes JOIN program_heads h USING (history) JOIN programs p ON p.uid = h.program_uid
+WHERE p.id = $1 ORDER BY pushes.seq
 """
 _HEADS = (
     "SELECT p.id, h.seq FROM program_heads h JOIN programs p ON p.uid = h.program_uid WHERE p.id = any($1)"

@@ -20,8 +20,9 @@ HOUR_S = 3_600
 CREATED = """
 SELECT count(*) FILTER (WHERE created_time < before) AS backward,
     extract(epoch FROM max(created_time) - min(created_time)) AS span_s
-FROM (SELECT e.created_time, lag(e.created_time) OVER (PARTITION BY e.program_uid ORDER BY e.seq) AS before
-    FROM events e JOIN programs p ON p.uid = e.program_uid WHERE p.id = any($1)) AS times
+FROM (SELECT e.created_time, lag(e.created_time) OVER (PARTITION BY history ORDER BY e.seq) AS before
+    FROM events e JOIN program_heads h USING (history) JOIN programs p ON p.uid = h.program_uid
+    WHERE p.id = any($1)) AS times
 """
 
 

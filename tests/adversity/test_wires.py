@@ -88,8 +88,12 @@ async def test_owner_whose_database_is_cut_off_all_the_time(postgres_server: str
     await create_programs(postgres_dsn, ["p"])
     chance = random.Random(SEED)
     settings = Settings(owners=1, database_pool=4, statistics=False)
+    # what says that a commit was made is lost more often than chance would have it
     async with open_proxy(
-        unix(f"{postgres_server}/.s.PGSQL.5432"), chance, cut_after=(5_000, 60_000), lose=b"COMMIT\0"
+        unix(f"{postgres_server}/.s.PGSQL.5432"),
+        chance,
+        cut_after=(5_000, 60_000),
+        lose=(b"COMMIT\0", b"SELECT 1\0"),
     ) as proxy:
         name = urlsplit(postgres_dsn).path
         owner = await Owner.start(

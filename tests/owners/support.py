@@ -85,9 +85,17 @@ async def create_programs(dsn: str, names: Sequence[str], account: str = "demo")
 async def stage_import(dsn: str, import_id: str, count: int) -> None:
     connection = await asyncpg.connect(dsn)
     try:
+        history = await connection.fetchval(
+            "INSERT INTO staged_imports (import_id, row_count, created_time) VALUES ($1, $2, now())"
+            " RETURNING history",
+            import_id,
+            count,
+        )
         await connection.executemany(
-            "INSERT INTO import_rows VALUES ($1, $2, $3, now(), $2, $2, 'Clock#set', '{}')",
-            [(import_id, number, ids.uuid7()) for number in range(1, count + 1)],
+            "INSERT INTO events"
+            " (history, seq, id, created_time, timestamp, timecode, event, metadata, imported)"
+            " VALUES ($1, $2, $3, now(), $2, $2, 'Clock#set', '{}', true)",
+            [(history, number, ids.uuid7()) for number in range(1, count + 1)],
         )
     finally:
         await connection.close()

@@ -50,8 +50,6 @@ _RETRY_S = (0.02, 0.5)  # first and longest pause before a call is made again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 _NUDGE_S = 1.0
 _NUDGES = 1_000  # under way at a time; who is not nudged looks by itself within a second
-_HEAVY_S = 60.0  # at least, for what may touch every event of a program: 100,000 take seconds
-_HEAVY = (AdoptImport, DeleteEvents, DeleteProgram)
 
 
 @dataclass(slots=True, eq=False)
@@ -138,8 +136,6 @@ class RayOwners:
         topic = program_topic(command.account, command.program_id)
         lane = self._lanes[owner_of(topic, self._settings.owners)]
         wait_s = self._settings.publish_timeout_s
-        if isinstance(command, _HEAVY):
-            wait_s = max(wait_s, _HEAVY_S)
         answer = lane.add(command, self._clock.monotonic_s() + wait_s)
         try:
             async with asyncio.timeout(wait_s + _GRACE_S):

@@ -39,11 +39,12 @@ class Database:
         self._closed = False
 
     @classmethod
-    async def open(cls, dsn: str, *, size: int, timeout_s: float) -> "Database":
+    async def open(cls, dsn: str, *, size: int, timeout_s: float, name: str = "broker") -> "Database":
         """Connect once; more connections, up to `size`, are made when they are needed.
 
         Args:
             timeout_s: of the wait for a connection, of a statement, and of a transaction that idles.
+            name: what the server calls the connections (`application_name`).
 
         Raises:
             Unavailable: the server cannot be reached; the driver's text is in `log_text`.
@@ -59,7 +60,7 @@ class Database:
                 timeout=timeout_s,
                 # The server cancels a slow statement itself; ours is for a server that does not answer.
                 command_timeout=timeout_s + 1,
-                server_settings=_session_settings(timeout_s),
+                server_settings=_session_settings(timeout_s, name),
             )
         database = cls(dsn, pool, timeout_s)
         try:
@@ -162,10 +163,10 @@ async def _keep(_connection: asyncpg.Connection) -> None:
     """Nothing to reset: see the class."""
 
 
-def _session_settings(timeout_s: float) -> dict[str, str]:
+def _session_settings(timeout_s: float, name: str) -> dict[str, str]:
     timeout_ms = str(int(timeout_s * 1000))
     return {
-        "application_name": "broker",
+        "application_name": name,
         "statement_timeout": timeout_ms,
         # A process that hangs inside a transaction must not keep its locks: they fence its successor.
         "idle_in_transaction_session_timeout": timeout_ms,
