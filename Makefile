@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: demo test build lint bench soak adversity conformance lock clean
+.PHONY: demo test build lint bench soak adversity conformance fuzz sanitize leaks hostile lock clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -48,6 +48,28 @@ soak: build ## A million events under random faults; SOAK="--events 1000 --seed 
 
 adversity: build ## A cluster of two nodes, of which one is cut off and dies.
 	$(BIN)/python -m tests.adversity.two_nodes
+
+FUZZ_S ?= 300
+FUZZ_TARGETS ?= handshake frames envelope log
+
+fuzz: ## Each target for FUZZ_S seconds, from the committed corpus. Needs a nightly toolchain and cargo-fuzz.
+	for target in $(FUZZ_TARGETS); do mkdir -p .build/fuzz/$$target && (cd native && cargo +nightly fuzz run $$target \
+	    ../.build/fuzz/$$target fuzz/corpus/$$target -- -max_total_time=$(FUZZ_S) -max_len=4096) || exit 1; done
+
+TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
+
+sanitize: ## The native tests under AddressSanitizer and ThreadSanitizer. Needs a nightly toolchain.
+	CARGO_TARGET_DIR=.build/asan RUSTFLAGS=-Zsanitizer=address \
+	    cargo +nightly test --target $(TARGET) --lib --test gateway --test threads
+	CARGO_TARGET_DIR=.build/tsan RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+	    TSAN_OPTIONS="suppressions=$(CURDIR)/native/tsan.txt" \
+	    cargo +nightly test --target $(TARGET) --test threads
+
+leaks: ## 100,000 connections and 2,500 programmes come and go.
+	BROKER_LEAK_ROUNDS=250 cargo test --release --test leaks
+
+hostile: ## How late viewers get their messages while others attack.
+	cargo run --release --example hostile
 
 bench: build ## The side-by-side table.
 	$(BIN)/python -m bench

@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -97,6 +98,18 @@ async def stage_import(dsn: str, import_id: str, count: int) -> None:
             " VALUES ($1, $2, $3, now(), $2, $2, 'Clock#set', '{}', true)",
             [(history, number, ids.uuid7()) for number in range(1, count + 1)],
         )
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def holding(dsn: str, statement: str) -> AsyncIterator[None]:
+    """Inside the block a transaction of somebody else's holds the locks that the statement takes."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction():
+            await connection.execute(statement)
+            yield
     finally:
         await connection.close()
 

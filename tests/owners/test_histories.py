@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from broker.clock import SystemClock
@@ -27,6 +26,7 @@ from tests.owners.support import (
     delete,
     delete_all,
     fetch,
+    holding,
     ids,
     publish,
     published,
@@ -37,18 +37,6 @@ from tests.owners.support import (
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 EVENTS = "SELECT e.seq FROM events e JOIN program_heads h USING (history) ORDER BY h.program_uid, e.seq"
-
-
-@asynccontextmanager
-async def rows_locked(dsn: str) -> AsyncIterator[None]:
-    """Inside the block whoever changes or deletes an event that is there waits."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        async with connection.transaction():
-            await connection.execute("SELECT FROM events FOR UPDATE")
-            yield
-    finally:
-        await connection.close()
 
 
 @asynccontextmanager
@@ -82,7 +70,7 @@ async def test_events_that_go_hold_up_nobody(owner: Owner, dsn: str, kind: str) 
         "import": AdoptImport(ids.uuid7(), "demo", "p", "i", 2),
         "deletion": DeleteProgram(ids.uuid7(), "demo", "p"),
     }[kind]
-    async with rows_locked(dsn), asyncio.timeout(3):
+    async with holding(dsn, "SELECT FROM events FOR UPDATE"), asyncio.timeout(3):
         answers = await owner.submit([command, publish("q")], 10)
         assert isinstance(answers[1], Accepted)
         assert (await published(owner, publish("q")))[0]["seq"] == 2

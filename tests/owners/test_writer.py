@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -28,6 +28,7 @@ from tests.owners.support import (
     delete,
     delete_all,
     fetch,
+    holding,
     publish,
     published,
     row,
@@ -64,16 +65,9 @@ async def commits_paused(dsn: str) -> AsyncIterator[asyncpg.Connection]:
         await connection.close()
 
 
-@asynccontextmanager
-async def program_locked(dsn: str) -> AsyncIterator[None]:
+def program_locked(dsn: str) -> AbstractAsyncContextManager[None]:
     """Inside the block no group with the program `p` gets further than its first statement."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        async with connection.transaction():
-            await connection.execute("SELECT * FROM program_heads FOR UPDATE")
-            yield
-    finally:
-        await connection.close()
+    return holding(dsn, "SELECT FROM program_heads FOR UPDATE")
 
 
 async def until_waiting(connection: asyncpg.Connection) -> None:

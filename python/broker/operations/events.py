@@ -15,14 +15,13 @@ from pydantic import AfterValidator, Field
 
 from broker.clock import to_datetime
 from broker.domain.events import Event, EventName, NewEvent
-from broker.domain.permissions import EVERYBODY, PUBLISHERS
 from broker.domain.programs import Access
 from broker.domain.values import FreeObject, Id, Integer, Model, format_time
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge
 from broker.operations.context import Context, nobody_waits
 from broker.operations.listing import MAX_IDS, CommaList, ListParams
 from broker.operations.metadata import compact
-from broker.operations.program_access import changeable_program, check_publisher, readable_program
+from broker.operations.program_access import allowed_program, check_publisher
 from broker.operations.programs import ProgramParams
 from broker.operations.registry import Json, Operation, Route, Stream
 from broker.owners.protocol import NewEventRow
@@ -217,7 +216,7 @@ def _events_of(params: PublishParams, limit: int) -> Sequence[PublishParams | Ne
 async def _list_events(context: Context, params: ListEventsParams) -> Stream:
     if params.from_ is not None and params.to is not None and params.to < params.from_:
         raise InvalidRequest.of_field("to", "must not be less than from")
-    program = await readable_program(context, params.program_id)
+    program = await allowed_program(context, params.program_id)
     selected = EventRange(start=params.from_, end=params.to, or_created=params.include_created)
     headers = {}
     if params.to is not None:
@@ -228,7 +227,7 @@ async def _list_events(context: Context, params: ListEventsParams) -> Stream:
 
 
 async def _export_events(context: Context, params: ExportParams) -> Stream:
-    await readable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     everything = EventRange()
     name = params.program_id.replace(":", "_")
     if context.accept == NDJSON:
@@ -260,7 +259,7 @@ async def _lines(context: Context, program_id: str, selected: EventRange) -> Asy
 
 
 async def _filter_events(context: Context, params: FilterEventsParams) -> Json:
-    await readable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     query = EventQuery(
         limit=params.limit,
         skip=params.skip,
@@ -276,13 +275,13 @@ async def _filter_events(context: Context, params: FilterEventsParams) -> Json:
 
 
 async def _get_event(context: Context, params: EventParams) -> Json:
-    await readable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     event_id = _event_id(params)
     return Json(await context.services.events.get(context.principal.account, params.program_id, event_id))
 
 
 async def _update_event(context: Context, params: UpdateEventParams) -> Json:
-    await changeable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     event_id = _event_id(params)
     if params.id is not None and params.id.lower() != event_id:
         raise InvalidRequest.of_field("id", "must be the event's id as in the path; it cannot change")
@@ -299,13 +298,13 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
 
 
 async def _delete_event(context: Context, params: EventParams) -> None:
-    await changeable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     event_id = _event_id(params)
     await context.services.owners.delete_event(context.principal.account, params.program_id, event_id)
 
 
 async def _delete_events(context: Context, params: ProgramParams) -> Deleted:
-    await changeable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     deleted = await context.services.owners.delete_events(context.principal.account, params.program_id)
     return Deleted(deleted=deleted)
 
@@ -325,7 +324,6 @@ OPERATIONS = (
         params=ListEventsParams,
         result=list[Event],
         handler=_list_events,
-        audience=None,
         route=Route(
             "GET",
             "/programs/{programId}/events",
@@ -342,7 +340,6 @@ OPERATIONS = (
         params=PublishParams,
         result=Event | EventBatch,
         handler=_publish,
-        audience=PUBLISHERS,
         route=Route(
             "POST",
             "/programs/{programId}/events",
@@ -361,7 +358,6 @@ OPERATIONS = (
         params=ProgramParams,
         result=Deleted,
         handler=_delete_events,
-        audience=PUBLISHERS,
         route=Route("DELETE", "/programs/{programId}/events"),
         former_names=("admin/deleteAllProgramEvents",),
         errors=(NotFound,),
@@ -374,7 +370,6 @@ OPERATIONS = (
         params=FilterEventsParams,
         result=EventPage,
         handler=_filter_events,
-        audience=EVERYBODY,
         route=Route(
             "GET", "/programs/{programId}/events/filter", description="`search` looks in names and metadata."
         ),
@@ -388,7 +383,6 @@ OPERATIONS = (
         params=ExportParams,
         result=EventExport,
         handler=_export_events,
-        audience=EVERYBODY,
         route=Route(
             "GET",
             "/programs/{programId}/events/export",
@@ -405,7 +399,6 @@ OPERATIONS = (
         params=EventParams,
         result=Event,
         handler=_get_event,
-        audience=EVERYBODY,
         route=Route("GET", "/programs/{programId}/events/{eventId}"),
         errors=(NotFound,),
         tag="Program events",
@@ -416,7 +409,6 @@ OPERATIONS = (
         params=UpdateEventParams,
         result=Event,
         handler=_update_event,
-        audience=PUBLISHERS,
         route=Route("PUT", "/programs/{programId}/events/{eventId}"),
         errors=(NotFound,),
         example={"metadata": {"home": 2, "away": 2}},
@@ -428,7 +420,6 @@ OPERATIONS = (
         params=EventParams,
         result=None,
         handler=_delete_event,
-        audience=PUBLISHERS,
         route=Route("DELETE", "/programs/{programId}/events/{eventId}", status=204),
         errors=(NotFound,),
         tag="Program events",

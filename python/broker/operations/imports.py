@@ -13,14 +13,13 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from broker.clock import to_datetime
 from broker.domain.events import NewEvent
-from broker.domain.permissions import PUBLISHERS
 from broker.domain.values import Id, Model
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
 from broker.operations.context import Context
 from broker.operations.import_body import import_members
 from broker.operations.invoke import invalid_request
 from broker.operations.metadata import compact
-from broker.operations.program_access import changeable_program
+from broker.operations.program_access import allowed_program
 from broker.operations.registry import Operation, Route
 from broker.storage.imports import ImportRow
 
@@ -59,7 +58,7 @@ class ImportResult(Model):
 
 
 async def _import_events(context: Context, params: ImportParams) -> ImportResult:
-    await changeable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     services = context.services
     await services.imports.purge(services.clock.now_ms())
     import_id = services.ids.uuid7()
@@ -163,7 +162,6 @@ OPERATIONS = (
         params=ImportParams,
         result=ImportResult,
         handler=_import_events,
-        audience=PUBLISHERS,
         route=Route(
             "POST",
             "/programs/{programId}/events/import",

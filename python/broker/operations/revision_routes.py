@@ -1,6 +1,5 @@
-"""Where application revisions are served, and to whom."""
+"""Where application revisions are served."""
 
-from broker.domain.permissions import PUBLISHERS, READERS
 from broker.domain.revisions import LiveRevision, Revision
 from broker.errors import Conflict, NotFound
 from broker.operations import revisions
@@ -20,12 +19,12 @@ def _create(name: str, path: str, summary: str) -> Operation:
         params=revisions.CreateRevisionParams,
         result=Revision,
         handler=revisions.create,
-        audience=PUBLISHERS,
         route=Route("POST", path, status=201, location="/projects/{projectId}/application/revisions/{id}"),
         errors=(NotFound, Conflict),
         idempotent_by_key=True,
         keeps_own_key=True,
         example=_NEW,
+        has_etag=True,
         tag=_TAG,
     )
 
@@ -37,10 +36,10 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_published,
-        audience=READERS,
         route=Route("GET", _AT, description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -49,10 +48,10 @@ OPERATIONS = (
         params=revisions.StatusParams,
         result=Revision,
         handler=revisions.get_by_status,
-        audience=READERS,
         route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -61,10 +60,10 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_latest,
-        audience=READERS,
         route=Route("GET", f"{_AT}/version/latest", description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -73,10 +72,10 @@ OPERATIONS = (
         params=revisions.VersionParams,
         result=Revision,
         handler=revisions.get_by_version,
-        audience=READERS,
         route=Route("GET", f"{_AT}/version/{{version}}", description="An id is looked for first."),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -85,7 +84,6 @@ OPERATIONS = (
         params=revisions.VersionParams,
         result=LiveRevision,
         handler=revisions.get_live,
-        audience=None,
         route=Route(
             "GET",
             f"{_AT}/live/{{version}}",
@@ -96,6 +94,7 @@ OPERATIONS = (
         ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -104,7 +103,6 @@ OPERATIONS = (
         params=revisions.ListRevisionsParams,
         result=list[Revision],
         handler=revisions.list_revisions,
-        audience=READERS,
         route=Route("GET", f"{_AT}/revisions"),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
@@ -120,9 +118,9 @@ OPERATIONS = (
         params=revisions.RevisionParams,
         result=Revision,
         handler=revisions.get,
-        audience=READERS,
         route=Route("GET", f"{_AT}/revisions/{{revisionId}}"),
         errors=(NotFound,),
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -131,7 +129,6 @@ OPERATIONS = (
         params=revisions.UpdateRevisionParams,
         result=Revision,
         handler=revisions.update,
-        audience=PUBLISHERS,
         route=Route(
             "PUT",
             f"{_AT}/revisions/{{revisionId}}",
@@ -140,6 +137,7 @@ OPERATIONS = (
         errors=(NotFound, Conflict),
         honours_if_match=True,
         example={"status": "published"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -148,7 +146,6 @@ OPERATIONS = (
         params=revisions.PatchRevisionParams,
         result=Revision,
         handler=revisions.patch,
-        audience=PUBLISHERS,
         route=Route(
             "PATCH",
             f"{_AT}/revisions/{{revisionId}}",
@@ -161,6 +158,7 @@ OPERATIONS = (
         ),
         errors=(NotFound, Conflict),
         honours_if_match=True,
+        has_etag=True,
         tag=_TAG,
     ),
 )

@@ -10,7 +10,8 @@ from pydantic_core import to_json
 
 from broker.clock import to_datetime
 from broker.domain import permissions
-from broker.domain.patches import apply_json_patch, apply_merge_patch, require_depth
+from broker.domain.audit import Actor
+from broker.domain.patches import apply_json_patch, apply_merge_patch
 from broker.domain.projects import Description
 from broker.domain.revisions import (
     MAX_VERSION_CHARACTERS,
@@ -141,7 +142,7 @@ async def get_latest(context: Context, params: ApplicationParams) -> Json:
 
 async def get_by_version(context: Context, params: VersionParams) -> Json:
     """The revision with an id or version."""
-    permissions.require_project_read(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     account, revisions = context.principal.account, context.services.revisions
     return _resource(await revisions.get_by_version(account, params.project_id, params.version))
 
@@ -157,7 +158,7 @@ async def get_live(context: Context, params: VersionParams) -> Json:
 
 async def list_revisions(context: Context, params: ListRevisionsParams) -> Stream:
     """All revisions, newest first."""
-    permissions.require_project_read(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     services, account = context.services, context.principal.account
     await services.projects.require(account, params.project_id)
 
@@ -174,7 +175,7 @@ async def list_revisions(context: Context, params: ListRevisionsParams) -> Strea
 
 async def create(context: Context, params: CreateRevisionParams) -> Json:
     """A new revision."""
-    permissions.require_project_work(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     _check_content(context, params.content)
     services, key, subject = context.services, context.key, context.principal.subject
     assert subject is not None, "the audience lets no caller without a token in"
@@ -199,20 +200,21 @@ async def create(context: Context, params: CreateRevisionParams) -> Json:
         def make_key(made: Revision) -> Claim:
             return Claim(caller, name, request_hash, 201, to_json(made, by_alias=True))
 
-    made = await services.revisions.create(context.principal.account, revision, make_key)
+    by = Actor.of(context.principal)
+    made = await services.revisions.create(context.principal.account, revision, make_key, by)
     return _tagged(made) if isinstance(made, bytes) else _resource(made)
 
 
 async def get(context: Context, params: RevisionParams) -> Json:
     """One revision."""
-    permissions.require_project_read(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     account, revisions = context.principal.account, context.services.revisions
     return _resource(await revisions.get(account, params.project_id, params.revision_id))
 
 
 async def update(context: Context, params: UpdateRevisionParams) -> Json:
     """Change a revision's fields."""
-    permissions.require_project_work(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     if params.id not in (None, params.revision_id):
         raise InvalidRequest.of_field("id", "must be the revision's id as in the path; it cannot change")
     _check_content(context, params.content)
@@ -224,7 +226,7 @@ async def update(context: Context, params: UpdateRevisionParams) -> Json:
 
 async def patch(context: Context, params: PatchRevisionParams) -> Json:
     """Patch a revision; the kind of patch is that of the media type, over WebSocket that of the JSON."""
-    permissions.require_project_work(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     is_list = isinstance(params.patch, list)
     if context.body_type and is_list != (context.body_type == JSON_PATCH):
         kind = (
@@ -251,7 +253,7 @@ async def patch(context: Context, params: PatchRevisionParams) -> Json:
 
 async def _latest(context: Context, project_id: str, *statuses: RevisionStatus) -> Json:
     """The latest revision of the first status that has one."""
-    permissions.require_project_read(context.principal, project_id)
+    permissions.require_project(context.rule, context.principal, project_id)
     for status in statuses:
         found = await context.services.revisions.find_latest(context.principal.account, project_id, status)
         if found is not None:
@@ -268,8 +270,11 @@ async def _change(context: Context, params: RevisionParams, change: Callable[[Re
         require_change(before, after)
         return after.model_copy(update={"updated_by": context.principal.subject, "updated_time": now})
 
-    revisions, account = context.services.revisions, context.principal.account
-    return _resource(await revisions.change(account, params.project_id, params.revision_id, guarded))
+    account, by = context.principal.account, Actor.of(context.principal)
+    changed = await context.services.revisions.change(
+        account, params.project_id, params.revision_id, guarded, by
+    )
+    return _resource(changed)
 
 
 def _parse_fields(fields: dict[str, Any]) -> RevisionFields:
@@ -283,7 +288,6 @@ def _parse_fields(fields: dict[str, Any]) -> RevisionFields:
 
 
 def _check_content(context: Context, content: dict[str, Any] | None) -> None:
-    require_depth(content, "content")
     compact(content, "content", context.services.settings.body_limit_bytes)
 
 

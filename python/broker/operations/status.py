@@ -7,7 +7,6 @@ from pydantic import Field
 
 import broker
 from broker.clock import to_datetime
-from broker.domain.permissions import EVERYBODY
 from broker.domain.values import Integer, Model, format_time
 from broker.operations.context import Context
 from broker.operations.listing import NoParams
@@ -76,7 +75,6 @@ OPERATIONS = (
         params=NoParams,
         result=Version,
         handler=_get_version,
-        audience=None,
         route=Route("GET", "/version"),
         tag="Status",
     ),
@@ -86,7 +84,6 @@ OPERATIONS = (
         params=NoParams,
         result=Pong,
         handler=_ping,
-        audience=EVERYBODY,
         route=Route(
             "POST",
             "/ping",
@@ -101,7 +98,6 @@ OPERATIONS = (
         params=ServerTimeParams,
         result=ServerTime,
         handler=_servertime,
-        audience=None,
         route=Route("POST", "/servertime"),
         example={"requestTime": 1767225600000},
         tag="Status",

@@ -7,7 +7,7 @@ one in place of another.
 from pydantic import Field
 
 from broker.clock import to_datetime
-from broker.domain import permissions
+from broker.domain.permission_table import Target
 from broker.domain.stored_values import StoredValue, stored_value_json
 from broker.domain.values import FreeObject, Id, Model
 from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
@@ -49,7 +49,7 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
     services, principal = context.services, context.principal
     settings = services.settings
     if principal.is_anonymous:
-        services.storage_rate.take(principal.account, context.address)
+        await services.storage_rate.take(principal.account, context.address)
     value = NewValue(
         project_id=params.project_id,
         id=params.id or services.ids.uuid7(),
@@ -64,7 +64,7 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
         value,
         Quota(settings.storage_project_values, settings.storage_project_bytes),
         claim,
-        may_replace=permissions.may_replace_value(principal),
+        may_replace=context.rule.allows(principal.role, Target.STORED_VALUE),
     )
     if isinstance(outcome, bytes):
         return _stored(outcome, params.project_id, params.id, StoreOutcome.CREATED)
@@ -102,10 +102,10 @@ OPERATIONS = (
         params=StoredValueParams,
         result=StoredValue,
         handler=_get_stored_value,
-        audience=None,
         route=Route("GET", "/storage/{projectId}/{itemId}", description="May be cached for 24 hours."),
         errors=(NotFound,),
         example={"projectId": "football", "itemId": "line-up"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -114,7 +114,6 @@ OPERATIONS = (
         params=StoreValueParams,
         result=StoredValue,
         handler=_store_value,
-        audience=None,
         route=Route(
             "POST",
             "/storage/{projectId}",
@@ -128,6 +127,7 @@ OPERATIONS = (
         idempotent_by_key=True,
         keeps_own_key=True,
         example={"projectId": "football", "id": "line-up", "metadata": {"home": ["Kim", "Vo"]}},
+        has_etag=True,
         tag=_TAG,
     ),
 )

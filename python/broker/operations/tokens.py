@@ -78,6 +78,7 @@ async def log_in(context: Context, params: LoginParams) -> Reply:
     grant = _check_request(params, context.services.settings.client_ids)
     credentials = _required_credentials(params, _FIELDS[grant])
     _refuse_unknown(params, grant)
+    await context.services.login_rate.take(account, context.address)
     if grant == API_TOKEN_GRANT:
         token = await auth.exchange(account, credentials[0], context.address)
     elif grant == IDENTITY_GRANT:
@@ -126,7 +127,6 @@ LOGIN = Operation(
     params=LoginParams,
     result=TokenResponse,
     handler=log_in,
-    audience=None,
     route=Route(
         "POST",
         "/token",

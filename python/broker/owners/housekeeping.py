@@ -13,6 +13,7 @@ from broker.storage.database import Database
 from broker.storage.former_histories import FormerHistories
 from broker.storage.history import History
 from broker.storage.program_changes import ProgramChanges
+from broker.storage.rate_buckets import RateBuckets
 from broker.storage.statistics_upkeep import Retention, StatisticsUpkeep
 from broker.storage.stored_values import StoredValues
 
@@ -36,6 +37,7 @@ class Housekeeping:
         self._changes = ProgramChanges(database, clock)
         self._stored_values = StoredValues(database)
         self._audit = Audit(database)
+        self._rate_buckets = RateBuckets(database)
         self._statistics = StatisticsUpkeep(database, Retention.of(settings))
 
     async def run(self) -> None:
@@ -56,6 +58,7 @@ class Housekeeping:
         await self._until_done(lambda: self._former_histories.purge(self._retries, _ROWS))
         await self._until_done(lambda: self._changes.purge(now_ms - _DAY_MS, _ROWS))
         await self._until_done(lambda: self._stored_values.purge(now_ms - _HOUR_MS, _ROWS))
+        await self._until_done(lambda: self._rate_buckets.purge(now_ms * 1000, _ROWS))
         await self._statistics.condense(now_ms)
         await self._until_done(lambda: self._statistics.purge(now_ms, _ROWS))
         if self._settings.audit_days:

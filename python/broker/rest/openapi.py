@@ -55,7 +55,10 @@ _KEY_PARAMETER = {
 _MATCH_PARAMETER = {
     "name": "If-Match",
     "in": "header",
-    "description": "Change only what still has this `ETag`; otherwise 412.",
+    "description": (
+        "Change only what still has this `ETag`; otherwise 412. Over WebSocket it is the param `ifMatch`, and"
+        " with `withEtag: true` the result has its tag as a member `etag`."
+    ),
     "schema": {"type": "string"},
 }
 _DESCRIPTION = """\

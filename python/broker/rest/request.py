@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-import orjson
-
+from broker.domain.strict_json import parse_json
 from broker.errors import (
     InvalidRequest,
     NotAcceptable,
@@ -201,10 +200,7 @@ def parse_body(content: bytes, media_type: str, whole_body: str | None = None) -
         return {}
     if media_type == FORM_TYPE:
         return _parse_form(content)
-    try:
-        value = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequest.of_field("body", f"is not JSON: {error}") from None
+    value = parse_json(content, whole_body or "")
     if whole_body is not None:
         token = {name: value.pop(name) for name in (_TOKEN,) if isinstance(value, dict) and name in value}
         return {whole_body: value} | token
@@ -245,7 +241,8 @@ def take_token(fields: dict[str, Any]) -> str | None:
 def leading_token(start: bytes) -> str | None:
     """The access token of a body that is streamed: only its first member can be it."""
     found = _LEADING_TOKEN.match(start)
-    return orjson.loads(found[1]) if found else None
+    token = parse_json(found[1], _TOKEN) if found else None
+    return token if token is None else str(token)
 
 
 def merge_path(fields: dict[str, Any], endpoint: Endpoint, values: list[str]) -> dict[str, Any]:

@@ -14,16 +14,26 @@ import asyncpg
 
 from broker.domain.history import HeadRow, Writes
 
+KEY_LIFETIME = "interval '24 hours'"
 # A key that is older than its lifetime is free again. One that another owner wrote meanwhile is not returned.
-INSERT_KEYS = """
+_INSERT_KEYS = f"""
 INSERT INTO idempotency_keys AS k (account, caller, key, request_hash, status, result, created_time)
-SELECT *, now() FROM unnest({}::text[], {}::text[], {}::text[], {}::bytea[], {}::smallint[], {}::bytea[])
+SELECT *, now() FROM unnest(PARAMETERS)
 ON CONFLICT (account, caller, key) DO UPDATE SET request_hash = excluded.request_hash,
     status = excluded.status, result = excluded.result, created_time = excluded.created_time
-    WHERE k.created_time <= now() - interval '24 hours'
+    WHERE k.created_time <= now() - {KEY_LIFETIME}
 RETURNING 1
-"""
-_APPEND = """
+"""  # noqa: S608  # a constant
+_KEY_TYPES = ("text[]", "text[]", "text[]", "bytea[]", "smallint[]", "bytea[]")
+
+
+def insert_keys(first: int) -> str:
+    """The statement that inserts keys; the columns of `KeyRow` are its parameters from number `first` on."""
+    parameters = (f"${number}::{type_}" for number, type_ in enumerate(_KEY_TYPES, first))
+    return _INSERT_KEYS.replace("PARAMETERS", ", ".join(parameters))
+
+
+APPEND = """
 WITH fence AS MATERIALIZED (
     SELECT FROM owner_slots WHERE slot = $1 AND generation = $2 FOR SHARE
 ), moved AS (
@@ -43,11 +53,10 @@ WITH fence AS MATERIALIZED (
 )
 SELECT require_all(EXISTS (SELECT FROM fence), (SELECT count(*) FROM moved) = $3)
 """
-APPEND = _APPEND
 """Its parameters are the slot, the generation and `append_columns`."""
-_APPEND_WITH_KEYS = _APPEND.replace(
+_APPEND_WITH_KEYS = APPEND.replace(
     ")\nSELECT require",
-    f"), kept AS ({INSERT_KEYS.format(*(f'${n}' for n in range(17, 23)))})\nSELECT require",
+    f"), kept AS ({insert_keys(17)})\nSELECT require",
 ).replace("= $3)", "= $3, (SELECT count(*) FROM kept) = cardinality($17))")
 _NOT_AS_ASSUMED = "BR001"  # what `require_all` raises
 

@@ -23,7 +23,7 @@ import orjson
 from broker.clock import to_datetime
 from broker.domain.history import EventRow, HeadRow, KeyRow, ProgramKey, PushRow, Writes
 from broker.domain.programs import Program
-from broker.storage.appending import INSERT_KEYS, append
+from broker.storage.appending import KEY_LIFETIME, append, insert_keys
 from broker.storage.audit import append_audit
 from broker.storage.database import Database
 from broker.storage.history import HEAD_COLUMNS, TOLD, head_of, push_of
@@ -33,8 +33,6 @@ from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-
-_KEY_LIFETIME = "interval '24 hours'"
 
 _ACQUIRE = """
 INSERT INTO owner_slots (slot, generation) VALUES ($1, 1)
@@ -76,7 +74,7 @@ SELECT k.account, k.caller, k.key, k.request_hash, k.result
 FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted(account, caller, key)
 JOIN idempotency_keys k
     ON k.account = wanted.account AND k.caller = wanted.caller AND k.key = wanted.key
-WHERE k.created_time > now() - {_KEY_LIFETIME}
+WHERE k.created_time > now() - {KEY_LIFETIME}
 """  # noqa: S608  # a constant
 _COUNT_EVENTS = "SELECT count(*) FROM events WHERE history = $1 AND NOT deleted"
 _STAGED = "SELECT history, row_count FROM staged_imports WHERE import_id = $1 FOR UPDATE"
@@ -119,7 +117,7 @@ SELECT history, seq, event_id, event_seq, kind, before::json, after::json, {_TIM
 FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[],
     $8::bigint[]) AS n(history, seq, event_id, event_seq, kind, before, after, accepted)
 """  # noqa: S608  # a constant
-_INSERT_KEYS = INSERT_KEYS.format(*(f"${number}" for number in range(1, 7)))
+_INSERT_KEYS = insert_keys(1)
 _GET_PROGRAM = f"SELECT {PROGRAM_COLUMNS} FROM programs WHERE uid = $1"  # noqa: S608  # a constant
 _UPDATE_PROGRAM = """
 UPDATE programs SET name = $2, scheduled_start = $3, scheduled_end = $4, project_id = $5, access = $6,

@@ -6,8 +6,10 @@ from typing import Any
 import asyncpg
 import orjson
 
-from broker.domain.revisions import Revision, RevisionStatus
+from broker.domain.audit import Actor, AuditEntry, changed_fields
+from broker.domain.revisions import WRITABLE, Revision, RevisionStatus
 from broker.errors import Conflict, NotFound
+from broker.storage.audit import append_audit
 from broker.storage.claims import first_result
 from broker.storage.database import Database
 from broker.storage.programs import Claim
@@ -58,9 +60,9 @@ class Revisions:
         self._database = database
 
     async def create(
-        self, account: str, revision: Revision, make_key: Callable[[Revision], Claim] | None
+        self, account: str, revision: Revision, make_key: Callable[[Revision], Claim] | None, by: Actor
     ) -> Revision | bytes:
-        """Store a new revision; one whose version is empty gets the next number that is free.
+        """Store a new revision, and log who did; one without version gets the next number that is free.
 
         Args:
             make_key: the idempotency key with the result that the revision, as it will be, is answered with.
@@ -89,6 +91,8 @@ class Revisions:
                 await connection.execute(_INSERT, account, *_values(with_version))
                 if not revision.version:
                     await connection.execute(_KEEP_VERSION, account, project_id, last)
+                entry = AuditEntry(by, "revision.created", with_version.id, _details(with_version))
+                await append_audit(connection, account, entry)
         except asyncpg.UniqueViolationError as error:
             raise _taken(with_version) from error
         return with_version
@@ -121,9 +125,14 @@ class Revisions:
                 yield [_revision(row) for row in rows]
 
     async def change(
-        self, account: str, project_id: str, revision_id: str, change: Callable[[Revision], Revision]
+        self,
+        account: str,
+        project_id: str,
+        revision_id: str,
+        change: Callable[[Revision], Revision],
+        by: Actor,
     ) -> Revision:
-        """Store what `change` makes of the revision; changes of one revision come one after the other.
+        """Store what `change` makes of the revision, and log who did; one change comes after the other.
 
         Raises:
             NotFound: no such revision. What `change` raises leaves everything as it was.
@@ -148,7 +157,18 @@ class Revisions:
                 )
             except asyncpg.UniqueViolationError as error:
                 raise _taken(after) from error
+            changed = changed_fields(before, after, WRITABLE)
+            if changed:
+                is_new = "status" in changed and after.status is RevisionStatus.PUBLISHED
+                action = "revision.published" if is_new else "revision.updated"
+                details = _details(after) | {"changed": changed}
+                await append_audit(connection, account, AuditEntry(by, action, revision_id, details))
         return after
+
+
+def _details(revision: Revision) -> dict[str, Any]:
+    """What the audit log tells of a revision."""
+    return {"projectId": revision.project_id, "version": revision.version, "status": revision.status}
 
 
 def _taken(revision: Revision) -> Conflict:
