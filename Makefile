@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: demo test build lint bench soak adversity conformance fuzz sanitize leaks hostile lock clean
+.PHONY: demo test build lint bench soak adversity conformance fuzz fuzzapi sanitize leaks hostile lock clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -17,6 +17,7 @@ toolchain:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; say make PYTHON=…" >&2; exit 1; }
 	@command -v cargo >/dev/null || { echo "error: cargo is missing; install a Rust toolchain" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "error: cc is missing; install a C compiler" >&2; exit 1; }
+	@command -v npm >/dev/null || { echo "error: npm is missing; install Node.js 20 or newer" >&2; exit 1; }
 
 .venv/python.stamp: requirements.lock | toolchain
 	$(PYTHON) -m venv .venv
@@ -49,6 +50,9 @@ soak: build ## A million events under random faults; SOAK="--events 1000 --seed 
 adversity: build ## A cluster of two nodes, of which one is cut off and dies.
 	$(BIN)/python -m tests.adversity.two_nodes
 
+fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, for ten minutes.
+	$(BIN)/python -m tests.rest.fuzzing
+
 FUZZ_S ?= 300
 FUZZ_TARGETS ?= handshake frames envelope log
 
@@ -73,6 +77,7 @@ hostile: ## How late viewers get their messages while others attack.
 
 bench: build ## The side-by-side table.
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench http
 
 lock: ## Resolve the Python dependencies anew.
 	$(PYTHON) -m venv .build/uv && .build/uv/bin/pip install --quiet uv

@@ -22,6 +22,7 @@ from bench.machine import describe_machine, raise_open_files
 from bench.measure import Sample, measure
 from bench.product import VIEWERS, ProductError, measure_product
 from bench.report import build_product_table, build_table, take_medians, write_json
+from bench.rest import command as http
 
 RESULTS = Path(__file__).parent / "results"
 SPARE_FILES = 100
@@ -114,4 +115,4 @@ def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(http.main(sys.argv[2:]) if sys.argv[1:2] == ["http"] else main())

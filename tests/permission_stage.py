@@ -108,9 +108,9 @@ class Stage:
         return stage
 
     def name(self) -> str:
-        """A name that nothing has."""
+        """A name that nothing has, and that is part of no other name."""
         self._count += 1
-        return f"made-{self._count}"
+        return f"made-{self._count:06}"
 
     async def ask(self, method: str, path: str, body: Any = None, role: str = "admin") -> Any:
         """The answer to a request that succeeds."""

@@ -80,7 +80,11 @@ class DataSource(Model):
         """Raise MethodNotAllowed unless callers may use `method`."""
         allowed = self.methods or ([self.method] if self.method else METHODS)
         if method not in allowed:
-            raise MethodNotAllowed(f"the methods of this data source are {', '.join(allowed)}")
+            also = ("HEAD",) if "GET" in allowed else ()
+            raise MethodNotAllowed(
+                f"the methods of this data source are {', '.join(allowed)}",
+                sorted({*allowed, *also, "OPTIONS"}),
+            )
 
 
 @dataclass(frozen=True, slots=True)

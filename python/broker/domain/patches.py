@@ -19,6 +19,7 @@ from broker.errors import Conflict, InvalidRequest, PayloadTooLarge
 MAX_OPERATIONS = 1_000
 _ENVELOPE_DEPTH = 2  # a patch's own array and object around a value
 
+_POINTER = "(/([^/~]|~[01])*)*"
 _OPERATIONS = frozenset({"add", "remove", "replace", "move", "copy", "test"})
 
 
@@ -65,6 +66,26 @@ def apply_json_patch(
             operation = operation | {"value": _Written(orjson.dumps(operation["value"]))}
         document = _apply(document, operation, field)
     return document
+
+
+def json_patch_schema(writable: Collection[str]) -> dict[str, Any]:
+    """The JSON schema of one operation of a JSON Patch."""
+    anywhere = {"type": "string", "pattern": f"^{_POINTER}$", "description": "A JSON Pointer, RFC 6901."}
+    changed = anywhere | {"pattern": f"^/({'|'.join(sorted(writable))}){_POINTER}$"}
+
+    def one(names: list[str], path: dict[str, Any], **others: Any) -> dict[str, Any]:
+        members = {"op": {"type": "string", "enum": names}, "path": path} | others
+        return {"type": "object", "required": list(members), "properties": members}
+
+    return {
+        "oneOf": [
+            one(["add", "replace"], changed, value={}),
+            one(["remove"], changed),
+            one(["move"], changed, **{"from": changed}),
+            one(["copy"], changed, **{"from": anywhere}),
+            one(["test"], anywhere, value={}),
+        ]
+    }
 
 
 def apply_merge_patch(

@@ -95,7 +95,7 @@ OPERATIONS = (
         name="createApiToken",
         summary="Make an API token",
         params=NewApiTokenParams,
-        result=NewApiToken,
+        result=NewApiToken | ApiToken,
         handler=create_api_token,
         route=Route(
             "POST",
@@ -134,6 +134,7 @@ OPERATIONS = (
             description="Access tokens that it was exchanged for end with it, within seconds.",
         ),
         errors=(Unauthenticated, InsufficientScope, NotFound),
+        example={"tokenId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"},
         tag=_TAG,
     ),
 )

@@ -109,7 +109,11 @@ def _operation(method: Method, *, has_body: bool) -> Operation:
             "/projects/{projectId}/application/requests/{version}/{dataSourceId}",
             description="Query parameters, members of a JSON body, and headers that the data source lists"
             " (`Accept` and `Content-Type` too) override its defaults one by one. The upstream's status,"
-            " media type and body come back. Role `client`: published revisions only.",
+            " media type and body come back, at most {fetch_limit_bytes} bytes in {fetch_timeout_s} s. Role"
+            " `client`: published revisions only. One address sends {fetch_rate_per_address} requests a"
+            " second (in a burst {fetch_burst_per_address}), one account {fetch_rate_per_account} (in a burst"
+            " {fetch_burst_per_account}); 0 has no limit. A project has {fetch_project_requests} under way at"
+            " a time.",
             whole_body="body" if has_body else None,
             is_proxy=True,
         ),
@@ -128,6 +132,7 @@ def _operation(method: Method, *, has_body: bool) -> Operation:
             "version": "1",
             "dataSourceId": "standings",
             "query": {"season": "2026"},
+            **({"body": {"group": "A"}} if has_body else {}),
         },
         tag="Applications",
     )

@@ -8,15 +8,15 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from broker.clock import to_datetime
 from broker.domain.events import Event, EventName, NewEvent
 from broker.domain.programs import Access
-from broker.domain.values import FreeObject, Id, Integer, Model, format_time
+from broker.domain.values import NEVER_NULL, FreeObject, Id, Integer, Model, format_time, limited_by
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge
 from broker.operations.context import Context, nobody_waits
 from broker.operations.listing import MAX_IDS, CommaList, ListParams
@@ -32,11 +32,24 @@ NDJSON = "application/x-ndjson"
 # Lists that end this far in the past do not change any more, apart from corrections.
 _SETTLED_MS = 60_000
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+_ONE = {"programId": "final-2026", "eventId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _EXAMPLE_EVENT = {"event": "Score#update", "metadata": {"home": 2, "away": 1}}
+
+
+_SINGLE_FIELDS = ("event", "timestamp", "timecode", "metadata")
+_ONE_OR_MANY: list[Any] = [
+    {"required": ["event"], "properties": {"event": {"type": "string"}, "events": {"type": "null"}}},
+    {
+        "required": ["events"],
+        "properties": {"events": {"type": "array"}} | {name: {"type": "null"} for name in _SINGLE_FIELDS},
+    },
+]
 
 
 class PublishParams(Model):
     """One event, or a list of them in `events`; never both."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": _ONE_OR_MANY})
 
     program_id: Id
     event: Annotated[EventName | None, Field(description="`Component#action`")] = None
@@ -47,8 +60,10 @@ class PublishParams(Model):
     timecode: Annotated[
         Integer | None, Field(description="Its place in the program, ms; `timestamp` when absent.")
     ] = None
-    metadata: FreeObject | None = None
-    events: list[NewEvent] | None = None
+    metadata: FreeObject | None = Field(default=None, json_schema_extra=limited_by("metadata_limit_bytes"))
+    events: list[NewEvent] | None = Field(
+        default=None, json_schema_extra=limited_by("batch_limit_events") | {"minItems": 1}
+    )
 
 
 class EventBatch(Model):
@@ -94,7 +109,9 @@ def _check_uuid(value: str) -> str:
     return value.lower()
 
 
-EventId = Annotated[str, AfterValidator(_check_uuid)]
+EventId = Annotated[
+    str, AfterValidator(_check_uuid), Field(json_schema_extra={"pattern": f"^{_UUID.pattern}$"})
+]
 
 
 class FilterEventsParams(ListParams):
@@ -121,7 +138,7 @@ class EventParams(Model):
     """Names an event of a program."""
 
     program_id: Id
-    event_id: str
+    event_id: Annotated[str, Field(json_schema_extra={"format": "uuid"})]
 
 
 class UpdateEventParams(Model):
@@ -132,12 +149,12 @@ class UpdateEventParams(Model):
     """
 
     program_id: Id
-    event_id: str
-    id: Annotated[str | None, Field(description="Must be the event's id.")] = None
-    event: EventName | None = None
+    event_id: Annotated[str, Field(json_schema_extra={"format": "uuid"})]
+    id: Annotated[str | None, Field(description="The event's id, which cannot change.")] = None
+    event: EventName | None = Field(default=None, json_schema_extra=NEVER_NULL)
     timestamp: Integer | None = None
     timecode: Integer | None = None
-    metadata: FreeObject | None = None
+    metadata: FreeObject | None = Field(default=None, json_schema_extra=limited_by("metadata_limit_bytes"))
     seq: Annotated[object, Field(description="Ignored.")] = None
     epoch: Annotated[object, Field(description="Ignored.")] = None
     created_time: Annotated[object, Field(description="Ignored.")] = None
@@ -202,7 +219,7 @@ def _events_of(params: PublishParams, limit: int) -> Sequence[PublishParams | Ne
         if params.event is None:
             raise InvalidRequest.of_field("event", "is required, or events")
         return [params]
-    for name in ("event", "timestamp", "timecode", "metadata"):
+    for name in _SINGLE_FIELDS:
         if getattr(params, name) is not None:
             raise InvalidRequest.of_field(name, "must be absent beside events")
     if not params.events:
@@ -345,6 +362,7 @@ OPERATIONS = (
             "/programs/{programId}/events",
             status=201,
             description="Answers once the events are durable: the event, or `events` for a batch.",
+            headers=("Location",),
         ),
         errors=(NotFound, Conflict),
         idempotent_by_key=True,
@@ -388,6 +406,7 @@ OPERATIONS = (
             "/programs/{programId}/events/export",
             description=f"A download that can be imported; as {NDJSON} it has one event a line.",
             produces=("application/json", NDJSON),
+            headers=("Content-Disposition",),
         ),
         errors=(NotFound,),
         example={"programId": "final-2026"},
@@ -401,6 +420,7 @@ OPERATIONS = (
         handler=_get_event,
         route=Route("GET", "/programs/{programId}/events/{eventId}"),
         errors=(NotFound,),
+        example=_ONE,
         tag="Program events",
     ),
     Operation(
@@ -411,7 +431,7 @@ OPERATIONS = (
         handler=_update_event,
         route=Route("PUT", "/programs/{programId}/events/{eventId}"),
         errors=(NotFound,),
-        example={"metadata": {"home": 2, "away": 2}},
+        example=_ONE | {"metadata": {"home": 2, "away": 2}},
         tag="Program events",
     ),
     Operation(
@@ -422,6 +442,7 @@ OPERATIONS = (
         handler=_delete_event,
         route=Route("DELETE", "/programs/{programId}/events/{eventId}", status=204),
         errors=(NotFound,),
+        example=_ONE,
         tag="Program events",
     ),
 )

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from broker.clock import to_datetime
 from broker.domain.events import NewEvent
-from broker.domain.values import Id, Model
+from broker.domain.values import NEVER_NULL, Id, Model, limited_by
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
 from broker.operations.context import Context
 from broker.operations.import_body import import_members
@@ -45,7 +45,9 @@ class ImportParams(Model):
 
     program_id: Id
     # A body that is streamed is not here, so the model cannot ask for it.
-    events: list[ImportedEvent] | None = None
+    events: list[ImportedEvent] | None = Field(
+        default=None, json_schema_extra=limited_by("import_limit_events") | NEVER_NULL
+    )
     exported_time: Annotated[object, Field(description="Ignored.")] = None
 
 
@@ -166,6 +168,7 @@ OPERATIONS = (
             "POST",
             "/programs/{programId}/events/import",
             streams_body=True,
+            echoed=("programId",),
             description=(
                 "All or nothing. The events are not pushed: followers are told that history was replaced. An"
                 " `access_token` in the body must be its first member."

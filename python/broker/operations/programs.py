@@ -11,7 +11,14 @@ from pydantic_core import to_json
 from broker.clock import to_datetime, to_ms
 from broker.domain import permissions
 from broker.domain.audit import Actor
-from broker.domain.programs import Access, Program, ProgramResource, ProgramStatus, check_interval
+from broker.domain.programs import (
+    Access,
+    Program,
+    ProgramResource,
+    ProgramStatus,
+    check_interval,
+    program_json,
+)
 from broker.domain.values import FreeObject, Id, Model, Name, Time
 from broker.errors import Conflict, InvalidRequest, NotFound
 from broker.operations.context import Context
@@ -137,9 +144,9 @@ async def _create_program(context: Context, params: CreateProgramParams) -> Json
     return Json(stored or result, {"Location": f"/api/v1/programs/{program.id}"})
 
 
-async def _get_program(context: Context, params: ProgramParams) -> ProgramResource:
+async def _get_program(context: Context, params: ProgramParams) -> Json:
     program = await allowed_program(context, params.program_id)
-    return ProgramResource.of(program, context.services.clock.now_ms())
+    return Json(program_json(program, context.services.clock.now_ms()))
 
 
 async def _update_program(context: Context, params: UpdateProgramParams) -> ProgramResource:
@@ -315,7 +322,7 @@ OPERATIONS = (
         handler=_delete_program,
         route=Route("DELETE", "/programs/{programId}", status=204),
         errors=(NotFound,),
-        example={"programId": "final-2026"},
+        example={"programId": "rehearsal"},
         tag="Programs",
     ),
     Operation(

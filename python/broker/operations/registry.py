@@ -76,15 +76,21 @@ class Route:
         path: below `/api/v1`, placeholders in braces named as the params' wire names.
         status: of success; 204 sends no body.
         location: makes the `Location` of a created resource, below `/api/v1`, from its JSON fields.
+        description: more than the summary says. `{name}` stands for the value of the setting `name`.
         streams_body: the handler reads `Context.body` itself; the door parses nothing.
         form: takes `application/x-www-form-urlencoded` too.
         repeated: body fields that must say again what the path says. The door passes an absent one as null,
             because it cannot be told from the path's value otherwise, and the handler refuses null.
+        echoed: params of the path that the OpenAPI document shows in the body too; the door takes any of them
+            in any body, as long as it is the same.
         produces: media types of the result, the preferred one first; `Context.accept` is one of them.
         consumes: media types of a JSON body; `Context.body_type` is the one that came.
         whole_body: the param that a body of any JSON becomes as a whole; None makes its members params.
         is_proxy: whether the request is for another server: its query, whatever it is, becomes the param
             `query`, any `Accept` will do, and `Context.headers` has the headers.
+        headers: names of headers that a success has besides `Location` of a created resource. One with an
+            `ETag` is asked for again by `If-None-Match`.
+        also: other statuses of a success, and what they mean.
     """
 
     method: str
@@ -95,10 +101,13 @@ class Route:
     form: bool = False
     description: str = ""
     repeated: tuple[str, ...] = ()
+    echoed: tuple[str, ...] = ()
     produces: tuple[str, ...] = ("application/json",)
     consumes: tuple[str, ...] = ("application/json",)
     whole_body: str | None = None
     is_proxy: bool = False
+    headers: tuple[str, ...] = ()
+    also: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

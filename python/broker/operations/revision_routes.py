@@ -7,7 +7,9 @@ from broker.operations.registry import Operation, Route
 
 _TAG = "Application revisions"
 _AT = "/projects/{projectId}/application"
+_TAGGED = ("ETag",)
 _PROJECT = {"projectId": "football"}
+_REVISION = _PROJECT | {"revisionId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _NEW = _PROJECT | {"title": "Season 2026", "content": {"theme": "dark"}}
 _LATEST = "The latest one is the one that was made last."
 
@@ -19,7 +21,13 @@ def _create(name: str, path: str, summary: str) -> Operation:
         params=revisions.CreateRevisionParams,
         result=Revision,
         handler=revisions.create,
-        route=Route("POST", path, status=201, location="/projects/{projectId}/application/revisions/{id}"),
+        route=Route(
+            "POST",
+            path,
+            status=201,
+            location="/projects/{projectId}/application/revisions/{id}",
+            headers=_TAGGED,
+        ),
         errors=(NotFound, Conflict),
         idempotent_by_key=True,
         keeps_own_key=True,
@@ -36,7 +44,7 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_published,
-        route=Route("GET", _AT, description=_LATEST),
+        route=Route("GET", _AT, description=_LATEST, headers=_TAGGED),
         errors=(NotFound,),
         example=_PROJECT,
         has_etag=True,
@@ -48,7 +56,7 @@ OPERATIONS = (
         params=revisions.StatusParams,
         result=Revision,
         handler=revisions.get_by_status,
-        route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST),
+        route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST, headers=_TAGGED),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
         has_etag=True,
@@ -60,7 +68,7 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_latest,
-        route=Route("GET", f"{_AT}/version/latest", description=_LATEST),
+        route=Route("GET", f"{_AT}/version/latest", description=_LATEST, headers=_TAGGED),
         errors=(NotFound,),
         example=_PROJECT,
         has_etag=True,
@@ -72,7 +80,12 @@ OPERATIONS = (
         params=revisions.VersionParams,
         result=Revision,
         handler=revisions.get_by_version,
-        route=Route("GET", f"{_AT}/version/{{version}}", description="An id is looked for first."),
+        route=Route(
+            "GET",
+            f"{_AT}/version/{{version}}",
+            description="An id is looked for first.",
+            headers=_TAGGED,
+        ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
         has_etag=True,
@@ -91,6 +104,7 @@ OPERATIONS = (
                 "By id or version. Data sources have only `id`, `name` and `type`, and whatever is named like"
                 " a credential is left out, at any depth."
             ),
+            headers=_TAGGED,
         ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
@@ -118,8 +132,9 @@ OPERATIONS = (
         params=revisions.RevisionParams,
         result=Revision,
         handler=revisions.get,
-        route=Route("GET", f"{_AT}/revisions/{{revisionId}}"),
+        route=Route("GET", f"{_AT}/revisions/{{revisionId}}", headers=_TAGGED),
         errors=(NotFound,),
+        example=_REVISION,
         has_etag=True,
         tag=_TAG,
     ),
@@ -133,10 +148,11 @@ OPERATIONS = (
             "PUT",
             f"{_AT}/revisions/{{revisionId}}",
             description="The content of a published revision cannot change, and it cannot become a draft.",
+            headers=_TAGGED,
         ),
         errors=(NotFound, Conflict),
         honours_if_match=True,
-        example={"status": "published"},
+        example=_REVISION | {"status": "published"},
         has_etag=True,
         tag=_TAG,
     ),
@@ -155,9 +171,11 @@ OPERATIONS = (
             ),
             consumes=(revisions.JSON_PATCH, revisions.MERGE_PATCH),
             whole_body="patch",
+            headers=_TAGGED,
         ),
         errors=(NotFound, Conflict),
         honours_if_match=True,
+        example=_REVISION | {"patch": {"title": "Season 2027"}},
         has_etag=True,
         tag=_TAG,
     ),

@@ -5,18 +5,22 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 import orjson
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
-from pydantic_core import to_json
+from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, to_json
 
 from broker.clock import to_datetime
 from broker.domain import permissions
 from broker.domain.audit import Actor
-from broker.domain.patches import apply_json_patch, apply_merge_patch
+from broker.domain.patches import (
+    MAX_OPERATIONS,
+    apply_json_patch,
+    apply_merge_patch,
+    json_patch_schema,
+)
 from broker.domain.projects import Description
 from broker.domain.revisions import (
     MAX_VERSION_CHARACTERS,
     WRITABLE,
-    LiveRevision,
     Revision,
     RevisionFields,
     RevisionStatus,
@@ -24,7 +28,7 @@ from broker.domain.revisions import (
     Version,
     require_change,
 )
-from broker.domain.values import FreeObject, Id, Model, Name, check_storable
+from broker.domain.values import STORABLE, FreeObject, Id, Model, Name, check_storable, limited_by
 from broker.errors import InvalidRequest, NotFound
 from broker.operations.context import Context
 from broker.operations.etags import etag_of, require_match
@@ -37,7 +41,7 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 
 VersionName = Annotated[
-    str, Field(min_length=1, max_length=MAX_VERSION_CHARACTERS), AfterValidator(check_storable)
+    str, Field(min_length=1, max_length=MAX_VERSION_CHARACTERS), AfterValidator(check_storable), STORABLE
 ]
 
 
@@ -47,18 +51,38 @@ def _check_patch(value: Any) -> Any:
     return value
 
 
-Patch = Annotated[
-    Any,
-    BeforeValidator(_check_patch),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "items": {"type": "object"}, "description": "JSON Patch, RFC 6902."},
-                {"type": "object", "description": "JSON Merge Patch, RFC 7396."},
-            ]
+class RevisionPatch(Model):
+    """What to change. Absent fields are kept; null clears `title`, `description` and `content`."""
+
+    title: Name | None = None
+    description: Description | None = None
+    version: Version = ""
+    status: Status = RevisionStatus.DRAFT
+    content: FreeObject | None = Field(default=None, json_schema_extra=limited_by("body_limit_bytes"))
+
+
+class _PatchSchema:
+    """The JSON schema of a patch of either kind; `x-media-type` tells which."""
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        listed = {
+            "type": "array",
+            "items": json_patch_schema(WRITABLE),
+            "maxItems": MAX_OPERATIONS,
+            "description": "JSON Patch, RFC 6902.",
+            "x-media-type": JSON_PATCH,
+            "examples": [[{"op": "replace", "path": "/title", "value": "Season 2027"}]],
         }
-    ),
-]
+        merged = handler(RevisionPatch.__pydantic_core_schema__) | {
+            "x-media-type": MERGE_PATCH,
+            "examples": [{"title": "Season 2027"}],
+        }
+        return {"anyOf": [listed, merged]}
+
+
+Patch = Annotated[Any, BeforeValidator(_check_patch), _PatchSchema()]
 
 
 class ApplicationParams(Model):
@@ -98,21 +122,16 @@ class CreateRevisionParams(ApplicationParams):
     description: Description | None = None
     version: Version | None = Field(default=None, description="The next free number when absent.")
     status: Status | None = Field(default=None, description="`draft` when absent.")
-    content: FreeObject | None = None
+    content: FreeObject | None = Field(default=None, json_schema_extra=limited_by("body_limit_bytes"))
 
 
-class UpdateRevisionParams(RevisionParams):
+class UpdateRevisionParams(RevisionPatch, RevisionParams):
     """What to change. Absent fields are kept; null clears `title`, `description` and `content`.
 
     The fields that the server sets are taken, so that a revision that was read can be sent back, and ignored.
     """
 
     id: Id | None = Field(default=None, description="The revision's id, which cannot change.")
-    title: Name | None = None
-    description: Description | None = None
-    version: Version = ""
-    status: Status = RevisionStatus.DRAFT
-    content: FreeObject | None = None
     created_by: object = Field(default=None, description="Ignored.")
     updated_by: object = Field(default=None, description="Ignored.")
     created_time: object = Field(default=None, description="Ignored.")
@@ -149,10 +168,8 @@ async def get_by_version(context: Context, params: VersionParams) -> Json:
 
 async def get_live(context: Context, params: VersionParams) -> Json:
     """What end users see of a published revision."""
-    revision = await context.services.revisions.get_by_version(
-        context.principal.account, params.project_id, params.version, RevisionStatus.PUBLISHED
-    )
-    body = to_json(LiveRevision.of(revision), by_alias=True)
+    account, revisions = context.principal.account, context.services.revisions
+    body = await revisions.get_live(account, params.project_id, params.version)
     return Json(body, {"ETag": etag_of(body), "Cache-Control": "public, no-cache"})
 
 

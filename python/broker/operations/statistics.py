@@ -230,8 +230,8 @@ OPERATIONS = (
             description=(
                 "Whole intervals (UTC) around `from` and `to`, at most 1,500 of them; zeros where nothing"
                 " is known. `connections`, always the account's, and `subscribers` are the highest in the"
-                " interval. Minutes are kept for a week, hours for three months and days for three years"
-                " unless the server is set otherwise."
+                " interval. Minutes are kept for {statistics_minute_days} days, hours for"
+                " {statistics_hour_days} and days for {statistics_day_days}."
             ),
         ),
         errors=(InvalidRequest, NotFound),

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 import broker
 from broker.clock import to_datetime
@@ -29,6 +29,8 @@ class ServerTimeParams(Model):
 
 class ServerTime(Model):
     """The server's clock in milliseconds since 1970-01-01T00:00:00Z, and the client's as it was sent."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     server_time: int
     request_time: int | None = None

@@ -9,7 +9,7 @@ from pydantic import Field
 from broker.clock import to_datetime
 from broker.domain.permission_table import Target
 from broker.domain.stored_values import StoredValue, stored_value_json
-from broker.domain.values import FreeObject, Id, Model
+from broker.domain.values import FreeObject, Id, Model, limited_by
 from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
@@ -34,7 +34,9 @@ class StoreValueParams(Model):
 
     project_id: Id
     id: Id | None = Field(default=None, description="Made up when absent.")
-    metadata: FreeObject = Field(description="Any JSON object.")
+    metadata: FreeObject = Field(
+        description="Any JSON object.", json_schema_extra=limited_by("storage_value_limit_bytes")
+    )
 
 
 async def _get_stored_value(context: Context, params: StoredValueParams) -> Json:
@@ -102,7 +104,12 @@ OPERATIONS = (
         params=StoredValueParams,
         result=StoredValue,
         handler=_get_stored_value,
-        route=Route("GET", "/storage/{projectId}/{itemId}", description="May be cached for 24 hours."),
+        route=Route(
+            "GET",
+            "/storage/{projectId}/{itemId}",
+            description="May be cached for 24 hours.",
+            headers=("ETag",),
+        ),
         errors=(NotFound,),
         example={"projectId": "football", "itemId": "line-up"},
         has_etag=True,
@@ -120,8 +127,14 @@ OPERATIONS = (
             status=201,
             description=(
                 "With a token an existing id is replaced, which answers 200; without one it is 409."
-                " Subscribers of the channel `storage:<projectId>` are sent the value as `stored`."
+                " Subscribers of the channel `storage:<projectId>` are sent the value as `stored`. A project"
+                " has at most {storage_project_values} values of {storage_project_bytes} bytes together."
+                " Without a token one address stores {storage_rate_per_address} a second (in a burst"
+                " {storage_burst_per_address}), one account {storage_rate_per_account} (in a burst"
+                " {storage_burst_per_account}); 0 has no limit."
             ),
+            headers=("ETag", "Location"),
+            also={200: "The value took the place of an earlier one."},
         ),
         errors=(NotFound, Conflict, SlowDown),
         idempotent_by_key=True,

@@ -146,6 +146,7 @@ def _subject(context: Context) -> str:
 
 
 _TAG = "Users"
+_ONE = {"userId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _EXAMPLE = {
     "username": "producer",
     "password": "correct horse battery",
@@ -216,6 +217,7 @@ OPERATIONS = (
         handler=get_user,
         route=Route("GET", "/users/{userId}"),
         errors=(Unauthenticated, InsufficientScope, NotFound),
+        example=_ONE,
         tag=_TAG,
     ),
     Operation(
@@ -230,7 +232,7 @@ OPERATIONS = (
             description="A lower role or a new password ends all earlier tokens of the user.",
         ),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, NotFound, Conflict),
-        example={"role": "producer", "projectIds": ["final-2026"]},
+        example=_ONE | {"role": "producer", "projectIds": ["football"]},
         tag=_TAG,
     ),
     Operation(
@@ -241,6 +243,7 @@ OPERATIONS = (
         handler=delete_user,
         route=Route("DELETE", "/users/{userId}", status=204),
         errors=(Unauthenticated, InsufficientScope, NotFound, Conflict),
+        example=_ONE,
         tag=_TAG,
     ),
 )

@@ -2,14 +2,19 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
 
 import asyncpg
 
 from broker.errors import Unavailable
 from broker.settings import SettingError
 from broker.storage.errors import connecting, unavailable, using
+from broker.storage.groups import Groups
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 OLDEST_VERSION = 14
 
@@ -37,6 +42,7 @@ class Database:
         self._pool = pool
         self._timeout_s = timeout_s
         self._closed = False
+        self._groups: list[Groups[Any, Any]] = []
 
     @classmethod
     async def open(cls, dsn: str, *, size: int, timeout_s: float, name: str = "broker") -> "Database":
@@ -89,6 +95,12 @@ class Database:
         async with self.connection() as connection, connection.transaction():
             yield connection
 
+    def groups(self, work: Callable[[Sequence[K]], Awaitable[Mapping[K, V]]], most: int) -> Groups[K, V]:
+        """Calls of `work` in groups of at most `most` keys, which end with this."""
+        groups = Groups(work, most)
+        self._groups.append(groups)
+        return groups
+
     async def listen(self, channel: str, callback: Callable[[str | None], None]) -> None:
         """Hear a notification channel on a connection of its own, until cancelled.
 
@@ -110,6 +122,8 @@ class Database:
     async def close(self) -> None:
         """Close all connections; those in use get some seconds to come back. Idempotent."""
         self._closed = True
+        for groups in self._groups:
+            await groups.close()
         try:
             await asyncio.wait_for(self._pool.close(), _CLOSE_S)
         except TimeoutError:
