@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: demo test build lint bench conformance fuzz fuzzapi sanitize leaks hostile lock clean
+.PHONY: demo test build lint bench soak adversity conformance fuzz fuzzapi sanitize leaks hostile lock clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -43,6 +43,12 @@ test: lint ## Everything, in the order of speed.
 
 conformance: build ## The WebSocket protocol cases against the native server.
 	$(BIN)/python -m tests.conformance
+
+soak: build ## A million events under random faults; SOAK="--events 1000 --seed 7" and so on.
+	$(BIN)/python -m tests.adversity.soak $(SOAK)
+
+adversity: build ## A cluster of two nodes, of which one is cut off and dies.
+	$(BIN)/python -m tests.adversity.two_nodes
 
 fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, for ten minutes.
 	$(BIN)/python -m tests.rest.fuzzing

@@ -1,5 +1,6 @@
 """`broker.settings`."""
 
+import pickle
 from dataclasses import fields
 from pathlib import Path
 
@@ -69,6 +70,14 @@ def test_settings_survive_the_way_to_a_child_process() -> None:
         {}, http_port=9000, data_dir=Path("/srv/broker"), client_ids=("One", "Two"), drain_s=2.5
     )
     assert Settings.load(settings.to_environment()) == settings
+
+
+def test_settings_survive_the_way_to_another_version() -> None:
+    restore, (values,) = Settings(http_port=9000).__reduce__()
+    values = {"of_a_newer_version": 1, **values}
+    del values["ws_port"]
+    assert restore(values) == Settings(http_port=9000)
+    assert pickle.loads(pickle.dumps(Settings(drain_s=2.5))) == Settings(drain_s=2.5)
 
 
 def test_the_first_password_is_not_handed_to_child_processes() -> None:
