@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: demo test build lint bench conformance lock clean
+.PHONY: demo test build lint bench bench-peers conformance lock clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -43,13 +43,22 @@ test: lint ## Everything, in the order of speed.
 conformance: build ## The WebSocket protocol cases against the native server.
 	$(BIN)/python -m tests.conformance
 
-bench: build ## The side-by-side table.
-	$(BIN)/python -m bench
+.venv/bench.stamp: bench/requirements.lock .venv/python.stamp
+	$(BIN)/pip install --quiet --require-hashes -r bench/requirements.lock
+	touch $@
+
+bench: build .venv/bench.stamp ## The side-by-side table; PART=viewers or PART=storms for the others, ARGS for options.
+	$(BIN)/python -m bench $(PART) $(ARGS)
+
+bench-peers: build ## Get the peers that the table compares with; the bench does it too, at its first use.
+	$(BIN)/python -m bench.peers
 
 lock: ## Resolve the Python dependencies anew.
 	$(PYTHON) -m venv .build/uv && .build/uv/bin/pip install --quiet uv
 	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-header --all-extras --group dev pyproject.toml -o requirements.lock
+	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-index-url --no-header --group bench --constraint requirements.lock -o bench/requirements.lock
 
 clean:
 	rm -rf .venv .build target python/broker/_native*.so

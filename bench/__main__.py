@@ -5,8 +5,8 @@
     python -m bench storms [NAME …] …
 
 Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
-alike. The exit status is 1 when a viewer lost, doubled or missed a message, or a contender failed; a peer that cannot
-be installed is said to be missing and does not count.
+alike. The exit status is 1 when a viewer lost, doubled or missed a message, or a contender failed; a peer
+that cannot be installed is said to be missing and does not count.
 """
 
 import argparse
@@ -52,7 +52,9 @@ def main(words: list[str]) -> int:
     console.print("; ".join(f"{name}: {version}" for name, version in versions.items()))
     if product:
         console.print(build_product_table(product, VIEWERS, runs))
-    faults += [f"{one.contender}, {one.subscribers}: {fault}" for one in results.samples for fault in one.faults]
+    faults += [
+        f"{one.contender}, {one.subscribers}: {fault}" for one in results.samples for fault in one.faults
+    ]
     return conclude(results, faults, console)
 
 

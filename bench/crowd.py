@@ -1,7 +1,7 @@
 """Many viewers of ours: gateways and load clients, as many processes as the limit of open files asks for.
 
-One gateway with one load client serves all where a process may have so many descriptors. Where it may not, several
-share the viewers evenly, each gateway publishing the same events.
+One gateway with one load client serves all where a process may have so many descriptors. Where it may not,
+several share the viewers evenly, each gateway publishing the same events.
 """
 
 import time
@@ -28,7 +28,9 @@ class Crowd:
         """`programs` of 0 is the one programme `bench`; `options` go to the load clients."""
         self._shares = divide(count, raise_open_files(count + SPARE_FILES) - SPARE_FILES)
         subscribe = '{"programId":"bench-%"}' if programs else PROGRAM
-        self._contender = Contender("broker", run_python("native", "auto", str(programs)), subscribe=subscribe)
+        self._contender = Contender(
+            "broker", run_python("native", "auto", str(programs)), subscribe=subscribe
+        )
         self._options = [*options, "--programs", str(max(1, programs))]
         self._programs = max(1, programs)
         self._stack = ExitStack()
@@ -90,7 +92,7 @@ class Crowd:
         return before_s
 
     def end_round(self, before_s: float) -> Report:
-        """Wait until all have what `begin_round` publishes; what the viewers saw, with the gateways' `cpu_us`."""
+        """Wait until all have what `begin_round` publishes; what they saw, with the gateways' `cpu_us`."""
         report = join_reports([load.receive() for load in self._loads])
         for gateway in self._gateways:
             gateway.receive()

@@ -30,7 +30,8 @@ def find_field(path: Path, name: str) -> str | None:
 def raise_open_files(wanted: int = 0) -> int:
     """Raise the limit of open files, for us and our children, to the hard one or, where we may, to `wanted`.
 
-    Only a process with CAP_SYS_RESOURCE may raise the hard limit, and not beyond `fs.nr_open`. Returns the limit.
+    Only a process with CAP_SYS_RESOURCE may raise the hard limit, and not beyond `fs.nr_open`. Returns the
+    limit.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = int(Path("/proc/sys/fs/nr_open").read_text())

@@ -28,7 +28,9 @@ def draw(results: Results, path: Path) -> list[Path]:
     matplotlib.use("Agg")
     drawn = []
     for subscribers in sorted({subscribers for subscribers, _ in results.medians}):
-        medians = {name: figures for (count, name), figures in results.medians.items() if count == subscribers}
+        medians = {
+            name: figures for (count, name), figures in results.medians.items() if count == subscribers
+        }
         target = path.with_name(f"{path.stem}-{subscribers}-viewers.png")
         draw_side_by_side(medians, f"{subscribers:,} viewers, {describe(results)}", target)
         drawn.append(target)
@@ -42,7 +44,8 @@ def draw(results: Results, path: Path) -> list[Path]:
 def describe(results: Results) -> str:
     """The machine in a few words."""
     machine = results.machine
-    return f"medians of {results.runs}; {machine['processor']}, {machine['cores']} cores, Linux {machine['kernel']}"
+    where = f"{machine['processor']}, {machine['cores']} cores, Linux {machine['kernel']}"
+    return f"medians of {results.runs}; {where}"
 
 
 def draw_side_by_side(medians: dict[str, Medians], title: str, path: Path) -> None:
@@ -65,26 +68,44 @@ def draw_side_by_side(medians: dict[str, Medians], title: str, path: Path) -> No
 
 
 def draw_scenes(scenes: dict[str, Medians], title: str, path: Path) -> None:
-    """A panel for each scene; its figures have different units, so each bar shows its own number."""
+    """A panel for the times and one for the CPU; counts and rates are in the table only."""
     from matplotlib import pyplot
 
-    height = sum(0.6 + 0.32 * len(figures) for figures in scenes.values())
-    ratios = [len(figures) + 1 for figures in scenes.values()]
+    panels = [(heading, pick_bars(scenes, unit)) for unit, heading in (("_ms", "ms"), ("CPU_us", "CPU, µs"))]
+    panels = [(heading, bars) for heading, bars in panels if bars]
+    if not panels:
+        return
+    lines = [len(bars) for _, bars in panels]
     figure, axes = pyplot.subplots(
-        len(scenes), 1, figsize=(10, 1 + height), layout="constrained", squeeze=False, height_ratios=ratios
+        len(panels),
+        1,
+        figsize=(10, 1 + len(panels) + 0.3 * sum(lines)),
+        layout="constrained",
+        squeeze=False,
+        height_ratios=[count + 2 for count in lines],
     )
-    for axis, (scene, figures) in zip(axes.flat, scenes.items(), strict=True):
-        draw_bars(axis, [name.replace("_", " ") for name in figures], list(figures.values()), scene)
-        axis.set_xscale("symlog")
+    for axis, (heading, bars) in zip(axes.flat, panels, strict=True):
+        draw_bars(axis, list(bars), list(bars.values()), heading)
     figure.suptitle(title, fontsize=10)
     figure.savefig(path, dpi=DPI)
     pyplot.close(figure)
 
 
+def pick_bars(scenes: dict[str, Medians], unit: str) -> dict[str, float]:
+    """The figures with this in their name, each named with its scene."""
+    return {
+        f"{scene}: {name.replace(unit, '').strip('_').replace('_', ' ')}": value
+        for scene, figures in scenes.items()
+        for name, value in figures.items()
+        if unit in name
+    }
+
+
 def draw_bars(axis, names: Sequence[str], values: Sequence[float], heading: str) -> None:  # type: ignore[no-untyped-def]  # matplotlib is optional
     """Bars with their numbers, the first on top."""
     bars = axis.barh(names, values, color=[OURS if name.startswith("broker") else THEIRS for name in names])
-    axis.bar_label(bars, [f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" for value in values], padding=2, fontsize=8)
+    labels = [f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" for value in values]
+    axis.bar_label(bars, labels, padding=2, fontsize=8)
     axis.invert_yaxis()
     axis.set_title(heading, fontsize=9)
     axis.tick_params(labelsize=8)

@@ -15,18 +15,18 @@ from bench.measure import Sample
 
 FIGURES = (
     ("alone_cpu_us", "one at a time: CPU, µs", 2),
-    ("alone_last_ms", "last viewer, ms", 1),
+    ("alone_last_ms", "last one, ms", 1),
     ("alone_p50_ms", "p50, ms", 2),
     ("alone_p99_ms", "p99, ms", 2),
     ("paced_cpu_us", "100/s: CPU, µs", 2),
-    ("paced_per_s", "deliv./s", 0),
+    ("paced_per_s", "a second", 0),
     ("paced_p99_ms", "p99, ms", 1),
     ("burst_cpu_us", "as fast as possible: CPU, µs", 2),
-    ("burst_per_s", "deliv./s", 0),
-    ("connection_bytes", "bytes/conn.", 0),
-    ("handshakes_per_s", "hand-shakes/s", 0),
+    ("burst_per_s", "a second", 0),
+    ("connection_bytes", "bytes a viewer", 0),
+    ("handshakes_per_s", "joins/s", 0),
     ("handshake_cpu_us", "CPU each, µs", 1),
-    ("alone_client_cpu_us", "client's CPU, µs", 2),
+    ("alone_client_cpu_us", "client, CPU, µs", 2),
 )
 """(figure, heading, decimals), in the order of the table."""
 
@@ -66,7 +66,12 @@ def take_median(runs: Iterable[dict[str, float]]) -> Medians:
 
 def build_table(medians: dict[tuple[int, str], Medians], contenders: Sequence[str], runs: int) -> Table:
     """A line for each contender, a block for each number of subscribers; CPU is a delivery's."""
-    table = Table(title=f"Side by side, medians of {runs} runs", title_justify="left", padding=(0, 0))
+    table = Table(
+        title=f"Side by side, medians of {runs} runs",
+        title_justify="left",
+        padding=(0, 0),
+        collapse_padding=True,
+    )
     table.add_column("", no_wrap=True)
     for _, heading, _ in FIGURES:
         table.add_column(heading, justify="right", vertical="bottom")

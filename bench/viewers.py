@@ -1,6 +1,6 @@
 """A whole country watches: `python -m bench viewers [--count N] [--events N] [--runs N] [--quick]`.
 
-All connect and subscribe, get a broadcast, are cut off at once, and come back for the events that they missed.
+All connect and subscribe, get a broadcast, are cut off at once, and come back for the events they missed.
 """
 
 import argparse
@@ -20,8 +20,8 @@ BROADCASTS = 5
 PAUSE_US = 2_000_000
 """Between broadcasts: longer than one may take."""
 VIEWER_BYTES = 40_000
-"""What a viewer may cost the machine at most, both ends of its connection and recovery included; asked for before the
-start, so that nobody else's memory is taken."""
+"""What a viewer may cost the machine at most, both ends of its connection and recovery included; asked for
+before the start, so that nobody else's memory is taken."""
 
 
 def main(words: list[str]) -> int:
@@ -36,7 +36,9 @@ def main(words: list[str]) -> int:
     console = open_console()
     needed, available = count * VIEWER_BYTES, read_available_bytes()
     if needed > available:
-        console.print(f"{count:,} viewers need {needed >> 20:,} MiB of free memory; {available >> 20:,} are there")
+        console.print(
+            f"{count:,} viewers need {needed >> 20:,} MiB of free memory; {available >> 20:,} are there"
+        )
         return 1
     with console.status("building the load client"):
         build_examples()
@@ -73,7 +75,7 @@ def measure_viewers(count: int, events: int) -> tuple[dict[str, Medians], list[s
         after = crowd.run_round(1, MESSAGE_BYTES, 0)
         scenes = {
             "connect and subscribe": {
-                "seconds": connected["seconds"],
+                "all_are_there_ms": connected["seconds"] * 1000,
                 "viewers_per_s": count / connected["seconds"],
                 "gateway_CPU_us_each": connected["cpu_s"] / count * 1e6,
                 "gateway_bytes_each": connected["bytes"] / count,
@@ -86,7 +88,7 @@ def measure_viewers(count: int, events: int) -> tuple[dict[str, Medians], list[s
                 "gateway_CPU_us_a_delivery": broadcast["cpu_us"],
             },
             f"cut all, recover {events} events each": {
-                "seconds": recovered["seconds"],
+                "all_are_back_ms": recovered["seconds"] * 1000,
                 "viewers_per_s": count / recovered["seconds"],
                 "gateway_CPU_us_a_viewer": recovered["gateway_cpu_s"] / count * 1e6,
                 "events_recovered": float(recovered["delivered"]),

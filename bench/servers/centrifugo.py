@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import tempfile
+from pathlib import Path
 
 from bench.peers.install import PEERS, PINS
 from bench.servers.command import build_params
@@ -44,7 +45,7 @@ async def main(port: int) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as config:
         json.dump(CONFIG | {"port": port}, config)
         config.flush()
-        command = [PEERS["Centrifugo"].program, "-c", config.name]
+        command: list[str | Path] = [PEERS["Centrifugo"].program, "-c", config.name]
         # One core, as the others have: a second one would be the load client's.
         environment = os.environ | {"GOMAXPROCS": "1"}
         await serve_outside(command, port, encode, version=found[1], environment=environment)

@@ -1,4 +1,4 @@
-"""What the contenders' programs share: the `publish` command, the message, and the line that says they serve."""
+"""What the contenders' programs share: the `publish` command, the message, and the first line."""
 
 import asyncio
 import json
@@ -53,8 +53,8 @@ def say_serving(version: str, pids: Sequence[int] = ()) -> None:
 async def serve_commands(publish: Callable[[int, int], Awaitable[None]], messages_a_turn: int = 1) -> None:
     """Run `publish(seq, size_bytes)` for each message of each command until the input ends.
 
-    Answers each command with a line of JSON. After `messages_a_turn` messages without a pause between them the
-    event loop gets its turn.
+    Answers each command with a line of JSON. After `messages_a_turn` messages without a pause between them
+    the event loop gets its turn.
     """
     seq = 0
     async for line in read_lines():

@@ -3,11 +3,11 @@
     python -m bench.servers.native PORT SEND [PROGRAMMES]
 
 Logs are opened and appended to as the gateway does it; viewers subscribe natively. One event loop, so that
-the figures are for one core. SEND is the way of sending, `auto`, `send` or `io_uring`. A message is published to each
-of the programmes, `bench` or, with PROGRAMMES, `bench-0` and so on; the programme `quiet` gets none.
+the figures are for one core. SEND is the way of sending, `auto`, `send` or `io_uring`. A message is published
+to each of the programmes, `bench` or, with PROGRAMMES, `bench-0` and so on; the programme `quiet` gets none.
 
-Nobody takes upcalls: what native code could not decide by itself, which is where the product would ask an actor, would
-never be answered, and its viewer never ready.
+Nobody takes upcalls: what native code could not decide by itself, which is where the product would ask an
+actor, would never be answered, and its viewer never ready.
 """
 
 import asyncio

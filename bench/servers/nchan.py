@@ -40,9 +40,16 @@ http {{
 """
 
 
-OWN_VAR = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /var/lib && mkdir /var/lib/nginx && exec "$@"', "sh")
-"""nchan insists on a directory below /var/lib/nginx, and its directive for another one is refused as a duplicate. A
-mount namespace gives it one that nobody else sees."""
+OWN_VAR = (
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    'mount -t tmpfs none /var/lib && mkdir /var/lib/nginx && exec "$@"',
+    "sh",
+)
+"""nchan insists on a directory below /var/lib/nginx, and its directive for another one is refused as a
+duplicate. A mount namespace gives it one that nobody else sees."""
 
 
 def encode(seq: int, size_bytes: int) -> bytes:
@@ -57,7 +64,16 @@ async def main(port: int) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-nchan-") as directory:
         config = Path(directory) / "nginx.conf"
         config.write_text(CONFIG.format(module=PEERS["nchan"].program, directory=directory, port=port))
-        command = [*OWN_VAR, DEBIAN / "usr/sbin/nginx", "-p", directory, "-e", "stderr", "-c", config]
+        command: list[str | Path] = [
+            *OWN_VAR,
+            DEBIAN / "usr/sbin/nginx",
+            "-p",
+            directory,
+            "-e",
+            "stderr",
+            "-c",
+            config,
+        ]
         await serve_outside(command, port, encode, version=version, workers=1)
 
 

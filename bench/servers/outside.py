@@ -25,8 +25,8 @@ async def serve_outside(
 ) -> None:
     """Start the peer, and publish to it what the bench commands.
 
-    `encode(seq, size_bytes)` gives the bytes that publish a message. They are sent without waiting for the answers to
-    earlier ones, and answers are read and dropped. `workers` processes of the peer's own belong to it.
+    `encode(seq, size_bytes)` gives the bytes that publish a message. They are sent without waiting for the
+    answers to earlier ones, and answers are read and dropped. The peer has `workers` processes of its own.
     """
     with running(command, environment) as process:
         reader, writer = await connect(port, process)
@@ -46,7 +46,9 @@ async def serve_outside(
 
 
 @contextmanager
-def running(command: Sequence[str | Path], environment: dict[str, str] | None) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: Sequence[str | Path], environment: dict[str, str] | None
+) -> Iterator[subprocess.Popen[bytes]]:
     """The peer's process; what it prints goes to standard error, because standard output is for the bench."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, env=environment)
     try:
@@ -88,10 +90,15 @@ async def find_workers(pid: int, count: int) -> list[int]:
     """
     async with asyncio.timeout(START_S):
         while True:
-            found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+            found = list_children(pid)
             if len(found) >= count:
                 return found
             await asyncio.sleep(0.02)
+
+
+def list_children(pid: int) -> list[int]:
+    """The processes that a process has started and that are alive."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def read_version(command: Sequence[str | Path], environment: dict[str, str] | None = None) -> str:

@@ -17,7 +17,8 @@ from websockets.utils import accept_key
 from bench.servers.command import build_message, say_serving, serve_commands
 
 ANSWER = (
-    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n\r\n"
+    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Accept: {}\r\n\r\n"
 )
 MESSAGES_A_TURN = 32
 

@@ -5,8 +5,8 @@ python -m bench.servers.websockets_broadcast PORT
 
 import asyncio
 import sys
+from importlib.metadata import version
 
-import websockets
 from websockets.asyncio.server import ServerConnection, broadcast, serve
 
 from bench.servers.command import build_message, say_serving, serve_commands
@@ -25,7 +25,7 @@ async def main(port: int) -> None:
         broadcast(viewers, build_message(seq, size_bytes).decode())
 
     async with serve(follow, "127.0.0.1", port, compression=None, backlog=4096):
-        say_serving(f"{websockets.__version__}, Python {sys.version.split()[0]}")
+        say_serving(f"{version('websockets')}, Python {sys.version.split()[0]}")
         await serve_commands(publish)
 
 

@@ -66,3 +66,47 @@ fn announced(line: &[u8]) -> Option<usize> {
     })?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REDIS: &[u8] =
+        b"*3\r\n$9\r\nsubscribe\r\n$5\r\nbench\r\n:1\r\n*3\r\n$7\r\nmessage\r\n$5\r\nbench\r\n$4\r\n{\r\n}\r\n";
+    const NATS: &[u8] = b"INFO {}\r\nPONG\r\nMSG bench 1 5\r\nMSG \n\r\nMSG bench 1 0\r\n\r\nPING\r\n";
+
+    fn read(parts: &[&[u8]]) -> Vec<String> {
+        let (mut lines, mut said) = (Lines::default(), Vec::new());
+        for part in parts {
+            lines.feed(part, &mut |piece| {
+                said.push(match piece {
+                    Piece::Line(text) => format!("line {text}"),
+                    Piece::Payload(text) => format!("payload {text}"),
+                });
+            });
+        }
+        assert!(lines.partial.is_empty());
+        said
+    }
+
+    #[test]
+    fn payloads_are_told_from_lines() {
+        assert_eq!(
+            read(&[REDIS]).join(", "),
+            "line *3, payload subscribe, payload bench, line :1, line *3, payload message, payload bench, payload {\r\n}"
+        );
+        assert_eq!(
+            read(&[NATS]).join(", "),
+            "line INFO {}, line PONG, payload MSG \n, payload , line PING"
+        );
+    }
+
+    #[test]
+    fn a_cut_anywhere_changes_nothing() {
+        for wire in [REDIS, NATS] {
+            for cut in 0..wire.len() {
+                assert_eq!(read(&[&wire[..cut], &wire[cut..]]), read(&[wire]));
+            }
+        }
+    }
+}
