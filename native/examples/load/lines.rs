@@ -73,7 +73,8 @@ mod tests {
 
     const REDIS: &[u8] =
         b"*3\r\n$9\r\nsubscribe\r\n$5\r\nbench\r\n:1\r\n*3\r\n$7\r\nmessage\r\n$5\r\nbench\r\n$4\r\n{\r\n}\r\n";
-    const NATS: &[u8] = b"INFO {}\r\nPONG\r\nMSG bench 1 5\r\nMSG \n\r\nMSG bench 1 0\r\n\r\nPING\r\n";
+    const NATS: &[u8] =
+        b"INFO {}\r\nPONG\r\nMSG bench 1 5\r\nMSG \n\r\nMSG bench 1 0\r\n\r\nPING\r\n";
 
     fn read(parts: &[&[u8]]) -> Vec<String> {
         let (mut lines, mut said) = (Lines::default(), Vec::new());

@@ -97,7 +97,7 @@ impl Options {
     /// Whether connection `index` asks for compression.
     #[must_use]
     pub fn deflates(&self, index: usize) -> bool {
-        self.deflate_every > 0 && index.is_multiple_of(self.deflate_every)
+        index.checked_rem(self.deflate_every) == Some(0)
     }
 
     /// The JSON-RPC call that subscribes connection `index`, which has had everything up to `seq`; 0: nothing.
@@ -106,8 +106,8 @@ impl Options {
         let params = self.subscribe.as_ref()?;
         let mut params = params.replace('%', &(index % self.programs).to_string());
         if seq > 0 {
-            params.truncate(params.len() - 1);
-            params += &format!(r#","since":{{"epoch":"bench","seq":{seq}}}}}"#);
+            let since = format!(r#","since":{{"epoch":"bench","seq":{seq}}}}}"#);
+            params.replace_range(params.len() - 1.., &since);
         }
         Some(format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{params}}}"#
