@@ -18,7 +18,7 @@ DPI = 110
 
 
 def draw(results: Results, path: Path) -> list[Path]:
-    """Draw what was measured to files named for the JSON file; returns them.
+    """Draw what was measured, if anything, to files named for the JSON file; returns them.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -38,7 +38,7 @@ def draw(results: Results, path: Path) -> list[Path]:
         target = path.with_name(f"{path.stem}-{part}.png")
         draw_scenes(scenes, f"{part}, {describe(results)}", target)
         drawn.append(target)
-    return drawn
+    return [target for target in drawn if target.exists()]
 
 
 def describe(results: Results) -> str:

@@ -2,14 +2,15 @@
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
-from bench.child import Child, ChildError
-from bench.contenders import ROOT, Contender, build_examples, build_load, run_python
+from bench.child import Child
+from bench.contenders import ROOT, Contender, build_load, run_python
 from bench.crowd import Crowd, Report, list_faults
-from bench.output import conclude, open_console, start_results
-from bench.report import Medians, build_scenes_table, take_median
+from bench.report import Medians
+from bench.scenes import Outcome, measure_scenes
 
-Outcome = tuple[Medians, list[str]]
+Figures = tuple[Medians, list[str]]
 
 MESSAGE_BYTES = 300
 PACED_US = 10_000
@@ -22,7 +23,7 @@ DEFLATED_BYTES = 1000
 """Above the size from which the gateway compresses."""
 
 
-def storm_handshakes(part: int) -> Outcome:
+def storm_handshakes(part: int) -> Figures:
     """Thousands connect and subscribe at once while a thousand others watch."""
     comers = 15_000 // part
     with Crowd(1000) as crowd:
@@ -40,7 +41,7 @@ def storm_handshakes(part: int) -> Outcome:
     return figures, list_faults("handshakes", calm, stormed)
 
 
-def storm_programs(part: int) -> Outcome:
+def storm_programs(part: int) -> Figures:
     """1,000 programmes with 100 viewers each; every one of them publishes."""
     programs = 1000 // part
     with Crowd(programs * 100, programs) as crowd:
@@ -49,7 +50,7 @@ def storm_programs(part: int) -> Outcome:
     return figures, list_faults("programmes", report)
 
 
-def storm_one(part: int) -> Outcome:
+def storm_one(part: int) -> Figures:
     """One programme with 50,000 viewers."""
     viewers = 50_000 // part
     with Crowd(viewers) as crowd:
@@ -58,7 +59,7 @@ def storm_one(part: int) -> Outcome:
     return figures | summarise(report), list_faults("one programme", report)
 
 
-def storm_slow(part: int) -> Outcome:
+def storm_slow(part: int) -> Figures:
     """1 % of the viewers stop reading."""
     viewers, messages = 1000 // part, 500
     with Crowd(viewers) as crowd:
@@ -78,7 +79,7 @@ def storm_slow(part: int) -> Outcome:
     return figures, faults
 
 
-def storm_deflate(part: int) -> Outcome:
+def storm_deflate(part: int) -> Figures:
     """No viewer, half of them, all ask for compression."""
     figures: Medians = {}
     faults: list[str] = []
@@ -93,7 +94,7 @@ def storm_deflate(part: int) -> Outcome:
     return figures, faults
 
 
-def storm_bursts(part: int) -> Outcome:
+def storm_bursts(part: int) -> Figures:
     """5,000 events at once to 1,000 viewers."""
     with Crowd(1000 // part) as crowd:
         before_bytes = crowd.memory_bytes()
@@ -115,7 +116,7 @@ def summarise(report: Report) -> Medians:
     }
 
 
-STORMS: dict[str, Callable[[int], Outcome]] = {
+STORMS: dict[str, Callable[[int], Figures]] = {
     "handshakes": storm_handshakes,
     "programmes": storm_programs,
     "one-programme": storm_one,
@@ -138,21 +139,12 @@ def main(words: list[str]) -> int:
     if unknown:
         parser.error(f"no such storm: {', '.join(sorted(unknown))}")
     runs, part = (1, 10) if arguments.quick else (arguments.runs, 1)
-    console = open_console()
-    with console.status("building the load client"):
-        build_examples()
-    results = start_results(console, runs)
-    faults: list[str] = []
-    gathered: dict[str, list[Medians]] = {}
-    for turn in range(runs):
-        for name in arguments.names or STORMS:
-            with console.status(f"{name}, run {turn + 1} of {runs}"):
-                try:
-                    figures, seen = STORMS[name](part)
-                except ChildError as error:
-                    figures, seen = {}, [f"{name}: {error}"]
-            faults += seen
-            gathered.setdefault(name, []).append(figures)
-    results.scenes["storms"] = {name: take_median(figures) for name, figures in gathered.items()}
-    console.print(build_scenes_table("Storms", results.scenes["storms"], runs))
-    return conclude(results, faults, console)
+    return measure_scenes(
+        "storms", runs, {name: partial(run_storm, name, part) for name in arguments.names or STORMS}
+    )
+
+
+def run_storm(name: str, part: int) -> Outcome:
+    """One storm, a `part`-th of its size."""
+    figures, faults = STORMS[name](part)
+    return {name: figures}, faults

@@ -6,12 +6,10 @@ All connect and subscribe, get a broadcast, are cut off at once, and come back f
 import argparse
 import time
 
-from bench.child import ChildError
-from bench.contenders import build_examples
 from bench.crowd import Crowd, list_faults
 from bench.machine import read_available_bytes
-from bench.output import conclude, open_console, start_results
-from bench.report import Medians, build_scenes_table, take_median
+from bench.report import Medians
+from bench.scenes import Outcome, measure_scenes
 
 COUNT = 100_000
 QUICK_COUNT = 2000
@@ -33,34 +31,15 @@ def main(words: list[str]) -> int:
     parser.add_argument("--quick", action="store_true", help=f"one run with {QUICK_COUNT:,} viewers")
     arguments = parser.parse_args(words)
     runs, count = (1, QUICK_COUNT) if arguments.quick else (arguments.runs, arguments.count)
-    console = open_console()
     needed, available = count * VIEWER_BYTES, read_available_bytes()
     if needed > available:
-        console.print(
-            f"{count:,} viewers need {needed >> 20:,} MiB of free memory; {available >> 20:,} are there"
-        )
+        print(f"{count:,} viewers need {needed >> 20:,} MiB of free memory; {available >> 20:,} are there")
         return 1
-    with console.status("building the load client"):
-        build_examples()
-    results = start_results(console, runs)
-    faults: list[str] = []
-    gathered: dict[str, list[Medians]] = {}
-    for turn in range(runs):
-        with console.status(f"{count:,} viewers, run {turn + 1} of {runs}"):
-            try:
-                scenes, seen = measure_viewers(count, arguments.events)
-            except ChildError as error:
-                faults.append(f"viewers: {error}")
-                break
-        faults += seen
-        for scene, figures in scenes.items():
-            gathered.setdefault(scene, []).append(figures)
-    results.scenes["viewers"] = {scene: take_median(figures) for scene, figures in gathered.items()}
-    console.print(build_scenes_table(f"{count:,} viewers", results.scenes["viewers"], runs))
-    return conclude(results, faults, console)
+    act = {f"{count:,} viewers": lambda: measure_viewers(count, arguments.events)}
+    return measure_scenes("viewers", runs, act)
 
 
-def measure_viewers(count: int, events: int) -> tuple[dict[str, Medians], list[str]]:
+def measure_viewers(count: int, events: int) -> Outcome:
     """One run: scene → figures, and faults."""
     free_bytes = read_available_bytes()
     with Crowd(count) as crowd:
@@ -73,7 +52,7 @@ def measure_viewers(count: int, events: int) -> tuple[dict[str, Medians], list[s
         recovered = crowd.reconnect(events)
         # One more for all shows that each goes on live behind what it has recovered.
         after = crowd.run_round(1, MESSAGE_BYTES, 0)
-        scenes = {
+        scenes: dict[str, Medians] = {
             "connect and subscribe": {
                 "all_are_there_ms": connected["seconds"] * 1000,
                 "viewers_per_s": count / connected["seconds"],

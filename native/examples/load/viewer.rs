@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use _native::protocol::handshake::{self, Answer, Limits};
@@ -89,9 +89,8 @@ impl Viewer {
     /// Of the sockets.
     pub fn open(options: &Options, index: usize, seq: u64) -> Result<Self, Box<dyn Error>> {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
-        if options.sources > 1 || options.first_source > 0 {
-            bind(&socket, &options.source(index))?;
-        }
+        choose_port_late(&socket);
+        bind(&socket, &options.source(index))?;
         connect(&socket, &options.address)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
         let mut stream = TcpStream::from(socket);
@@ -255,6 +254,26 @@ impl Viewer {
             Next::Reply(Reply::Line(line)) => Ok(self.stream.write_all(line)?),
             Next::Fail(text) => Err(format!("subscribe failed: {text}").into()),
         }
+    }
+}
+
+/// Lets `bind` choose the address only. A port that `bind` chose would be taken from every program on the machine that
+/// connects from any address; one that `connect` chooses is taken only towards the same server.
+#[expect(
+    unsafe_code,
+    reason = "rustix has no wrapper for IP_BIND_ADDRESS_NO_PORT"
+)]
+fn choose_port_late(socket: &OwnedFd) {
+    let (on, bytes): (libc::c_int, libc::socklen_t) = (1, 4);
+    // SAFETY: the pointer and the length describe `on`, which outlives the call. A failure costs ports only.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            bytes,
+        );
     }
 }
 
