@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: demo test build lint bench bench-peers conformance lock clean
+.PHONY: demo test build lint bench bench-peers conformance fuzz fuzzapi sanitize leaks hostile lock clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -17,6 +17,7 @@ toolchain:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11; say make PYTHON=…" >&2; exit 1; }
 	@command -v cargo >/dev/null || { echo "error: cargo is missing; install a Rust toolchain" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "error: cc is missing; install a C compiler" >&2; exit 1; }
+	@command -v npm >/dev/null || { echo "error: npm is missing; install Node.js 20 or newer" >&2; exit 1; }
 
 .venv/python.stamp: requirements.lock | toolchain
 	$(PYTHON) -m venv .venv
@@ -43,12 +44,38 @@ test: lint ## Everything, in the order of speed.
 conformance: build ## The WebSocket protocol cases against the native server.
 	$(BIN)/python -m tests.conformance
 
+fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, for ten minutes.
+	$(BIN)/python -m tests.rest.fuzzing
+
+FUZZ_S ?= 300
+FUZZ_TARGETS ?= handshake frames envelope log
+
+fuzz: ## Each target for FUZZ_S seconds, from the committed corpus. Needs a nightly toolchain and cargo-fuzz.
+	for target in $(FUZZ_TARGETS); do mkdir -p .build/fuzz/$$target && (cd native && cargo +nightly fuzz run $$target \
+	    ../.build/fuzz/$$target fuzz/corpus/$$target -- -max_total_time=$(FUZZ_S) -max_len=4096) || exit 1; done
+
+TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
+
+sanitize: ## The native tests under AddressSanitizer and ThreadSanitizer. Needs a nightly toolchain.
+	CARGO_TARGET_DIR=.build/asan RUSTFLAGS=-Zsanitizer=address \
+	    cargo +nightly test --target $(TARGET) --lib --test gateway --test threads
+	CARGO_TARGET_DIR=.build/tsan RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+	    TSAN_OPTIONS="suppressions=$(CURDIR)/native/tsan.txt" \
+	    cargo +nightly test --target $(TARGET) --test threads
+
+leaks: ## 100,000 connections and 2,500 programmes come and go.
+	BROKER_LEAK_ROUNDS=250 cargo test --release --test leaks
+
+hostile: ## How late viewers get their messages while others attack.
+	cargo run --release --example hostile
+
 .venv/bench.stamp: bench/requirements.lock .venv/python.stamp
 	$(BIN)/pip install --quiet --require-hashes -r bench/requirements.lock
 	touch $@
 
-bench: build .venv/bench.stamp ## The side-by-side table; PART=viewers or PART=storms for the others, ARGS for options.
+bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner or http for one other, ARGS for options.
 	$(BIN)/python -m bench $(PART) $(ARGS)
+	$(if $(PART),,$(BIN)/python -m bench http)
 
 bench-peers: build ## Get the peers that the table compares with; the bench does it too, at its first use.
 	$(BIN)/python -m bench.peers

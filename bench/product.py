@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,7 @@ class Product:
     http_port: int
     ws_port: int
     password: str
+    directory: Path
 
     @property
     def base_url(self) -> str:
@@ -93,13 +94,17 @@ def measure_product(messages: int) -> tuple[dict[str, dict[str, float]], list[st
 
 
 @contextmanager
-def running_product() -> Iterator[Product]:
-    """`broker up` with free ports and a temporary data directory; yields when it is ready."""
-    product = Product(find_free_port(), find_free_port(), secrets.token_urlsafe(12))
+def running_product(settings: Mapping[str, str] | None = None) -> Iterator[Product]:
+    """`broker up` with free ports and a temporary data directory; yields when it is ready.
+
+    Args:
+        settings: variables of its environment.
+    """
     with tempfile.TemporaryDirectory(prefix="broker-bench-") as directory:
+        product = Product(find_free_port(), find_free_port(), secrets.token_urlsafe(12), Path(directory))
         command: list[str | Path] = [Path(sys.executable).with_name("broker"), "up", "--data-dir", directory]
         command += ["--http-port", str(product.http_port), "--ws-port", str(product.ws_port)]
-        environment = os.environ | {"BROKER_ADMIN_PASSWORD": product.password}
+        environment = os.environ | {"BROKER_ADMIN_PASSWORD": product.password, **(settings or {})}
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, cwd=ROOT)
         try:
             wait_until_ready(process)

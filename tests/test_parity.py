@@ -61,6 +61,7 @@ class RestDoor:
                 answer = await door.request(operation.route.method, path, json=params, headers=headers)
             else:
                 answer = await door.request(operation.route.method, path, params=_as_query(params))
+        assert not answer.is_success or ("ETag" in answer.headers) == operation.has_etag, operation.name
         return _rest_answer(answer)
 
 

@@ -2,6 +2,8 @@
 //!
 //! Only `py` knows the Python interpreter; everything else can be used and tested without it.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod log;
 pub mod protocol;
 pub mod py;

@@ -1,137 +1,14 @@
 //! The gateway over real sockets: many clients, two loops, no Python.
 
-use std::collections::HashMap;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::sync::Arc;
+mod support;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
 use _native::log::{Kind, Limits};
-use _native::protocol::frame::{Opcode, encode_masked};
-use _native::protocol::{Decoder, Inflater, Item, Role};
-use _native::server::gateway::{Gateway, Hub, OwnedEntry};
-use _native::server::{Config, SendChoice, Server};
-
-const TOPIC: &str = "main/program/p";
-const WAIT: Duration = Duration::from_secs(20);
-
-struct Running {
-    server: Server,
-    hub: Arc<Hub>,
-    port: u16,
-}
-
-fn start(config: Config) -> Running {
-    let server = Server::new(config).expect("a good configuration");
-    let hub = Arc::new(Hub::new(Arc::clone(server.shared())).expect("descriptors"));
-    let accounts = HashMap::from([("main".to_owned(), None)]);
-    hub.set_accounts("localhost", "main", accounts);
-    hub.open_log(TOPIC, "e", 0, true);
-    let of_loop = Arc::clone(&hub);
-    let port = server
-        .start(move |index| Gateway::new(Arc::clone(&of_loop), index))
-        .expect("a free port");
-    Running { server, hub, port }
-}
-
-fn config(send: SendChoice) -> Config {
-    Config {
-        loops: 2,
-        send,
-        messages_per_s: 0.0,
-        ..Config::default()
-    }
-}
-
-fn push(seq: u64, bytes: usize) -> OwnedEntry {
-    let pad = "x".repeat(bytes);
-    OwnedEntry {
-        kind: Kind::Push,
-        epoch: "e".to_owned(),
-        seq,
-        method: "event".to_owned(),
-        params: format!(r#"{{"seq":{seq},"pad":"{pad}"}}"#).into_bytes(),
-    }
-}
-
-/// A client that keeps what it was sent.
-struct Client {
-    socket: TcpStream,
-    decoder: Decoder,
-    inflater: Inflater,
-    messages: Vec<String>,
-    closed: Option<u16>,
-}
-
-impl Client {
-    fn connect(port: u16, deflate: bool) -> Self {
-        let mut socket = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
-        socket
-            .set_read_timeout(Some(WAIT))
-            .expect("a positive time");
-        let extension = if deflate {
-            "Sec-WebSocket-Extensions: permessage-deflate\r\n"
-        } else {
-            ""
-        };
-        let request = format!(
-            "GET /api/v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{extension}\r\n"
-        );
-        socket.write_all(request.as_bytes()).expect("room");
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            socket.read_exact(&mut byte).expect("an answer");
-            head.push(byte[0]);
-        }
-        assert!(head.starts_with(b"HTTP/1.1 101 "));
-        Self {
-            socket,
-            decoder: Decoder::new(Role::Client, 1 << 26, deflate),
-            inflater: Inflater::new(),
-            messages: Vec::new(),
-            closed: None,
-        }
-    }
-
-    fn send(&mut self, text: &str) {
-        let mut frame = Vec::new();
-        encode_masked(Opcode::Text, text.as_bytes(), [1, 2, 3, 4], &mut frame);
-        self.socket.write_all(&frame).expect("room");
-    }
-
-    fn call(&mut self, id: u64, method: &str, params: &str) {
-        self.send(&format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#
-        ));
-    }
-
-    /// Reads once, at most `bytes`; false at the end of the stream.
-    fn read(&mut self, bytes: usize) -> bool {
-        let mut buffer = vec![0; bytes];
-        let got = self.socket.read(&mut buffer).expect("bytes in time");
-        let (messages, closed) = (&mut self.messages, &mut self.closed);
-        self.decoder
-            .feed(&mut buffer[..got], &mut self.inflater, &mut |item| {
-                match item {
-                    Item::Text(text) => messages.push(text.to_owned()),
-                    Item::Close { code, .. } => *closed = code,
-                    _ => {}
-                }
-                true
-            })
-            .expect("the server keeps the protocol");
-        got > 0 && closed.is_none()
-    }
-
-    fn read_until(&mut self, done: impl Fn(&[String]) -> bool) {
-        while !done(&self.messages) {
-            assert!(self.read(65_536), "closed {:?} before the end", self.closed);
-        }
-    }
-}
+use _native::server::gateway::OwnedEntry;
+use _native::server::{Config, SendChoice};
+use support::{Client, TOPIC, WAIT, config, push, start};
 
 /// The number after `"seq":`.
 fn seq_of(message: &str) -> u64 {

@@ -52,6 +52,8 @@ class Server:
         recovery_bytes: int = 1 << 20,
         linger_s: float = 60.0,
         trusted_proxies: list[str] = ...,
+        unlimited_addresses: list[str] = ...,
+        waiting_bytes: int = 256 << 20,
     ) -> Self:
         """Keep the configuration; nothing is opened yet. ValueError names a bad argument."""
 

@@ -27,9 +27,9 @@ it never carries a secret, an SQL text, a stack or an address of ours. What only
 into `log_text`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +139,17 @@ class NotFound(BrokerError):
 
 
 class MethodNotAllowed(BrokerError):
-    """The path exists, the method does not."""
+    """The path exists, the method does not. `allow` are those that do (RFC 9110, section 15.5.6)."""
 
     status = 405
     name = "method_not_allowed"
+
+    def __init__(self, message: str, allow: Iterable[str] = (), **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.allow = tuple(allow)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return *super().__reduce__(), {"allow": self.allow}
 
 
 class NotAcceptable(BrokerError):

@@ -74,7 +74,7 @@ class Settings:
         120.0, "How long an HTTP request may take from its first byte to the last of its answer.", low=1
     )
     api_replicas_max: int = _setting(8, "Largest number of API replicas.", low=1, high=1000)
-    gateway_loops: int = _setting(0, "Event loops of a gateway; 0 is one a core.", low=0, high=256)
+    gateway_loops: int = _setting(0, "Event loops of a gateway; 0 is one a core.", low=0, high=64)
     gateway_send: str = _setting("auto", "How a gateway writes: auto, io_uring or send.")
     drain_s: float = _setting(
         5.0, "Over how long a gateway that shuts down spreads its reconnects.", low=0, high=600
@@ -111,10 +111,22 @@ class Settings:
     ws_lag_s: float = _setting(15.0, "How long a slow consumer may be behind before it is closed.", low=0.1)
     ws_connections: int = _setting(1_000_000, "Connections of one gateway.", low=1)
     ws_connections_per_address: int = _setting(
-        0, "Connections from one address on one gateway; 0 has no limit.", low=0
+        20_000,
+        "Connections from one IPv4 address or IPv6 /64 network on one gateway; 0 has no limit.",
+        low=0,
+    )
+    ws_unlimited_addresses: tuple[str, ...] = _setting(
+        (), "Networks without that limit: venues with more viewers behind one address, balancers."
+    )
+    ws_waiting_bytes: int = _setting(
+        256 << 20,
+        "What all connections of a gateway may have waiting: unfinished messages and unread answers.",
+        low=1 << 20,
     )
     ws_subscriptions: int = _setting(100, "Subscriptions of one connection.", low=1, high=1_000_000)
-    ws_messages_per_s: float = _setting(100.0, "Requests a second of one connection; 0 has no limit.", low=0)
+    ws_messages_per_s: float = _setting(
+        100.0, "Requests a second of one connection, each 64 KiB counting as one more; 0 has no limit.", low=0
+    )
     ws_messages_burst: int = _setting(1_000, "Requests of one connection in a burst.", low=1)
 
     statistics: bool = _setting(True, "Whether statistics are kept and can be read.")
@@ -140,6 +152,14 @@ class Settings:
     )
     login_tries_per_user: int = _setting(10, "Failed log-ins a minute for one user name.", low=1)
     login_tries_per_address: int = _setting(30, "Failed log-ins a minute from one address.", low=1)
+    login_rate_per_address: float = _setting(
+        200.0, "Log-ins a second, good or failed, from one address; 0 has no limit.", low=0
+    )
+    login_burst_per_address: int = _setting(2_000, "Such log-ins of one address in a burst.", low=1)
+    login_rate_per_account: float = _setting(
+        1_000.0, "Log-ins a second, good or failed, in one account; 0 has no limit.", low=0
+    )
+    login_burst_per_account: int = _setting(10_000, "Such log-ins of one account in a burst.", low=1)
 
     fetch_allow_hosts: tuple[str, ...] = _setting(
         (),

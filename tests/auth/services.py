@@ -8,6 +8,7 @@ from typing import Any, cast
 from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.auth.membership import add_user, build_user
 from broker.auth.passwords import PasswordConfig
+from broker.auth.rate_limits import Rate, RateLimit
 from broker.auth.service import Auth
 from broker.clock import SystemClock
 from broker.domain.users import Role, User
@@ -17,6 +18,7 @@ from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.api_tokens import ApiTokens
 from broker.storage.database import Database
+from broker.storage.rate_buckets import RateBuckets
 from broker.storage.users import Users
 
 CHEAP = PasswordConfig(memory_kib=8, time_cost=1)
@@ -28,9 +30,14 @@ class MovedClock(SystemClock):
 
     def __init__(self) -> None:
         self.forward_ms = 0
+        self._stopped_ms: int | None = None
+
+    def stop(self) -> None:
+        """From now on wall time moves by hand only."""
+        self._stopped_ms = super().now_ms()
 
     def now_ms(self) -> int:
-        return super().now_ms() + self.forward_ms
+        return (self._stopped_ms or super().now_ms()) + self.forward_ms
 
     def monotonic_s(self) -> float:
         return super().monotonic_s() + self.forward_ms / 1000
@@ -91,6 +98,9 @@ async def open_services(dsn: str, clock: Any = None, **settings: Any) -> AsyncIt
             "users": Users(database),
             "api_tokens": ApiTokens(database),
             "auth": auth,
+            "login_rate": RateLimit(
+                "login", RateBuckets(database), clock, per_address=Rate(0, 1), per_account=Rate(0, 1)
+            ),
         }
         absent = [name for name in Services.__dataclass_fields__ if name not in fields]
         yield Services(**fields, **{name: cast("Any", None) for name in absent})

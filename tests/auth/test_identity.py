@@ -16,12 +16,14 @@ from broker.auth import membership
 from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.auth.identity import IdentityKeys
 from broker.auth.identity_tokens import find_key
+from broker.domain.audit import Actor
 from broker.domain.identities import IdentityProvider
 from broker.domain.users import Principal, Role
 from broker.errors import BadCredentials, BrokerError, SlowDown, Unavailable
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
+from broker.storage.audit import Audit, AuditQuery
 from broker.storage.database import Database
 from broker.storage.identity_providers import IdentityProviders
 from broker.storage.users import Users
@@ -91,7 +93,7 @@ class World:
     async def trust(self, account: str = "demo", **changes: Any) -> None:
         url = self.upstream.url("/keys", host="127.0.0.1")
         provider = IdentityProvider(**{"issuer": ISSUER, "audiences": ("broker",), "jwks_url": url} | changes)
-        await IdentityProviders(self.database).put(account, provider)
+        await IdentityProviders(self.database).put(account, provider, Actor.operator())
 
     async def add(
         self, username: str, role: str = "user", email: str | None = None, account: str = "demo"
@@ -278,6 +280,16 @@ async def test_address_that_a_user_gave_itself_names_nobody(world: World) -> Non
     assert isinstance(await world.refusal(token), BadCredentials)  # the same address is no new one
     boss = await world.add("boss", email="boss@example.org")
     assert (await world.log_in(token)).subject == boss
+
+
+async def test_a_role_that_the_provider_gives_is_in_the_audit_log(world: World) -> None:
+    await world.trust(role_claim="groups", roles={"crew": Role.PRODUCER})
+    for _ in range(2):
+        await world.log_in(world.token(groups="crew"))
+    rows, _ = await Audit(world.database).filter(
+        "demo", AuditQuery(limit=9, skip=0, actions=["user.updated"])
+    )
+    assert [(row.entry.actor, row.entry.details) for row in rows] == [((None, ISSUER), {"role": "producer"})]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from broker.client import (
     NotFound,
     ProtocolError,
     RetryPolicy,
+    ServerError,
     SlowDown,
     Unauthenticated,
     Unavailable,
@@ -190,6 +191,56 @@ async def test_short_lived_token_is_renewed_before_its_end() -> None:
         await asyncio.sleep(0.85)
         await client.ping()
     assert [asked.target.rsplit("/")[-1] for asked in peer.asked] == ["token", "ping", "token", "ping"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_identity_tokens_are_asked_for_whenever_one_is_needed(is_async: bool) -> None:
+    given: list[str] = []
+
+    def fresh() -> str:
+        given.append(f"identity-{len(given)}")
+        return given[-1]
+
+    async def fresh_later() -> str:
+        return fresh()
+
+    def answer(asked: Asked) -> Answer:
+        if asked.target.endswith("/token"):
+            body = {"access_token": asked.json()["token"], "token_type": "Bearer", "expires_in": 3600}
+            return Answer(200, body)
+        if asked.headers["authorization"] == "Bearer identity-0":
+            return error(401, "invalid_token")
+        return Answer(200, {"current_time": 5})
+
+    async with (
+        serving(answer) as peer,
+        AsyncClient(peer.url, identity_token=fresh_later if is_async else fresh) as client,
+    ):
+        assert await client.ping() == 5
+    grant = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+    sent = [asked.json() for asked in peer.asked if asked.target.endswith("/token")]
+    assert sent == [
+        {"grant_type": grant, "client_id": "WebProducerDashboard", "token": token} for token in given
+    ]
+    assert given == ["identity-0", "identity-1"]
+
+
+async def test_one_identity_token_does_too() -> None:
+    async with (
+        serving(
+            lambda _: Answer(200, {"access_token": "a", "token_type": "Bearer", "expires_in": 9})
+        ) as peer,
+        AsyncClient(peer.url, identity_token="signed") as client,
+    ):
+        await client.login()
+    assert peer.asked[0].json()["token"] == "signed"
+
+
+async def test_change_that_depends_on_a_tag_is_not_repeated_in_doubt() -> None:
+    async with serving(_sequence(error(502, "x"))) as peer, AsyncClient(peer.url, retry=QUICK) as client:
+        with pytest.raises(ServerError):
+            await client.projects.update("football", name="n", if_match='"t"')
+    assert peer.asked[0].headers["if-match"] == '"t"'
 
 
 async def test_wrong_password_is_told_at_once() -> None:

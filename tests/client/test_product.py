@@ -20,6 +20,7 @@ from broker.client import (
     InvalidRequest,
     NewEvent,
     NotFound,
+    PreconditionFailed,
     Unauthenticated,
 )
 from tests.auth.services import PASSWORD
@@ -150,6 +151,32 @@ async def test_refusals_have_their_types(url: str) -> None:
             await client.publish_batch("x", [NewEvent("A#b"), NewEvent("bad")])
         assert refused.value.fields[0].field == "events[1].event"
         assert refused.value.request_id
+
+
+async def test_changes_that_depend_on_a_tag(url: str) -> None:
+    async with AsyncClient(url, username="admin", password=PASSWORD) as client:
+        project = await client.projects.create("Football", project_id="football")
+        assert project.etag == (await client.projects.get("football")).etag
+        renamed = await client.projects.update("football", name="F", if_match=project.etag)
+        assert renamed.etag != project.etag
+        with pytest.raises(PreconditionFailed):
+            await client.projects.update("football", name="G", if_match=project.etag)
+        first = await client.revisions.create("football", {"a": 1})
+        second = await client.revisions.update("football", first.id, title="T", if_match=first.etag)
+        third = await client.revisions.patch("football", first.id, {"title": "U"}, if_match=second.etag)
+        assert (await client.revisions.get("football", first.id)).etag == third.etag
+        for stale in (first.etag, second.etag):
+            with pytest.raises(PreconditionFailed):
+                await client.revisions.update("football", first.id, title="V", if_match=stale)
+            with pytest.raises(PreconditionFailed):
+                await client.revisions.patch("football", first.id, {"title": "V"}, if_match=stale)
+        assert (await client.revisions.list("football"))[0] == third
+        assert await asyncio.to_thread(_rename, url, renamed.etag) == "H"
+
+
+def _rename(url: str, etag: str | None) -> str:
+    with Client(url, username="admin", password=PASSWORD) as client:
+        return client.projects.update("football", name="H", if_match=etag).name
 
 
 async def test_life_of_a_user(url: str) -> None:

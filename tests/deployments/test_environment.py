@@ -23,6 +23,10 @@ frontend http_frontend
     errorfile 503 /x/500.http
 backend default_backend
     http-request return status 404 content-type text/plain lf-string "Path \'%[path]\' not found. Ping"
+backend http-broker
+    log global
+backend http-other
+    log global
 listen stats
   bind *:8404
   stats enable
@@ -87,6 +91,29 @@ def test_haproxy_is_started_without_its_extra_doors(tmp_path: Path) -> None:
         f" bind unix@{tmp_path}/ha/page mode 600",
     ]
     assert "514" not in (tmp_path / "haproxy.cfg").read_text()
+
+
+def test_requests_of_the_api_alone_are_not_watched_by_serve(tmp_path: Path) -> None:
+    (tmp_path / "haproxy.cfg").write_text(CONFIGURATION)
+    environment = haproxy.serve_environment(Path("/bin/true"), tmp_path / "ha")
+    start = environment["RAY_SERVE_HAPROXY_BINARY_PATH"]
+    subprocess.run([start, "-f", tmp_path / "haproxy.cfg"], check=True)
+    backends = (tmp_path / "haproxy.cfg").read_text().split("\nbackend ")[1:]
+    with_headers = {
+        backend.split("\n")[0]: [
+            line.partition("set-header ")[2] for line in backend.split("\n") if "set-header" in line
+        ]
+        for backend in backends
+    }
+    assert with_headers == {
+        "default_backend": [],
+        "http-broker": [
+            "x-request-timeout-seconds 0",
+            "x-request-disconnect-disabled ?1",
+            "x-request-id %[uuid] unless { req.hdr(x-request-id) -m found }",
+        ],
+        "http-other": [],
+    }
 
 
 def test_haproxy_answers_as_we_do_while_there_is_no_replica(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from broker.deployments.ports import free_port
+from tests.deployments.hostile import assert_refused
 from tests.deployments.instance import Instance
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -61,6 +62,7 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     assert instance.lines[-1] == f"ready {instance.url} ws://localhost:{instance.ws_port}/api/v1/ws"
     assert httpx.get(f"{instance.url}/readyz", timeout=20).json()["status"] == "ok"
     acknowledged = publish(instance, 20)
+    assert_refused(instance.url)
 
     # Nobody else gets at the directory or the ports of one that runs.
     assert "in use by another `broker up`" in Instance(instance.data_dir).fail()

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.patches import MAX_OPERATIONS, apply_json_patch, apply_merge_patch, merge, require_depth
+from broker.domain.patches import MAX_OPERATIONS, apply_json_patch, apply_merge_patch, merge
+from broker.domain.strict_json import require_depth
 from broker.errors import BrokerError, Conflict, InvalidRequest, PayloadTooLarge
 
 LIMIT = 10_000

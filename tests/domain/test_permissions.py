@@ -1,11 +1,15 @@
-"""`broker.domain.permissions`, as tables."""
+"""`broker.domain.permissions`: how callers stand to things. What they get is tests/test_permissions.py."""
 
 import pytest
 
 from broker.domain import permissions
+from broker.domain.permission_table import CLOSED, PERMISSIONS, ROLES, Rule, Target, Verdict
 from broker.domain.programs import Program
 from broker.domain.users import Principal, Role
-from broker.errors import BrokerError, InsufficientScope, NotFound, Unauthenticated
+from broker.errors import InsufficientScope, NotFound, Unauthenticated
+
+YES, E401, E403, E404 = Verdict.YES, Verdict.E401, Verdict.E403, Verdict.E404
+RULE = Rule({Target.OWN: (YES, YES, E403, E403, E401), Target.FOREIGN: (YES, E404, E403, E403, E401)})
 
 
 def principal(role: str | None, *projects: str) -> Principal:
@@ -26,78 +30,66 @@ def program(access: str, project: str | None) -> Program:
     )
 
 
-@pytest.mark.parametrize("role", [None, "client", "user", "producer", "admin"])
-@pytest.mark.parametrize("project", [None, "own", "other"])
-def test_everybody_reads_a_public_program(role: str | None, project: str | None) -> None:
-    permissions.require_read(principal(role, "own"), program("public", project))
+@pytest.mark.parametrize(
+    ("access", "project", "target"),
+    [
+        ("public", "own", Target.PUBLIC_OWN),
+        ("public", None, Target.PUBLIC_FREE),
+        ("public", "other", Target.PUBLIC_FOREIGN),
+        ("private", "own", Target.PRIVATE_OWN),
+        ("private", None, Target.PRIVATE_FREE),
+        ("private", "other", Target.PRIVATE_FOREIGN),
+    ],
+)
+def test_how_a_caller_stands_to_a_program(access: str, project: str | None, target: Target) -> None:
+    for role in ("admin", "producer", "user", "client"):
+        assert permissions.program_target(principal(role, "own"), program(access, project)) is target
 
 
 @pytest.mark.parametrize(
     ("role", "project", "refusal"),
     [
-        ("admin", "other", None),
-        ("producer", "own", None),
-        ("producer", None, None),
         ("producer", "other", NotFound),
-        ("user", "own", None),
-        ("user", "other", NotFound),
-        ("client", "own", InsufficientScope),
-        ("client", None, InsufficientScope),
+        ("user", "own", InsufficientScope),
+        (None, "own", Unauthenticated),
     ],
 )
-def test_who_reads_a_private_program(
-    role: str, project: str | None, refusal: type[BrokerError] | None
-) -> None:
-    caller = principal(role, "own")
-    if refusal is None:
-        permissions.require_read(caller, program("private", project))
-    else:
-        with pytest.raises(refusal):
-            permissions.require_read(caller, program("private", project))
+def test_refusals_are_the_rules(role: str | None, project: str, refusal: type[Exception]) -> None:
+    with pytest.raises(refusal):
+        permissions.require_project(RULE, principal(role, "own"), project)
+    permissions.require_project(RULE, principal("producer", "own"), "own")
 
 
-@pytest.mark.parametrize(
-    ("role", "access", "project", "refusal"),
-    [
-        ("admin", "private", "other", None),
-        ("producer", "private", "own", None),
-        ("producer", "public", None, None),
-        ("producer", "public", "other", InsufficientScope),
-        ("producer", "private", "other", NotFound),
-        ("user", "public", "own", InsufficientScope),
-        ("client", "public", None, InsufficientScope),
-        (None, "public", None, Unauthenticated),
-    ],
-)
-def test_who_changes_a_program(
-    role: str | None, access: str, project: str | None, refusal: type[BrokerError] | None
-) -> None:
-    caller = principal(role, "own")
-    if refusal is None:
-        permissions.require_change(caller, program(access, project))
-    else:
-        with pytest.raises(refusal):
-            permissions.require_change(caller, program(access, project))
-
-
-def test_without_a_token_a_private_program_needs_one() -> None:
+def test_the_audience_is_who_is_not_always_refused() -> None:
+    assert RULE.audience == {Role.ADMIN, Role.PRODUCER}
+    permissions.require_audience(RULE, principal("producer"))
+    with pytest.raises(InsufficientScope):
+        permissions.require_audience(RULE, principal("user", "own"))
     with pytest.raises(Unauthenticated):
-        permissions.require_read(principal(None), program("private", None))
+        permissions.require_audience(RULE, principal(None))
+    opened = RULE | Rule({Target.OWN: (YES,) * 5})
+    assert opened.audience is None
+    permissions.require_audience(opened, principal(None))
 
 
-@pytest.mark.parametrize(
-    ("role", "project", "allowed"),
-    [
-        ("admin", "other", True),
-        ("producer", "own", True),
-        ("producer", None, True),
-        ("producer", "other", False),
-        ("user", "own", False),
-        ("client", None, False),
-    ],
-)
-def test_who_publishes(role: str, project: str | None, allowed: bool) -> None:
-    assert permissions.may_publish(principal(role, "own"), project) is allowed
+@pytest.mark.parametrize("role", ["admin", None])
+def test_without_a_rule_nothing_is_allowed(role: str | None) -> None:
+    with pytest.raises((InsufficientScope, Unauthenticated)):
+        permissions.require_audience(CLOSED, principal(role))
+    with pytest.raises(KeyError):
+        permissions.require_project(CLOSED, principal(role), "own")
+
+
+def test_lists_show_all_only_to_whom_the_foreign_is_shown() -> None:
+    assert permissions.shown_projects(PERMISSIONS["listProjects"], principal("admin")) is None
+    assert permissions.shown_projects(PERMISSIONS["listProjects"], principal("user", "own")) == {"own"}
+
+
+def test_nothing_is_done_with_what_is_not_there() -> None:
+    """Handlers rely on it: a thing that was not found is refused by the rule."""
+    for name, rule in PERMISSIONS.items():
+        if Target.UNKNOWN in rule.rows:
+            assert not any(rule.allows(role, Target.UNKNOWN) for role in ROLES), name
 
 
 @pytest.mark.parametrize("role", list(Role))

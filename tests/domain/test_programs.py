@@ -2,9 +2,10 @@
 
 import pytest
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from broker.clock import to_ms
-from broker.domain.programs import Access, Program, ProgramResource, ProgramStatus
+from broker.domain.programs import Access, Program, ProgramResource, ProgramStatus, program_json
 from broker.domain.values import parse_time
 
 START, END = "2026-07-19T18:00:00Z", "2026-07-19T20:00:00Z"
@@ -50,3 +51,17 @@ def test_the_resource_tells_whether_the_program_is_live() -> None:
     resource = ProgramResource.of(made, to_ms(parse_time(START)))
     assert resource.model_dump(mode="json")["live"] is True
     assert resource.model_dump(mode="json")["scheduledEndTime"] == "2026-07-19T20:00:00.000Z"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"scheduledStartTime": START, "scheduledEndTime": END, "projectId": "p", "access": "private"},
+        {"name": '\u00e9\u2028"\\\x01\U0001f600', "metadata": {"a": [1, -0.5, 1e300, None, {"b": "\x7f"}]}},
+    ],
+)
+@pytest.mark.parametrize("now", [START, END])
+def test_json_made_by_hand_is_that_of_the_resource(fields: dict[str, object], now: str) -> None:
+    made, now_ms = program(**fields), to_ms(parse_time(now))
+    assert program_json(made, now_ms) == to_json(ProgramResource.of(made, now_ms), by_alias=True)

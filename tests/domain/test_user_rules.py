@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from broker.domain import permissions
+from broker.domain.permission_table import USER_CHANGE, USER_READ
 from broker.domain.users import Email, Principal, Role, User, Username
 from broker.errors import InsufficientScope, Unauthenticated
 
@@ -53,7 +54,7 @@ def test_every_user_name_that_is_taken_is_printable_and_stays_the_same(text: str
 def test_own_role_is_nobodys_to_change(role: str) -> None:
     other = "user" if role != "user" else "client"
     with pytest.raises(InsufficientScope):
-        permissions.require_user_change(principal(role, "u1"), user(role), user(other))
+        permissions.require_user_change(USER_CHANGE, principal(role, "u1"), user(role), user(other))
 
 
 @pytest.mark.parametrize(
@@ -72,10 +73,10 @@ def test_own_role_is_nobodys_to_change(role: str) -> None:
 def test_who_changes_a_name(role: str, subject: str, allowed: bool) -> None:
     before, after = user(role), user(role, name="Kim Vo")
     if allowed:
-        permissions.require_user_change(principal(role, subject), before, after)
+        permissions.require_user_change(USER_CHANGE, principal(role, subject), before, after)
         return
     with pytest.raises(InsufficientScope):
-        permissions.require_user_change(principal(role, subject), before, after)
+        permissions.require_user_change(USER_CHANGE, principal(role, subject), before, after)
 
 
 @pytest.mark.parametrize("change", [{"username": "lee"}, {"projectIds": ["a"]}])
@@ -83,20 +84,20 @@ def test_who_changes_a_name(role: str, subject: str, allowed: bool) -> None:
 def test_who_changes_user_names_and_projects(role: str, change: dict[str, object], allowed: bool) -> None:
     caller = principal(role, "u1")
     if allowed:
-        permissions.require_user_change(caller, user(role), user(role, **change))
+        permissions.require_user_change(USER_CHANGE, caller, user(role), user(role, **change))
         return
     with pytest.raises(InsufficientScope):
-        permissions.require_user_change(caller, user(role), user(role, **change))
+        permissions.require_user_change(USER_CHANGE, caller, user(role), user(role, **change))
 
 
 def test_profile_needs_a_token() -> None:
     with pytest.raises(Unauthenticated):
-        permissions.require_profile(principal(None), "u1")
+        permissions.require_user(USER_READ, principal(None), "u1")
 
 
 def test_order_of_projects_is_no_change() -> None:
     before, after = user(projectIds=["a", "b"]), user(projectIds=["b", "a"])
-    permissions.require_user_change(principal("producer", "u1"), before, after)
+    permissions.require_user_change(USER_CHANGE, principal("producer", "u1"), before, after)
 
 
 @pytest.mark.parametrize(

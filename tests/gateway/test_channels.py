@@ -1,7 +1,9 @@
+from typing import Any
+
 import pytest
 
 from tests.gateway.test_calls import fails
-from tests.gateway.world import World
+from tests.gateway.world import Viewer, World
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -41,6 +43,66 @@ async def test_programs_channel_tells_of_programs(world: World) -> None:
     assert (updated["change"], updated["program"]["access"]) == ("updated", "private")
     await (await world.admin()).call("admin/deleteProgram", programId=program)
     assert (await viewer.next("program"))["change"] == "deleted"
+
+
+async def test_readers_of_other_projects_hear_of_other_programs(world: World) -> None:
+    token = await world.new_user("outsider", "user", "elsewhere")
+    insider, outsider, admin = (
+        await world.join("user"),
+        await world.join(token=token),
+        await world.join("admin"),
+    )
+    for viewer in (insider, outsider, admin):
+        assert await viewer.call("subscribe", channel="programs") == {"channel": "programs"}
+    mine = await world.program(access="private", projectId="own")
+    theirs = await world.program(access="private", projectId="elsewhere")
+    public = await world.program(projectId="own")
+    for viewer, expected in (
+        (insider, [mine, public]),
+        (outsider, [theirs, public]),
+        (admin, [mine, theirs, public]),
+    ):
+        assert [(await viewer.next("program"))["program"]["id"] for _ in expected] == expected
+
+
+async def test_a_program_that_moves_to_others_falls_silent(world: World) -> None:
+    viewer = await world.join("user")
+    await viewer.call("subscribe", channel="programs")
+    program = await world.program(access="private", projectId="own")
+    await world.set_access(program, "private", "elsewhere")
+    await world.set_access(program, "public", "elsewhere")
+    told = await programs_until(viewer, program, access="public")
+    assert [each["projectId"] for each in told if each["id"] == program] == ["own", "elsewhere"]
+
+
+async def programs_until(viewer: Viewer, program: str, **fields: str) -> list[dict[str, Any]]:
+    """The programs that a viewer of `programs` is told of, up to this one as it shall be."""
+    told: list[dict[str, Any]] = []
+    while not told or told[-1] | {"id": program} | fields != told[-1]:
+        message = await viewer.next()
+        if message["method"] == "program":
+            told.append(message["params"]["program"])
+    return told
+
+
+async def test_a_view_of_the_programs_is_not_found_by_its_name(world: World) -> None:
+    viewer = await world.join("user")
+    await viewer.call("subscribe", channel="programs")
+    outsider = await world.join(token=await world.new_user("spy", "user", "elsewhere"))
+    for number in range(1, 9):
+        assert (await fails(outsider, "subscribe", channel=f"programs?{number}")).code == 404
+
+
+async def test_another_log_in_ends_a_view_that_is_not_its_own(world: World) -> None:
+    viewer = await world.join("user")
+    await viewer.call("subscribe", channel="programs")
+    await world.new_user("newcomer", "user", "elsewhere")
+    credentials = {"username": "newcomer", "password": "correct horse"}
+    await viewer.call("login", grant_type="password", client_id="Test", **credentials)
+    await viewer.call("subscribe", channel="programs")
+    mine = await world.program(access="private", projectId="own")
+    theirs = await world.program(access="private", projectId="elsewhere")
+    assert mine not in [program["id"] for program in await programs_until(viewer, theirs)]
 
 
 async def test_programs_channel_is_of_one_account(world: World) -> None:

@@ -94,6 +94,21 @@ async def test_stopped_gateway_leaves_nothing_behind(migrated_dsn: str) -> None:
     assert [name for name in left if "broker/gateway" in name or "ray_feed" in name] == []
 
 
+async def test_idle_view_of_the_programs_is_left(migrated_dsn: str) -> None:
+    async with open_world(migrated_dsn) as world:
+        viewer = await world.join("user")
+        views = world.gateway._views
+        for _ in range(2):
+            await viewer.call("subscribe", channel="programs")
+            (topic,) = views._views["demo/channel/programs"]
+            views.close_if_idle(topic)
+            assert views.is_view(topic)
+            await viewer.call("unsubscribe", channel="programs")
+            views.close_if_idle(topic)
+            assert not views.is_view(topic)
+            assert world.gateway.stats()["logs"] == 0
+
+
 async def test_idle_program_is_left(migrated_dsn: str) -> None:
     async with open_world(migrated_dsn) as world:
         program = await world.program()

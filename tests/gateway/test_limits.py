@@ -17,6 +17,7 @@ SETTINGS = {
     "ws_pong_s": 0.4,
     "ws_lag_bytes": 64 << 10,
     "ws_connections_per_address": 8,
+    "trusted_proxies": (),
 }
 
 

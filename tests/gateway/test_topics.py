@@ -190,7 +190,7 @@ async def test_gap_over_a_lost_epoch_tells_viewers_to_read_again(bench: Bench) -
 async def test_watcher_hears_what_was_appended(bench: Bench) -> None:
     bench.feed.add(TOPIC)
     heard: list[int] = []
-    bench.topics.watch(TOPIC, lambda entries: heard.extend(entry.seq for entry in entries))
+    bench.topics.watch(TOPIC, "test", lambda entries: heard.extend(entry.seq for entry in entries))
     await bench.topics.open(TOPIC)
     bench.feed.tell(TOPIC, push(1), Entry(EntryKind.NOTICE, "e1", 0, "program", b"{}"))
     assert heard == [1, 0]

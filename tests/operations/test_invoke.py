@@ -9,7 +9,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import Field
 
 from broker.clock import SystemClock
-from broker.domain.permissions import EVERYBODY, PUBLISHERS
 from broker.domain.users import Principal, Role
 from broker.domain.values import Model
 from broker.errors import (
@@ -62,12 +61,11 @@ def context(services: Any = None, role: Role | None = Role.ADMIN, key: str | Non
 
 def operation(handler: Any, **fields: Any) -> Operation:
     known: dict[str, Any] = {
-        "name": "test/run",
+        "name": "ping",
         "summary": "Run",
         "params": ItemParams,
         "result": None,
         "handler": handler,
-        "audience": EVERYBODY,
         "route": Route("POST", "/run"),
     }
     return Operation(**known | fields)
@@ -84,7 +82,7 @@ def count(outcome: str) -> float:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if sample.name == "broker_operations_total"
-        and sample.labels == {"operation": "test/run", "outcome": outcome}
+        and sample.labels == {"operation": "ping", "outcome": outcome}
     )
 
 
@@ -93,10 +91,10 @@ async def test_the_audience_is_asked_before_the_params_are_read() -> None:
     with pytest.raises(Unauthenticated):
         await invoke(operation(echo), context(role=None), bad)
     with pytest.raises(InsufficientScope):
-        await invoke(operation(echo, audience=PUBLISHERS), context(role=Role.USER), bad)
+        await invoke(operation(echo, name="producer"), context(role=Role.USER), bad)
     with pytest.raises(InvalidRequest):
-        await invoke(operation(echo, audience=PUBLISHERS), context(role=Role.PRODUCER), bad)
-    assert await invoke(operation(echo, audience=None), context(role=None), {}) == {"name": "x"}
+        await invoke(operation(echo, name="producer"), context(role=Role.PRODUCER), bad)
+    assert await invoke(operation(echo, name="getVersion"), context(role=None), {}) == {"name": "x"}
 
 
 @pytest.mark.parametrize(
@@ -235,7 +233,7 @@ async def test_a_failure_leaves_the_key_free(migrated_dsn: str) -> None:
 
 async def test_keys_are_ignored_where_they_mean_nothing() -> None:
     assert await invoke(operation(echo), context(key=""), {}) == {"name": "x"}
-    free = operation(echo, audience=None, idempotent_by_key=True)
+    free = operation(echo, name="getVersion", idempotent_by_key=True)
     assert await invoke(free, context(role=None, key="k"), {}) == {"name": "x"}
 
 
@@ -268,11 +266,16 @@ def test_names_and_routes_are_unique() -> None:
     assert registry.find("admin/run") is first
     assert registry.find("nothing") is None
     for second in (
-        operation(echo, name="admin/run", route=Route("GET", "/x")),
-        operation(echo, name="other"),
+        operation(echo, former_names=("admin/run",), name="producer", route=Route("GET", "/x")),
+        operation(echo, name="getVersion"),
     ):
         with pytest.raises(ValueError):
             Registry([first, second])
+
+
+def test_an_operation_must_be_in_the_permission_table() -> None:
+    with pytest.raises(ValueError, match="test/new is not in the permission table"):
+        operation(echo, name="test/new")
 
 
 def test_results_as_json() -> None:

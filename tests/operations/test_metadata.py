@@ -38,9 +38,9 @@ def test_other_integers_are_named(number: int) -> None:
 
 
 def test_depth_at_its_edge() -> None:
-    assert compact(nested(254), "metadata")
-    for depth in (255, 1000):
-        with pytest.raises(InvalidRequest, match="metadata: is nested too deeply"):
+    assert compact(nested(64), "metadata")
+    for depth in (65, 255, 1000):
+        with pytest.raises(InvalidRequest, match="metadata: must not be nested more than 64 deep"):
             compact(nested(depth), "metadata")
 
 

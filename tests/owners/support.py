@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -85,10 +86,30 @@ async def create_programs(dsn: str, names: Sequence[str], account: str = "demo")
 async def stage_import(dsn: str, import_id: str, count: int) -> None:
     connection = await asyncpg.connect(dsn)
     try:
-        await connection.executemany(
-            "INSERT INTO import_rows VALUES ($1, $2, $3, now(), $2, $2, 'Clock#set', '{}')",
-            [(import_id, number, ids.uuid7()) for number in range(1, count + 1)],
+        history = await connection.fetchval(
+            "INSERT INTO staged_imports (import_id, row_count, created_time) VALUES ($1, $2, now())"
+            " RETURNING history",
+            import_id,
+            count,
         )
+        await connection.executemany(
+            "INSERT INTO events"
+            " (history, seq, id, created_time, timestamp, timecode, event, metadata, imported)"
+            " VALUES ($1, $2, $3, now(), $2, $2, 'Clock#set', '{}', true)",
+            [(history, number, ids.uuid7()) for number in range(1, count + 1)],
+        )
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def holding(dsn: str, statement: str) -> AsyncIterator[None]:
+    """Inside the block a transaction of somebody else's holds the locks that the statement takes."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction():
+            await connection.execute(statement)
+            yield
     finally:
         await connection.close()
 

@@ -134,6 +134,16 @@ async def test_publishes_in_flight_share_the_next_call(link: BadLink, owners: Ra
     assert link.calls == ["submit"]
 
 
+async def test_events_of_one_commit_share_a_poll(
+    link: BadLink, listener: Listener, owners: RayOwners
+) -> None:
+    await listener.feed.follow(TOPIC)
+    link.calls.clear()
+    await asyncio.gather(*(owners.publish("demo", "p", [row()], None) for _ in range(100)))
+    await listener.until(100)
+    assert link.calls.count("poll") <= 2  # the next one may have begun
+
+
 async def test_what_happened_while_away_is_told(
     link: BadLink, listener: Listener, owners: RayOwners, dsn: str
 ) -> None:

@@ -7,7 +7,9 @@ import orjson
 import pytest
 
 from broker.clock import SystemClock, to_datetime
+from broker.owners.channel import ProgramsChannel
 from broker.owners.commands import DeleteProgram, UpdateProgram
+from broker.owners.log import LogLimits
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, Entry, EntryKind
 from broker.owners.sessions import Follow
@@ -114,6 +116,16 @@ async def test_program_goes_live_and_ends_on_time(owner: Owner, dsn: str) -> Non
     assert SystemClock().now_ms() < now_ms + 900  # sooner than the look that comes by itself
     told = [orjson.loads(entry.params) for entry in entries]
     assert [(one["change"], one["program"]["live"]) for one in told] == [("live", True), ("ended", False)]
+
+
+async def test_what_passes_before_the_first_look_is_told(database: Database, dsn: str) -> None:
+    clock = FixedClock(NOON)
+    channel = ProgramsChannel("demo", 0, ProgramChanges(database, clock), clock, LogLimits())
+    await schedule(dsn, "p", NOON + 1, NOON + 9)
+    await schedule(dsn, "q", NOON, NOON + 9)
+    clock.ms = NOON + 5  # the database was away
+    await channel._look()
+    assert await passed(dsn) == [("live", "p")]
 
 
 async def test_each_boundary_is_told_once(database: Database, dsn: str) -> None:

@@ -203,8 +203,9 @@ async def test_import_replaces_the_history(owner: Owner, dsn: str) -> None:
     assert (event["seq"], event["epoch"]) == (6, answer.epoch)
     entries = await gateway.until(1, 4)
     assert orjson.loads(entries[2].params) == {"programId": "p", "epoch": answer.epoch, "seq": 5}
-    assert [r["seq"] for r in await fetch(dsn, "SELECT seq FROM events ORDER BY seq")] == [1, 2, 3, 4, 5, 6]
-    assert not await fetch(dsn, "SELECT FROM import_rows")
+    present = "SELECT e.seq FROM events e JOIN program_heads h USING (history) ORDER BY e.seq"
+    assert [r["seq"] for r in await fetch(dsn, present)] == [1, 2, 3, 4, 5, 6]
+    assert not await fetch(dsn, "SELECT FROM staged_imports")
 
 
 async def test_import_whose_rows_are_lost_is_refused_whole(owner: Owner, dsn: str) -> None:
@@ -212,7 +213,7 @@ async def test_import_whose_rows_are_lost_is_refused_whole(owner: Owner, dsn: st
     await stage_import(dsn, "i", 4)
     (answer,) = await owner.submit([AdoptImport(ids.uuid7(), "demo", "p", "i", 5)], 5)
     assert type(answer).__name__ == "Unavailable"
-    assert len(await fetch(dsn, "SELECT FROM events")) == 2
+    assert len(await fetch(dsn, "SELECT FROM events JOIN program_heads USING (history)")) == 2
 
 
 async def test_program_update_tells_attributes_and_the_channel(owner: Owner, dsn: str) -> None:

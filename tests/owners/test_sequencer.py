@@ -3,7 +3,6 @@
 Commands that touch a whole program come as groups of their own, which is the writer's promise.
 """
 
-import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,25 +32,26 @@ class Tables:
     def found(self) -> Found:
         found = Found(dict(self.heads), dict(self.events), dict(self.keys))
         for head in self.heads.values():
-            found.counts[head.uid] = sum(uid == head.uid for uid, _ in self.events)
+            found.counts[head.uid] = sum(history == head.history for history, _ in self.events)
         return found
 
     def apply(self, writes: Writes) -> None:
-        self.events = {key: event for key, event in self.events.items() if key[0] not in writes.erased}
         self.events |= writes.events | writes.updated
         for key in writes.deleted:
             del self.events[key]
         by_uid = {head.uid: key for key, head in self.heads.items()}
         for uid, move in writes.moves.items():
             old = self.heads[by_uid[uid]]
-            self.heads[by_uid[uid]] = HeadRow(*move[:6], move.changed_ms, old.public, old.project_id)
+            history = old.history + 10 if uid in writes.erased else old.history
+            moved = HeadRow(uid, history, *move[1:], old.public, old.project_id)
+            self.heads[by_uid[uid]] = moved
         for kept in writes.keys:
             self.keys[kept.account, kept.caller, kept.key] = (kept.request_hash, kept.result)
 
 
 def tables() -> Tables:
     heads = {
-        ("demo", name): HeadRow(uid, f"epoch-{name}", "created", 0, 0, 0, None, True, None)
+        ("demo", name): HeadRow(uid, uid + 4, f"epoch-{name}", "created", 0, 0, 0, None, True, None)
         for uid, name in enumerate(PROGRAMS, 1)
     }
     return Tables(heads)
@@ -129,10 +129,10 @@ def test_pushes_are_those_of_the_model(groups: list[tuple[list[Any], int]]) -> N
         refused = sum(isinstance(answer, NotFound) for answer in done.answers)
         assert refused == sum(what is None for _, what in expected)
         database.apply(done.writes)
-        for name, uid in zip(PROGRAMS, itertools.count(1)):
-            stored = {id_: event for (of, id_), event in database.events.items() if of == uid}
-            assert {id_: {"seq": e.seq, "event": e.event} for id_, e in stored.items()} == events[name]
+        for name in PROGRAMS:
             head = database.heads["demo", name]
+            stored = {id_: event for (of, id_), event in database.events.items() if of == head.history}
+            assert {id_: {"seq": e.seq, "event": e.event} for id_, e in stored.items()} == events[name]
             assert head.seq == seqs[name]
             if head.changed_ms is not None:
                 assert head.changed_ms >= accepted[name]
@@ -194,8 +194,9 @@ def test_event_that_was_told_before_is_not_told_again() -> None:
 
 def test_import_begins_at_the_number_of_its_rows() -> None:
     found = tables().found()
-    found.staged["i"] = 3
+    found.staged["i"] = (77, 3)
     done = run(found, AdoptImport(ids.uuid7(), "demo", "a", "i", 3))
+    assert (done.writes.adoptions, done.writes.erased) == ([(1, 77, "i")], [])
     (move,) = done.writes.moves.values()
     assert (move.reason, move.base, move.seq, move.deleted) == ("imported", 3, 3, 0)
     assert done.answers == [Imported(deleted=0, imported=3, epoch=move.epoch)]
@@ -203,12 +204,20 @@ def test_import_begins_at_the_number_of_its_rows() -> None:
     assert (entry.kind, entry.seq, entry.epoch) == (EntryKind.RESET, 3, move.epoch)
 
 
+def test_import_without_events_erases() -> None:
+    done = run(tables().found(), AdoptImport(ids.uuid7(), "demo", "a", "i", 0))
+    assert (done.writes.adoptions, done.writes.erased) == ([], [1])
+    (move,) = done.writes.moves.values()
+    assert (move.reason, move.base, move.seq, move.deleted) == ("imported", 0, 0, 0)
+
+
 def test_import_with_a_row_too_few_is_refused() -> None:
-    found = tables().found()
-    found.staged["i"] = 2
-    done = run(found, AdoptImport(ids.uuid7(), "demo", "a", "i", 3))
-    assert isinstance(done.answers[0], Unavailable)
-    assert done.writes == Writes()
+    for staged in ({"i": (77, 2)}, {}):
+        found = tables().found()
+        found.staged |= staged
+        done = run(found, AdoptImport(ids.uuid7(), "demo", "a", "i", 3))
+        assert isinstance(done.answers[0], Unavailable)
+        assert done.writes == Writes()
 
 
 def test_program_update_without_new_attributes_tells_no_follower() -> None:
@@ -221,7 +230,6 @@ def test_repeated_command_answers_the_same() -> None:
     database = tables()
     changed = program("b", access="private", metadata={"a": [1]})
     found = database.found()
-    found.staged["i"] = 0
     first = publish("a", 2)
     commands = [
         first,

@@ -1,16 +1,17 @@
 """What an owner does when the database, another owner or one of its commands is in trouble."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import orjson
 import pytest
 
-from broker.errors import BrokerError, Conflict, InternalError, Unavailable
+from broker.errors import BrokerError, Conflict, InternalError, NotFound, Unavailable
 from broker.owners import owner as owner_module
 from broker.owners.client import Accepted
 from broker.owners.commands import Answer, Command
@@ -18,15 +19,16 @@ from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, HistoryLost, program_topic
 from broker.owners.writer import WriterLimits
 from broker.settings import Settings
-from broker.storage.database import Database
-from broker.storage.journal import Fenced
+from broker.storage.journal import Fenced, Journal
 from tests.owners.conftest import SETTINGS
 from tests.owners.support import (
     Gateway,
     ask,
+    create_programs,
     delete,
     delete_all,
     fetch,
+    holding,
     publish,
     published,
     row,
@@ -47,6 +49,7 @@ CREATE CONSTRAINT TRIGGER pause AFTER INSERT ON events DEFERRABLE INITIALLY DEFE
 FOR EACH ROW EXECUTE FUNCTION pause()
 """
 AGE_THE_THIRD = "UPDATE events SET created_time = created_time - interval '24:00:01' WHERE seq = 3"
+SEQS = "SELECT e.seq FROM events e JOIN program_heads h USING (history) ORDER BY h.program_uid, e.seq"
 WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
 
@@ -62,16 +65,9 @@ async def commits_paused(dsn: str) -> AsyncIterator[asyncpg.Connection]:
         await connection.close()
 
 
-@asynccontextmanager
-async def program_locked(dsn: str) -> AsyncIterator[None]:
+def program_locked(dsn: str) -> AbstractAsyncContextManager[None]:
     """Inside the block no group with the program `p` gets further than its first statement."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        async with connection.transaction():
-            await connection.execute("SELECT * FROM program_heads FOR UPDATE")
-            yield
-    finally:
-        await connection.close()
+    return holding(dsn, "SELECT FROM program_heads FOR UPDATE")
 
 
 async def until_waiting(connection: asyncpg.Connection) -> None:
@@ -85,7 +81,8 @@ def start(owner: Owner, *commands: Command, wait_s: float = 10.0) -> "asyncio.Ta
 
 
 async def seqs(dsn: str) -> list[int]:
-    return [r["seq"] for r in await fetch(dsn, "SELECT seq FROM events ORDER BY program_uid, seq")]
+    """Of all programs' present events."""
+    return [r["seq"] for r in await fetch(dsn, SEQS)]
 
 
 # -- groups
@@ -164,17 +161,49 @@ async def test_command_that_still_waits_is_not_queued_twice(owner: Owner, dsn: s
     assert await seqs(dsn) == [1, 2]
 
 
+# -- groups written from what the owner knows
+
+
+async def test_known_head_that_is_wrong_is_read_again(owner: Owner, dsn: str) -> None:
+    await owner.submit([publish(), publish("q")], 10)
+    await fetch(dsn, "UPDATE program_heads h SET seq = 7 FROM programs WHERE uid = program_uid AND id = 'q'")
+    for told in ([2, 8], [3, 9]):
+        answers = await owner.submit([publish(), publish("q")], 10)
+        assert [orjson.loads(answer.events[0])["seq"] for answer in answers] == told  # type: ignore[union-attr]
+    assert await seqs(dsn) == [1, 2, 3, 1, 8, 9]
+
+
+async def test_key_that_is_there_already_undoes_only_its_own_publish(owner: Owner, dsn: str) -> None:
+    first = await ask(owner, publish(key="k"))
+    answers = await owner.submit([publish(), publish(key="k"), publish(key="new")], 10)
+    assert answers[1] == replace(first, replayed=True)  # type: ignore[type-var]
+    assert await seqs(dsn) == [1, 2, 3]
+
+
+async def test_program_made_again_is_not_taken_for_the_former_one(owner: Owner, dsn: str) -> None:
+    epoch = (await published(owner, publish()))[0]["epoch"]
+    await fetch(dsn, "DELETE FROM programs WHERE id = 'p'")
+    with pytest.raises(NotFound):
+        await ask(owner, publish())
+    await create_programs(dsn, ["p"])
+    (event,) = await published(owner, publish())
+    assert event["seq"] == 1
+    assert event["epoch"] != epoch
+
+
 # -- fencing
 
 
-async def test_older_owner_cannot_write(owner: Owner, dsn: str) -> None:
+@pytest.mark.parametrize("knows_the_head", [False, True])
+async def test_older_owner_cannot_write(owner: Owner, dsn: str, knows_the_head: bool) -> None:
+    before = await owner.submit([publish()], 10) if knows_the_head else []
     newer = await Owner.start(SETTINGS, dsn, 0)
     try:
         (answer,) = await owner.submit([publish()], 10)
         assert isinstance(answer, Unavailable)
         await asyncio.wait_for(owner.ended(), 5)
-        assert await seqs(dsn) == []
-        assert (await published(newer, publish()))[0]["seq"] == 1
+        assert len(await seqs(dsn)) == len(before)
+        assert (await published(newer, publish()))[0]["seq"] == len(before) + 1
     finally:
         await newer.close()
 
@@ -201,6 +230,20 @@ async def test_new_owner_waits_for_the_commit_of_the_old_one(owner: Owner, dsn: 
         assert (await published(newer, publish()))[0]["seq"] == 2
     finally:
         await newer.close()
+
+
+async def test_new_owner_does_not_wait_for_one_that_hangs(owner: Owner, dsn: str) -> None:
+    async with commits_paused(dsn) as pause:
+        hanging = start(owner, publish())
+        await until_waiting(pause)
+        async with asyncio.timeout(4):  # SETTINGS give a statement five seconds
+            newer = await Owner.start(SETTINGS, dsn, 0)
+        try:
+            assert await pause.fetchval(WAITING) == 0
+            assert isinstance((await hanging)[0], Unavailable)
+            assert await seqs(dsn) == []
+        finally:
+            await newer.close()
 
 
 async def test_renewal_whose_answer_was_lost_can_be_repeated(owner: Owner) -> None:
@@ -284,18 +327,20 @@ async def test_lost_answer_with_nobody_left_to_wait_reaches_the_followers(
 
 def lose_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next transaction commits, and its owner hears that the connection died."""
-    transaction = Database.transaction
     left = [1]
 
-    @asynccontextmanager
-    async def losing(self: Database) -> AsyncIterator[asyncpg.Connection]:
-        async with transaction(self) as connection:
-            yield connection
-        if left:
-            left.clear()
-            raise Unavailable("the connection died")
+    def losing(write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def lose(*arguments: Any) -> Any:
+            result = await write(*arguments)
+            if left:
+                left.clear()
+                raise Unavailable("the connection died")
+            return result
 
-    monkeypatch.setattr(Database, "transaction", losing)
+        return lose
+
+    monkeypatch.setattr(Journal, "append", losing(Journal.append))
+    monkeypatch.setattr(Journal, "write", losing(Journal.write))
 
 
 async def test_connections_cut_all_the_time_neither_lose_nor_double(owner: Owner, dsn: str) -> None:

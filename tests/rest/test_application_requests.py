@@ -225,8 +225,9 @@ async def test_unknown_revision_or_source_is_not_found(
 
 async def test_method_that_the_source_does_not_allow(product: Product, upstream: Upstream) -> None:
     await configure(product, upstream, methods=["GET"])
-    assert (await ask(product, "PUT")).status_code == 405
-    assert (await ask(product, "PATCH")).status_code == 405
+    by_source, by_path = await ask(product, "PUT"), await ask(product, "PATCH")
+    assert (by_source.status_code, by_source.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert (by_path.status_code, by_path.headers["allow"]) == (405, "DELETE, GET, HEAD, OPTIONS, POST, PUT")
 
 
 @pytest.mark.parametrize(

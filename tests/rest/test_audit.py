@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from broker.auth.administration import Administration
+from broker.auth.bootstrap import ensure_first_account
 from broker.domain.users import Role
+from broker.errors import NotFound
 from broker.ids import IdSource
 from broker.storage.audit import AuditQuery
 from tests.auth.services import CHEAP
@@ -96,12 +98,94 @@ async def test_deleting_a_project_tells_of_its_programs_too(product: Product) ->
         assert (await door.post("/projects", json={"id": "cup", "name": "Cup"})).status_code == 201
         await product.make_program("cup-1", projectId="cup")
         assert (await door.delete("/projects/cup")).status_code == 409
-        assert (await log(product, targetId="cup"))["total"] == 0
+        assert (await log(product, targetId="cup", action="project.deleted"))["total"] == 0
         assert (await door.delete("/projects/cup", params={"cascade": "true"})).status_code == 204
-    (project,) = (await log(product, targetId="cup"))["items"]
+    (project, _) = (await log(product, targetId="cup"))["items"]
     (program,) = (await log(product, targetId="cup-1"))["items"]
     assert (project["action"], program["action"]) == ("project.deleted", "program.deleted")
     assert project["username"] == program["username"] == "admin"
+
+
+async def test_the_life_of_a_project_is_told(product: Product) -> None:
+    async with product.door(**{"Idempotency-Key": "league"}) as door:
+        for _ in range(2):  # the second is the first one repeated
+            await door.post("/projects", json={"id": "league", "name": "League"})
+    async with product.door() as door:
+        await door.put("/projects/league", json={"name": "League 2", "metadata": {"said": SECRET}})
+        await door.put("/projects/league", json={"name": "League 2"})  # which changes nothing
+        await door.delete("/projects/league")
+    page = await log(product, targetId="league", order="asc")
+    assert [(item["action"], item["details"]) for item in page["items"]] == [
+        ("project.created", {}),
+        ("project.updated", {"changed": ["metadata", "name"]}),
+        ("project.deleted", {}),
+    ]
+
+
+async def test_the_life_of_a_revision_is_told(product: Product) -> None:
+    async with product.door() as door:
+        await door.post("/projects", json={"id": "own", "name": "Own"})
+    async with product.door("producer", **{"Idempotency-Key": "revision"}) as door:
+        at = "/projects/own/application/revisions"
+        for _ in range(2):
+            made = (await door.post(at, json={"content": {"said": SECRET}})).json()
+    async with product.door("producer") as door:
+        at = f"{at}/{made['id']}"
+        await door.put(at, json={"title": SECRET})
+        await door.put(at, json={"title": SECRET})  # which changes nothing
+        merge = {"Content-Type": "application/merge-patch+json"}
+        await door.patch(at, json={"status": "published", "description": "final"}, headers=merge)
+        assert (await door.put(at, json={"content": {}})).status_code == 409
+    page = await log(product, targetId=made["id"], order="asc")
+    known = {"projectId": "own", "version": "1"}
+    assert [(item["action"], item["details"]) for item in page["items"]] == [
+        ("revision.created", known | {"status": "draft"}),
+        ("revision.updated", known | {"status": "draft", "changed": ["title"]}),
+        ("revision.published", known | {"status": "published", "changed": ["description", "status"]}),
+    ]
+    assert {item["username"] for item in page["items"]} == {"producer"}
+    assert SECRET not in str(page)
+
+
+async def test_the_life_of_an_api_token_is_told(product: Product) -> None:
+    async with product.door("user") as door:
+        made = (await door.post("/users/me/tokens", json={"name": "mixer"})).json()
+        assert (await door.delete(f"/users/me/tokens/{made['id']}")).status_code == 204
+        assert (await door.delete(f"/users/me/tokens/{made['id']}")).status_code == 404
+    page = await log(product, targetId=made["id"], order="asc")
+    assert [(item["action"], item["username"], item["details"]) for item in page["items"]] == [
+        ("apiToken.created", "user", {"name": "mixer"}),
+        ("apiToken.revoked", "user", {"name": "mixer"}),
+    ]
+    assert made["token"] not in str(page)
+
+
+async def test_identity_providers_are_told(product: Product) -> None:
+    services, issuer = product.services, "https://id.example.com/realm?a=b"
+    administration = Administration(services.database, services.clock, IdSource(services.clock), CHEAP)
+    for _ in range(2):
+        await administration.set_provider("demo", issuer, ("broker",), "https://id.example.com/keys")
+    await administration.remove_provider("demo", issuer)
+    with pytest.raises(NotFound):
+        await administration.remove_provider("demo", issuer)
+    with pytest.raises(NotFound):
+        await administration.set_provider("nobody", issuer, ("broker",), "https://id.example.com/keys")
+    administration.close()
+    page = await log(product, targetId=issuer, order="asc")
+    assert [(item["action"], item["username"]) for item in page["items"]] == [
+        ("identityProvider.created", "operator"),
+        ("identityProvider.updated", "operator"),
+        ("identityProvider.deleted", "operator"),
+    ]
+
+
+async def test_the_first_admin_is_told(product: Product) -> None:
+    services = product.services
+    await ensure_first_account(
+        services.database, services.clock, IdSource(services.clock), account="new", admin_password=SECRET
+    )
+    rows, _ = await services.audit.filter("new", AuditQuery(limit=9, skip=0))
+    assert [(row.entry.actor.name, row.entry.action) for row in rows] == [("operator", "user.created")]
 
 
 async def test_the_command_line_is_the_operator(product: Product) -> None:

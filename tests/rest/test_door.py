@@ -10,6 +10,8 @@ import jwt
 import orjson
 import pytest
 
+from broker.errors import BrokerError, NotFound, Unavailable
+from broker.rest.reply import Exchange
 from broker.storage.gateways import GatewayRow, Gateways
 from tests.product import Product
 
@@ -145,6 +147,8 @@ async def call(product: Product, scope: dict[str, Any], *messages: dict[str, Any
         ("HEAD", "/servertime", "OPTIONS, POST"),
         ("POST", "/openapi.json", "GET, HEAD, OPTIONS"),
         ("BREW", "/version", "GET, HEAD, OPTIONS"),
+        ("TRACE", "/programs", "GET, HEAD, OPTIONS, POST"),
+        ("CONNECT", "/storage/own/x", "GET, HEAD, OPTIONS"),
     ],
 )
 async def test_a_wrong_method_is_told_the_right_ones(
@@ -267,7 +271,6 @@ async def test_a_token_of_the_header_wins_over_one_in_the_body(product: Product)
         b'{"id":"\\ud800"}',
         b"\xef\xbb\xbf{}",
         b"{}{}",
-        b'{"a":' + b"[" * 3000 + b"]" * 3000 + b"}",
     ],
 )
 async def test_what_is_no_json_object_is_refused(product: Product, content: bytes) -> None:
@@ -375,7 +378,7 @@ async def test_who_hangs_up_in_the_middle_of_a_body_is_not_answered(product: Pro
 async def test_a_body_that_does_not_come_is_not_waited_for(
     product: Product, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.rest.request._READ_S", 0.01)
+    monkeypatch.setattr("broker.rest.app.PART_S", 0.01)
     scope = {
         "type": "http",
         "method": "POST",
@@ -386,7 +389,9 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
             (b"content-length", b"10"),
         ],
     }
-    status, body = await call(product, scope, {"type": "http.request", "body": b"{", "more_body": True})
+    status, body = await call(
+        product.with_settings(), scope, {"type": "http.request", "body": b"{", "more_body": True}
+    )
     assert status == 400
     assert b"did not arrive in time" in body
 
@@ -602,7 +607,8 @@ async def test_requests_are_logged_without_their_secrets(
     with caplog.at_level("INFO", logger="broker.access"):
         async with product.door() as door:
             await door.get("/programs/filter?search=secret", headers={"X-Request-Id": "logged"})
-    line = orjson.loads(caplog.messages[-1])
+        product.app.close()
+    line = orjson.loads(caplog.messages[-1].splitlines()[-1])
     assert line["requestId"] == "logged"
     assert line["status"] == 200
     assert line["path"] == "/api/v1/programs/filter"
@@ -650,3 +656,72 @@ async def test_servertime_without_a_time_has_none(product: Product) -> None:
     async with product.door(None) as door:
         for body in ({}, {"requestTime": None}):
             assert (await door.post("/servertime", json=body)).json().keys() == {"serverTime"}
+
+
+@pytest.mark.parametrize(
+    ("error", "after"),
+    [(Unavailable("busy"), b"1"), (Unavailable("busy", retry_after_s=7), b"7"), (NotFound("gone"), None)],
+)
+async def test_what_may_be_repeated_says_when(error: BrokerError, after: bytes | None) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("an error reads nothing")
+
+    await Exchange(send, receive, "request", is_head=False).error(error)
+    assert dict(sent[0]["headers"]).get(b"retry-after") == after
+
+
+@pytest.mark.parametrize(
+    ("size", "ends", "closes"),
+    [(10, True, False), (256 << 10, True, False), ((256 << 10) + 1, True, True), (10, False, True)],
+)
+async def test_a_small_body_of_a_wrong_type_leaves_the_connection_open(
+    product: Product, size: int, ends: bool, closes: bool
+) -> None:
+    """A connection that is closed over unread bytes is reset, and the reply may be lost with it."""
+    token = f"Bearer {product.tokens['admin']}".encode()
+    headers = [
+        (b"host", b"localhost"),
+        (b"authorization", token),
+        (b"content-type", b"text/plain"),
+        (b"transfer-encoding", b"chunked"),
+    ]
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/programs", "headers": headers}
+    waiting = [{"type": "http.request", "body": bytes(size), "more_body": not ends}]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return waiting.pop(0) if waiting else await asyncio.Future()
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await product.app(scope, receive, send)
+    assert sent[0]["status"] == 415
+    assert ((b"connection", b"close") in sent[0]["headers"]) is closes
+
+
+async def test_a_request_that_takes_too_long_is_told_so(product: Product) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def never() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [
+        (b"host", b"demo.localhost"),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"2"),
+    ]
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/servertime", "headers": headers}
+    await product.with_settings(http_timeout_s=1.0).app(scope, never, send)
+    assert sent[0]["status"] == 503
+    assert dict(sent[0]["headers"])[b"retry-after"] == b"1"
+    assert orjson.loads(sent[1]["body"])["error"] == "unavailable"

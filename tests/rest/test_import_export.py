@@ -34,7 +34,7 @@ async def events(product: Product, program_id: str) -> Any:
 
 async def staged(product: Product) -> int:
     async with product.services.database.connection() as connection:
-        return int(await connection.fetchval("SELECT count(*) FROM import_rows"))
+        return int(await connection.fetchval("SELECT count(*) FROM staged_imports"))
 
 
 async def parts(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
@@ -290,8 +290,8 @@ async def test_an_import_that_was_left_behind_is_purged(product: Product) -> Non
     async with product.services.database.connection() as connection:
         for name, age in (("old", "61 minutes"), ("new", "59 minutes")):
             await connection.execute(
-                "INSERT INTO import_rows VALUES"
-                " ($1, 1, gen_random_uuid(), now() - $2::text::interval, 1, 1, 'A#b', '{}')",
+                "INSERT INTO staged_imports (import_id, row_count, created_time)"
+                " VALUES ($1, 1, now() - $2::text::interval)",
                 name,
                 age,
             )

@@ -1,20 +1,43 @@
 """The OpenAPI document says what the door does."""
 
+import re
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator, FormatChecker
 
+from broker.domain.values import parse_time
+from broker.errors import BrokerError
 from broker.operations.catalogue import build_registry
+from broker.operations.registry import Operation
 from broker.rest.openapi import openapi_document
+from broker.rest.openapi_replies import errors_of
+from broker.rest.openapi_schemas import format_value
+from broker.settings import Settings
 from tests.product import Product
 
 REGISTRY = build_registry()
-DOCUMENT = openapi_document(REGISTRY)
+DOCUMENT = openapi_document(REGISTRY, Settings())
 OPERATIONS = [
     pytest.param(path, method, described, id=described["operationId"])
     for path, methods in DOCUMENT["paths"].items()
     for method, described in methods.items()
 ]
+# What bounds a request or what is kept of it; the limits of connections and sockets are another document's.
+LIMITS = re.compile(
+    r"(?!ws_)\w*(limit_|_rate_|_burst_|login_tries|storage_project|fetch_project|token_lifetime|client_ids"
+    r"|_days$|http_timeout|fetch_timeout)\w*"
+)
+
+
+FORMATS = FormatChecker(["uuid"])
+
+
+@FORMATS.checks("date-time", ValueError)
+def is_time(value: object) -> bool:
+    return not isinstance(value, str) or (len(value) > 10 and parse_time(value) is not None)
 
 
 def references(value: Any) -> set[str]:
@@ -24,25 +47,145 @@ def references(value: Any) -> set[str]:
     return set().union(*map(references, value)) if isinstance(value, list) else set()
 
 
+def resolved(value: dict[str, Any]) -> dict[str, Any]:
+    """What a reference leads to; anything else as it is."""
+    if "$ref" not in value:
+        return value
+    found: Any = DOCUMENT
+    for part in value["$ref"].removeprefix("#/").split("/"):
+        found = found[part]
+    return dict(found)
+
+
+def operation_of(described: dict[str, Any]) -> Operation:
+    operation = REGISTRY.find(described["operationId"])
+    assert operation is not None
+    return operation
+
+
+def described_places(described: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Everything of an operation that has a schema and examples, with a name for it."""
+    for parameter in described["parameters"]:
+        yield parameter["name"], parameter
+    for kind, content in described.get("requestBody", {}).get("content", {}).items():
+        yield f"body {kind}", content
+    for status, reply in described["responses"].items():
+        for kind, content in resolved(reply).get("content", {}).items():
+            yield f"{status} {kind}", content
+        for name, header in resolved(reply).get("headers", {}).items():
+            yield f"{status} {name}", resolved(header)
+
+
+def examples(place: dict[str, Any]) -> list[Any]:
+    named = [example["value"] for example in place.get("examples", {}).values()]
+    return named + ([place["example"]] if "example" in place else [])
+
+
+def faults(schema: dict[str, Any], example: Any) -> list[str]:
+    whole = {**schema, "components": DOCUMENT["components"]}
+    validator = Draft202012Validator(whole, format_checker=FORMATS)
+    return [error.message for error in validator.iter_errors(example)]
+
+
 def test_every_operation_is_in_it() -> None:
     assert {param.id for param in OPERATIONS} == {operation.name for operation in REGISTRY.operations}
 
 
 def test_every_reference_leads_somewhere() -> None:
-    known = {f"#/components/schemas/{name}" for name in DOCUMENT["components"]["schemas"]}
-    assert references(DOCUMENT) <= known
+    for reference in references(DOCUMENT):
+        assert resolved({"$ref": reference})
 
 
 @pytest.mark.parametrize(("path", "method", "described"), OPERATIONS)
 def test_each_operation_is_described(path: str, method: str, described: dict[str, Any]) -> None:
     assert described["summary"]
-    assert described["tags"]
+    assert described["description"]
+    assert described["tags"] != [""]
     in_path = {p["name"] for p in described["parameters"] if p["in"] == "path"}
     assert all(f"{{{name}}}" in path for name in in_path)
     assert path.count("{") == len(in_path)
-    assert {"400", "401"} <= described["responses"].keys()
     assert any(status.startswith("2") for status in described["responses"])
-    assert ("403" in described["responses"]) >= (described["security"] == [{"bearer": []}])
+
+
+@pytest.mark.parametrize(("path", "method", "described"), OPERATIONS)
+def test_each_operation_says_who_may_call_it(path: str, method: str, described: dict[str, Any]) -> None:
+    is_open = operation_of(described).audience is None
+    assert described["security"] == ([{}, {"bearer": []}] if is_open else [{"bearer": []}])
+    assert ("403" in described["responses"]) >= (not is_open)
+
+
+@pytest.mark.parametrize(("path", "method", "described"), OPERATIONS)
+def test_each_error_is_described(path: str, method: str, described: dict[str, Any]) -> None:
+    def told(kind: type[BrokerError]) -> bool:
+        reply = resolved(described["responses"][str(kind.status)])
+        return kind.name in reply["content"]["application/json"]["examples"]
+
+    operation = operation_of(described)
+    assert all(told(kind) for kind in {*errors_of(operation), *operation.errors})
+    assert {"400", "401", "404", "413", "415", "500", "503"} <= described["responses"].keys()
+
+
+@pytest.mark.parametrize(("path", "method", "described"), OPERATIONS)
+def test_each_place_has_an_example_that_its_schema_takes(
+    path: str, method: str, described: dict[str, Any]
+) -> None:
+    optional = {"query", "header"}
+    for name, place in described_places(described):
+        found = examples(place)
+        assert found or place.get("in") in optional, name
+        for example in found:
+            assert faults(place.get("schema", {}), example) == [], name
+
+
+@pytest.mark.parametrize(("path", "method", "described"), OPERATIONS)
+def test_each_operation_with_parameters_has_an_example(
+    path: str, method: str, described: dict[str, Any]
+) -> None:
+    own = [place for place in described["parameters"] if place["in"] != "header"]
+    assert not own or any(examples(place) for place in own)
+
+
+@pytest.mark.parametrize(("path", "method", "described"), OPERATIONS)
+def test_headers_are_told(path: str, method: str, described: dict[str, Any]) -> None:
+    wanted = {"401": "WWW-Authenticate", "429": "Retry-After", "503": "Retry-After", "405": "Allow"}
+    for status, reply in described["responses"].items():
+        headers = resolved(reply).get("headers", {}).keys()
+        assert {"Cache-Control", "X-Request-Id"} <= headers
+        assert wanted.get(status, "X-Request-Id") in headers
+    success = described["responses"][str(operation_of(described).route.status)]
+    assert (operation_of(described).route.location is None) or success["headers"]["Location"]["required"]
+
+
+def test_a_resource_that_is_created_leads_to_what_can_be_done_with_it() -> None:
+    links = DOCUMENT["paths"]["/projects"]["post"]["responses"]["201"]["links"]
+    assert links["getProject"] == {
+        "operationId": "getProject",
+        "parameters": {"projectId": "$response.body#/id"},
+    }
+
+
+def test_an_example_that_its_schema_refuses_is_noticed() -> None:
+    schema = {"$ref": "#/components/schemas/ProgramResource"}
+    example = DOCUMENT["paths"]["/programs/{programId}"]["get"]["responses"]["200"]["content"]
+    good = example["application/json"]["example"]
+    assert faults(schema, good) == []
+    for change in ({"live": "yes"}, {"createdTime": "today"}, {"more": 1}, {"access": "secret"}):
+        assert faults(schema, good | change)
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in fields(Settings) if LIMITS.fullmatch(entry.name)])
+def test_each_limit_is_told_as_it_is_set(name: str) -> None:
+    value = getattr(Settings(), name)
+    other = (*value, "Another") if isinstance(value, tuple) else value + 7
+    changed = openapi_document(REGISTRY, replace(Settings(), **{name: other}))
+    assert changed != DOCUMENT
+    assert not isinstance(value, int) or format_value(other) in str(changed) or f"{other}" in str(changed)
+
+
+def test_the_limits_are_those_of_requests() -> None:
+    names = {entry.name for entry in fields(Settings) if LIMITS.fullmatch(entry.name)}
+    assert {"body_limit_bytes", "batch_limit_events", "import_limit_events", "metadata_limit_bytes"} <= names
+    assert {"storage_value_limit_bytes", "import_limit_bytes"} <= names
 
 
 def test_the_publish_operation_in_full() -> None:
@@ -51,6 +194,9 @@ def test_the_publish_operation_in_full() -> None:
     assert body["schema"]["properties"].keys() == {"event", "timestamp", "timecode", "metadata", "events"}
     assert body["schema"]["additionalProperties"] is False
     assert body["example"] == {"event": "Score#update", "metadata": {"home": 2, "away": 1}}
+    assert faults(body["schema"], {"events": [{"event": "Score#update"}]}) == []
+    for wrong in ({}, {"event": "Score#update", "events": []}, {"event": "Score"}, {"events": []}):
+        assert faults(body["schema"], wrong)
     assert "Idempotency-Key" in [parameter["name"] for parameter in described["parameters"]]
     assert {"201", "400", "401", "403", "404", "409", "413", "415", "503"} <= described["responses"].keys()
 
@@ -64,12 +210,26 @@ def test_what_the_models_cannot_say_is_said() -> None:
     assert schemas[1]["required"] == ["id", "name", "scheduledStartTime", "scheduledEndTime"]
 
 
+def test_a_patch_has_the_schema_of_its_media_type() -> None:
+    path = DOCUMENT["paths"]["/projects/{projectId}/application/revisions/{revisionId}"]
+    content = path["patch"]["requestBody"]["content"]
+    listed, merged = (content[kind]["schema"] for kind in content)
+    assert (
+        faults(listed, [{"op": "test", "path": "/id", "value": 1}, {"op": "remove", "path": "/title"}]) == []
+    )
+    assert faults(listed, {"title": "T"})
+    assert faults(listed, [{"op": "remove", "path": "/id"}])
+    assert faults(merged, {"title": None}) == []
+    assert faults(merged, {"id": "x"})
+
+
 def test_path_parameters_are_not_fields_of_bodies() -> None:
     for _, _, described in (param.values for param in OPERATIONS):
         body = described.get("requestBody", {}).get("content", {}).get("application/json")
         if body is not None:
             in_path = {p["name"] for p in described["parameters"] if p["in"] == "path"}
-            assert not in_path & body["schema"].get("properties", {}).keys()
+            echoed = in_path & body["schema"].get("properties", {}).keys()
+            assert set(operation_of(described).route.echoed) == echoed
 
 
 @pytest.mark.anyio
@@ -78,7 +238,7 @@ async def test_it_is_served(product: Product) -> None:
     async with product.door(None) as door:
         answer = await door.get("/openapi.json")
         assert (await door.options("/openapi.json")).status_code == 204
-    assert answer.json() == DOCUMENT
+    assert answer.json() == openapi_document(REGISTRY, product.services.settings)
     assert answer.headers["access-control-allow-origin"] == "*"
 
 
@@ -103,6 +263,7 @@ async def test_the_examples_work(product: Product) -> None:
         "servertime",
         "getVersion",
     ]
+    await product.make_program("rehearsal")
     async with product.door() as door:
         for name in names:
             operation = REGISTRY.find(name)

@@ -6,8 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from broker.clock import to_datetime
 from broker.storage.database import Database
-from broker.storage.stored_values import StoredValues
+from broker.storage.stored_values import NewValue, Quota, StoredValues, StoreOutcome
 from tests.product import Product, open_product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -183,6 +184,40 @@ async def test_only_one_of_many_adds_an_id(product: Product) -> None:
     )
     statuses = [answer.status_code for answer in await asyncio.gather(*work)]
     assert (statuses.count(201), statuses.count(409)) == (1, 9)
+
+
+async def test_of_many_at_once_the_last_call_wins(product: Product) -> None:
+    values, time = product.services.stored_values, to_datetime(product.clock.now_ms())
+    quota = Quota(1_000, 1 << 20)
+
+    async def store(number: int) -> Any:
+        value = NewValue("show", "contested", b'{"n":%d}' % number, time)
+        return await values.store("demo", value, quota, None, may_replace=True)
+
+    outcomes = await asyncio.gather(*map(store, range(20)))
+    assert outcomes == [StoreOutcome.CREATED, *[StoreOutcome.REPLACED] * 19]
+    assert (await call(product, "GET", "/storage/show/contested")).json()["metadata"] == {"n": 19}
+
+
+async def test_many_projects_are_stored_to_by_many_processes(product: Product, module_dsn: str) -> None:
+    """In opposite orders, which must not make them wait for each other."""
+    projects = [f"side-{number}" for number in range(6)]
+    for project in projects:
+        await make_project(product, project)
+    other = await Database.open(module_dsn, size=2, timeout_s=5)
+    time, quota = to_datetime(product.clock.now_ms()), Quota(1_000, 1 << 20)
+    try:
+        stores = (product.services.stored_values, StoredValues(other))
+        for turn in range(20):
+            work = [
+                values.store("demo", NewValue(project, f"{turn}", b"{}", time), quota, None, may_replace=True)
+                for values, names in zip(stores, (projects, projects[::-1]), strict=True)
+                for project in names
+            ]
+            outcomes = await asyncio.gather(*work)
+            assert sorted(outcomes) == ["created"] * 6 + ["replaced"] * 6
+    finally:
+        await other.close()
 
 
 async def test_same_key_stores_once(product: Product) -> None:

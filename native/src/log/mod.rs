@@ -28,5 +28,7 @@ pub use entry::{Entry, Kind};
 pub use history::{Appended, Deflate, Limits, Log, LogError};
 pub use span::{Lost, Span};
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod model;
 #[cfg(test)]
 mod model_test;

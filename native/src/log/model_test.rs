@@ -1,14 +1,9 @@
-//! The log against a slow, obvious model of it.
+//! The log against its model, and at the edges of its limits.
 
 use proptest::prelude::*;
 
-use super::{Appended, Deflate, Entry, Kind, Limits, Log, Span};
-
-const ROOMY: Limits = Limits {
-    entries: 1_000_000,
-    age_ms: u64::MAX,
-    bytes: u64::MAX,
-};
+use super::model::{Model, ROOMY, Step, message};
+use super::{Entry, Kind, Limits, Log, Span};
 
 fn push<'a>(epoch: &'a str, seq: u64, params: &'a [u8]) -> Entry<'a> {
     Entry {
@@ -20,69 +15,9 @@ fn push<'a>(epoch: &'a str, seq: u64, params: &'a [u8]) -> Entry<'a> {
     }
 }
 
-fn message(method: &str, params: &[u8]) -> Vec<u8> {
-    let params = std::str::from_utf8(params).expect("test params are text");
-    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#).into_bytes()
-}
-
-/// The payloads of the frames in a span; deflated ones are marked by the test's own "compressor".
-fn payloads(span: &Span) -> Vec<Vec<u8>> {
-    let mut out = Vec::new();
-    for mut slice in span.slices() {
-        while !slice.is_empty() {
-            let (header, header_bytes) = crate::protocol::frame::parse_header(slice)
-                .expect("our own frame")
-                .expect("a whole header");
-            let end = header_bytes + usize::try_from(header.payload_bytes).expect("fits");
-            let mut payload = slice[header_bytes..end].to_vec();
-            if header.compressed {
-                payload = restore(&payload);
-            }
-            out.push(payload);
-            slice = &slice[end..];
-        }
-    }
-    out
-}
-
-/// A stand-in for a compressor whose output is shorter and can be undone.
-fn shorten(payload: &[u8], out: &mut Vec<u8>) {
-    out.extend(payload.iter().rev().skip(1));
-}
-
-fn restore(shortened: &[u8]) -> Vec<u8> {
-    let mut payload: Vec<u8> = shortened.iter().rev().copied().collect();
-    payload.push(b'}');
-    payload
-}
-
-/// Everything from `cursor` to the tip, in reads of about `budget` bytes.
+/// Everything from `cursor` to the tip of a log that has it.
 fn read_all(log: &mut Log, cursor: u64, budget: u64, deflated: bool) -> Vec<Vec<u8>> {
-    let (mut span, mut cursor, mut out) = (Span::default(), cursor, Vec::new());
-    while cursor != log.tip() {
-        let tip = log.tip();
-        let mut shorten = shorten;
-        let deflate: Option<&mut Deflate<'_>> = if deflated { Some(&mut shorten) } else { None };
-        log.read(cursor, tip, budget, deflate, &mut span)
-            .expect("nothing was trimmed");
-        assert!(span.next != cursor, "a read makes progress");
-        let got = payloads(&span);
-        assert_eq!(got.len() as u64, span.frames);
-        out.extend(got);
-        cursor = span.next;
-    }
-    out
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Push(Vec<u8>),
-    Notice(Vec<u8>),
-    Reset(u64),
-    /// Put so many older pushes before the log.
-    Backfill(u64),
-    WantDeflated,
-    UnwantDeflated,
+    super::model::read_all(log, cursor, budget, deflated).expect("nothing was trimmed")
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -101,117 +36,29 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1u64..5).prop_map(Step::Backfill),
         1 => Just(Step::WantDeflated),
         1 => Just(Step::UnwantDeflated),
+        2 => prop_oneof![1u64..400, 900u64..20_000].prop_map(Step::Wait),
     ]
 }
 
-/// What the model remembers of the current epoch: the position after each notification, and its message.
-#[derive(Default)]
-struct Model {
-    epoch: u64,
-    seq: u64,
-    floor: u64,
-    /// In order: (is a push, position after it, method, params).
-    messages: Vec<(bool, u64, &'static str, Vec<u8>)>,
+fn budget() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(1u64), 100..1_000u64, Just(1 << 20)]
 }
 
-impl Model {
-    fn epoch_name(&self) -> String {
-        format!("e{}", self.epoch)
-    }
+fn tight_limits() -> impl Strategy<Value = Limits> {
+    let bytes = prop_oneof![500u64..100_000, Just(u64::MAX)];
+    let age_ms = prop_oneof![0u64..5_000, Just(u64::MAX)];
+    (1usize..20, age_ms, bytes).prop_map(|(entries, age_ms, bytes)| Limits {
+        entries,
+        age_ms,
+        bytes,
+    })
+}
 
-    /// What one who stands at `seq` has still to get.
-    fn after(&self, seq: u64) -> Vec<Vec<u8>> {
-        let begin = self
-            .messages
-            .iter()
-            .position(|(is_push, at, ..)| *at > seq || (*at == seq && !is_push));
-        let rest = begin.map_or(&[][..], |begin| &self.messages[begin..]);
-        rest.iter()
-            .map(|(_, _, method, params)| message(method, params))
-            .collect()
+fn run(mut model: Model, steps: &[Step]) {
+    for step in steps {
+        model.apply(step);
     }
-
-    fn items(&self, seq: u64) -> Vec<u8> {
-        let begin = self
-            .messages
-            .iter()
-            .position(|(is_push, at, ..)| *at > seq || (*at == seq && !is_push));
-        let rest = begin.map_or(&[][..], |begin| &self.messages[begin..]);
-        let items: Vec<String> = rest
-            .iter()
-            .map(|(_, _, method, params)| {
-                let params = String::from_utf8_lossy(params).into_owned();
-                if *method == "event" {
-                    params
-                } else {
-                    format!("{{\"method\":\"{method}\",{}", &params[1..])
-                }
-            })
-            .collect();
-        items.join(",").into_bytes()
-    }
-
-    fn apply(&mut self, step: &Step, log: &mut Log, wanted: &mut usize) {
-        match step {
-            Step::Push(params) => {
-                self.seq += 1;
-                let epoch = self.epoch_name();
-                let entry = push(&epoch, self.seq, params);
-                assert_eq!(log.append(&entry, 0), Ok(Appended::Added));
-                assert_eq!(log.append(&entry, 0), Ok(Appended::Skipped));
-                self.messages
-                    .push((true, self.seq, "event", params.clone()));
-            }
-            Step::Notice(params) => {
-                let entry = Entry {
-                    kind: Kind::Notice,
-                    epoch: "",
-                    seq: 0,
-                    method: "note",
-                    params,
-                };
-                assert_eq!(log.append(&entry, 0), Ok(Appended::Added));
-                self.messages
-                    .push((false, self.seq, "note", params.clone()));
-            }
-            Step::Reset(base) => {
-                self.epoch += 1;
-                (self.seq, self.floor) = (*base, *base);
-                self.messages.clear();
-                let epoch = self.epoch_name();
-                let entry = Entry {
-                    kind: Kind::Reset,
-                    epoch: &epoch,
-                    seq: *base,
-                    method: "historyReplaced",
-                    params: b"{}",
-                };
-                assert_eq!(log.append(&entry, 0), Ok(Appended::Added));
-            }
-            Step::Backfill(count) => {
-                let count = (*count).min(self.floor);
-                let epoch = self.epoch_name();
-                let first = self.floor - count + 1;
-                let entries: Vec<_> = (first..=self.floor)
-                    .map(|seq| push(&epoch, seq, b"{\"old\":1}"))
-                    .collect();
-                log.backfill(&epoch, &entries, 0).expect("consecutive");
-                let older =
-                    (first..=self.floor).map(|seq| (true, seq, "event", b"{\"old\":1}".to_vec()));
-                self.messages = older.chain(self.messages.drain(..)).collect();
-                self.floor -= count;
-            }
-            Step::WantDeflated => {
-                log.want_deflated();
-                *wanted += 1;
-            }
-            Step::UnwantDeflated if *wanted > 0 => {
-                log.unwant_deflated();
-                *wanted -= 1;
-            }
-            Step::UnwantDeflated => {}
-        }
-    }
+    model.check();
 }
 
 proptest! {
@@ -221,35 +68,19 @@ proptest! {
     fn every_position_reads_what_the_model_says(
         base in 0u64..10,
         steps in proptest::collection::vec(step(), 1..40),
-        budget in prop_oneof![Just(1u64), 100..1_000u64, Just(1 << 20)],
+        budget in budget(),
     ) {
-        let mut model = Model { seq: base, floor: base, ..Model::default() };
-        let mut log = Log::new("e0", base, ROOMY);
-        let mut wanted = 0;
-        let start = log.tip();
-        let mut live = Vec::new();
-        let mut cursor = start;
-        for step in &steps {
-            model.apply(step, &mut log, &mut wanted);
-            // One who keeps up, on the deflated track while there is one.
-            live.extend(read_all(&mut log, cursor, budget, wanted > 0));
-            cursor = log.tip();
-        }
-        let epoch = model.epoch_name();
-        prop_assert_eq!((log.epoch(), log.seq(), log.floor()), (epoch.as_str(), model.seq, model.floor));
-        prop_assert_eq!(&read_all(&mut log, start, budget, false), &live);
-        for seq in model.floor..=model.seq {
-            let cursor = log.after(&epoch, seq).expect("within the log");
-            prop_assert_eq!(read_all(&mut log, cursor, budget, wanted > 0), model.after(seq));
-            prop_assert_eq!(log.seq_at(cursor), seq);
-            let mut items = Vec::new();
-            let next = log.put_items(cursor, usize::MAX, usize::MAX, &mut items).expect("within the log");
-            prop_assert_eq!(next, log.tip());
-            prop_assert_eq!(items, model.items(seq));
-        }
-        prop_assert_eq!(log.after(&epoch, model.seq + 1), None);
-        prop_assert!(model.floor == 0 || log.after(&epoch, model.floor - 1).is_none());
-        prop_assert_eq!(log.after("other", model.seq), None);
+        run(Model::new(base, ROOMY, budget), &steps);
+    }
+
+    #[test]
+    fn what_limits_have_left_reads_what_the_model_says(
+        base in 0u64..10,
+        limits in tight_limits(),
+        steps in proptest::collection::vec(step(), 1..60),
+        budget in budget(),
+    ) {
+        run(Model::new(base, limits, budget), &steps);
     }
 }
 
@@ -412,4 +243,19 @@ fn a_backfill_must_reach_the_log() {
     log.put_items(cursor, 2, usize::MAX, &mut items)
         .expect("here");
     assert_eq!(items, b"{},{}");
+}
+
+#[test]
+fn a_past_that_is_brought_back_leads_on_to_what_is_left() {
+    let limits = Limits {
+        age_ms: 5_000,
+        ..ROOMY
+    };
+    let mut log = log_of(4, limits);
+    log.trim(8_000);
+    assert_eq!(log.floor(), 2);
+    log.backfill("e", &[push("e", 2, b"{}")], 8_000)
+        .expect("it reaches the oldest kept");
+    let cursor = log.after("e", 1).expect("brought back");
+    assert_eq!(read_all(&mut log, cursor, 1, false).len(), 3);
 }

@@ -24,7 +24,7 @@ pub mod jsonrpc;
 #[cfg(test)]
 mod tests;
 
-pub use decoder::{Decoder, Item, Role};
+pub use decoder::{Decoder, Flow, Item, Role};
 pub use deflate::{DeflateOffer, DeflateParams, Deflater, Inflater};
 pub use fault::{Fault, ProtocolError};
 pub use frame::Opcode;

@@ -119,14 +119,12 @@ pub(super) fn read_send(name: &str) -> PyResult<SendChoice> {
 ///
 /// # Errors
 /// `ValueError` for one that is neither an address nor a range.
-pub(super) fn read_networks(texts: &[String]) -> PyResult<Vec<Network>> {
+pub(super) fn read_networks(name: &str, texts: &[String]) -> PyResult<Vec<Network>> {
     texts
         .iter()
         .map(|text| {
             Network::parse(text).ok_or_else(|| {
-                PyValueError::new_err(format!(
-                    "trusted_proxies must be addresses or ranges, not {text:?}"
-                ))
+                PyValueError::new_err(format!("{name} must be addresses or ranges, not {text:?}"))
             })
         })
         .collect()

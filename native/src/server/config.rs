@@ -44,11 +44,19 @@ pub struct Config {
     pub pong_ms: u64,
     /// From accept to the finished handshake, the token's check included.
     pub handshake_ms: u64,
+    /// From the first byte of a message to its last.
+    pub message_ms: u64,
     /// How far behind a subscriber may fall, and how much a client may leave unread of its answers.
     pub lag_bytes: u64,
     pub lag_ms: u64,
     pub connections: usize,
+    /// From one IPv4 address, or one IPv6 network of 64 bits, which is what a household or a host is given.
     pub connections_per_address: usize,
+    /// Who is not held to that limit.
+    pub unlimited_addresses: Vec<Network>,
+    /// What all connections may have waiting here: parts of messages that have begun to come, and answers that they
+    /// do not read.
+    pub waiting_bytes: usize,
     /// For each connection.
     pub subscriptions: usize,
     pub messages_per_s: f32,
@@ -75,10 +83,13 @@ impl Default for Config {
             ping_ms: 25_000,
             pong_ms: 10_000,
             handshake_ms: 10_000,
+            message_ms: 60_000,
             lag_bytes: 1 << 20,
             lag_ms: 15_000,
             connections: 1_000_000,
             connections_per_address: 0,
+            unlimited_addresses: Vec::new(),
+            waiting_bytes: 256 << 20,
             subscriptions: 100,
             messages_per_s: 100.0,
             messages_burst: 1_000.0,
@@ -132,6 +143,11 @@ impl Config {
             (self.subscriptions > 0, "subscriptions", "above 0"),
             (self.messages_per_s >= 0.0, "messages_per_s", "0 or more"),
             (self.messages_burst >= 1.0, "messages_burst", "at least 1"),
+            (
+                self.waiting_bytes >= 1 << 20,
+                "waiting_bytes",
+                "at least 1 MiB",
+            ),
             (self.history.entries > 0, "history_entries", "above 0"),
             (self.history.bytes > 0, "log_bytes", "above 0"),
         ];
@@ -182,15 +198,20 @@ impl Network {
     }
 }
 
+/// Whether one of `networks` contains `address`.
+#[must_use]
+pub fn is_among(address: IpAddr, networks: &[Network]) -> bool {
+    networks.iter().any(|network| network.contains(address))
+}
+
 /// The client's address: the nearest one that is not a trusted proxy.
 ///
 /// `forwarded_for` counts from the right, because only its last entry was written by somebody we trust.
 #[must_use]
 pub fn client_address(peer: IpAddr, forwarded_for: Option<&str>, trusted: &[Network]) -> IpAddr {
-    let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
     let mut address = peer.to_canonical();
     for hop in forwarded_for.unwrap_or_default().rsplit(',') {
-        if !is_trusted(address) {
+        if !is_among(address, trusted) {
             break;
         }
         let Ok(next) = hop.trim().parse::<IpAddr>() else {

@@ -103,6 +103,8 @@ pub(super) struct Connection {
     pub paused: bool,
     /// There may be something to read that no event will tell of again.
     pub unread: bool,
+    /// Whether the slot is in the loop's queue of connections to read.
+    pub in_unread: bool,
     /// Our side of the stream is ended.
     pub ended: bool,
     /// The client was told that its token expires.
@@ -110,8 +112,8 @@ pub(super) struct Connection {
     /// The client was told to reconnect.
     pub sent_away: bool,
     pub address: IpAddr,
-    /// Accepted to be told that there is no room.
-    pub over_limit: bool,
+    /// Why it was accepted only to be told that there is no room.
+    pub turned_away: Option<NoRoom>,
     /// Whether `address` counts in the limit for each address.
     pub counted: bool,
     pub deflate: Option<DeflateParams>,
@@ -121,6 +123,10 @@ pub(super) struct Connection {
     pub out: Vec<u8>,
     /// How many bytes of `out` are gone.
     pub out_at: usize,
+    /// Bytes that were read and have not had their turn.
+    pub input: Vec<u8>,
+    /// What counts of this connection in the loop's waiting bytes.
+    pub weight: usize,
     pub subscriptions: Vec<Subscription>,
     /// When a write last moved bytes, or the connection became blocked.
     pub progress_ms: u64,
@@ -129,6 +135,10 @@ pub(super) struct Connection {
     pub ping_ms: u64,
     /// When the pong must be here; `NEVER` when none is awaited.
     pub pong_ms: u64,
+    /// When a message that has begun must be complete.
+    pub message_ms: u64,
+    /// Since when something waits in `out`; `NEVER` when nothing does.
+    pub out_since_ms: u64,
     /// When the handshake, the closing or the drain ends it.
     pub end_ms: u64,
     /// When a drained connection is closed even if it still waits for answers.
@@ -155,22 +165,27 @@ impl Connection {
             in_touched: false,
             paused: false,
             unread: false,
+            in_unread: false,
             ended: false,
             warned: false,
             sent_away: false,
             address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
-            over_limit: false,
+            turned_away: None,
             counted: false,
             deflate: None,
             decoder: Decoder::new(Role::Server, 0, false),
             handshake: None,
             out: Vec::new(),
             out_at: 0,
+            input: Vec::new(),
+            weight: 0,
             subscriptions: Vec::new(),
             progress_ms: 0,
             timer_tick: NEVER,
             ping_ms: NEVER,
             pong_ms: NEVER,
+            message_ms: NEVER,
+            out_since_ms: NEVER,
             end_ms: NEVER,
             grace_ms: NEVER,
             alarm_ms: NEVER,
@@ -186,6 +201,7 @@ impl Connection {
         self.ping_ms
             .min(self.pong_ms)
             .min(self.end_ms)
+            .min(self.message_ms)
             .min(self.alarm_ms)
     }
 
@@ -194,11 +210,26 @@ impl Connection {
         self.out.len() - self.out_at
     }
 
+    /// Bytes of memory that the client makes us hold by sending or reading in part.
+    pub fn held_bytes(&self) -> usize {
+        let head = self.handshake.as_ref().map_or(0, |h| h.bytes.capacity());
+        head + self.input.capacity() + self.decoder.held_bytes() + self.unsent_bytes()
+    }
+
     /// Which of a topic's live lists it belongs to. Only a client with the full window can take every shared
     /// deflated frame.
     pub fn track(&self) -> usize {
         usize::from(self.deflate.is_some_and(|params| params.suits(usize::MAX)))
     }
+}
+
+/// Which limit a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoRoom {
+    /// The gateway's.
+    Gateway,
+    /// Its address's.
+    Address,
 }
 
 /// A token bucket, and a second one ten times as deep behind it.
@@ -231,26 +262,27 @@ impl Bucket {
         }
     }
 
-    /// Takes one token; `per_s` 0 means no limit.
+    /// Takes `count` tokens; `per_s` 0 means no limit.
     #[expect(
         clippy::cast_precision_loss,
         reason = "milliseconds between two messages"
     )]
-    pub fn take(&mut self, per_s: f32, burst: f32, now_ms: u64) -> Rate {
+    pub fn take(&mut self, count: f32, per_s: f32, burst: f32, now_ms: u64) -> Rate {
         if per_s == 0.0 {
             return Rate::Allowed;
         }
         let earned = now_ms.saturating_sub(self.at_ms) as f32 * per_s / 1000.0;
         self.at_ms = now_ms;
         self.tokens = (self.tokens + earned).min(burst);
-        self.flood = (self.flood + earned).min(burst * FLOOD_FACTOR) - 1.0;
+        self.flood = (self.flood + earned).min(burst * FLOOD_FACTOR) - count;
         if self.flood < 0.0 {
             return Rate::Flood;
         }
         if self.tokens < 1.0 {
             return Rate::Exceeded;
         }
-        self.tokens -= 1.0;
+        // What costs more than is left is paid back before the next.
+        self.tokens -= count;
         Rate::Allowed
     }
 }
@@ -345,15 +377,15 @@ mod tests {
     #[test]
     fn a_bucket_allows_its_burst_then_its_rate() {
         let mut bucket = Bucket::full(2.0, 0);
-        assert_eq!(bucket.take(1.0, 2.0, 0), Rate::Allowed);
-        assert_eq!(bucket.take(1.0, 2.0, 0), Rate::Allowed);
-        assert_eq!(bucket.take(1.0, 2.0, 0), Rate::Exceeded);
-        assert_eq!(bucket.take(1.0, 2.0, 1_000), Rate::Allowed);
+        assert_eq!(bucket.take(1.0, 1.0, 2.0, 0), Rate::Allowed);
+        assert_eq!(bucket.take(1.0, 1.0, 2.0, 0), Rate::Allowed);
+        assert_eq!(bucket.take(1.0, 1.0, 2.0, 0), Rate::Exceeded);
+        assert_eq!(bucket.take(1.0, 1.0, 2.0, 1_000), Rate::Allowed);
         for _ in 0..16 {
-            bucket.take(1.0, 2.0, 1_000);
+            bucket.take(1.0, 1.0, 2.0, 1_000);
         }
-        assert_eq!(bucket.take(1.0, 2.0, 1_000), Rate::Exceeded);
-        assert_eq!(bucket.take(1.0, 2.0, 1_000), Rate::Flood);
+        assert_eq!(bucket.take(1.0, 1.0, 2.0, 1_000), Rate::Exceeded);
+        assert_eq!(bucket.take(1.0, 1.0, 2.0, 1_000), Rate::Flood);
     }
 
     #[test]

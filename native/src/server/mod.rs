@@ -6,14 +6,21 @@
 //!
 //! What is done with messages is up to a [`Handler`]; [`gateway`] is the product's own.
 
+mod answers;
+mod broadcast;
+mod catch_up;
 mod config;
 mod connection;
 mod core;
+mod following;
 pub mod gateway;
 mod handler;
+mod lag;
+mod life;
 mod lock;
 mod mailbox;
 mod output;
+mod refusals;
 mod run;
 mod send;
 mod shared;
@@ -22,7 +29,7 @@ mod topics;
 mod turn;
 mod wheel;
 
-pub use config::{Config, ConfigError, Network, SendChoice};
+pub use config::{Config, ConfigError, Network, SendChoice, client_address};
 pub use connection::{ConnId, Rate, SlotIndex};
 pub use core::{Core, SLOW_CONSUMER};
 pub use handler::{Admission, Handler, Message};

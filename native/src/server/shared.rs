@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use super::config::Config;
+use super::config::{Config, is_among};
 use super::connection::ConnId;
 use super::lock::Lock;
 use super::mailbox::{Command, Mailbox};
@@ -157,24 +157,68 @@ impl Shared {
         }
     }
 
-    /// Counts a connection of `address`; false when it has all it may have.
-    pub(super) fn enter(&self, address: IpAddr) -> bool {
+    /// Whether the connections of `address` are counted.
+    pub(super) fn is_limited(&self, address: IpAddr) -> bool {
+        self.config.connections_per_address > 0
+            && !is_among(address, &self.config.unlimited_addresses)
+    }
+
+    /// Counts a connection of `address` and returns how many it has now. None when it has `spare` more than its
+    /// limit already: this one does not count.
+    pub(super) fn enter(&self, address: IpAddr, spare: usize) -> Option<usize> {
         let mut addresses = self.addresses.lock();
-        let count = addresses.entry(address).or_default();
-        if *count >= self.config.connections_per_address {
-            return false;
+        let count = addresses.entry(household(address)).or_default();
+        if *count >= self.config.connections_per_address.saturating_add(spare) {
+            return None;
         }
         *count += 1;
-        true
+        Some(*count)
     }
 
     pub(super) fn leave(&self, address: IpAddr) {
         let mut addresses = self.addresses.lock();
-        if let Some(count) = addresses.get_mut(&address) {
+        let household = household(address);
+        if let Some(count) = addresses.get_mut(&household) {
             *count -= 1;
             if *count == 0 {
-                addresses.remove(&address);
+                addresses.remove(&household);
             }
         }
+    }
+}
+
+/// What a client is given addresses from: one IPv4 address, or 64 bits of IPv6 (RFC 6177).
+fn household(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) >> 64 << 64).into(),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::Network;
+    use super::*;
+
+    #[test]
+    fn an_address_has_its_share_and_no_more() {
+        let config = Config {
+            connections_per_address: 2,
+            unlimited_addresses: Network::parse("10.0.0.0/8").into_iter().collect(),
+            ..Config::default()
+        };
+        let shared = Shared::new(config, 1).expect("descriptors");
+        let ip = |text: &str| -> IpAddr { text.parse().expect("a literal address") };
+        assert!(shared.is_limited(ip("9.9.9.9")) && !shared.is_limited(ip("10.1.2.3")));
+        let (one, near, far) = (ip("2001:db8::1"), ip("2001:db8::2"), ip("2001:db8:0:1::1"));
+        assert_eq!(shared.enter(one, 1), Some(1));
+        assert_eq!(shared.enter(near, 1), Some(2));
+        assert_eq!(shared.enter(near, 1), Some(3));
+        assert_eq!(shared.enter(one, 1), None);
+        assert_eq!(shared.enter(far, 0), Some(1));
+        shared.leave(near);
+        shared.leave(near);
+        assert_eq!(shared.enter(one, 0), Some(2));
+        assert_eq!(shared.enter(one, 0), None);
     }
 }

@@ -76,7 +76,7 @@ class Administration:
         if roles and not role_claim:
             raise InvalidRequest.of_field("role_claim", "must name the claim that the roles are mapped from")
         provider = IdentityProvider(issuer, audiences, jwks_url, role_claim, dict(roles or {}))
-        await self._providers.put(account, provider)
+        await self._providers.put(account, provider, Actor.operator())
         return provider
 
     async def list_providers(self, account: str) -> list[IdentityProvider]:
@@ -86,7 +86,7 @@ class Administration:
 
     async def remove_provider(self, account: str, issuer: str) -> None:
         """Trust an identity provider no more; access tokens that were issued go on. Raises NotFound."""
-        await self._providers.delete(account, issuer)
+        await self._providers.delete(account, issuer, Actor.operator())
 
     async def add_user(
         self,

@@ -34,7 +34,7 @@ from broker.storage.identity_providers import IdentityProviders
 from broker.storage.keys import Keys
 from broker.storage.login_failures import LoginFailures
 from broker.storage.revocations import CHANNEL, Revocations
-from broker.storage.users import Credentials, Users
+from broker.storage.users import Credentials, Standing, Users
 
 _LOG = logging.getLogger(__name__)
 _MAX_VERIFIED = 10_000  # tokens; a viewer's application shares one, so this is many more users than it seems
@@ -98,6 +98,8 @@ class Authenticator:
         failures = LoginFailures(database, window_s=WINDOW_S)
         self._throttle = LoginThrottle(failures, clock, config.throttle)
         self._verified: OrderedDict[bytes, Claims] = OrderedDict()
+        # Made of a token of `_verified` and the standing of its user; good for that standing only.
+        self._principals: dict[bytes, tuple[Standing, Principal]] = {}
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -123,7 +125,8 @@ class Authenticator:
 
     async def authenticate(self, account: str, token: str) -> Principal:
         """See `Auth.authenticate`."""
-        claims = await self._claims(token)
+        digest = hashlib.sha256(token.encode(errors="surrogatepass")).digest()
+        claims = await self._claims(digest, token)
         if claims.account != account:
             raise Unauthenticated("the access token belongs to another account")
         subject = (account, claims.subject)
@@ -131,7 +134,10 @@ class Authenticator:
         standing = await self._standings.find(subject, claims.valid_from_ms, expires_ms, claims.api_token_id)
         if standing is None:
             raise Unauthenticated("the access token has been revoked")
-        return Principal(
+        known = self._principals.get(digest)
+        if known is not None and known[0] is standing:
+            return known[1]
+        principal = Principal(
             account=account,
             role=standing.role,
             subject=claims.subject,
@@ -143,6 +149,9 @@ class Authenticator:
             valid_from_ms=claims.valid_from_ms,
             api_token_id=claims.api_token_id,
         )
+        if digest in self._verified:  # which may have made room for others meanwhile
+            self._principals[digest] = standing, principal
+        return principal
 
     def is_revoked(self, principal: Principal) -> bool:
         """See `Auth.is_revoked`."""
@@ -243,17 +252,18 @@ class Authenticator:
         """Announce a new signing key; nobody is logged out."""
         await self._keys.rotate()
 
-    async def _claims(self, token: str) -> Claims:
+    async def _claims(self, digest: bytes, token: str) -> Claims:
         """The claims of a token that is good by itself, from memory where it was seen before."""
-        digest = hashlib.sha256(token.encode(errors="surrogatepass")).digest()
         claims = self._verified.get(digest)
         if claims is None:
             claims = await self._verify(token)
             self._verified[digest] = claims
             if len(self._verified) > _MAX_VERIFIED:
-                self._verified.popitem(last=False)
+                forgotten, _ = self._verified.popitem(last=False)
+                self._principals.pop(forgotten, None)
         elif tokens.is_expired(claims, self._clock.now_ms()):
             del self._verified[digest]
+            self._principals.pop(digest, None)
             raise tokens.expired()
         else:
             self._verified.move_to_end(digest)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from broker.auth.membership import build_user
 from broker.auth.passwords import Passwords
 from broker.clock import Clock
+from broker.domain.audit import Actor, AuditEntry
 from broker.domain.users import Role
 from broker.ids import IdSource
 from broker.storage.accounts import Accounts
@@ -59,4 +60,6 @@ async def ensure_first_account(
         if await edit.count():  # another process was faster
             return FirstAccount(account, FIRST_USERNAME, created=False)
         await edit.insert(admin, password_hash)
+        details = {"username": admin.username, "role": admin.role}
+        await edit.record(AuditEntry(Actor.operator(), "user.created", admin.id, details))
     return FirstAccount(account, FIRST_USERNAME, True, None if admin_password else password)

@@ -22,6 +22,7 @@ import orjson
 from broker.auth import identity_tokens, membership
 from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
+from broker.domain.audit import Actor
 from broker.domain.identities import Identity
 from broker.domain.users import User
 from broker.errors import BrokerError, Conflict, Unavailable
@@ -136,7 +137,8 @@ class IdentityLogin:
             return before.model_copy(update={"role": role})
 
         with suppress(Conflict):  # the last admin stays one
-            await membership.change_user(self._users, self._clock, account, match.user.id, change)
+            by = Actor.provider(identity.issuer)
+            await membership.change_user(self._users, self._clock, account, match.user.id, change, by=by)
         changed = await self._providers.match(account, identity)
         if changed is None:
             raise identity_tokens.refused()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.clock import Clock, to_datetime
-from broker.domain.audit import Actor, AuditEntry
+from broker.domain.audit import Actor, AuditEntry, changed_fields
 from broker.domain.permissions import is_demotion
 from broker.domain.users import Role, User
 from broker.errors import Conflict
@@ -123,8 +123,10 @@ def _changes(before: User, after: User, *, is_password_new: bool) -> dict[str, A
     for name, wire in (("username", "username"), ("role", "role"), ("project_ids", "projectIds")):
         if getattr(before, name) != getattr(after, name):
             changes[wire] = getattr(after, name)
-    personal = [name for name in ("name", "email") if getattr(before, name) != getattr(after, name)]
-    changed = [*personal, *(["password"] if is_password_new else [])]
+    changed = [
+        *changed_fields(before, after, ("name", "email")),
+        *(["password"] if is_password_new else []),
+    ]
     return changes | ({"changed": changed} if changed else {})
 
 

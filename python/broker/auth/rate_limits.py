@@ -1,19 +1,18 @@
-"""How fast callers may do what needs no token: token buckets for each address and each account.
+"""How fast callers may do what is dear or needs no token: token buckets for each address and each account.
 
-A bucket holds up to `burst` tokens and gets `per_s` new ones a second; each request takes one. Buckets are in
-the memory of one process, so behind several replicas the limit is that many times as high.
+A bucket holds up to `burst` tokens and gains `per_s` new ones a second; each request takes one. Buckets are
+in the database, so a limit holds over all processes, at the price of one short statement a request.
 """
 
 import ipaddress
-import math
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.errors import SlowDown
+from broker.storage.rate_buckets import Bucket, RateBuckets
 
-_BUCKETS = 100_000  # of one limit; the one unused for longest is forgotten, as if it were full again
 _IPV6_SITE_BITS = 64  # what one household or server is given: its addresses are one caller
+_SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,54 +22,43 @@ class Rate:
     per_s: float
     burst: int
 
-
-class Buckets:
-    """Token buckets by key."""
-
-    def __init__(self, rate: Rate, clock: Clock) -> None:
-        self._rate = rate
-        self._clock = clock
-        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def wait_s(self, key: str) -> float:
-        """Seconds until the key's bucket has a token; 0 when it has one."""
-        if self._rate.per_s == 0:
-            return 0.0
-        return max(0.0, (1 - self._level(key)) / self._rate.per_s)
-
-    def take(self, key: str) -> None:
-        """Take a token; `wait_s` must have said 0."""
-        if self._rate.per_s == 0:
-            return
-        self._levels[key] = (self._level(key) - 1, self._clock.monotonic_s())
-        self._levels.move_to_end(key)
-        if len(self._levels) > _BUCKETS:
-            self._levels.popitem(last=False)
-
-    def _level(self, key: str) -> float:
-        level, then_s = self._levels.get(key, (float(self._rate.burst), 0.0))
-        gained = (self._clock.monotonic_s() - then_s) * self._rate.per_s
-        return min(float(self._rate.burst), level + gained)
+    def bucket(self, key: str) -> Bucket:
+        """The bucket of `key`; the rate must not be 0."""
+        return Bucket(key, max(1, round(_SECOND_US / self.per_s)), self.burst)
 
 
 class RateLimit:
     """One limit for each address within an account, and one for the account as a whole."""
 
-    def __init__(self, clock: Clock, per_address: Rate, per_account: Rate) -> None:
-        self._addresses = Buckets(per_address, clock)
-        self._accounts = Buckets(per_account, clock)
+    def __init__(
+        self, name: str, buckets: RateBuckets, clock: Clock, *, per_address: Rate, per_account: Rate
+    ) -> None:
+        """Args: name: of the limit; limits of one name share their buckets, over all processes."""
+        self._name = name
+        self._buckets = buckets
+        self._clock = clock
+        self._per_address = per_address
+        self._per_account = per_account
 
-    def take(self, account: str, address: str) -> None:
-        """Count one request. Raises SlowDown, and counts nothing, when it comes too early."""
-        caller = f"{account}/{caller_of(address)}"
-        wait_s = max(self._addresses.wait_s(caller), self._accounts.wait_s(account))
-        if wait_s > 0:
-            # A microsecond off: the sum of many fractions must not cost a whole second.
-            raise SlowDown(
-                "too many requests; wait and try again", retry_after_s=math.ceil(wait_s - 1e-6) or 1
-            )
-        self._addresses.take(caller)
-        self._accounts.take(account)
+    async def take(self, account: str, address: str) -> None:
+        """Count one request.
+
+        An empty address is that of no peer and has no limit of its own.
+
+        Raises:
+            SlowDown: it comes too early, and is not counted; after `retry_after_s` it would be taken.
+            Unavailable: the database is away.
+        """
+        buckets = []
+        if self._per_account.per_s:
+            buckets.append(self._per_account.bucket(f"{self._name}/{account}"))
+        if self._per_address.per_s and address:
+            buckets.append(self._per_address.bucket(f"{self._name}/{account}/{caller_of(address)}"))
+        if not buckets:
+            return
+        wait_us = await self._buckets.take(buckets, self._clock.now_ms() * 1000)
+        if wait_us > 0:
+            raise SlowDown("too many requests; wait and try again", retry_after_s=-(-wait_us // _SECOND_US))
 
 
 def caller_of(address: str) -> str:

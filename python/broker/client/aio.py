@@ -9,7 +9,7 @@ from typing import Literal, Self, overload
 
 from broker.client.audit import AuditLog
 from broker.client.calls import Calls
-from broker.client.engine import ApiSecret, Credentials, Engine, Password
+from broker.client.engine import ApiSecret, Credentials, Engine, Identity, IdentityToken, LogIn, Password
 from broker.client.errors import ApiError, ConnectionFailed, ServerError
 from broker.client.models import (
     Change,
@@ -51,6 +51,7 @@ class AsyncClient(Calls):
         *,
         token: str | None = None,
         api_token: str | None = None,
+        identity_token: IdentityToken | None = None,
         username: str | None = None,
         password: str | None = None,
         client_id: str = "WebProducerDashboard",
@@ -66,12 +67,14 @@ class AsyncClient(Calls):
             token: an access token, used until it ends.
             username, password, client_id: fetch tokens, and renew them before they end.
             api_token, client_id: the same with an API token.
+            identity_token, client_id: the same with a token of an identity provider, or with a function that
+                is called for one that is still good whenever an access token is needed.
 
         Raises:
             ValueError: a malformed URL, or credentials that do not fit together.
         """
         clock = clock or SystemClock()
-        credentials = _credentials(token, api_token, username, password, client_id)
+        credentials = _credentials(token, api_token, identity_token, username, password, client_id)
         engine = Engine(base_url, credentials, retry or RetryPolicy(), clock)
         super().__init__(engine, clock, IdSource(clock))
         self._socket = socket or SocketConfig()
@@ -164,12 +167,12 @@ class AsyncClient(Calls):
     async def renew(self, socket: Socket) -> None:
         """See `broker.client.subscription.Connector.renew`."""
         credentials = self._engine.credentials
-        if not isinstance(credentials, Password | ApiSecret):
+        if not isinstance(credentials, LogIn):
             return
         asked = self._clock.monotonic_s()
         # when it fails the connection goes on without a name, and the broker says what ends by that
         with contextlib.suppress(ApiError):
-            self._engine.adopt(Token.parse(await socket.call("login", credentials.body())), asked)
+            self._engine.adopt(Token.parse(await socket.call("login", await credentials.body())), asked)
 
     async def _find_gateway(self, avoid: str | None) -> str:
         """Ask for a gateway; while the API is away or slow, go to one that was known before."""
@@ -184,12 +187,19 @@ class AsyncClient(Calls):
 
 
 def _credentials(
-    token: str | None, api_token: str | None, username: str | None, password: str | None, client_id: str
+    token: str | None,
+    api_token: str | None,
+    identity_token: IdentityToken | None,
+    username: str | None,
+    password: str | None,
+    client_id: str,
 ) -> Credentials:
     if (username is None) != (password is None):
         raise ValueError("username and password go together")
-    if sum(given is not None for given in (token, api_token, username)) > 1:
-        raise ValueError("give a token, an API token or a username, and no two of them")
+    if sum(given is not None for given in (token, api_token, identity_token, username)) > 1:
+        raise ValueError("give a token, an API token, an identity token or a username, and no two of them")
     if username is not None and password is not None:
         return Password(username, password, client_id)
+    if identity_token is not None:
+        return Identity(identity_token, client_id)
     return token if api_token is None else ApiSecret(api_token, client_id)

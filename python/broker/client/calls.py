@@ -108,7 +108,6 @@ class Calls:
         project_id: str | Unset | None = UNSET,
         access: str | Unset = UNSET,
         metadata: Mapping[str, Any] | Unset | None = UNSET,
-        if_match: str | None = None,
     ) -> Program:
         """Replace name and times; the others keep their value unless given, and None clears them."""
         body = query.fields(
@@ -122,9 +121,8 @@ class Calls:
                 "metadata": metadata,
             }
         )
-        headers = {} if if_match is None else {"If-Match": if_match}
         target = query.path("programs", program_id)
-        return await self._engine.send(Call("PUT", target, Program.parse, body=body, headers=headers))
+        return await self._engine.send(Call("PUT", target, Program.parse, body=body))
 
     async def delete_program(self, program_id: str) -> None:
         """Delete a program and all its events. Raises NotFound."""

@@ -4,7 +4,7 @@ The rules of trying again are `broker.client.retry`'s; this is the I/O around th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
@@ -20,9 +20,12 @@ from broker.clock import Clock
 
 T = TypeVar("T")
 
+IdentityToken = str | Callable[[], str | Awaitable[str]]
+
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _RENEW_BEFORE_S = 60.0
 _RENEW_FRACTION = 0.2  # of the lifetime, for short-lived tokens
+_IDENTITY_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _TOKEN_UNKNOWN = "invalid_token"  # noqa: S105 - the name of an error
 
 
@@ -38,6 +41,7 @@ class Call(Generic[T]):
         key: the idempotency key, the same for every try.
         parse: makes the result of the parsed JSON.
         is_deletion: a repeated try that finds nothing has succeeded.
+        is_tagged: the result is a dataclass whose `etag` is the answer's.
     """
 
     method: str
@@ -51,6 +55,7 @@ class Call(Generic[T]):
     safety: Safety = Safety.REPEATABLE
     is_signed: bool = True
     is_deletion: bool = False
+    is_tagged: bool = False
     is_single_try: bool = False
     timeout_s: float | None = None
 
@@ -63,7 +68,7 @@ class Password:
     password: str = field(repr=False)
     client_id: str = "WebProducerDashboard"
 
-    def body(self) -> dict[str, str]:
+    async def body(self) -> dict[str, str]:
         """The body of `POST /token` (RFC 6749, section 4.3.2) and the params of `login`."""
         return {
             "grant_type": "password",
@@ -80,12 +85,31 @@ class ApiSecret:
     token: str = field(repr=False)
     client_id: str = "WebProducerDashboard"
 
-    def body(self) -> dict[str, str]:
+    async def body(self) -> dict[str, str]:
         """The body of `POST /token` and the params of `login`."""
         return {"grant_type": "api_token", "client_id": self.client_id, "token": self.token}
 
 
-Credentials = Password | ApiSecret | str | None
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Tokens of an identity provider, with which access tokens are fetched and renewed.
+
+    Attributes:
+        token: a token, or what gives one that is still good each time that it is called.
+    """
+
+    token: IdentityToken = field(repr=False)
+    client_id: str = "WebProducerDashboard"
+
+    async def body(self) -> dict[str, str]:
+        """The body of `POST /token` (RFC 7523, section 2.1) and the params of `login`."""
+        token = self.token if isinstance(self.token, str) else self.token()
+        text = token if isinstance(token, str) else await token
+        return {"grant_type": _IDENTITY_GRANT, "client_id": self.client_id, "token": text}
+
+
+LogIn = Password | ApiSecret | Identity
+Credentials = LogIn | str | None
 """A log-in, an access token, or nothing for a caller without a name."""
 
 
@@ -136,15 +160,15 @@ class Engine:
             await reply.aclose()
 
     async def login(self) -> Token:
-        """Fetch a new token with the password or the API token, whatever the old one's state.
+        """Fetch a new token with what the client was given to log in with, whatever the old one's state.
 
         Raises:
             BadCredentials: it is wrong.
-            ValueError: the client has neither.
+            ValueError: the client has none of them.
         """
-        if not isinstance(self.credentials, Password | ApiSecret):
-            raise ValueError("logging in needs a username and a password, or an API token")
-        body = self.credentials.body()
+        if not isinstance(self.credentials, LogIn):
+            raise ValueError("logging in needs a username and a password, an API token or an identity token")
+        body = await self.credentials.body()
         asked = self._clock.monotonic_s()
         token = await self.send(Call("POST", "/token", Token.parse, body=body, is_signed=False))
         self.adopt(token, asked)
@@ -158,7 +182,7 @@ class Engine:
 
     async def token(self) -> str | None:
         """A token that has some life left; None for an anonymous client. One log-in at a time."""
-        if not isinstance(self.credentials, Password | ApiSecret):
+        if not isinstance(self.credentials, LogIn):
             return self._token
         if self._token is not None and self._clock.monotonic_s() < self._renew_at:
             return self._token
@@ -177,7 +201,7 @@ class Engine:
 
     def forget_token(self, token: str | None) -> bool:
         """Drop a token that was refused, unless another has taken its place; whether a new one can be had."""
-        if not isinstance(self.credentials, Password | ApiSecret) or token is None:
+        if not isinstance(self.credentials, LogIn) or token is None:
             return False
         if self._token == token:
             self._token = None
@@ -236,7 +260,8 @@ class Engine:
         reply = await self._http.send(self._request(call))
         body = _json(reply)
         if reply.is_success:
-            return call.parse(body)
+            result: Any = call.parse(body)
+            return replace(result, etag=reply.headers.get("ETag")) if call.is_tagged else result  # type: ignore[no-any-return]
         raise _api_error(reply, body)
 
     async def _open(self, call: Call[Any]) -> httpx.Response:

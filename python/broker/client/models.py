@@ -273,7 +273,10 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What groups programs, users, revisions and stored values."""
+    """What groups programs, users, revisions and stored values.
+
+    `etag` is of this state; a list knows none.
+    """
 
     id: str
     name: str
@@ -281,6 +284,7 @@ class Project:
     metadata: dict[str, Any]
     created_time: datetime
     updated_time: datetime
+    etag: str | None = field(default=None, compare=False)
 
     @classmethod
     def parse(cls, raw: Any) -> "Project":
@@ -334,10 +338,14 @@ class LiveRevision:
 
 @dataclass(frozen=True, slots=True)
 class Revision(LiveRevision):
-    """A version of a project's application; `status` is draft or published, the users are ids."""
+    """A version of a project's application; `status` is draft or published, the users are ids.
+
+    `etag` is of this state; a list knows none.
+    """
 
     created_by: str
     updated_by: str
+    etag: str | None = field(default=None, compare=False)
 
     @classmethod
     def parse(cls, raw: Any) -> "Revision":

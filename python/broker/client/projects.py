@@ -7,7 +7,7 @@ from broker.client import query
 from broker.client.engine import Call, Engine
 from broker.client.models import Program, Project, SourceReply, User, list_of
 from broker.client.query import UNSET, Unset
-from broker.client.retry import Safety
+from broker.client.retry import Safety, safety_of_change
 from broker.ids import IdSource
 
 
@@ -20,7 +20,9 @@ class Projects:
 
     async def get(self, project_id: str) -> Project:
         """One project. Raises NotFound."""
-        return await self._engine.send(Call("GET", query.path("projects", project_id), Project.parse))
+        return await self._engine.send(
+            Call("GET", query.path("projects", project_id), Project.parse, is_tagged=True)
+        )
 
     async def create(
         self,
@@ -35,7 +37,8 @@ class Projects:
         optional = {"id": project_id, "description": description, "metadata": metadata}
         body = {"name": name} | {field: value for field, value in optional.items() if value is not None}
         key = idempotency_key or self._ids.uuid7()
-        return await self._engine.send(Call("POST", "/projects", Project.parse, body=body, key=key))
+        call = Call("POST", "/projects", Project.parse, body=body, key=key, is_tagged=True)
+        return await self._engine.send(call)
 
     async def request(
         self,
@@ -75,10 +78,27 @@ class Projects:
         name: str | Unset = UNSET,
         description: str | Unset | None = UNSET,
         metadata: Mapping[str, Any] | Unset | None = UNSET,
+        if_match: str | None = None,
     ) -> Project:
-        """Change what is given; None clears description and metadata. Raises NotFound."""
+        """Change what is given; None clears description and metadata.
+
+        Args:
+            if_match: the `etag` of the project as the caller knows it.
+
+        Raises:
+            NotFound: no such project.
+            PreconditionFailed: it has changed since.
+        """
         body = query.fields({"name": name, "description": description, "metadata": metadata})
-        call = Call("PUT", query.path("projects", project_id), Project.parse, body=body)
+        call = Call(
+            "PUT",
+            query.path("projects", project_id),
+            Project.parse,
+            body=body,
+            headers=query.match(if_match),
+            safety=safety_of_change(if_match),
+            is_tagged=True,
+        )
         return await self._engine.send(call)
 
     async def delete(self, project_id: str, *, cascade: bool = False) -> None:

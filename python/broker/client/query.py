@@ -47,6 +47,11 @@ def fields(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def match(etag: str | None) -> dict[str, str]:
+    """The headers of a change that depends on an entity tag (RFC 9110, section 13.1.1)."""
+    return {} if etag is None else {"If-Match": etag}
+
+
 def filters(
     *,
     search: str | None,

@@ -47,6 +47,11 @@ def is_retried(failure: Failure, safety: Safety) -> bool:
     return failure is Failure.CLEAR or (failure is Failure.OPEN and safety is Safety.REPEATABLE)
 
 
+def safety_of_change(if_match: str | None) -> Safety:
+    """Of a replacement: repeating one that depends on a tag would fail because it was done."""
+    return Safety.REPEATABLE if if_match is None else Safety.ONCE
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Full jitter: the nth delay is drawn from [0, min(cap_s, base_s · 2ⁿ)), n from 0."""

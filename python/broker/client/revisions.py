@@ -9,7 +9,7 @@ from broker.client import query
 from broker.client.engine import Call, Engine
 from broker.client.models import LiveRevision, Revision, list_of
 from broker.client.query import UNSET, Unset
-from broker.client.retry import Safety
+from broker.client.retry import Safety, safety_of_change
 from broker.ids import IdSource
 
 
@@ -69,7 +69,8 @@ class Revisions:
         given = {name: value for name, value in optional.items() if value is not None}
         key = idempotency_key or self._ids.uuid7()
         target, body = _at(project_id, "revisions"), {"content": dict(content), **given}
-        return await self._engine.send(Call("POST", target, Revision.parse, body=body, key=key))
+        call = Call("POST", target, Revision.parse, body=body, key=key, is_tagged=True)
+        return await self._engine.send(call)
 
     async def update(
         self,
@@ -81,11 +82,16 @@ class Revisions:
         version: str | Unset = UNSET,
         status: str | Unset = UNSET,
         content: Mapping[str, Any] | Unset = UNSET,
+        if_match: str | None = None,
     ) -> Revision:
         """Change what is given; None clears title and description.
 
+        Args:
+            if_match: the `etag` of the revision as the caller knows it.
+
         Raises:
             NotFound: no such revision.
+            PreconditionFailed: it has changed since.
             Conflict: the version is taken, or what is published would change.
         """
         values = {
@@ -96,17 +102,33 @@ class Revisions:
             "content": content,
         }
         target = _at(project_id, "revisions", revision_id)
-        return await self._engine.send(Call("PUT", target, Revision.parse, body=query.fields(values)))
+        call = Call(
+            "PUT",
+            target,
+            Revision.parse,
+            body=query.fields(values),
+            headers=query.match(if_match),
+            safety=safety_of_change(if_match),
+            is_tagged=True,
+        )
+        return await self._engine.send(call)
 
     async def patch(
-        self, project_id: str, revision_id: str, patch: Sequence[Mapping[str, Any]] | Mapping[str, Any]
+        self,
+        project_id: str,
+        revision_id: str,
+        patch: Sequence[Mapping[str, Any]] | Mapping[str, Any],
+        *,
+        if_match: str | None = None,
     ) -> Revision:
         """Patch a revision: a list is a JSON Patch (RFC 6902), a mapping a merge patch (RFC 7396).
 
-        A `test` operation guards against changes in between. Not repeated when its outcome is unknown.
+        A `test` operation guards against changes in between, and so does `if_match`, the `etag` of the
+        revision as the caller knows it. Not repeated when its outcome is unknown.
 
         Raises:
             NotFound: no such revision.
+            PreconditionFailed: it has changed since.
             Conflict: a `test` failed, or the patch does not fit.
         """
         kind = "merge-patch" if isinstance(patch, Mapping) else "json-patch"
@@ -121,13 +143,14 @@ class Revisions:
             _at(project_id, "revisions", revision_id),
             Revision.parse,
             content=content,
-            headers=headers,
+            headers=headers | query.match(if_match),
             safety=Safety.ONCE,
+            is_tagged=True,
         )
         return await self._engine.send(call)
 
     async def _get(self, target: str) -> Revision:
-        return await self._engine.send(Call("GET", target, Revision.parse))
+        return await self._engine.send(Call("GET", target, Revision.parse, is_tagged=True))
 
     async def list(self, project_id: str, status: str | None = None) -> tuple[Revision, ...]:
         """All revisions of a project, newest first. Raises NotFound."""

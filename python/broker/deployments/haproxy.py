@@ -5,6 +5,11 @@ that goes to the machine's syslog. While no replica can take a request it answer
 client that trying again is of no use. Ray starts HAProxy by a path that we may name, so it gets a script that
 first moves both pages to sockets in a private directory, takes the log out and makes those answers our own
 503, then becomes HAProxy.
+
+For each request Serve starts a task that watches whether the client hangs up, and a timer, which take a fifth
+of a short request's time. The API does both itself where they matter, so HAProxy asks Serve to leave them
+out, by headers that Serve has for that, and gives each request its id, which takes Serve longer. Other
+applications behind the same ingress are left as they are.
 """
 
 import importlib.util
@@ -17,6 +22,9 @@ import orjson
 
 from broker.errors import Unavailable
 
+APPLICATION = "broker"
+"""The name of the API's application of Ray Serve."""
+
 _START_S = 10.0
 
 _SCRIPT = r"""#!/bin/sh
@@ -28,6 +36,9 @@ for argument in "$@"; do
             -e '/^frontend prom/,/^frontend h/ s#^ *bind :.*# bind unix@{directory}/figures mode 600#' \
             -e '/^listen stats/,$ s#^ *bind .*# bind unix@{directory}/page mode 600#' \
             -e '/^ *log .* local0 info$/d' \
+            -e '/^backend http-{application}$/a\{set_header} x-request-timeout-seconds 0' \
+            -e '/^backend http-{application}$/a\{set_header} x-request-disconnect-disabled ?1' \
+            -e '/^backend http-{application}$/a\{set_header} x-request-id %[uuid] {unless_named}' \
             -e 's#^\( *errorfile 50[234]\) .*#\1 {directory}/503.http#' \
             -e 's#^\( *http-request return status\) 404 .*#\1 503 errorfile {directory}/503.http#' \
             "$argument" || exit 1
@@ -37,6 +48,8 @@ done
 exec {binary} "$@"
 """
 # What the client reads while no replica can take its request: `Unavailable` without a request id.
+_SET_HEADER = "    http-request set-header"
+_UNLESS_NAMED = "unless { req.hdr(x-request-id) -m found }"
 _UNAVAILABLE = {
     "error": Unavailable.name,
     "error_description": "the API cannot be reached; repeat the request, a change with its Idempotency-Key",
@@ -62,7 +75,15 @@ def serve_environment(program: Path, directory: Path) -> dict[str, str]:
     """
     directory.mkdir(mode=0o700, exist_ok=True)
     script = directory / "start"
-    script.write_text(_SCRIPT.format(directory=directory, binary=shlex.quote(str(program))))
+    script.write_text(
+        _SCRIPT.format(
+            directory=directory,
+            binary=shlex.quote(str(program)),
+            application=APPLICATION,
+            set_header=_SET_HEADER,
+            unless_named=_UNLESS_NAMED,
+        )
+    )
     script.chmod(0o700)
     (directory / "503.http").write_bytes(_error_file())
     prefix = "RAY_SERVE_HAPROXY"

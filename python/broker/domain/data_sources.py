@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import orjson
 from pydantic import ConfigDict, Field, ValidationError
 
+from broker.domain.strict_json import require_depth
 from broker.domain.values import Model
 from broker.errors import InvalidRequest, MethodNotAllowed
 
@@ -79,7 +80,11 @@ class DataSource(Model):
         """Raise MethodNotAllowed unless callers may use `method`."""
         allowed = self.methods or ([self.method] if self.method else METHODS)
         if method not in allowed:
-            raise MethodNotAllowed(f"the methods of this data source are {', '.join(allowed)}")
+            also = ("HEAD",) if "GET" in allowed else ()
+            raise MethodNotAllowed(
+                f"the methods of this data source are {', '.join(allowed)}",
+                sorted({*allowed, *also, "OPTIONS"}),
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +130,11 @@ def build_request(source: DataSource, call: Call) -> OutgoingRequest:
 
     Raises:
         MethodNotAllowed: the data source does not allow the method.
-        InvalidRequest: a header, of the caller's or of the data source, cannot be sent.
+        InvalidRequest: a header, of the caller's or of the data source, cannot be sent; or the caller's body
+            is nested too deeply.
     """
     source.require_method(call.method)
+    require_depth(call.body, "body")
     headers = _headers(source, call.headers)
     body = None
     if call.method in _BODY_METHODS:
@@ -191,10 +198,7 @@ def _encode(body: Any, content_type: str) -> bytes:
     if media_type == _FORM and isinstance(body, dict):
         pairs = [(name, _text(value)) for name, values in body.items() for value in _listed(values)]
         return urlencode(pairs).encode()
-    try:
-        return orjson.dumps(body)
-    except TypeError:  # it recurses, to a depth of 254
-        raise InvalidRequest.of_field("body", "is nested too deeply") from None
+    return orjson.dumps(body)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -4,9 +4,9 @@ import re
 from typing import Annotated, Any
 
 import orjson
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
-from broker.domain.values import FreeObject, Integer, Model, Time
+from broker.domain.values import FreeObject, Integer, Model, Time, limited_by
 
 MAX_EVENT_NAME_CHARACTERS = 200
 MAX_METADATA_BYTES = 64 * 1024
@@ -24,7 +24,11 @@ def _check_name(value: str) -> str:
     return value
 
 
-EventName = Annotated[str, AfterValidator(_check_name)]
+EventName = Annotated[
+    str,
+    AfterValidator(_check_name),
+    Field(json_schema_extra={"maxLength": MAX_EVENT_NAME_CHARACTERS, "pattern": f"^{_NAME.pattern}$"}),
+]
 
 
 class NewEvent(Model):
@@ -33,7 +37,7 @@ class NewEvent(Model):
     event: EventName
     timestamp: Integer | None = None
     timecode: Integer | None = None
-    metadata: FreeObject | None = None
+    metadata: FreeObject | None = Field(default=None, json_schema_extra=limited_by("metadata_limit_bytes"))
 
 
 class Event(Model):

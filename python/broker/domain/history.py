@@ -28,11 +28,13 @@ class EventRow(NamedTuple):
 class HeadRow(NamedTuple):
     """Where a program's history stands, and what decides who may follow it.
 
+    `uid` is the program's number, `history` that of what happened in this epoch: its events have it.
     `reason` (`created`, `imported`, `erased`), `base` and `deleted` tell how the epoch began: the seq before
     its first push, and how many events its beginning deleted. `changed_ms` is None while nothing happened.
     """
 
     uid: int
+    history: int
     epoch: str
     reason: str
     base: int
@@ -65,7 +67,7 @@ class ChangeRow(NamedTuple):
     `eventUpdated`, None for a deletion. Both are kept word for word, so that recovery repeats what was said.
     """
 
-    uid: int
+    history: int
     seq: int
     event_id: str
     event_seq: int
@@ -103,12 +105,12 @@ class Writes:
     """All that one group changes in the database; applied in one transaction or not at all.
 
     Attributes:
-        events: new events by (program uid, event id), as they are at the end of the group.
+        events: new events by (history, event id), as they are at the end of the group.
         updated: events of earlier groups with their new content, keyed alike.
         deleted: events, old or new, that the group hides, keyed alike.
         moves: one a program, where its head ends up.
-        adoptions: (program uid, import id, acceptance time): staged rows that become the history.
-        erased: programs whose events all go, before anything is inserted.
+        erased: uids of programs that turn to a new, empty history before their heads move.
+        adoptions: (program uid, history, import id): programs that turn to a staged history.
         programs: (uid, new fields) of changed programs.
         removed: uids of deleted programs.
         program_changes: (account, change, program, time) for the `programs` channel; a deletion has the
@@ -121,8 +123,8 @@ class Writes:
     deleted: set[tuple[int, str]] = field(default_factory=set)
     changes: list[ChangeRow] = field(default_factory=list)
     moves: dict[int, HeadMove] = field(default_factory=dict)
-    adoptions: list[tuple[int, str, int]] = field(default_factory=list)
     erased: list[int] = field(default_factory=list)
+    adoptions: list[tuple[int, int, str]] = field(default_factory=list)
     programs: list[tuple[int, Program]] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
     program_changes: list[tuple[str, str, Program | int, int]] = field(default_factory=list)
@@ -140,7 +142,7 @@ class Found:
         keys: (account, caller, key) → (request hash, result), younger than a day.
         told: event id → JSON as published, for events of this group that are in the database already.
         counts: program uid → events that a reset of the program deletes.
-        staged: import id → rows that wait.
+        staged: import id → (history, rows) of imports that wait.
     """
 
     heads: dict[ProgramKey, HeadRow] = field(default_factory=dict)
@@ -148,4 +150,4 @@ class Found:
     keys: dict[tuple[str, str, str], tuple[bytes, bytes]] = field(default_factory=dict)
     told: dict[str, bytes] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
-    staged: dict[str, int] = field(default_factory=dict)
+    staged: dict[str, tuple[int, int]] = field(default_factory=dict)

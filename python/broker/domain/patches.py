@@ -13,13 +13,24 @@ import jsonpatch
 import jsonpointer
 import orjson
 
+from broker.domain.strict_json import MAX_DEPTH, require_depth
 from broker.errors import Conflict, InvalidRequest, PayloadTooLarge
 
 MAX_OPERATIONS = 1_000
-MAX_DEPTH = 64  # of a document: objects and arrays inside each other
-_ENVELOPE_DEPTH = 3  # a patch's own array and objects around a value
+_ENVELOPE_DEPTH = 2  # a patch's own array and object around a value
 
+_POINTER = "(/([^/~]|~[01])*)*"
 _OPERATIONS = frozenset({"add", "remove", "replace", "move", "copy", "test"})
+
+
+class _Written:
+    """A value as JSON, from which the library's copy of it is made: ten times as fast as node by node."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+
+    def __deepcopy__(self, _memo: object) -> Any:
+        return orjson.loads(self._text)
 
 
 def apply_json_patch(
@@ -45,11 +56,36 @@ def apply_json_patch(
     for index, operation in enumerate(patch):
         field = f"patch[{index}]"
         if operation["op"] == "copy":
-            room -= _size_bytes(document, operation, field)
+            copied = _written_source(document, operation, field)
+            room -= len(copied)
             if room < 0:
                 raise PayloadTooLarge(f"{field}: the patch copies more than {limit_bytes} bytes")
+            # To copy is to add what is there (RFC 6902, section 4.5).
+            operation = {"op": "add", "path": operation["path"], "value": _Written(copied)}
+        elif operation["op"] in ("add", "replace"):
+            operation = operation | {"value": _Written(orjson.dumps(operation["value"]))}
         document = _apply(document, operation, field)
     return document
+
+
+def json_patch_schema(writable: Collection[str]) -> dict[str, Any]:
+    """The JSON schema of one operation of a JSON Patch."""
+    anywhere = {"type": "string", "pattern": f"^{_POINTER}$", "description": "A JSON Pointer, RFC 6901."}
+    changed = anywhere | {"pattern": f"^/({'|'.join(sorted(writable))}){_POINTER}$"}
+
+    def one(names: list[str], path: dict[str, Any], **others: Any) -> dict[str, Any]:
+        members = {"op": {"type": "string", "enum": names}, "path": path} | others
+        return {"type": "object", "required": list(members), "properties": members}
+
+    return {
+        "oneOf": [
+            one(["add", "replace"], changed, value={}),
+            one(["remove"], changed),
+            one(["move"], changed, **{"from": changed}),
+            one(["copy"], changed, **{"from": anywhere}),
+            one(["test"], anywhere, value={}),
+        ]
+    }
 
 
 def apply_merge_patch(
@@ -79,16 +115,6 @@ def merge(target: Any, patch: Any) -> Any:
         else:
             merged[name] = merge(merged.get(name), value)
     return merged
-
-
-def require_depth(value: Any, field: str, limit: int = MAX_DEPTH) -> None:
-    """Raise InvalidRequest when more than `limit` objects and arrays are inside each other."""
-    level, depth = [value], 0
-    while level := [one for one in level if isinstance(one, dict | list)]:
-        depth += 1
-        if depth > limit:
-            raise InvalidRequest.of_field(field, f"must not be nested more than {MAX_DEPTH} deep")
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
 
 
 def _check(operation: Any, field: str, writable: Collection[str]) -> None:
@@ -128,10 +154,10 @@ def _require_writable(tokens: list[str], field: str, writable: Collection[str]) 
         raise InvalidRequest.of_field(field, f"only {_listed(writable)} can be patched")
 
 
-def _size_bytes(document: dict[str, Any], operation: dict[str, Any], field: str) -> int:
-    """The size of what the operation copies."""
+def _written_source(document: dict[str, Any], operation: dict[str, Any], field: str) -> bytes:
+    """What the operation copies, as compact JSON."""
     try:
-        return len(orjson.dumps(jsonpointer.JsonPointer(operation["from"]).resolve(document)))
+        return orjson.dumps(jsonpointer.JsonPointer(operation["from"]).resolve(document))
     except jsonpointer.JsonPointerException:
         raise _misfit(field) from None
     except TypeError:  # the encoder's own limit on depth, or a pointer to the end of an array

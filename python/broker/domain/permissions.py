@@ -1,53 +1,152 @@
-"""Who may do what: the one place of each rule.
+"""Deciding by the permission table: how a caller stands to a thing, and what it therefore gets.
 
-Operations name the rule they need; neither door, nor storage, nor the native server decides anything.
-A rule that fails raises: without a token `Unauthenticated`, with one `InsufficientScope`, and where the
-resource must not even be known `NotFound`.
+Who may do what is data, in `broker.domain.permission_table`. An operation's handler hands over the rule of
+its operation and the thing, once it knows it; a refusal raises `Unauthenticated`, `InsufficientScope` or
+`NotFound`, as the table says. Neither door, nor storage, nor the native server decides anything.
 """
 
+from broker.domain.permission_table import (
+    PERMISSIONS,
+    PROGRAM_CREATE,
+    PROJECT_READ,
+    Rule,
+    Target,
+    Verdict,
+)
 from broker.domain.programs import Access, Program
 from broker.domain.users import Principal, Role, User
 from broker.errors import InsufficientScope, NotFound, Unauthenticated
 
-ADMINS = frozenset({Role.ADMIN})
-PUBLISHERS = frozenset({Role.ADMIN, Role.PRODUCER})
-READERS = frozenset({Role.ADMIN, Role.PRODUCER, Role.USER})
-EVERYBODY = frozenset(Role)
+PUBLISHERS = frozenset(PROGRAM_CREATE.audience or ())
+READERS = frozenset(PROJECT_READ.audience or ())
 
 _RANK = {Role.CLIENT: 0, Role.USER: 1, Role.PRODUCER: 2, Role.ADMIN: 3}
 
+# How (access, belonging) of a program makes its target.
+_PROGRAM = {
+    (Access.PUBLIC, Target.OWN): Target.PUBLIC_OWN,
+    (Access.PUBLIC, Target.NO_PROJECT): Target.PUBLIC_FREE,
+    (Access.PUBLIC, Target.FOREIGN): Target.PUBLIC_FOREIGN,
+    (Access.PRIVATE, Target.OWN): Target.PRIVATE_OWN,
+    (Access.PRIVATE, Target.NO_PROJECT): Target.PRIVATE_FREE,
+    (Access.PRIVATE, Target.FOREIGN): Target.PRIVATE_FOREIGN,
+}
+_INTO = {
+    Target.OWN: Target.INTO_OWN,
+    Target.NO_PROJECT: Target.INTO_NONE,
+    Target.FOREIGN: Target.INTO_FOREIGN,
+}
+_REVISION = {
+    (True, Target.OWN): Target.PUBLISHED_OWN,
+    (True, Target.FOREIGN): Target.PUBLISHED_FOREIGN,
+    (False, Target.OWN): Target.DRAFT_OWN,
+    (False, Target.FOREIGN): Target.DRAFT_FOREIGN,
+}
+# What 403 says where more than the role is at fault.
+_REASONS = {
+    Target.PUBLIC_FOREIGN: "the program belongs to a project of others",
+    Target.INTO_FOREIGN: "the program belongs to a project of others",
+    Target.PRIVATE_OWN: "this program is private",
+    Target.PRIVATE_FREE: "this program is private",
+    Target.PRIVATE_FOREIGN: "this program is private",
+    Target.DRAFT_OWN: "this revision is not published",
+    Target.DRAFT_FOREIGN: "this revision is not published",
+    Target.OWN_RIGHTS: "only an admin changes user names and projects",
+    Target.OWN_ROLE: "nobody can change its own role",
+    Target.OTHER_USER: "only an admin sees and changes other users",
+    Target.UNKNOWN: "only an admin sees and changes other users",
+}
 
-def require_role(principal: Principal, roles: frozenset[Role]) -> None:
-    """Raise unless the caller has a token of one of `roles`."""
+
+def require(
+    rule: Rule, principal: Principal, target: Target, missing: str = "there is no such thing"
+) -> None:
+    """Raise unless the rule has the caller's thing done.
+
+    Args:
+        missing: what a 404 says; the same whether the thing is not there or not for the caller.
+    """
+    match rule.verdict(principal.role, target):
+        case Verdict.E401:
+            raise Unauthenticated("an access token is required")
+        case Verdict.E403:
+            raise InsufficientScope(_refusal(rule, principal, target))
+        case Verdict.E404:
+            raise NotFound(missing)
+
+
+def require_audience(rule: Rule, principal: Principal) -> None:
+    """Raise what the caller gets whatever the operation is about, before anything is looked up."""
+    if rule.audience is None:
+        return
     if principal.role is None:
         raise Unauthenticated("an access token is required")
-    if principal.role not in roles:
-        raise InsufficientScope(f"the role {principal.role} may not do this")
+    if principal.role not in rule.audience:
+        raise InsufficientScope(_role_refusal(principal))
 
 
-def require_profile(principal: Principal, user_id: str) -> None:
-    """Raise unless the caller is an admin or the user itself; whether there is such a user is not told."""
-    require_role(principal, EVERYBODY)
-    if principal.role is not Role.ADMIN and principal.subject != user_id:
-        raise InsufficientScope("only an admin sees and changes other users")
+def belonging(principal: Principal, project_id: str | None) -> Target:
+    """How the caller stands to what is in this project: `OWN`, `FOREIGN`, or without one `NO_PROJECT`."""
+    if project_id is None:
+        return Target.NO_PROJECT
+    return Target.OWN if project_id in principal.project_ids else Target.FOREIGN
 
 
-def require_user_change(principal: Principal, before: User, after: User) -> None:
-    """Raise unless the caller may make the user `before` into `after`.
+def program_target(principal: Principal, program: Program) -> Target:
+    """How the caller stands to the program."""
+    return _PROGRAM[program.access, belonging(principal, program.project_id)]
 
-    Users change their own name, e-mail and password; the rest is an admin's, and nobody's own role is its own
-    to change. `client` tokens are in the hands of the public, so their user is left to the admins.
-    """
-    require_profile(principal, before.id)
-    require_role(principal, READERS)
+
+def require_program(rule: Rule, principal: Principal, program: Program | None, program_id: str) -> None:
+    """Raise unless the rule lets the caller do it to the program; None stands for one that is not there."""
+    target = Target.UNKNOWN if program is None else program_target(principal, program)
+    require(rule, principal, target, f"there is no program {program_id}")
+
+
+def require_into(rule: Rule, principal: Principal, project_id: str | None) -> None:
+    """Raise unless the rule lets the caller put a program into the project."""
+    require(rule, principal, _INTO[belonging(principal, project_id)])
+
+
+def require_project(rule: Rule, principal: Principal, project_id: str) -> None:
+    """Raise unless the rule lets the caller do it in the project, if there is one."""
+    require(rule, principal, belonging(principal, project_id), f"there is no project {project_id}")
+
+
+def require_revision(
+    rule: Rule, principal: Principal, project_id: str, *, is_published: bool, missing: str
+) -> None:
+    """Raise unless the rule lets the caller do it to a revision of the project."""
+    require(rule, principal, _REVISION[is_published, belonging(principal, project_id)], missing)
+
+
+def shown_projects(rule: Rule, principal: Principal) -> frozenset[str] | None:
+    """The projects whose things a list shows, besides those without one; None is all."""
+    return None if rule.allows(principal.role, Target.FOREIGN) else principal.project_ids
+
+
+def require_user(rule: Rule, principal: Principal, user_id: str) -> None:
+    """Raise unless the rule lets the caller do it to the user; whether there is one is not told."""
+    target = Target.OWN_PROFILE if principal.subject == user_id else Target.OTHER_USER
+    require(rule, principal, target)
+
+
+def require_user_change(rule: Rule, principal: Principal, before: User, after: User) -> None:
+    """Raise unless the rule lets the caller make the user `before` into `after`, and `require_grantable`."""
+    require_user(rule, principal, before.id)
+    is_own = principal.subject == before.id
     if after.role is not before.role:
-        if principal.subject == before.id:
-            raise InsufficientScope("nobody can change its own role")
+        if is_own:
+            require(rule, principal, Target.OWN_ROLE)
         require_grantable(principal, after.role)
-    if principal.role is Role.ADMIN:
-        return
-    if after.username != before.username or set(after.project_ids) != set(before.project_ids):
-        raise InsufficientScope("only an admin changes user names and projects")
+    if is_own and (after.username != before.username or set(after.project_ids) != set(before.project_ids)):
+        require(rule, principal, Target.OWN_RIGHTS)
+
+
+def require_grantable(principal: Principal, role: Role) -> None:
+    """Raise when `role` stands above the caller's own."""
+    if principal.role is None or _RANK[role] > _RANK[principal.role]:
+        raise InsufficientScope(f"the role {role} stands above your own")
 
 
 def is_demotion(before: Role, after: Role) -> bool:
@@ -55,70 +154,19 @@ def is_demotion(before: Role, after: Role) -> bool:
     return _RANK[after] < _RANK[before]
 
 
-def is_member(principal: Principal, project_id: str | None) -> bool:
-    """Whether the caller's projects include `project_id`; no project counts as everybody's."""
-    return principal.role is Role.ADMIN or project_id is None or project_id in principal.project_ids
+def rule_of(operation: str) -> Rule:
+    """The rule of an operation. Raises ValueError for one that is not in the table."""
+    rule = PERMISSIONS.get(operation)
+    if rule is None:
+        raise ValueError(f"the operation {operation} is not in the permission table")
+    return rule
 
 
-def require_project_read(principal: Principal, project_id: str) -> None:
-    """Raise unless the caller may read the project; those who read their own do not see that of others."""
-    require_role(principal, READERS)
-    if not is_member(principal, project_id):
-        raise NotFound(f"there is no project {project_id}")
+def _refusal(rule: Rule, principal: Principal, target: Target) -> str:
+    may_something = rule.audience is None or principal.role in rule.audience
+    reason = _REASONS.get(target) if may_something else None
+    return reason or _role_refusal(principal)
 
 
-def require_project_work(principal: Principal, project_id: str) -> None:
-    """Raise unless the caller may change what is in the project; only an admin changes the project itself."""
-    require_role(principal, PUBLISHERS)
-    require_project_read(principal, project_id)
-
-
-def may_replace_value(principal: Principal) -> bool:
-    """Whether the caller may store a value in place of another; without a token values can only be added."""
-    return not principal.is_anonymous
-
-
-def may_read_program(principal: Principal, program: Program) -> bool:
-    """Public programs are everybody's; private ones are for the admins and the project's readers."""
-    if program.access is Access.PUBLIC:
-        return True
-    return principal.role in READERS and is_member(principal, program.project_id)
-
-
-def require_read(principal: Principal, program: Program) -> None:
-    """Raise unless the caller may read the program and its events.
-
-    A private program of a project of others does not exist for those who read private programs of their own.
-    """
-    if may_read_program(principal, program):
-        return
-    if principal.is_anonymous:
-        raise Unauthenticated("an access token is required")
-    if principal.role in READERS:
-        raise NotFound(f"there is no program {program.id}")
-    raise InsufficientScope("this program is private")
-
-
-def may_publish(principal: Principal, project_id: str | None) -> bool:
-    """Whether the caller may publish to and change programs of this project."""
-    return principal.role in PUBLISHERS and is_member(principal, project_id)
-
-
-def require_publish(principal: Principal, project_id: str | None) -> None:
-    """Raise unless the caller may publish to and change programs of this project."""
-    require_role(principal, PUBLISHERS)
-    if not may_publish(principal, project_id):
-        raise InsufficientScope("the program belongs to a project of others")
-
-
-def require_change(principal: Principal, program: Program) -> None:
-    """Raise unless the caller may publish to and change this program; see `require_read` too."""
-    require_role(principal, PUBLISHERS)
-    require_read(principal, program)
-    require_publish(principal, program.project_id)
-
-
-def require_grantable(principal: Principal, role: Role) -> None:
-    """Raise when `role` stands above the caller's own."""
-    if principal.role is None or _RANK[role] > _RANK[principal.role]:
-        raise InsufficientScope(f"the role {role} stands above your own")
+def _role_refusal(principal: Principal) -> str:
+    return f"the role {principal.role} may not do this"

@@ -4,11 +4,13 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from broker.domain.values import FreeObject, Id, Model, Name, Time, check_storable
+from broker.domain.values import STORABLE, FreeObject, Id, Model, Name, Time, check_storable
 
 MAX_DESCRIPTION_CHARACTERS = 10_000
 
-Description = Annotated[str, Field(max_length=MAX_DESCRIPTION_CHARACTERS), AfterValidator(check_storable)]
+Description = Annotated[
+    str, Field(max_length=MAX_DESCRIPTION_CHARACTERS), AfterValidator(check_storable), STORABLE
+]
 
 
 class Project(Model):

@@ -43,7 +43,11 @@ def _check_version(value: str) -> str:
     return value
 
 
-Version = Annotated[str, AfterValidator(_check_version)]
+Version = Annotated[
+    str,
+    AfterValidator(_check_version),
+    Field(json_schema_extra={"pattern": f"^{_VERSION.pattern}$", "not": {"enum": [LATEST, ".", ".."]}}),
+]
 Status = Annotated[RevisionStatus, Field(strict=False)]
 
 

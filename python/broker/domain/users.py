@@ -86,13 +86,31 @@ def _check_email(value: str) -> str:
     return value
 
 
+# As near as a JSON schema comes to it; the description says the rest.
+_CONTROLS = r"\u0000-\u001f\u007f-\u00a0"
+_PRINTABLE = {"pattern": f"^[^{_CONTROLS}]*$", "description": "Printable characters."}
+_TRIMMED = {
+    "pattern": rf"^[^\s{_CONTROLS}]([^{_CONTROLS}]*[^\s{_CONTROLS}])?$",
+    "description": "Printable characters; no space at either end.",
+}
 Username = Annotated[
-    str, Field(min_length=1, max_length=MAX_USERNAME_CHARACTERS), AfterValidator(_check_username)
+    str,
+    Field(min_length=1, max_length=MAX_USERNAME_CHARACTERS),
+    AfterValidator(_check_username),
+    Field(json_schema_extra=_TRIMMED),
 ]
 PersonName = Annotated[
-    str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(_check_printable)
+    str,
+    Field(min_length=1, max_length=MAX_NAME_CHARACTERS),
+    AfterValidator(_check_printable),
+    Field(json_schema_extra=_PRINTABLE),
 ]
-Email = Annotated[str, Field(max_length=MAX_EMAIL_CHARACTERS), AfterValidator(_check_email)]
+Email = Annotated[
+    str,
+    Field(max_length=MAX_EMAIL_CHARACTERS),
+    AfterValidator(_check_email),
+    Field(json_schema_extra={"pattern": f"^{_EMAIL.pattern}$"}),
+]
 NewPassword = Annotated[str, Field(min_length=MIN_PASSWORD_CHARACTERS, max_length=MAX_PASSWORD_CHARACTERS)]
 ProjectIds = Annotated[list[Id], Field(max_length=MAX_USER_PROJECTS)]
 

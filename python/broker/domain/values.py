@@ -8,7 +8,15 @@ import re
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 
 MAX_INTEGER = 2**53  # the largest magnitude that every JSON reader keeps exact (RFC 8259, section 6)
@@ -28,13 +36,14 @@ class Model(BaseModel):
         alias_generator=to_camel,
         populate_by_name=True,
         serialize_by_alias=True,
+        json_schema_serialization_defaults_required=True,  # a reply has all of its fields
     )
 
 
 def format_time(moment: datetime) -> str:
     """ISO 8601 in UTC with milliseconds and `Z`, as every datetime leaves us."""
-    moment = moment.astimezone(UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    return f"{text[:-6]}Z"  # without +00:00
 
 
 def parse_time(value: object) -> datetime:
@@ -82,6 +91,15 @@ def check_storable(value: str) -> str:
     return value
 
 
+# For `json_schema_extra`: the field may be absent, and its handler refuses null.
+NEVER_NULL: dict[str, Any] = {"x-never-null": True}
+
+
+def limited_by(setting: str) -> dict[str, Any]:
+    """For `json_schema_extra`: the setting of the most elements or bytes, or of the texts that are taken."""
+    return {"x-limited-by": setting}
+
+
 def _check_object(value: Any) -> Any:
     if not isinstance(value, dict):
         raise ValueError("must be an object")
@@ -93,8 +111,19 @@ Time = Annotated[
     BeforeValidator(parse_time),
     PlainSerializer(format_time, return_type=str, when_used="json"),
     Field(json_schema_extra={"format": "date-time"}),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "format": form} for form in ("date-time", "date")]},
+        mode="validation",
+    ),
 ]
 Integer = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
-Id = Annotated[str, AfterValidator(_check_id)]
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(check_storable)]
+Id = Annotated[
+    str,
+    AfterValidator(_check_id),
+    Field(json_schema_extra={"pattern": f"^{_ID.pattern}$", "not": {"enum": sorted(RESERVED_IDS)}}),
+]
+STORABLE = Field(json_schema_extra={"pattern": "^[^\\u0000]*$"})  # what `check_storable` takes
+Name = Annotated[
+    str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(check_storable), STORABLE
+]
 FreeObject = Annotated[dict[str, Any], BeforeValidator(_check_object)]

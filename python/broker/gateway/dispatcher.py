@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 import orjson
 
+from broker.domain.strict_json import parse_json
 from broker.domain.users import Principal
 from broker.errors import BrokerError, GatewayTimeout, InternalError, InvalidRequest
 from broker.gateway.lanes import LaneLimits, Lanes
-from broker.gateway.rendering import error_json, parse_error_json, result_json, unknown_method_json
+from broker.gateway.rendering import error_json, result_json, tagged_json, unknown_method_json
 from broker.gateway.sessions import Session, Sessions, SignIns
 from broker.gateway.upcalls import Call
 from broker.operations.context import Context
@@ -130,12 +131,14 @@ class Dispatcher:
         if operation is None:
             raise _NotRun(unknown_method_json(call.method))
         params = _parse_params(call.params)
+        with_etag = _take_with_etag(operation, params)
         context = Context(
             services=self._services,
             principal=session.principal if session else Principal(call.account),
             request_id=request_id,
             address=call.address,
             idempotency_key=_take_key(operation, params),
+            if_match=_take_match(operation, params),
             body=_once(orjson.dumps(params)) if operation.route.streams_body else None,
             ordered=ordered,
         )
@@ -145,7 +148,7 @@ class Dispatcher:
         result = await result_json(await invoke(operation, context, params), RESULT_LIMIT_BYTES)
         if operation.name == LOGIN:
             await self._sign_in(call, result)
-        return result
+        return tagged_json(result) if with_etag else result
 
     async def _sign_in(self, call: Call, result: bytes) -> None:
         token = orjson.loads(result)["access_token"]
@@ -176,14 +179,11 @@ def _parse_params(raw: bytes) -> dict[str, Any]:
     """The params as a dictionary without `access_token`, which is never part of a resource.
 
     Raises:
-        InvalidRequest: they are no object; by position nothing can be passed.
+        InvalidRequest: they are no object, as by position nothing can be passed; or see `parse_json`.
     """
     if not raw:
         return {}
-    try:
-        params = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        raise _NotRun(parse_error_json()) from None
+    params = parse_json(raw)
     if not isinstance(params, dict):
         raise InvalidRequest.of_field("params", "must be an object")
     params.pop("access_token", None)
@@ -201,6 +201,26 @@ def _take_key(operation: Operation, params: dict[str, Any]) -> str | None:
         text = f"must be 1 to {MAX_KEY_CHARACTERS} printable characters"
         raise InvalidRequest.of_field("idempotencyKey", text)
     return key
+
+
+def _take_match(operation: Operation, params: dict[str, Any]) -> str | None:
+    """Take `ifMatch`, which is `If-Match` here, out of the params of an operation that honours it."""
+    if not operation.honours_if_match:
+        return None
+    match = params.pop("ifMatch", None)
+    if match is not None and not isinstance(match, str):
+        raise InvalidRequest.of_field("ifMatch", "must be an entity tag, or several separated by commas")
+    return match
+
+
+def _take_with_etag(operation: Operation, params: dict[str, Any]) -> bool:
+    """Take `withEtag` out of the params of an operation whose result has an entity tag."""
+    if not operation.has_etag:
+        return False
+    wanted = params.pop("withEtag", None)
+    if wanted is not None and not isinstance(wanted, bool):
+        raise InvalidRequest.of_field("withEtag", "must be true or false")
+    return bool(wanted)
 
 
 def _path_names(operation: Operation) -> list[str]:

@@ -11,6 +11,7 @@ from broker.gateway.backfill import Backfill
 from broker.gateway.dispatcher import Dispatcher
 from broker.gateway.handshakes import Handshakes
 from broker.gateway.periodic import Periodic
+from broker.gateway.program_views import ProgramViews
 from broker.gateway.projects import ProjectChannels
 from broker.gateway.sessions import Sessions
 from broker.gateway.statistics import Sampler
@@ -82,9 +83,16 @@ class Gateway:
         self._feed = make_feed(self._topics.take_entries)
         self._topics.use(self._feed)
         self._projects = ProjectChannels(self._topics, self._server, services)
+        self._views = ProgramViews(self._topics, self._server, services.ids)
         self._backfill = Backfill(self._server, self._feed, settings.history_events)
         self._subscriptions = Subscriptions(
-            self._server, self._topics, self._projects, self._backfill, self._sessions, services
+            self._server,
+            self._topics,
+            self._projects,
+            self._views,
+            self._backfill,
+            self._sessions,
+            services,
         )
         self._dispatcher = Dispatcher(
             self._server,
@@ -240,4 +248,6 @@ def build_server(settings: Settings, *, host: str, port: int) -> Server:
         history_entries=settings.history_events,
         history_s=settings.history_hours * 3_600,
         trusted_proxies=list(settings.trusted_proxies),
+        unlimited_addresses=list(settings.ws_unlimited_addresses),
+        waiting_bytes=settings.ws_waiting_bytes,
     )

@@ -101,7 +101,7 @@ class ProjectChannels:
         self._logs.open_log(channel.topic, self._services.ids.epoch(), 0, False)
         self._channels[channel.topic] = channel
         # First the news, then the list: a program that is made in between is in one of them, or in both.
-        self._topics.watch(programs_topic, lambda entries: self._hear(channel.account, entries))
+        self._topics.watch(programs_topic, "projects", lambda entries: self._hear(channel.account, entries))
         try:
             await self._topics.open(programs_topic, pin=channel.topic)
             await self._follow_all(channel)

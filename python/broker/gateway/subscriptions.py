@@ -7,8 +7,8 @@ is let in. Then native code decides again. From the second viewer on, none of th
 The right is decided from what the topic's owner said of it last; the database is asked only for programs that
 nobody follows yet. So a program that is followed takes new viewers while the database is away.
 
-The channel `programs` shows every program of the account, private ones of all projects too; it is for admins,
-producers and users. A channel `project:<id>` is for those of them that belong to the project.
+Of the channel `programs` admins, producers and users are told what they may know; where that is not all, they
+follow a view of it. A channel `project:<id>` is for those who belong to the project.
 """
 
 from typing import Any
@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from broker.clock import to_datetime
 from broker.domain import permissions
+from broker.domain.permission_table import SUBSCRIPTIONS
 from broker.domain.programs import Access, Program
 from broker.domain.users import Principal
 from broker.domain.values import Id
@@ -29,6 +30,7 @@ from broker.gateway.params import (
     parse_subscribe,
     parse_unsubscribe,
 )
+from broker.gateway.program_views import ProgramViews, sees_everything, view_topic
 from broker.gateway.projects import ProjectChannels
 from broker.gateway.sessions import Session, Sessions
 from broker.gateway.topics import Followed, Logs, Topics
@@ -55,6 +57,7 @@ class Subscriptions:
         logs: Logs,
         topics: Topics,
         projects: ProjectChannels,
+        views: ProgramViews,
         backfill: Backfill,
         sessions: Sessions,
         services: Services,
@@ -62,6 +65,7 @@ class Subscriptions:
         self._logs = logs
         self._topics = topics
         self._projects = projects
+        self._views = views
         self._backfill = backfill
         self._sessions = sessions
         self._services = services
@@ -79,7 +83,7 @@ class Subscriptions:
         wanted = parse_subscribe(params)
         principal = session.principal if session else Principal(call.account)
         if wanted.channel is not None:
-            topic = await self._open_channel(principal, wanted.channel)
+            topic = await self._open_channel(principal, session, wanted.channel)
         else:
             topic = await self._open_program(principal, wanted)
         if session is not None:
@@ -99,7 +103,7 @@ class Subscriptions:
         followed = self._topics.find(upcall.topic)
         for reader in upcall.readers:
             somebody = self._sessions.reader(reader)
-            is_allowed = somebody is not None and _may_follow(somebody, upcall.topic, followed)
+            is_allowed = somebody is not None and _may_follow(somebody, reader, upcall.topic, followed)
             if is_allowed and followed is not None:
                 followed.readers.add(reader)
             self._logs.allow(upcall.topic, reader, is_allowed)
@@ -117,7 +121,9 @@ class Subscriptions:
     def close_if_idle(self, upcall: Idle) -> None:
         """Let a topic go that has had no subscriber for a while."""
         _, kind, name = upcall.topic.split("/", 2)
-        if kind == "channel" and name.startswith(PROJECT_CHANNEL):
+        if self._views.is_view(upcall.topic):
+            self._views.close_if_idle(upcall.topic)
+        elif kind == "channel" and name.startswith(PROJECT_CHANNEL):
             self._projects.close_if_idle(upcall.topic)
         elif self._topics.close_if_idle(upcall.topic):
             self._backfill.forget(upcall.topic)
@@ -129,23 +135,21 @@ class Subscriptions:
             followed = self._topics.find(topic)
             if followed is None:
                 program = await self._services.programs.recall(principal.account, wanted.program_id)
-                if program is None:
-                    raise NotFound(f"there is no program {wanted.program_id}")
-                permissions.require_read(principal, program)
+                _require_read(principal, program, wanted.program_id)
                 followed = await self._topics.open(topic)
         except NotFound:
             if principal.is_anonymous:
                 # As for a private one: without a token nobody learns which programs there are.
                 raise Unauthenticated("an access token is required") from None
             raise
-        permissions.require_read(principal, _stand_in(followed))
+        _require_read(principal, _stand_in(followed), wanted.program_id)
         if wanted.since is not None:
             await self._backfill.since(topic, wanted.since.epoch, wanted.since.seq)
         elif wanted.history:
             await self._backfill.last(topic, wanted.history)
         return topic
 
-    async def _open_channel(self, principal: Principal, channel: str) -> str:
+    async def _open_channel(self, principal: Principal, session: Session | None, channel: str) -> str:
         topic = channel_topic(principal.account, channel)
         if _project_of(channel, STORAGE_CHANNEL) is not None:
             # Open to everybody, as reading a value is; the owner knows whether there is such a project.
@@ -157,21 +161,24 @@ class Subscriptions:
         project_id = _project_of(channel, PROJECT_CHANNEL)
         if channel != PROGRAMS_CHANNEL and project_id is None:
             raise NotFound(f"there is no channel {channel}")
-        permissions.require_role(principal, permissions.READERS)
-        if project_id is None:
-            await self._topics.open(topic)
-        elif permissions.is_member(principal, project_id):
+        if project_id is not None:
+            _require_project(principal, project_id, f"there is no channel {channel}")
             await self._projects.open(principal.account, project_id)
-        else:
-            raise NotFound(f"there is no channel {channel}")
-        return topic
+            return topic
+        permissions.require_audience(SUBSCRIPTIONS[PROGRAMS_CHANNEL], principal)
+        if sees_everything(principal):
+            await self._topics.open(topic)
+            return topic
+        assert session is not None, "the rule lets no caller without a token in"
+        return await self._views.open(principal, session.reader)
 
     def _let_in(self, topic: str, session: Session) -> None:
         """Remember that the caller's class of readers may follow; nothing to remember of a public topic."""
         followed = self._topics.find(topic)
         if followed is not None and followed.attributes is not None and not _is_channel(topic):
             # Decided once more: the program may have changed while its history was fetched.
-            permissions.require_read(session.principal, _stand_in(followed))
+            program = _stand_in(followed)
+            _require_read(session.principal, program, program.id)
             if followed.attributes.public:
                 return
         if followed is not None:
@@ -189,18 +196,31 @@ def _project_of(channel: str, kind: str) -> str | None:
         return None
 
 
-def _may_follow(principal: Principal, topic: str, followed: Followed | None) -> bool:
+def _may_follow(principal: Principal, reader: int, topic: str, followed: Followed | None) -> bool:
     if not _is_channel(topic):
         return followed is not None and _may_read(principal, followed)
     channel = topic.split("/", 2)[2]
     if channel.startswith(STORAGE_CHANNEL):
         return True
     project_id = _project_of(channel, PROJECT_CHANNEL)
-    return principal.role in permissions.READERS and permissions.is_member(principal, project_id)
+    if project_id is None:
+        return sees_everything(principal) or topic == view_topic(principal.account, reader)
+    target = permissions.belonging(principal, project_id)
+    return SUBSCRIPTIONS[PROJECT_CHANNEL].allows(principal.role, target)
+
+
+def _require_project(principal: Principal, project_id: str, missing: str) -> None:
+    target = permissions.belonging(principal, project_id)
+    permissions.require(SUBSCRIPTIONS[PROJECT_CHANNEL], principal, target, missing)
+
+
+def _require_read(principal: Principal, program: Program | None, program_id: str) -> None:
+    permissions.require_program(SUBSCRIPTIONS["program"], principal, program, program_id)
 
 
 def _may_read(principal: Principal, followed: Followed) -> bool:
-    return permissions.may_read_program(principal, _stand_in(followed))
+    target = permissions.program_target(principal, _stand_in(followed))
+    return SUBSCRIPTIONS["program"].allows(principal.role, target)
 
 
 def _stand_in(followed: Followed) -> Program:

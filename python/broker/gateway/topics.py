@@ -97,7 +97,7 @@ class Topics:
         self._on_attributes = on_attributes
         self._feed: Feed | None = None
         self._followed: dict[str, Followed] = {}
-        self._watchers: dict[str, EntriesSeen] = {}
+        self._watchers: dict[str, dict[str, EntriesSeen]] = {}
         self._opening: Flights[str, Followed] = Flights()
         self._leaving: Flights[str, None] = Flights()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -112,9 +112,9 @@ class Topics:
         followed = self._followed.get(topic)
         return followed if followed is not None and followed.is_open else None
 
-    def watch(self, topic: str, seen: EntriesSeen) -> None:
-        """Let `seen` hear the entries of `topic` from now on; one watcher a topic."""
-        self._watchers[topic] = seen
+    def watch(self, topic: str, name: str, seen: EntriesSeen) -> None:
+        """Let `seen` hear the entries of `topic` from now on, in place of the watcher of this name."""
+        self._watchers.setdefault(topic, {})[name] = seen
 
     async def open(self, topic: str, *, from_start: bool = False, pin: str | None = None) -> Followed:
         """Follow `topic` and open its log; at once when it is open.
@@ -222,9 +222,8 @@ class Topics:
             if entry.kind == EntryKind.GONE:
                 break
         self._append(followed.topic, run)
-        watcher = self._watchers.get(followed.topic)
-        if watcher is not None:
-            watcher(entries)
+        for seen in self._watchers.get(followed.topic, {}).values():
+            seen(entries)
         if run and run[-1][0] == EntryKind.GONE:
             self._end(followed)
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from broker.clock import to_datetime, to_ms
 from broker.domain.api_tokens import ApiToken, NewApiToken, build_secret, hash_secret
-from broker.domain.permissions import READERS
+from broker.domain.audit import Actor
 from broker.domain.values import Id, Model, Name, Time
 from broker.errors import Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
 from broker.operations.context import Context
@@ -59,7 +59,8 @@ async def list_api_tokens(context: Context, _params: NoParams) -> list[ApiToken]
 
 async def delete_api_token(context: Context, params: ApiTokenParams) -> None:
     """Revoke an API token of the caller."""
-    await context.services.api_tokens.delete(context.principal.account, _subject(context), params.token_id)
+    by = Actor.of(context.principal)
+    await context.services.api_tokens.delete(context.principal.account, by, params.token_id)
 
 
 async def _create(context: Context, params: NewApiTokenParams) -> NewApiToken:
@@ -76,7 +77,7 @@ async def _create(context: Context, params: NewApiTokenParams) -> NewApiToken:
     )
     assert principal.valid_from_ms is not None, "every token has it"
     await services.api_tokens.add(
-        principal.account, _subject(context), principal.valid_from_ms, made, hash_secret(made.token)
+        principal.account, Actor.of(principal), principal.valid_from_ms, made, hash_secret(made.token)
     )
     return made
 
@@ -94,9 +95,8 @@ OPERATIONS = (
         name="createApiToken",
         summary="Make an API token",
         params=NewApiTokenParams,
-        result=NewApiToken,
+        result=NewApiToken | ApiToken,
         handler=create_api_token,
-        audience=READERS,
         route=Route(
             "POST",
             "/users/me/tokens",
@@ -117,7 +117,6 @@ OPERATIONS = (
         params=NoParams,
         result=list[ApiToken],
         handler=list_api_tokens,
-        audience=READERS,
         route=Route("GET", "/users/me/tokens"),
         errors=(Unauthenticated, InsufficientScope),
         tag=_TAG,
@@ -128,7 +127,6 @@ OPERATIONS = (
         params=ApiTokenParams,
         result=None,
         handler=delete_api_token,
-        audience=READERS,
         route=Route(
             "DELETE",
             "/users/me/tokens/{tokenId}",
@@ -136,6 +134,7 @@ OPERATIONS = (
             description="Access tokens that it was exchanged for end with it, within seconds.",
         ),
         errors=(Unauthenticated, InsufficientScope, NotFound),
+        example={"tokenId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"},
         tag=_TAG,
     ),
 )

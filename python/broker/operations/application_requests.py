@@ -13,8 +13,6 @@ from pydantic import Field
 
 from broker.domain import permissions
 from broker.domain.data_sources import Call, DataSource, Method, Scalar, build_request, find_data_source
-from broker.domain.permissions import EVERYBODY
-from broker.domain.users import Role
 from broker.domain.values import Id, Model, Name
 from broker.errors import (
     BadGateway,
@@ -60,7 +58,7 @@ async def _request(context: Context, params: ApplicationRequestParams, method: M
     sent = {**{name.lower(): value for name, value in params.headers.items()}, **context.headers}
     body = params.body if isinstance(params, ApplicationRequestBodyParams) else None
     request = build_request(source, Call(method, params.query, sent, body))
-    services.fetch_rate.take(account, context.address)
+    await services.fetch_rate.take(account, context.address)
     total_s = services.settings.fetch_timeout_s if source.timeout_ms is None else source.timeout_ms / 1000
     reply = await services.source_replies.get(
         (account, params.project_id), request, total_s, source.cache_seconds or 0
@@ -74,15 +72,18 @@ async def _request(context: Context, params: ApplicationRequestParams, method: M
 
 
 async def _data_source(context: Context, params: ApplicationRequestParams) -> DataSource:
-    principal = context.principal
-    is_client = principal.role is Role.CLIENT
-    if not is_client:
-        permissions.require_project_read(principal, params.project_id)
-    revision = await context.services.data_sources.find(principal.account, params.project_id, params.version)
+    account, project_id = context.principal.account, params.project_id
+    revision = await context.services.data_sources.find(account, project_id, params.version)
+    missing = f"the project {project_id} has no revision {params.version}"
     if revision is None:
-        raise NotFound(f"the project {params.project_id} has no revision {params.version}")
-    if is_client and not revision.is_published:
-        raise InsufficientScope("this revision is not published")
+        raise NotFound(missing)
+    permissions.require_revision(
+        context.rule,
+        context.principal,
+        project_id,
+        is_published=revision.is_published,
+        missing=missing,
+    )
     source = find_data_source(revision.sources, params.data_source_id)
     if source is None:
         raise NotFound(f"the revision has no data source {params.data_source_id}")
@@ -103,13 +104,16 @@ def _operation(method: Method, *, has_body: bool) -> Operation:
         params=ApplicationRequestBodyParams if has_body else ApplicationRequestParams,
         result=Any,
         handler=_handler(method),
-        audience=EVERYBODY,
         route=Route(
             method,
             "/projects/{projectId}/application/requests/{version}/{dataSourceId}",
             description="Query parameters, members of a JSON body, and headers that the data source lists"
             " (`Accept` and `Content-Type` too) override its defaults one by one. The upstream's status,"
-            " media type and body come back. Role `client`: published revisions only.",
+            " media type and body come back, at most {fetch_limit_bytes} bytes in {fetch_timeout_s} s. Role"
+            " `client`: published revisions only. One address sends {fetch_rate_per_address} requests a"
+            " second (in a burst {fetch_burst_per_address}), one account {fetch_rate_per_account} (in a burst"
+            " {fetch_burst_per_account}); 0 has no limit. A project has {fetch_project_requests} under way at"
+            " a time.",
             whole_body="body" if has_body else None,
             is_proxy=True,
         ),
@@ -128,6 +132,7 @@ def _operation(method: Method, *, has_body: bool) -> Operation:
             "version": "1",
             "dataSourceId": "standings",
             "query": {"season": "2026"},
+            **({"body": {"group": "A"}} if has_body else {}),
         },
         tag="Applications",
     )

@@ -5,29 +5,29 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from broker.domain.audit import Actor, AuditEntry
-from broker.domain.users import Role
-from broker.domain.values import FreeObject, Id, Model, Time
+from broker.domain.values import FreeObject, Id, Model, Name, Time
 from broker.errors import InvalidRequest
 from broker.operations.context import Context
-from broker.operations.listing import MAX_IDS, CommaList, ListParams
+from broker.operations.listing import CommaList, ListParams
 from broker.operations.registry import Operation, Route
 from broker.storage.audit import AuditQuery, AuditRow
 
+MAX_ACTIONS = 100  # more than there are; a URL of that length still passes servers and proxies
 _Action = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z]+\.[A-Za-z]+$")]
 
 
 class AuditParams(ListParams):
     """Which entries; the newest come first unless `order` is `asc`."""
 
-    action: Annotated[list[_Action], CommaList, Field(max_length=MAX_IDS)] | None = None
-    target_id: Id | None = None
+    action: Annotated[list[_Action], CommaList, Field(max_length=MAX_ACTIONS)] | None = None
+    target_id: Name | None = None
     user_id: Id | None = None
     from_: Annotated[Time | None, Field(alias="from")] = None
     to: Time | None = None
 
 
 class AuditResource(Model):
-    """One administrative change. `userId` is null for the operator at the command line."""
+    """One administrative change. `userId` is null for the operator and an identity provider."""
 
     id: int
     time: Time
@@ -102,14 +102,14 @@ OPERATIONS = (
         params=AuditParams,
         result=AuditPage,
         handler=_filter_audit,
-        audience=frozenset({Role.ADMIN}),
         route=Route(
             "GET",
             "/audit",
             description=(
-                "Who changed or deleted what of users, settings and programs, and when; without passwords and"
-                " tokens. `from` is inclusive, `to` exclusive; `search` looks in actions, targets and user"
-                " names."
+                "Who changed or deleted what of accounts, identity providers, users, API tokens, projects,"
+                " revisions and programs, and when; without passwords and tokens. `from` is inclusive, `to`"
+                " exclusive; `search` looks in actions, targets and user names. Entries are kept for"
+                " {audit_days} days; 0 is for ever."
             ),
         ),
         errors=(InvalidRequest,),

@@ -89,7 +89,6 @@ OPERATIONS = (
         params=ConnectParams,
         result=Connect,
         handler=connect,
-        audience=None,
         route=Route("GET", "/connect"),
         tag="WebSocket",
     ),

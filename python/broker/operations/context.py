@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from broker.domain.permission_table import CLOSED, Rule
 from broker.domain.users import Principal
 from broker.owners.protocol import IdempotencyKey
 
@@ -21,6 +22,7 @@ class Context:
 
     Attributes:
         principal: who calls; its `account` bounds everything that the call can see.
+        rule: of the operation; `invoke` sets it, and the handler asks it about the resource.
         request_id: for logs and error bodies.
         address: of the caller, after trusted proxies are taken off; for rate limits.
         idempotency_key: as sent and not checked yet, or None.
@@ -38,6 +40,7 @@ class Context:
     principal: Principal
     request_id: str
     address: str = ""
+    rule: Rule = CLOSED
     idempotency_key: str | None = None
     key: IdempotencyKey | None = None
     if_match: str | None = None

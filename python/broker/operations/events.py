@@ -8,21 +8,20 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from broker.clock import to_datetime
 from broker.domain.events import Event, EventName, NewEvent
-from broker.domain.permissions import EVERYBODY, PUBLISHERS
 from broker.domain.programs import Access
-from broker.domain.values import FreeObject, Id, Integer, Model, format_time
+from broker.domain.values import NEVER_NULL, FreeObject, Id, Integer, Model, format_time, limited_by
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge
 from broker.operations.context import Context, nobody_waits
 from broker.operations.listing import MAX_IDS, CommaList, ListParams
 from broker.operations.metadata import compact
-from broker.operations.program_access import changeable_program, check_publisher, readable_program
+from broker.operations.program_access import allowed_program, check_publisher
 from broker.operations.programs import ProgramParams
 from broker.operations.registry import Json, Operation, Route, Stream
 from broker.owners.protocol import NewEventRow
@@ -33,11 +32,24 @@ NDJSON = "application/x-ndjson"
 # Lists that end this far in the past do not change any more, apart from corrections.
 _SETTLED_MS = 60_000
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+_ONE = {"programId": "final-2026", "eventId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _EXAMPLE_EVENT = {"event": "Score#update", "metadata": {"home": 2, "away": 1}}
+
+
+_SINGLE_FIELDS = ("event", "timestamp", "timecode", "metadata")
+_ONE_OR_MANY: list[Any] = [
+    {"required": ["event"], "properties": {"event": {"type": "string"}, "events": {"type": "null"}}},
+    {
+        "required": ["events"],
+        "properties": {"events": {"type": "array"}} | {name: {"type": "null"} for name in _SINGLE_FIELDS},
+    },
+]
 
 
 class PublishParams(Model):
     """One event, or a list of them in `events`; never both."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": _ONE_OR_MANY})
 
     program_id: Id
     event: Annotated[EventName | None, Field(description="`Component#action`")] = None
@@ -48,8 +60,10 @@ class PublishParams(Model):
     timecode: Annotated[
         Integer | None, Field(description="Its place in the program, ms; `timestamp` when absent.")
     ] = None
-    metadata: FreeObject | None = None
-    events: list[NewEvent] | None = None
+    metadata: FreeObject | None = Field(default=None, json_schema_extra=limited_by("metadata_limit_bytes"))
+    events: list[NewEvent] | None = Field(
+        default=None, json_schema_extra=limited_by("batch_limit_events") | {"minItems": 1}
+    )
 
 
 class EventBatch(Model):
@@ -95,7 +109,9 @@ def _check_uuid(value: str) -> str:
     return value.lower()
 
 
-EventId = Annotated[str, AfterValidator(_check_uuid)]
+EventId = Annotated[
+    str, AfterValidator(_check_uuid), Field(json_schema_extra={"pattern": f"^{_UUID.pattern}$"})
+]
 
 
 class FilterEventsParams(ListParams):
@@ -122,7 +138,7 @@ class EventParams(Model):
     """Names an event of a program."""
 
     program_id: Id
-    event_id: str
+    event_id: Annotated[str, Field(json_schema_extra={"format": "uuid"})]
 
 
 class UpdateEventParams(Model):
@@ -133,12 +149,12 @@ class UpdateEventParams(Model):
     """
 
     program_id: Id
-    event_id: str
-    id: Annotated[str | None, Field(description="Must be the event's id.")] = None
-    event: EventName | None = None
+    event_id: Annotated[str, Field(json_schema_extra={"format": "uuid"})]
+    id: Annotated[str | None, Field(description="The event's id, which cannot change.")] = None
+    event: EventName | None = Field(default=None, json_schema_extra=NEVER_NULL)
     timestamp: Integer | None = None
     timecode: Integer | None = None
-    metadata: FreeObject | None = None
+    metadata: FreeObject | None = Field(default=None, json_schema_extra=limited_by("metadata_limit_bytes"))
     seq: Annotated[object, Field(description="Ignored.")] = None
     epoch: Annotated[object, Field(description="Ignored.")] = None
     created_time: Annotated[object, Field(description="Ignored.")] = None
@@ -203,7 +219,7 @@ def _events_of(params: PublishParams, limit: int) -> Sequence[PublishParams | Ne
         if params.event is None:
             raise InvalidRequest.of_field("event", "is required, or events")
         return [params]
-    for name in ("event", "timestamp", "timecode", "metadata"):
+    for name in _SINGLE_FIELDS:
         if getattr(params, name) is not None:
             raise InvalidRequest.of_field(name, "must be absent beside events")
     if not params.events:
@@ -217,7 +233,7 @@ def _events_of(params: PublishParams, limit: int) -> Sequence[PublishParams | Ne
 async def _list_events(context: Context, params: ListEventsParams) -> Stream:
     if params.from_ is not None and params.to is not None and params.to < params.from_:
         raise InvalidRequest.of_field("to", "must not be less than from")
-    program = await readable_program(context, params.program_id)
+    program = await allowed_program(context, params.program_id)
     selected = EventRange(start=params.from_, end=params.to, or_created=params.include_created)
     headers = {}
     if params.to is not None:
@@ -228,7 +244,7 @@ async def _list_events(context: Context, params: ListEventsParams) -> Stream:
 
 
 async def _export_events(context: Context, params: ExportParams) -> Stream:
-    await readable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     everything = EventRange()
     name = params.program_id.replace(":", "_")
     if context.accept == NDJSON:
@@ -260,7 +276,7 @@ async def _lines(context: Context, program_id: str, selected: EventRange) -> Asy
 
 
 async def _filter_events(context: Context, params: FilterEventsParams) -> Json:
-    await readable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     query = EventQuery(
         limit=params.limit,
         skip=params.skip,
@@ -276,13 +292,13 @@ async def _filter_events(context: Context, params: FilterEventsParams) -> Json:
 
 
 async def _get_event(context: Context, params: EventParams) -> Json:
-    await readable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     event_id = _event_id(params)
     return Json(await context.services.events.get(context.principal.account, params.program_id, event_id))
 
 
 async def _update_event(context: Context, params: UpdateEventParams) -> Json:
-    await changeable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     event_id = _event_id(params)
     if params.id is not None and params.id.lower() != event_id:
         raise InvalidRequest.of_field("id", "must be the event's id as in the path; it cannot change")
@@ -299,13 +315,13 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
 
 
 async def _delete_event(context: Context, params: EventParams) -> None:
-    await changeable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     event_id = _event_id(params)
     await context.services.owners.delete_event(context.principal.account, params.program_id, event_id)
 
 
 async def _delete_events(context: Context, params: ProgramParams) -> Deleted:
-    await changeable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     deleted = await context.services.owners.delete_events(context.principal.account, params.program_id)
     return Deleted(deleted=deleted)
 
@@ -325,7 +341,6 @@ OPERATIONS = (
         params=ListEventsParams,
         result=list[Event],
         handler=_list_events,
-        audience=None,
         route=Route(
             "GET",
             "/programs/{programId}/events",
@@ -342,12 +357,12 @@ OPERATIONS = (
         params=PublishParams,
         result=Event | EventBatch,
         handler=_publish,
-        audience=PUBLISHERS,
         route=Route(
             "POST",
             "/programs/{programId}/events",
             status=201,
             description="Answers once the events are durable: the event, or `events` for a batch.",
+            headers=("Location",),
         ),
         errors=(NotFound, Conflict),
         idempotent_by_key=True,
@@ -361,7 +376,6 @@ OPERATIONS = (
         params=ProgramParams,
         result=Deleted,
         handler=_delete_events,
-        audience=PUBLISHERS,
         route=Route("DELETE", "/programs/{programId}/events"),
         former_names=("admin/deleteAllProgramEvents",),
         errors=(NotFound,),
@@ -374,7 +388,6 @@ OPERATIONS = (
         params=FilterEventsParams,
         result=EventPage,
         handler=_filter_events,
-        audience=EVERYBODY,
         route=Route(
             "GET", "/programs/{programId}/events/filter", description="`search` looks in names and metadata."
         ),
@@ -388,12 +401,12 @@ OPERATIONS = (
         params=ExportParams,
         result=EventExport,
         handler=_export_events,
-        audience=EVERYBODY,
         route=Route(
             "GET",
             "/programs/{programId}/events/export",
             description=f"A download that can be imported; as {NDJSON} it has one event a line.",
             produces=("application/json", NDJSON),
+            headers=("Content-Disposition",),
         ),
         errors=(NotFound,),
         example={"programId": "final-2026"},
@@ -405,9 +418,9 @@ OPERATIONS = (
         params=EventParams,
         result=Event,
         handler=_get_event,
-        audience=EVERYBODY,
         route=Route("GET", "/programs/{programId}/events/{eventId}"),
         errors=(NotFound,),
+        example=_ONE,
         tag="Program events",
     ),
     Operation(
@@ -416,10 +429,9 @@ OPERATIONS = (
         params=UpdateEventParams,
         result=Event,
         handler=_update_event,
-        audience=PUBLISHERS,
         route=Route("PUT", "/programs/{programId}/events/{eventId}"),
         errors=(NotFound,),
-        example={"metadata": {"home": 2, "away": 2}},
+        example=_ONE | {"metadata": {"home": 2, "away": 2}},
         tag="Program events",
     ),
     Operation(
@@ -428,9 +440,9 @@ OPERATIONS = (
         params=EventParams,
         result=None,
         handler=_delete_event,
-        audience=PUBLISHERS,
         route=Route("DELETE", "/programs/{programId}/events/{eventId}", status=204),
         errors=(NotFound,),
+        example=_ONE,
         tag="Program events",
     ),
 )

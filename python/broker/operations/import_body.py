@@ -16,8 +16,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from enum import Enum, auto
 
-import orjson
-
+from broker.domain.strict_json import parse_json
 from broker.errors import FieldFault, InvalidRequest, PayloadTooLarge
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
@@ -139,7 +138,7 @@ class ImportScanner:
             if self._buffer[self._at : self._at + 1] != b'"':
                 raise _malformed("a name is missing")
             return None
-        self._key = str(_parse(match[1], "body"))
+        self._key = str(parse_json(match[1]))
         if self._key in self._keys:
             raise InvalidRequest.of_field(self._key, "must not be repeated")
         self._keys.add(self._key)
@@ -211,18 +210,11 @@ async def import_members(
         gathered += chunk
         if len(gathered) >= _GATHERED_BYTES:
             for field, text in scanner.feed(bytes(gathered)):
-                yield field, _parse(text, field)
+                yield field, parse_json(text, field)
             gathered.clear()
     for field, text in scanner.feed(bytes(gathered)):
-        yield field, _parse(text, field)
+        yield field, parse_json(text, field)
     scanner.close()
-
-
-def _parse(text: bytes, field: str) -> object:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequest.of_field(field, f"is not JSON: {error}") from None
 
 
 def _malformed(message: str) -> InvalidRequest:

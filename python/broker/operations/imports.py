@@ -13,14 +13,13 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from broker.clock import to_datetime
 from broker.domain.events import NewEvent
-from broker.domain.permissions import PUBLISHERS
-from broker.domain.values import Id, Model
+from broker.domain.values import NEVER_NULL, Id, Model, limited_by
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
 from broker.operations.context import Context
 from broker.operations.import_body import import_members
 from broker.operations.invoke import invalid_request
 from broker.operations.metadata import compact
-from broker.operations.program_access import changeable_program
+from broker.operations.program_access import allowed_program
 from broker.operations.registry import Operation, Route
 from broker.storage.imports import ImportRow
 
@@ -46,7 +45,9 @@ class ImportParams(Model):
 
     program_id: Id
     # A body that is streamed is not here, so the model cannot ask for it.
-    events: list[ImportedEvent] | None = None
+    events: list[ImportedEvent] | None = Field(
+        default=None, json_schema_extra=limited_by("import_limit_events") | NEVER_NULL
+    )
     exported_time: Annotated[object, Field(description="Ignored.")] = None
 
 
@@ -59,7 +60,7 @@ class ImportResult(Model):
 
 
 async def _import_events(context: Context, params: ImportParams) -> ImportResult:
-    await changeable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     services = context.services
     await services.imports.purge(services.clock.now_ms())
     import_id = services.ids.uuid7()
@@ -163,11 +164,11 @@ OPERATIONS = (
         params=ImportParams,
         result=ImportResult,
         handler=_import_events,
-        audience=PUBLISHERS,
         route=Route(
             "POST",
             "/programs/{programId}/events/import",
             streams_body=True,
+            echoed=("programId",),
             description=(
                 "All or nothing. The events are not pushed: followers are told that history was replaced. An"
                 " `access_token` in the body must be its first member."

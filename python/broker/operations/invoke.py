@@ -60,9 +60,9 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
 
 
 async def _run(operation: Operation, context: Context, raw: Mapping[str, Any]) -> Result:
-    if operation.audience is not None:
-        permissions.require_role(context.principal, operation.audience)
+    permissions.require_audience(operation.rule, context.principal)
     params = parse_params(operation, raw)
+    context = replace(context, rule=operation.rule)
     if context.idempotency_key is None or not operation.idempotent_by_key:
         return await operation.handler(context, params)
     context = replace(context, key=_claim(operation, context, raw))
@@ -96,10 +96,7 @@ def _claim(operation: Operation, context: Context, raw: Mapping[str, Any]) -> Id
     # What the models hide is left out: a hash of a password that is made for speed can be guessed.
     hidden = {info.alias or name for name, info in operation.params.model_fields.items() if not info.repr}
     said = {name: value for name, value in raw.items() if name not in hidden}
-    try:
-        content = orjson.dumps([operation.name, said], option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # it recurses, to a depth of 254
-        raise InvalidRequest.of_field("body", "is nested too deeply") from None
+    content = orjson.dumps([operation.name, said], option=orjson.OPT_SORT_KEYS)
     return IdempotencyKey(subject, key, hashlib.sha256(content).digest())
 
 

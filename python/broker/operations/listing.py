@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from broker.domain.values import Model, check_storable
+from broker.domain.values import STORABLE, Model, check_storable
 
 MAX_LIMIT = 1_000
 MAX_SKIP = 2**31
@@ -26,7 +26,7 @@ def split_commas(value: Any) -> Any:
 
 
 CommaList = BeforeValidator(split_commas)
-Search = Annotated[str, Field(max_length=MAX_SEARCH_CHARACTERS), AfterValidator(check_storable)]
+Search = Annotated[str, Field(max_length=MAX_SEARCH_CHARACTERS), AfterValidator(check_storable), STORABLE]
 
 
 class NoParams(Model):

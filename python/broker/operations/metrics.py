@@ -3,6 +3,8 @@
 Nothing here carries an account, a user or an id: a metric must not tell one account of another.
 """
 
+from functools import cache
+
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,10 +28,20 @@ _SECONDS = Histogram(
 )
 
 
+@cache
+def _counter(operation: str, outcome: str) -> Counter:
+    return _CALLS.labels(operation, outcome)
+
+
+@cache
+def _histogram(operation: str) -> Histogram:
+    return _SECONDS.labels(operation)
+
+
 def observe(operation: str, outcome: str, duration_s: float) -> None:
     """Count one call of `operation`."""
-    _CALLS.labels(operation, outcome).inc()
-    _SECONDS.labels(operation).observe(duration_s)
+    _counter(operation, outcome).inc()
+    _histogram(operation).observe(duration_s)
 
 
 def render() -> bytes:

@@ -11,15 +11,20 @@ from pydantic_core import to_json
 from broker.clock import to_datetime, to_ms
 from broker.domain import permissions
 from broker.domain.audit import Actor
-from broker.domain.permissions import EVERYBODY, PUBLISHERS
-from broker.domain.programs import Access, Program, ProgramResource, ProgramStatus, check_interval
-from broker.domain.users import Principal, Role
+from broker.domain.programs import (
+    Access,
+    Program,
+    ProgramResource,
+    ProgramStatus,
+    check_interval,
+    program_json,
+)
 from broker.domain.values import FreeObject, Id, Model, Name, Time
 from broker.errors import Conflict, InvalidRequest, NotFound
 from broker.operations.context import Context
 from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
 from broker.operations.metadata import compact
-from broker.operations.program_access import changeable_program, readable_program
+from broker.operations.program_access import allowed_program
 from broker.operations.registry import Json, Operation, Route, Stream
 from broker.storage.programs import Claim, ProgramQuery
 
@@ -121,7 +126,7 @@ class LastUpdate(Model):
 
 
 async def _create_program(context: Context, params: CreateProgramParams) -> Json:
-    permissions.require_publish(context.principal, params.project_id)
+    permissions.require_into(context.rule, context.principal, params.project_id)
     _check_times(params)
     compact(params.metadata, "metadata")
     services, account = context.services, context.principal.account
@@ -139,14 +144,14 @@ async def _create_program(context: Context, params: CreateProgramParams) -> Json
     return Json(stored or result, {"Location": f"/api/v1/programs/{program.id}"})
 
 
-async def _get_program(context: Context, params: ProgramParams) -> ProgramResource:
-    program = await readable_program(context, params.program_id)
-    return ProgramResource.of(program, context.services.clock.now_ms())
+async def _get_program(context: Context, params: ProgramParams) -> Json:
+    program = await allowed_program(context, params.program_id)
+    return Json(program_json(program, context.services.clock.now_ms()))
 
 
 async def _update_program(context: Context, params: UpdateProgramParams) -> ProgramResource:
     program_id = _updated_id(params)
-    program = await changeable_program(context, program_id)
+    program = await allowed_program(context, program_id)
     _check_times(params)
     compact(params.metadata, "metadata")
     changes = {
@@ -160,7 +165,7 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
         changes["access"] = Access.PUBLIC
     now_ms = context.services.clock.now_ms()
     changed = program.model_copy(update=changes | {"updated_time": to_datetime(now_ms)})
-    permissions.require_publish(context.principal, changed.project_id)
+    permissions.require_into(context.rule, context.principal, changed.project_id)
     stored = await context.services.owners.update_program(context.principal.account, changed)
     context.services.programs.forget(context.principal.account, program_id)
     return ProgramResource.of(stored, now_ms)
@@ -176,14 +181,14 @@ def _updated_id(params: UpdateProgramParams) -> str:
 
 
 async def _delete_program(context: Context, params: ProgramParams) -> None:
-    await changeable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     by = Actor.of(context.principal)
     await context.services.owners.delete_program(context.principal.account, params.program_id, by)
     context.services.programs.forget(context.principal.account, params.program_id)
 
 
 async def _get_last_update(context: Context, params: ProgramParams) -> LastUpdate:
-    await readable_program(context, params.program_id)
+    await allowed_program(context, params.program_id)
     head = await context.services.programs.head(context.principal.account, params.program_id)
     timestamp = None if head.last_change is None else to_ms(head.last_change)
     return LastUpdate(program_id=params.program_id, timestamp=timestamp, seq=head.seq, epoch=head.epoch)
@@ -194,7 +199,7 @@ async def _get_producer_programs(context: Context, _params: NoParams) -> Stream:
     now_ms = services.clock.now_ms()
 
     async def chunks() -> AsyncIterator[bytes]:
-        pages = services.programs.list_open(principal.account, _projects(principal), now_ms)
+        pages = services.programs.list_open(principal.account, _projects(context), now_ms)
         opening = b"["
         async with aclosing(pages):
             async for page in pages:
@@ -210,7 +215,7 @@ async def _filter_programs(context: Context, params: FilterProgramsParams) -> Pr
     if params.from_ is not None and params.to is not None and params.to < params.from_:
         raise InvalidRequest.of_field("to", "must not be before from")
     without_project = params.project_id in _WITHOUT_PROJECT
-    projects = _projects(context.principal)
+    projects = _projects(context)
     query = ProgramQuery(
         limit=params.limit,
         skip=params.skip,
@@ -232,9 +237,10 @@ async def _filter_programs(context: Context, params: FilterProgramsParams) -> Pr
     return ProgramPage.model_construct(items=items, total=total, limit=params.limit, skip=params.skip)
 
 
-def _projects(principal: Principal) -> list[str] | None:
+def _projects(context: Context) -> list[str] | None:
     """The projects whose programs the caller may publish to, besides those without one; None is all."""
-    return None if principal.role is Role.ADMIN else sorted(principal.project_ids)
+    projects = permissions.shown_projects(context.rule, context.principal)
+    return None if projects is None else sorted(projects)
 
 
 def _check_times(params: CreateProgramParams | UpdateProgramParams) -> None:
@@ -251,7 +257,6 @@ OPERATIONS = (
         params=CreateProgramParams,
         result=ProgramResource,
         handler=_create_program,
-        audience=PUBLISHERS,
         route=Route("POST", "/programs", status=201, location="/programs/{id}"),
         errors=(Conflict,),
         idempotent_by_key=True,
@@ -265,7 +270,6 @@ OPERATIONS = (
         params=NoParams,
         result=list[ProgramResource],
         handler=_get_producer_programs,
-        audience=PUBLISHERS,
         route=Route("GET", "/programs"),
         tag="Programs",
     ),
@@ -275,7 +279,6 @@ OPERATIONS = (
         params=FilterProgramsParams,
         result=ProgramPage,
         handler=_filter_programs,
-        audience=PUBLISHERS,
         route=Route(
             "GET",
             "/programs/filter",
@@ -294,7 +297,6 @@ OPERATIONS = (
         params=ProgramParams,
         result=ProgramResource,
         handler=_get_program,
-        audience=EVERYBODY,
         route=Route("GET", "/programs/{programId}"),
         errors=(NotFound,),
         example={"programId": "final-2026"},
@@ -306,7 +308,6 @@ OPERATIONS = (
         params=UpdateProgramParams,
         result=ProgramResource,
         handler=_update_program,
-        audience=PUBLISHERS,
         route=Route("PUT", "/programs/{programId}", repeated=("id",)),
         former_names=("admin/updateProgram",),
         errors=(NotFound,),
@@ -319,10 +320,9 @@ OPERATIONS = (
         params=ProgramParams,
         result=None,
         handler=_delete_program,
-        audience=PUBLISHERS,
         route=Route("DELETE", "/programs/{programId}", status=204),
         errors=(NotFound,),
-        example={"programId": "final-2026"},
+        example={"programId": "rehearsal"},
         tag="Programs",
     ),
     Operation(
@@ -331,7 +331,6 @@ OPERATIONS = (
         params=ProgramParams,
         result=LastUpdate,
         handler=_get_last_update,
-        audience=EVERYBODY,
         route=Route("GET", "/programs/{programId}/lastUpdate"),
         errors=(NotFound,),
         example={"programId": "final-2026"},

@@ -15,10 +15,9 @@ from pydantic_core import to_json
 from broker.clock import to_datetime
 from broker.domain import permissions
 from broker.domain.audit import Actor
-from broker.domain.permissions import ADMINS, PUBLISHERS, READERS
 from broker.domain.programs import ProgramResource
 from broker.domain.projects import Description, Project
-from broker.domain.users import Role, User
+from broker.domain.users import User
 from broker.domain.values import FreeObject, Id, Model, Name
 from broker.errors import Conflict, InvalidRequest, NotFound
 from broker.operations.context import Context
@@ -71,8 +70,8 @@ class DeleteProjectParams(ProjectParams):
 
 async def _list_projects(context: Context, _params: NoParams) -> list[Project]:
     principal = context.principal
-    ids = None if principal.role is Role.ADMIN else sorted(principal.project_ids)
-    return await context.services.projects.list(principal.account, ids)
+    ids = permissions.shown_projects(context.rule, principal)
+    return await context.services.projects.list(principal.account, None if ids is None else sorted(ids))
 
 
 async def _create_project(context: Context, params: CreateProjectParams) -> Json:
@@ -89,16 +88,19 @@ async def _create_project(context: Context, params: CreateProjectParams) -> Json
     )
     result = to_json(project, by_alias=True)
     claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
-    stored = await services.projects.create(context.principal.account, project, claim)
+    stored = await services.projects.create(
+        context.principal.account, project, claim, Actor.of(context.principal)
+    )
     return _tagged(stored or result)
 
 
 async def _get_project(context: Context, params: ProjectParams) -> Json:
-    permissions.require_project_read(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     return _resource(await context.services.projects.get(context.principal.account, params.project_id))
 
 
 async def _update_project(context: Context, params: UpdateProjectParams) -> Json:
+    permissions.require_project(context.rule, context.principal, params.project_id)
     if params.id not in (None, params.project_id):
         raise InvalidRequest.of_field("id", "must be the project's id as in the path; it cannot change")
     compact(params.metadata, "metadata")
@@ -112,11 +114,12 @@ async def _update_project(context: Context, params: UpdateProjectParams) -> Json
             changes["metadata"] = params.metadata or {}
         return before.model_copy(update=changes | {"updated_time": now})
 
-    projects = context.services.projects
-    return _resource(await projects.change(context.principal.account, params.project_id, change))
+    projects, account, by = context.services.projects, context.principal.account, Actor.of(context.principal)
+    return _resource(await projects.change(account, params.project_id, change, by))
 
 
 async def _delete_project(context: Context, params: DeleteProjectParams) -> None:
+    permissions.require_project(context.rule, context.principal, params.project_id)
     services, account = context.services, context.principal.account
     await services.projects.require(account, params.project_id)
     while params.cascade and await _delete_programs(context, params.project_id):
@@ -148,14 +151,14 @@ async def _delete_program(context: Context, program_id: str) -> None:
 
 
 async def _list_project_users(context: Context, params: ProjectParams) -> list[User]:
-    permissions.require_project_work(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     services, account = context.services, context.principal.account
     await services.projects.require(account, params.project_id)
     return await services.users.list_members(account, params.project_id)
 
 
 async def _list_project_programs(context: Context, params: ProjectParams) -> Stream:
-    permissions.require_project_read(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     services, account = context.services, context.principal.account
     await services.projects.require(account, params.project_id)
     now_ms = services.clock.now_ms()
@@ -190,7 +193,6 @@ OPERATIONS = (
         params=NoParams,
         result=list[Project],
         handler=_list_projects,
-        audience=READERS,
         route=Route("GET", "/projects"),
         tag=_TAG,
     ),
@@ -200,12 +202,12 @@ OPERATIONS = (
         params=CreateProjectParams,
         result=Project,
         handler=_create_project,
-        audience=ADMINS,
-        route=Route("POST", "/projects", status=201, location="/projects/{id}"),
+        route=Route("POST", "/projects", status=201, location="/projects/{id}", headers=("ETag",)),
         errors=(Conflict,),
         idempotent_by_key=True,
         keeps_own_key=True,
         example=_EXAMPLE,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -214,10 +216,10 @@ OPERATIONS = (
         params=ProjectParams,
         result=Project,
         handler=_get_project,
-        audience=READERS,
-        route=Route("GET", "/projects/{projectId}"),
+        route=Route("GET", "/projects/{projectId}", headers=("ETag",)),
         errors=(NotFound,),
         example=_ONE,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -226,11 +228,11 @@ OPERATIONS = (
         params=UpdateProjectParams,
         result=Project,
         handler=_update_project,
-        audience=ADMINS,
-        route=Route("PUT", "/projects/{projectId}"),
+        route=Route("PUT", "/projects/{projectId}", headers=("ETag",)),
         errors=(NotFound,),
         honours_if_match=True,
         example=_ONE | {"name": "Football 2026"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -239,7 +241,6 @@ OPERATIONS = (
         params=DeleteProjectParams,
         result=None,
         handler=_delete_project,
-        audience=ADMINS,
         route=Route(
             "DELETE",
             "/projects/{projectId}",
@@ -247,7 +248,7 @@ OPERATIONS = (
             description="Its users lose their membership. A project with programs is 409 without `cascade`.",
         ),
         errors=(NotFound, Conflict),
-        example=_ONE,
+        example={"projectId": "season-2025", "cascade": True},
         tag=_TAG,
     ),
     Operation(
@@ -256,7 +257,6 @@ OPERATIONS = (
         params=ProjectParams,
         result=list[User],
         handler=_list_project_users,
-        audience=PUBLISHERS,
         route=Route("GET", "/projects/{projectId}/users"),
         errors=(NotFound,),
         example=_ONE,
@@ -268,7 +268,6 @@ OPERATIONS = (
         params=ProjectParams,
         result=list[ProgramResource],
         handler=_list_project_programs,
-        audience=READERS,
         route=Route("GET", "/projects/{projectId}/programs"),
         errors=(NotFound,),
         example=_ONE,

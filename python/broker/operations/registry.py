@@ -1,8 +1,9 @@
 """The vocabulary: every operation, defined once and reached by REST and by WebSocket.
 
 An `Operation` has a name (WebSocket method, OpenAPI operationId, metric label, log field), a params model,
-a result model, who may call it at all, and a handler. Finer rules, on the resource itself, are the
-handler's: it asks `broker.domain.permissions` once the resource is known.
+a result model, and a handler. Who may call it, and on what, is its rule in the permission table, found by its
+name: `invoke` refuses whom the rule refuses whatever it is about, and the handler asks
+`broker.domain.permissions` once the resource is known.
 
 The params model is the union of path, query and body fields under their wire names; `programId` names the
 path's program. REST fills it from path, query and body; WebSocket from `params`.
@@ -14,6 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from broker.domain.permission_table import Rule
+from broker.domain.permissions import rule_of
 from broker.domain.users import Role
 from broker.errors import BrokerError
 from broker.operations.context import Context
@@ -73,15 +76,21 @@ class Route:
         path: below `/api/v1`, placeholders in braces named as the params' wire names.
         status: of success; 204 sends no body.
         location: makes the `Location` of a created resource, below `/api/v1`, from its JSON fields.
+        description: more than the summary says. `{name}` stands for the value of the setting `name`.
         streams_body: the handler reads `Context.body` itself; the door parses nothing.
         form: takes `application/x-www-form-urlencoded` too.
         repeated: body fields that must say again what the path says. The door passes an absent one as null,
             because it cannot be told from the path's value otherwise, and the handler refuses null.
+        echoed: params of the path that the OpenAPI document shows in the body too; the door takes any of them
+            in any body, as long as it is the same.
         produces: media types of the result, the preferred one first; `Context.accept` is one of them.
         consumes: media types of a JSON body; `Context.body_type` is the one that came.
         whole_body: the param that a body of any JSON becomes as a whole; None makes its members params.
         is_proxy: whether the request is for another server: its query, whatever it is, becomes the param
             `query`, any `Accept` will do, and `Context.headers` has the headers.
+        headers: names of headers that a success has besides `Location` of a created resource. One with an
+            `ETag` is asked for again by `If-None-Match`.
+        also: other statuses of a success, and what they mean.
     """
 
     method: str
@@ -92,10 +101,13 @@ class Route:
     form: bool = False
     description: str = ""
     repeated: tuple[str, ...] = ()
+    echoed: tuple[str, ...] = ()
     produces: tuple[str, ...] = ("application/json",)
     consumes: tuple[str, ...] = ("application/json",)
     whole_body: str | None = None
     is_proxy: bool = False
+    headers: tuple[str, ...] = ()
+    also: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +115,16 @@ class Operation:
     """One thing that can be done. See the module's docstring.
 
     Attributes:
-        audience: roles that may call it; None lets callers without a token in.
+        rule: of the permission table.
         result: a model, a list of models (`list[Program]`), or None; for the OpenAPI document.
         former_names: earlier WebSocket names that still work.
         errors: what the handler raises beyond what every operation may answer.
         idempotent_by_key: whether `Idempotency-Key` is honoured.
         keeps_own_key: the handler stores the key in the transaction of its effect, from `Context.key`;
             otherwise `invoke` keeps it around the handler.
-        honours_if_match: whether a change depends on `Context.if_match`; the result carries an `ETag`.
+        has_etag: whether the result has an entity tag, `etag_of` its JSON: over HTTP the header `ETag`, over
+            WebSocket the result's member `etag` for callers who pass `withEtag`.
+        honours_if_match: whether a change depends on `Context.if_match`.
         limit: bytes of the body; None takes the setting's general limit.
         example: params, by wire name.
     """
@@ -120,16 +134,26 @@ class Operation:
     params: type[BaseModel]
     result: Any
     handler: Callable[[Context, Any], Awaitable[Result]]
-    audience: frozenset[Role] | None
     route: Route
     former_names: tuple[str, ...] = ()
     errors: tuple[type[BrokerError], ...] = ()
     idempotent_by_key: bool = False
     keeps_own_key: bool = False
+    has_etag: bool = False
     honours_if_match: bool = False
     limit: int | None = None
     example: Mapping[str, Any] | None = None
     tag: str = ""
+    rule: Rule = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find the rule. Raises ValueError for an operation that is not in the permission table."""
+        object.__setattr__(self, "rule", rule_of(self.name))
+
+    @property
+    def audience(self) -> frozenset[Role] | None:
+        """The roles that may call it at all; None lets callers without a token in."""
+        return self.rule.audience
 
 
 class Registry:

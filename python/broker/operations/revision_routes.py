@@ -1,6 +1,5 @@
-"""Where application revisions are served, and to whom."""
+"""Where application revisions are served."""
 
-from broker.domain.permissions import PUBLISHERS, READERS
 from broker.domain.revisions import LiveRevision, Revision
 from broker.errors import Conflict, NotFound
 from broker.operations import revisions
@@ -8,7 +7,9 @@ from broker.operations.registry import Operation, Route
 
 _TAG = "Application revisions"
 _AT = "/projects/{projectId}/application"
+_TAGGED = ("ETag",)
 _PROJECT = {"projectId": "football"}
+_REVISION = _PROJECT | {"revisionId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _NEW = _PROJECT | {"title": "Season 2026", "content": {"theme": "dark"}}
 _LATEST = "The latest one is the one that was made last."
 
@@ -20,12 +21,18 @@ def _create(name: str, path: str, summary: str) -> Operation:
         params=revisions.CreateRevisionParams,
         result=Revision,
         handler=revisions.create,
-        audience=PUBLISHERS,
-        route=Route("POST", path, status=201, location="/projects/{projectId}/application/revisions/{id}"),
+        route=Route(
+            "POST",
+            path,
+            status=201,
+            location="/projects/{projectId}/application/revisions/{id}",
+            headers=_TAGGED,
+        ),
         errors=(NotFound, Conflict),
         idempotent_by_key=True,
         keeps_own_key=True,
         example=_NEW,
+        has_etag=True,
         tag=_TAG,
     )
 
@@ -37,10 +44,10 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_published,
-        audience=READERS,
-        route=Route("GET", _AT, description=_LATEST),
+        route=Route("GET", _AT, description=_LATEST, headers=_TAGGED),
         errors=(NotFound,),
         example=_PROJECT,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -49,10 +56,10 @@ OPERATIONS = (
         params=revisions.StatusParams,
         result=Revision,
         handler=revisions.get_by_status,
-        audience=READERS,
-        route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST),
+        route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST, headers=_TAGGED),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -61,10 +68,10 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_latest,
-        audience=READERS,
-        route=Route("GET", f"{_AT}/version/latest", description=_LATEST),
+        route=Route("GET", f"{_AT}/version/latest", description=_LATEST, headers=_TAGGED),
         errors=(NotFound,),
         example=_PROJECT,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -73,10 +80,15 @@ OPERATIONS = (
         params=revisions.VersionParams,
         result=Revision,
         handler=revisions.get_by_version,
-        audience=READERS,
-        route=Route("GET", f"{_AT}/version/{{version}}", description="An id is looked for first."),
+        route=Route(
+            "GET",
+            f"{_AT}/version/{{version}}",
+            description="An id is looked for first.",
+            headers=_TAGGED,
+        ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -85,7 +97,6 @@ OPERATIONS = (
         params=revisions.VersionParams,
         result=LiveRevision,
         handler=revisions.get_live,
-        audience=None,
         route=Route(
             "GET",
             f"{_AT}/live/{{version}}",
@@ -93,9 +104,11 @@ OPERATIONS = (
                 "By id or version. Data sources have only `id`, `name` and `type`, and whatever is named like"
                 " a credential is left out, at any depth."
             ),
+            headers=_TAGGED,
         ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -104,7 +117,6 @@ OPERATIONS = (
         params=revisions.ListRevisionsParams,
         result=list[Revision],
         handler=revisions.list_revisions,
-        audience=READERS,
         route=Route("GET", f"{_AT}/revisions"),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
@@ -120,9 +132,10 @@ OPERATIONS = (
         params=revisions.RevisionParams,
         result=Revision,
         handler=revisions.get,
-        audience=READERS,
-        route=Route("GET", f"{_AT}/revisions/{{revisionId}}"),
+        route=Route("GET", f"{_AT}/revisions/{{revisionId}}", headers=_TAGGED),
         errors=(NotFound,),
+        example=_REVISION,
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -131,15 +144,16 @@ OPERATIONS = (
         params=revisions.UpdateRevisionParams,
         result=Revision,
         handler=revisions.update,
-        audience=PUBLISHERS,
         route=Route(
             "PUT",
             f"{_AT}/revisions/{{revisionId}}",
             description="The content of a published revision cannot change, and it cannot become a draft.",
+            headers=_TAGGED,
         ),
         errors=(NotFound, Conflict),
         honours_if_match=True,
-        example={"status": "published"},
+        example=_REVISION | {"status": "published"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -148,7 +162,6 @@ OPERATIONS = (
         params=revisions.PatchRevisionParams,
         result=Revision,
         handler=revisions.patch,
-        audience=PUBLISHERS,
         route=Route(
             "PATCH",
             f"{_AT}/revisions/{{revisionId}}",
@@ -158,9 +171,12 @@ OPERATIONS = (
             ),
             consumes=(revisions.JSON_PATCH, revisions.MERGE_PATCH),
             whole_body="patch",
+            headers=_TAGGED,
         ),
         errors=(NotFound, Conflict),
         honours_if_match=True,
+        example=_REVISION | {"patch": {"title": "Season 2027"}},
+        has_etag=True,
         tag=_TAG,
     ),
 )

@@ -5,17 +5,22 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 import orjson
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
-from pydantic_core import to_json
+from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, to_json
 
 from broker.clock import to_datetime
 from broker.domain import permissions
-from broker.domain.patches import apply_json_patch, apply_merge_patch, require_depth
+from broker.domain.audit import Actor
+from broker.domain.patches import (
+    MAX_OPERATIONS,
+    apply_json_patch,
+    apply_merge_patch,
+    json_patch_schema,
+)
 from broker.domain.projects import Description
 from broker.domain.revisions import (
     MAX_VERSION_CHARACTERS,
     WRITABLE,
-    LiveRevision,
     Revision,
     RevisionFields,
     RevisionStatus,
@@ -23,7 +28,7 @@ from broker.domain.revisions import (
     Version,
     require_change,
 )
-from broker.domain.values import FreeObject, Id, Model, Name, check_storable
+from broker.domain.values import STORABLE, FreeObject, Id, Model, Name, check_storable, limited_by
 from broker.errors import InvalidRequest, NotFound
 from broker.operations.context import Context
 from broker.operations.etags import etag_of, require_match
@@ -36,7 +41,7 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 
 VersionName = Annotated[
-    str, Field(min_length=1, max_length=MAX_VERSION_CHARACTERS), AfterValidator(check_storable)
+    str, Field(min_length=1, max_length=MAX_VERSION_CHARACTERS), AfterValidator(check_storable), STORABLE
 ]
 
 
@@ -46,18 +51,38 @@ def _check_patch(value: Any) -> Any:
     return value
 
 
-Patch = Annotated[
-    Any,
-    BeforeValidator(_check_patch),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "items": {"type": "object"}, "description": "JSON Patch, RFC 6902."},
-                {"type": "object", "description": "JSON Merge Patch, RFC 7396."},
-            ]
+class RevisionPatch(Model):
+    """What to change. Absent fields are kept; null clears `title`, `description` and `content`."""
+
+    title: Name | None = None
+    description: Description | None = None
+    version: Version = ""
+    status: Status = RevisionStatus.DRAFT
+    content: FreeObject | None = Field(default=None, json_schema_extra=limited_by("body_limit_bytes"))
+
+
+class _PatchSchema:
+    """The JSON schema of a patch of either kind; `x-media-type` tells which."""
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        listed = {
+            "type": "array",
+            "items": json_patch_schema(WRITABLE),
+            "maxItems": MAX_OPERATIONS,
+            "description": "JSON Patch, RFC 6902.",
+            "x-media-type": JSON_PATCH,
+            "examples": [[{"op": "replace", "path": "/title", "value": "Season 2027"}]],
         }
-    ),
-]
+        merged = handler(RevisionPatch.__pydantic_core_schema__) | {
+            "x-media-type": MERGE_PATCH,
+            "examples": [{"title": "Season 2027"}],
+        }
+        return {"anyOf": [listed, merged]}
+
+
+Patch = Annotated[Any, BeforeValidator(_check_patch), _PatchSchema()]
 
 
 class ApplicationParams(Model):
@@ -97,21 +122,16 @@ class CreateRevisionParams(ApplicationParams):
     description: Description | None = None
     version: Version | None = Field(default=None, description="The next free number when absent.")
     status: Status | None = Field(default=None, description="`draft` when absent.")
-    content: FreeObject | None = None
+    content: FreeObject | None = Field(default=None, json_schema_extra=limited_by("body_limit_bytes"))
 
 
-class UpdateRevisionParams(RevisionParams):
+class UpdateRevisionParams(RevisionPatch, RevisionParams):
     """What to change. Absent fields are kept; null clears `title`, `description` and `content`.
 
     The fields that the server sets are taken, so that a revision that was read can be sent back, and ignored.
     """
 
     id: Id | None = Field(default=None, description="The revision's id, which cannot change.")
-    title: Name | None = None
-    description: Description | None = None
-    version: Version = ""
-    status: Status = RevisionStatus.DRAFT
-    content: FreeObject | None = None
     created_by: object = Field(default=None, description="Ignored.")
     updated_by: object = Field(default=None, description="Ignored.")
     created_time: object = Field(default=None, description="Ignored.")
@@ -141,23 +161,21 @@ async def get_latest(context: Context, params: ApplicationParams) -> Json:
 
 async def get_by_version(context: Context, params: VersionParams) -> Json:
     """The revision with an id or version."""
-    permissions.require_project_read(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     account, revisions = context.principal.account, context.services.revisions
     return _resource(await revisions.get_by_version(account, params.project_id, params.version))
 
 
 async def get_live(context: Context, params: VersionParams) -> Json:
     """What end users see of a published revision."""
-    revision = await context.services.revisions.get_by_version(
-        context.principal.account, params.project_id, params.version, RevisionStatus.PUBLISHED
-    )
-    body = to_json(LiveRevision.of(revision), by_alias=True)
+    account, revisions = context.principal.account, context.services.revisions
+    body = await revisions.get_live(account, params.project_id, params.version)
     return Json(body, {"ETag": etag_of(body), "Cache-Control": "public, no-cache"})
 
 
 async def list_revisions(context: Context, params: ListRevisionsParams) -> Stream:
     """All revisions, newest first."""
-    permissions.require_project_read(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     services, account = context.services, context.principal.account
     await services.projects.require(account, params.project_id)
 
@@ -174,7 +192,7 @@ async def list_revisions(context: Context, params: ListRevisionsParams) -> Strea
 
 async def create(context: Context, params: CreateRevisionParams) -> Json:
     """A new revision."""
-    permissions.require_project_work(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     _check_content(context, params.content)
     services, key, subject = context.services, context.key, context.principal.subject
     assert subject is not None, "the audience lets no caller without a token in"
@@ -199,20 +217,21 @@ async def create(context: Context, params: CreateRevisionParams) -> Json:
         def make_key(made: Revision) -> Claim:
             return Claim(caller, name, request_hash, 201, to_json(made, by_alias=True))
 
-    made = await services.revisions.create(context.principal.account, revision, make_key)
+    by = Actor.of(context.principal)
+    made = await services.revisions.create(context.principal.account, revision, make_key, by)
     return _tagged(made) if isinstance(made, bytes) else _resource(made)
 
 
 async def get(context: Context, params: RevisionParams) -> Json:
     """One revision."""
-    permissions.require_project_read(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     account, revisions = context.principal.account, context.services.revisions
     return _resource(await revisions.get(account, params.project_id, params.revision_id))
 
 
 async def update(context: Context, params: UpdateRevisionParams) -> Json:
     """Change a revision's fields."""
-    permissions.require_project_work(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     if params.id not in (None, params.revision_id):
         raise InvalidRequest.of_field("id", "must be the revision's id as in the path; it cannot change")
     _check_content(context, params.content)
@@ -224,7 +243,7 @@ async def update(context: Context, params: UpdateRevisionParams) -> Json:
 
 async def patch(context: Context, params: PatchRevisionParams) -> Json:
     """Patch a revision; the kind of patch is that of the media type, over WebSocket that of the JSON."""
-    permissions.require_project_work(context.principal, params.project_id)
+    permissions.require_project(context.rule, context.principal, params.project_id)
     is_list = isinstance(params.patch, list)
     if context.body_type and is_list != (context.body_type == JSON_PATCH):
         kind = (
@@ -251,7 +270,7 @@ async def patch(context: Context, params: PatchRevisionParams) -> Json:
 
 async def _latest(context: Context, project_id: str, *statuses: RevisionStatus) -> Json:
     """The latest revision of the first status that has one."""
-    permissions.require_project_read(context.principal, project_id)
+    permissions.require_project(context.rule, context.principal, project_id)
     for status in statuses:
         found = await context.services.revisions.find_latest(context.principal.account, project_id, status)
         if found is not None:
@@ -268,8 +287,11 @@ async def _change(context: Context, params: RevisionParams, change: Callable[[Re
         require_change(before, after)
         return after.model_copy(update={"updated_by": context.principal.subject, "updated_time": now})
 
-    revisions, account = context.services.revisions, context.principal.account
-    return _resource(await revisions.change(account, params.project_id, params.revision_id, guarded))
+    account, by = context.principal.account, Actor.of(context.principal)
+    changed = await context.services.revisions.change(
+        account, params.project_id, params.revision_id, guarded, by
+    )
+    return _resource(changed)
 
 
 def _parse_fields(fields: dict[str, Any]) -> RevisionFields:
@@ -283,7 +305,6 @@ def _parse_fields(fields: dict[str, Any]) -> RevisionFields:
 
 
 def _check_content(context: Context, content: dict[str, Any] | None) -> None:
-    require_depth(content, "content")
     compact(content, "content", context.services.settings.body_limit_bytes)
 
 

@@ -22,6 +22,7 @@ from broker.storage.idempotency import Idempotency
 from broker.storage.imports import Imports
 from broker.storage.programs import Programs
 from broker.storage.projects import Projects
+from broker.storage.rate_buckets import RateBuckets
 from broker.storage.revisions import Revisions
 from broker.storage.statistics import Statistics
 from broker.storage.stored_values import StoredValues
@@ -54,6 +55,7 @@ class Services:
     presence: Presence
     audit: Audit
     auth: Auth
+    login_rate: RateLimit
     owners: Owners
 
 
@@ -74,6 +76,7 @@ def build_services(
     Args:
         fetcher: of the data sources; None makes the one that the settings ask for.
     """
+    buckets = RateBuckets(database)
     fetcher = fetcher or Fetcher(FetchConfig(AllowList(settings.fetch_allow_hosts)))
     statistics = Statistics(database)
     return Services(
@@ -89,6 +92,8 @@ def build_services(
         revisions=Revisions(database),
         stored_values=StoredValues(database),
         storage_rate=RateLimit(
+            "storage",
+            buckets,
             clock,
             per_address=Rate(settings.storage_rate_per_address, settings.storage_burst_per_address),
             per_account=Rate(settings.storage_rate_per_account, settings.storage_burst_per_account),
@@ -104,6 +109,8 @@ def build_services(
             ),
         ),
         fetch_rate=RateLimit(
+            "fetch",
+            buckets,
             clock,
             per_address=Rate(settings.fetch_rate_per_address, settings.fetch_burst_per_address),
             per_account=Rate(settings.fetch_rate_per_account, settings.fetch_burst_per_account),
@@ -118,5 +125,12 @@ def build_services(
         presence=Presence(statistics, clock, is_on=settings.statistics),
         audit=Audit(database),
         auth=auth,
+        login_rate=RateLimit(
+            "login",
+            buckets,
+            clock,
+            per_address=Rate(settings.login_rate_per_address, settings.login_burst_per_address),
+            per_account=Rate(settings.login_rate_per_account, settings.login_burst_per_account),
+        ),
         owners=owners,
     )

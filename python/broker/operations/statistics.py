@@ -12,10 +12,9 @@ from pydantic import Field
 
 from broker.clock import to_datetime
 from broker.domain import permissions
-from broker.domain.permissions import READERS
+from broker.domain.permission_table import Target
 from broker.domain.programs import ProgramResource
 from broker.domain.statistics import MINUTE_MS, Figures, Interval, Point, Scope, fill_series
-from broker.domain.users import Principal, Role
 from broker.domain.values import Id, Model, Time
 from broker.errors import InvalidRequest, NotFound
 from broker.operations.context import Context
@@ -92,7 +91,7 @@ async def _get_dashboard(context: Context, _params: NoParams) -> Dashboard:
     minute_ms = now_ms - now_ms % MINUTE_MS
     recent_ms = minute_ms if now_ms - minute_ms >= _FRESH_MS else minute_ms - MINUTE_MS
     figures = await context.services.statistics.dashboard(
-        principal.account, now_ms, recent_ms, _scope(principal), principal.subject or ""
+        principal.account, now_ms, recent_ms, _scope(context), principal.subject or ""
     )
     by_time = {point.time: point.figures for point in figures.minutes}
     recent = [each for time, each in by_time.items() if time >= to_datetime(recent_ms)]
@@ -134,7 +133,7 @@ async def _get_live_programs(context: Context, _params: NoParams) -> list[Progra
     services, principal = context.services, context.principal
     now_ms = services.clock.now_ms()
     programs = await services.statistics.list_live(
-        principal.account, now_ms, _scope(principal), MAX_LIVE_PROGRAMS
+        principal.account, now_ms, _scope(context), MAX_LIVE_PROGRAMS
     )
     return [ProgramResource.of(program, now_ms) for program in programs]
 
@@ -144,25 +143,23 @@ def _require_statistics(context: Context) -> None:
         raise NotFound("the statistics are off (BROKER_STATISTICS)")
 
 
-def _scope(principal: Principal) -> Scope:
+def _scope(context: Context) -> Scope:
     """What the caller may see: everything, or its projects and programs without one."""
-    if principal.role is Role.ADMIN:
-        return Scope()
-    return Scope(projects=principal.project_ids | {""})
+    projects = permissions.shown_projects(context.rule, context.principal)
+    return Scope() if projects is None else Scope(projects=projects | {""})
 
 
 async def _narrowed(context: Context, params: SeriesParams) -> Scope:
     """The caller's scope, narrowed to the project and the program that it asks for. Raises NotFound."""
-    principal = context.principal
-    projects = _scope(principal).projects
+    rule, principal = context.rule, context.principal
+    projects = _scope(context).projects
     if params.project_id is not None:
-        if not permissions.is_member(principal, params.project_id):
-            raise NotFound(f"there is no project {params.project_id}")
+        permissions.require_project(rule, principal, params.project_id)
         projects = frozenset({params.project_id})
     if params.program_id is not None:
         program = await context.services.programs.find(principal.account, params.program_id)
-        if program is None or not permissions.is_member(principal, program.project_id):
-            raise NotFound(f"there is no program {params.program_id}")
+        of = Target.UNKNOWN if program is None else permissions.belonging(principal, program.project_id)
+        permissions.require(rule, principal, of, f"there is no program {params.program_id}")
     return Scope(projects=projects, program_id=params.program_id)
 
 
@@ -209,7 +206,6 @@ OPERATIONS = (
         params=NoParams,
         result=Dashboard,
         handler=_get_dashboard,
-        audience=READERS,
         route=Route(
             "GET",
             "/statistics/dashboard",
@@ -228,15 +224,14 @@ OPERATIONS = (
         params=SeriesParams,
         result=Series,
         handler=_get_series,
-        audience=READERS,
         route=Route(
             "GET",
             "/statistics/filtered",
             description=(
                 "Whole intervals (UTC) around `from` and `to`, at most 1,500 of them; zeros where nothing"
                 " is known. `connections`, always the account's, and `subscribers` are the highest in the"
-                " interval. Minutes are kept for a week, hours for three months and days for three years"
-                " unless the server is set otherwise."
+                " interval. Minutes are kept for {statistics_minute_days} days, hours for"
+                " {statistics_hour_days} and days for {statistics_day_days}."
             ),
         ),
         errors=(InvalidRequest, NotFound),
@@ -249,7 +244,6 @@ OPERATIONS = (
         params=NoParams,
         result=list[ProgramResource],
         handler=_get_live_programs,
-        audience=READERS,
         route=Route(
             "GET",
             "/statistics/livePrograms",

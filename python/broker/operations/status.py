@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 import broker
 from broker.clock import to_datetime
-from broker.domain.permissions import EVERYBODY
 from broker.domain.values import Integer, Model, format_time
 from broker.operations.context import Context
 from broker.operations.listing import NoParams
@@ -30,6 +29,8 @@ class ServerTimeParams(Model):
 
 class ServerTime(Model):
     """The server's clock in milliseconds since 1970-01-01T00:00:00Z, and the client's as it was sent."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
     server_time: int
     request_time: int | None = None
@@ -76,7 +77,6 @@ OPERATIONS = (
         params=NoParams,
         result=Version,
         handler=_get_version,
-        audience=None,
         route=Route("GET", "/version"),
         tag="Status",
     ),
@@ -86,7 +86,6 @@ OPERATIONS = (
         params=NoParams,
         result=Pong,
         handler=_ping,
-        audience=EVERYBODY,
         route=Route(
             "POST",
             "/ping",
@@ -101,7 +100,6 @@ OPERATIONS = (
         params=ServerTimeParams,
         result=ServerTime,
         handler=_servertime,
-        audience=None,
         route=Route("POST", "/servertime"),
         example={"requestTime": 1767225600000},
         tag="Status",

@@ -7,9 +7,9 @@ one in place of another.
 from pydantic import Field
 
 from broker.clock import to_datetime
-from broker.domain import permissions
+from broker.domain.permission_table import Target
 from broker.domain.stored_values import StoredValue, stored_value_json
-from broker.domain.values import FreeObject, Id, Model
+from broker.domain.values import FreeObject, Id, Model, limited_by
 from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
@@ -34,7 +34,9 @@ class StoreValueParams(Model):
 
     project_id: Id
     id: Id | None = Field(default=None, description="Made up when absent.")
-    metadata: FreeObject = Field(description="Any JSON object.")
+    metadata: FreeObject = Field(
+        description="Any JSON object.", json_schema_extra=limited_by("storage_value_limit_bytes")
+    )
 
 
 async def _get_stored_value(context: Context, params: StoredValueParams) -> Json:
@@ -49,7 +51,7 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
     services, principal = context.services, context.principal
     settings = services.settings
     if principal.is_anonymous:
-        services.storage_rate.take(principal.account, context.address)
+        await services.storage_rate.take(principal.account, context.address)
     value = NewValue(
         project_id=params.project_id,
         id=params.id or services.ids.uuid7(),
@@ -64,7 +66,7 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
         value,
         Quota(settings.storage_project_values, settings.storage_project_bytes),
         claim,
-        may_replace=permissions.may_replace_value(principal),
+        may_replace=context.rule.allows(principal.role, Target.STORED_VALUE),
     )
     if isinstance(outcome, bytes):
         return _stored(outcome, params.project_id, params.id, StoreOutcome.CREATED)
@@ -102,10 +104,15 @@ OPERATIONS = (
         params=StoredValueParams,
         result=StoredValue,
         handler=_get_stored_value,
-        audience=None,
-        route=Route("GET", "/storage/{projectId}/{itemId}", description="May be cached for 24 hours."),
+        route=Route(
+            "GET",
+            "/storage/{projectId}/{itemId}",
+            description="May be cached for 24 hours.",
+            headers=("ETag",),
+        ),
         errors=(NotFound,),
         example={"projectId": "football", "itemId": "line-up"},
+        has_etag=True,
         tag=_TAG,
     ),
     Operation(
@@ -114,20 +121,26 @@ OPERATIONS = (
         params=StoreValueParams,
         result=StoredValue,
         handler=_store_value,
-        audience=None,
         route=Route(
             "POST",
             "/storage/{projectId}",
             status=201,
             description=(
                 "With a token an existing id is replaced, which answers 200; without one it is 409."
-                " Subscribers of the channel `storage:<projectId>` are sent the value as `stored`."
+                " Subscribers of the channel `storage:<projectId>` are sent the value as `stored`. A project"
+                " has at most {storage_project_values} values of {storage_project_bytes} bytes together."
+                " Without a token one address stores {storage_rate_per_address} a second (in a burst"
+                " {storage_burst_per_address}), one account {storage_rate_per_account} (in a burst"
+                " {storage_burst_per_account}); 0 has no limit."
             ),
+            headers=("ETag", "Location"),
+            also={200: "The value took the place of an earlier one."},
         ),
         errors=(NotFound, Conflict, SlowDown),
         idempotent_by_key=True,
         keeps_own_key=True,
         example={"projectId": "football", "id": "line-up", "metadata": {"home": ["Kim", "Vo"]}},
+        has_etag=True,
         tag=_TAG,
     ),
 )

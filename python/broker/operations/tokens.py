@@ -6,11 +6,12 @@ Faults are told in the order in which a client author meets them: fields of the 
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from pydantic import ConfigDict, Field
 
 from broker.domain.users import MAX_PASSWORD_CHARACTERS
-from broker.domain.values import MAX_NAME_CHARACTERS, Model
+from broker.domain.values import MAX_NAME_CHARACTERS, Model, limited_by
 from broker.errors import (
     BadCredentials,
     FieldFault,
@@ -31,16 +32,37 @@ _FIELDS = {PASSWORD_GRANT: ("username", "password"), API_TOKEN_GRANT: ("token",)
 _REQUIRED = "is required"
 
 
+def _variant(grant: str, *, is_client_required: bool) -> dict[str, Any]:
+    """The JSON schema of a grant's body, beside that of the fields: those of other grants are empty."""
+    own = _FIELDS[grant]
+    foreign = {name for names in _FIELDS.values() for name in names} - set(own)
+    return {
+        "required": ["grant_type", *(["client_id"] if is_client_required else []), *own],
+        "properties": {"grant_type": {"const": grant}}
+        | {name: {"type": "string", "minLength": 1} for name in own}
+        | ({"client_id": {"type": "string"}} if is_client_required else {})
+        | {name: {"maxLength": 0} for name in sorted(foreign)},
+    }
+
+
 class LoginParams(Model):
     """Body of `POST /token`. Fields of other grants are let through, so that the grant can be refused."""
 
-    model_config = ConfigDict(alias_generator=None, extra="allow")
+    model_config = ConfigDict(
+        alias_generator=None,
+        extra="allow",
+        json_schema_extra={
+            "oneOf": [_variant(grant, is_client_required=grant != IDENTITY_GRANT) for grant in _FIELDS]
+        },
+    )
 
     grant_type: str | None = Field(
         default=None, description=f"`password`, `api_token` or `{IDENTITY_GRANT}`."
     )
     client_id: str | None = Field(
-        default=None, description="Kind of the application; required but with an identity token."
+        default=None,
+        description="Kind of the application; required but with an identity token.",
+        json_schema_extra=limited_by("client_ids"),
     )
     username: str | None = Field(
         default=None, max_length=MAX_NAME_CHARACTERS, description="Of the grant `password`."
@@ -78,6 +100,7 @@ async def log_in(context: Context, params: LoginParams) -> Reply:
     grant = _check_request(params, context.services.settings.client_ids)
     credentials = _required_credentials(params, _FIELDS[grant])
     _refuse_unknown(params, grant)
+    await context.services.login_rate.take(account, context.address)
     if grant == API_TOKEN_GRANT:
         token = await auth.exchange(account, credentials[0], context.address)
     elif grant == IDENTITY_GRANT:
@@ -126,22 +149,24 @@ LOGIN = Operation(
     params=LoginParams,
     result=TokenResponse,
     handler=log_in,
-    audience=None,
     route=Route(
         "POST",
         "/token",
         form=True,
         description="Exchanges a user name and a password (`grant_type` `password`), an API token"
-        " (`api_token`), or the token of an identity provider of the account, for an access token. After 10"
-        " failed tries a minute for one user name or token, or 30 from one address, every try is refused for"
-        " a while, the right one too.",
+        " (`api_token`), or the token of an identity provider of the account, for an access token that lasts"
+        " {token_lifetime_s} s. After {login_tries_per_user} failed tries a minute for one user name or"
+        " token, or {login_tries_per_address} from one address, every try is refused for a while, the right"
+        " one too. One address logs in {login_rate_per_address} times a second (in a burst"
+        " {login_burst_per_address}), one account {login_rate_per_account} (in a burst"
+        " {login_burst_per_account}); 0 has no limit.",
     ),
     errors=(InvalidRequest, InvalidClient, UnsupportedGrantType, BadCredentials, SlowDown, Unavailable),
     example={
         "grant_type": "password",
         "client_id": "WebProducerDashboard",
         "username": "producer",
-        "password": "…",
+        "password": "correct horse battery",
     },
     tag="Authentication",
 )

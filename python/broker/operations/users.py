@@ -7,14 +7,12 @@ from pydantic import Field
 from broker.auth import membership
 from broker.domain import permissions
 from broker.domain.audit import Actor
-from broker.domain.permissions import EVERYBODY, READERS
 from broker.domain.users import Email, NewPassword, PersonName, ProjectIds, Role, User, Username
 from broker.domain.values import Id, Model
 from broker.errors import Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
 from broker.operations.context import Context
 from broker.operations.registry import Operation, Route
 
-ADMINS = frozenset({Role.ADMIN})
 ROLES = [Role.ADMIN.value, Role.PRODUCER.value, Role.CLIENT.value, Role.USER.value]
 
 
@@ -99,13 +97,13 @@ async def create_user(context: Context, params: NewUserParams) -> User:
 
 async def get_user(context: Context, params: UserParams) -> User:
     """One user; of others only for admins."""
-    permissions.require_profile(context.principal, params.user_id)
+    permissions.require_user(context.rule, context.principal, params.user_id)
     return await context.services.users.get(context.principal.account, params.user_id)
 
 
 async def update_user(context: Context, params: UserChangeParams) -> User:
     """Change one user; of others only for admins."""
-    permissions.require_profile(context.principal, params.user_id)
+    permissions.require_user(context.rule, context.principal, params.user_id)
     return await _change(context, params.user_id, params)
 
 
@@ -125,7 +123,7 @@ async def _change(context: Context, user_id: str, params: ProfileParams) -> User
 
     def change(before: User) -> User:
         after = params.apply(before)
-        permissions.require_user_change(principal, before, after)
+        permissions.require_user_change(context.rule, principal, before, after)
         return after
 
     # Hashed before the transaction, which would otherwise hold up every other change of the account's users.
@@ -148,6 +146,7 @@ def _subject(context: Context) -> str:
 
 
 _TAG = "Users"
+_ONE = {"userId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _EXAMPLE = {
     "username": "producer",
     "password": "correct horse battery",
@@ -163,7 +162,6 @@ OPERATIONS = (
         params=NoParams,
         result=User,
         handler=get_current_user,
-        audience=EVERYBODY,
         route=Route("GET", "/users/me"),
         errors=(Unauthenticated,),
         tag=_TAG,
@@ -174,7 +172,6 @@ OPERATIONS = (
         params=ProfileParams,
         result=User,
         handler=update_current_user,
-        audience=READERS,
         route=Route("PUT", "/users/me", description="A new password ends all earlier tokens, this one too."),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
         example={"name": "Kim Vo", "email": "kim@example.com"},
@@ -186,7 +183,6 @@ OPERATIONS = (
         params=NoParams,
         result=list[User],
         handler=list_users,
-        audience=ADMINS,
         route=Route("GET", "/users"),
         errors=(Unauthenticated, InsufficientScope),
         tag=_TAG,
@@ -197,7 +193,6 @@ OPERATIONS = (
         params=NewUserParams,
         result=User,
         handler=create_user,
-        audience=ADMINS,
         route=Route("POST", "/users", status=201, location="/users/{id}"),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
         idempotent_by_key=True,
@@ -210,7 +205,6 @@ OPERATIONS = (
         params=NoParams,
         result=list[str],
         handler=list_roles,
-        audience=EVERYBODY,
         route=Route("GET", "/users/roles"),
         errors=(Unauthenticated,),
         tag=_TAG,
@@ -221,9 +215,9 @@ OPERATIONS = (
         params=UserParams,
         result=User,
         handler=get_user,
-        audience=EVERYBODY,
         route=Route("GET", "/users/{userId}"),
         errors=(Unauthenticated, InsufficientScope, NotFound),
+        example=_ONE,
         tag=_TAG,
     ),
     Operation(
@@ -232,14 +226,13 @@ OPERATIONS = (
         params=UserChangeParams,
         result=User,
         handler=update_user,
-        audience=READERS,
         route=Route(
             "PUT",
             "/users/{userId}",
             description="A lower role or a new password ends all earlier tokens of the user.",
         ),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, NotFound, Conflict),
-        example={"role": "producer", "projectIds": ["final-2026"]},
+        example=_ONE | {"role": "producer", "projectIds": ["football"]},
         tag=_TAG,
     ),
     Operation(
@@ -248,9 +241,9 @@ OPERATIONS = (
         params=UserParams,
         result=None,
         handler=delete_user,
-        audience=ADMINS,
         route=Route("DELETE", "/users/{userId}", status=204),
         errors=(Unauthenticated, InsufficientScope, NotFound, Conflict),
+        example=_ONE,
         tag=_TAG,
     ),
 )

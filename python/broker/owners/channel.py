@@ -26,14 +26,15 @@ class ProgramsChannel(TailedChannel):
         super().__init__(name, newest, clock, limits, public=False, page=_PAGE)
         self._account = account
         self._changes = changes
-        self._boundary_ms: int | None = clock.now_ms()  # the first look settles what passed meanwhile
+        self._since_ms = clock.now_ms()  # who follows hears of what passes from here on
+        self._boundary_ms: int | None = self._since_ms
 
     async def _look(self) -> float:
         """Write what has passed, tell what is new; wait no longer than until a program goes live or ends."""
         now_ms = self._clock.now_ms()
         is_due = self._boundary_ms is not None and self._boundary_ms <= now_ms
         if is_due:
-            await self._changes.pass_boundaries(self._account)
+            await self._changes.pass_boundaries(self._account, self._since_ms)
         if await self._tell_news() or is_due:
             # changed programs may have changed what comes next
             self._boundary_ms = await self._changes.next_boundary_ms(self._account, now_ms)

@@ -3,14 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 from broker.clock import Clock
 from broker.errors import Unavailable
 from broker.settings import Settings
 from broker.storage.audit import Audit
 from broker.storage.database import Database
+from broker.storage.former_histories import FormerHistories
 from broker.storage.history import History
 from broker.storage.program_changes import ProgramChanges
+from broker.storage.rate_buckets import RateBuckets
 from broker.storage.statistics_upkeep import Retention, StatisticsUpkeep
 from broker.storage.stored_values import StoredValues
 
@@ -19,6 +22,7 @@ _EVERY_S = 600.0
 _ROWS = 10_000  # a statement
 _HOUR_MS = 3_600_000
 _DAY_MS = 86_400_000
+_RETRIES_S = 300.0  # at least; for so long what a publish left behind is kept, in case that it comes again
 
 
 class Housekeeping:
@@ -27,10 +31,13 @@ class Housekeeping:
     def __init__(self, settings: Settings, database: Database, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        self._retries = timedelta(seconds=max(_RETRIES_S, 2 * settings.publish_timeout_s))
         self._history = History(database)
+        self._former_histories = FormerHistories(database)
         self._changes = ProgramChanges(database, clock)
         self._stored_values = StoredValues(database)
         self._audit = Audit(database)
+        self._rate_buckets = RateBuckets(database)
         self._statistics = StatisticsUpkeep(database, Retention.of(settings))
 
     async def run(self) -> None:
@@ -45,16 +52,22 @@ class Housekeeping:
     async def run_once(self) -> None:
         """One round. Raises Unavailable."""
         now_ms = self._clock.now_ms()
-        history_ms = now_ms - int(self._settings.history_hours * 3_600_000)
-        await _until_done(lambda: self._history.purge(history_ms, now_ms - _DAY_MS, _ROWS))
-        await _until_done(lambda: self._changes.purge(now_ms - _DAY_MS, _ROWS))
-        await _until_done(lambda: self._stored_values.purge(now_ms - _HOUR_MS, _ROWS))
+        recovery = timedelta(hours=self._settings.history_hours)
+        history_ms = now_ms - max(recovery, self._retries) // timedelta(milliseconds=1)
+        await self._until_done(lambda: self._history.purge(history_ms, now_ms - _DAY_MS, _ROWS))
+        await self._until_done(lambda: self._former_histories.purge(self._retries, _ROWS))
+        await self._until_done(lambda: self._changes.purge(now_ms - _DAY_MS, _ROWS))
+        await self._until_done(lambda: self._stored_values.purge(now_ms - _HOUR_MS, _ROWS))
+        await self._until_done(lambda: self._rate_buckets.purge(now_ms * 1000, _ROWS))
         await self._statistics.condense(now_ms)
-        await _until_done(lambda: self._statistics.purge(now_ms, _ROWS))
+        await self._until_done(lambda: self._statistics.purge(now_ms, _ROWS))
         if self._settings.audit_days:
-            await _until_done(lambda: self._audit.purge(self._settings.audit_days, _ROWS))
+            await self._until_done(lambda: self._audit.purge(self._settings.audit_days, _ROWS))
 
-
-async def _until_done(purge: Callable[[], Awaitable[bool | int]]) -> None:
-    while await purge():
-        continue
+    async def _until_done(self, purge: Callable[[], Awaitable[bool | int]]) -> None:
+        """Repeat a purge until nothing is left, at half speed: publishers wait for the same server."""
+        while True:
+            began_s = self._clock.monotonic_s()
+            if not await purge():
+                return
+            await asyncio.sleep(self._clock.monotonic_s() - began_s)

@@ -25,7 +25,7 @@ from broker.owners.writer import Writer, WriterLimits
 from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.history import History
-from broker.storage.journal import Fenced, Journal
+from broker.storage.journal import Fenced, Journal, connection_name
 from broker.storage.program_changes import ProgramChanges
 from broker.storage.statistics import Statistics
 from broker.storage.statistics_recorder import FLUSH_S, Recorder
@@ -80,7 +80,10 @@ class Owner:
         """Take the slot `index` and begin. Raises Unavailable when the database cannot be reached."""
         clock = clock or SystemClock()
         database = await Database.open(
-            dsn, size=settings.database_pool, timeout_s=settings.database_timeout_s
+            dsn,
+            size=settings.database_pool,
+            timeout_s=settings.database_timeout_s,
+            name=connection_name(slot_name(index)),
         )
         try:
             generation = await Journal(database, slot_name(index)).acquire()

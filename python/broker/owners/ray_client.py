@@ -49,9 +49,8 @@ _QUEUE_BYTES = 64 << 20
 _RETRY_S = (0.02, 0.5)  # first and longest pause before a call is made again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 _NUDGE_S = 1.0
+_NUDGE_PAUSE_S = 0.02  # between two of one channel: a call costs a millisecond of both sides
 _NUDGES = 1_000  # under way at a time; who is not nudged looks by itself within a second
-_HEAVY_S = 60.0  # at least, for what may touch every event of a program: 100,000 take seconds
-_HEAVY = (AdoptImport, DeleteEvents, DeleteProgram)
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +74,7 @@ class RayOwners:
         self._links = links or [OwnerLink(index) for index in range(settings.owners)]
         self._lanes = [_Lane(link, clock) for link in self._links]
         self._nudges: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._late: set[tuple[str, str]] = set()  # channels with news since their nudge began
 
     async def publish(
         self, account: str, program_id: str, events: Sequence[NewEventRow], key: IdempotencyKey | None
@@ -138,8 +138,6 @@ class RayOwners:
         topic = program_topic(command.account, command.program_id)
         lane = self._lanes[owner_of(topic, self._settings.owners)]
         wait_s = self._settings.publish_timeout_s
-        if isinstance(command, _HEAVY):
-            wait_s = max(wait_s, _HEAVY_S)
         answer = lane.add(command, self._clock.monotonic_s() + wait_s)
         try:
             async with asyncio.timeout(wait_s + _GRACE_S):
@@ -153,17 +151,25 @@ class RayOwners:
     def _begin_nudge(self, account: str, channel: str) -> None:
         """Nudge a channel's owner; one nudge of a channel is under way at a time, and so many in all."""
         key = (account, channel)
-        if key not in self._nudges and len(self._nudges) < _NUDGES:
-            task = asyncio.create_task(self._nudge(account, channel), name=f"nudge {account} {channel}")
+        if key in self._nudges:
+            self._late.add(key)
+        elif len(self._nudges) < _NUDGES:
+            task = asyncio.create_task(self._nudge(key), name=f"nudge {account} {channel}")
             self._nudges[key] = task
             task.add_done_callback(lambda _: self._nudges.pop(key, None))
 
-    async def _nudge(self, account: str, channel: str) -> None:
-        link = self._links[owner_of(channel_topic(account, channel), self._settings.owners)]
-        try:
-            await link.call("nudge", account, channel, timeout_s=_NUDGE_S)
-        except OwnerLost:
-            return  # the owner looks by itself every second
+    async def _nudge(self, key: tuple[str, str]) -> None:
+        """Nudge, and go on for as long as there was more news meanwhile; the last news is not left out."""
+        link = self._links[owner_of(channel_topic(*key), self._settings.owners)]
+        self._late.add(key)
+        while key in self._late:
+            self._late.remove(key)
+            try:
+                await link.call("nudge", *key, timeout_s=_NUDGE_S)
+            except OwnerLost:
+                self._late.discard(key)
+                return  # the owner looks by itself every second
+            await asyncio.sleep(_NUDGE_PAUSE_S)
 
 
 class _Lane:

@@ -41,14 +41,17 @@ from broker.owners.encoding import (
     gone_entry,
     reset_entry,
 )
-from broker.owners.protocol import Attributes, Entry, EntryKind
+from broker.owners.protocol import Attributes, Entry, EntryKind, IdempotencyKey
 
 INTERNAL_CALLER = ""
 """The caller under which commands leave their ids; no token has an empty subject."""
 
 
 class Sequencer:
-    """Plans one group. `add` each command in order, then take `answers`, `writes` and `entries`."""
+    """Plans one group. `add` each command in order, then take `answers`, `writes` and `entries`.
+
+    `heads` are where the programs then stand, but for those that a command touched as a whole.
+    """
 
     def __init__(self, found: Found, now_ms: int, new_epoch: Callable[[], str]) -> None:
         self.writes = Writes()
@@ -58,7 +61,7 @@ class Sequencer:
         self._found = found
         self._now_ms = now_ms
         self._new_epoch = new_epoch
-        self._heads = dict(found.heads)
+        self.heads = dict(found.heads)
         self._events = dict(found.events)
         self._keys = dict(found.keys)
 
@@ -82,6 +85,7 @@ class Sequencer:
         elif isinstance(command, DeleteEvent):
             self._delete_event(command, head)
         elif isinstance(command, DeleteEvents):
+            self.writes.erased.append(head.uid)
             answer = self._reset(command, head, "erased", 0)
         elif isinstance(command, AdoptImport):
             answer = self._adopt(command, head)
@@ -94,7 +98,7 @@ class Sequencer:
         return answer
 
     def _head(self, command: Command) -> HeadRow:
-        head = self._heads.get((command.account, command.program_id))
+        head = self.heads.get((command.account, command.program_id))
         if head is None:
             raise NotFound("no such program")
         return head
@@ -102,38 +106,39 @@ class Sequencer:
     # -- single events
 
     def _publish(self, command: Publish) -> Accepted:
-        kept = self._kept(command)
+        kept = None if command.key is None else self._kept(command, command.key)
         if kept is not None:
             return kept
         told = self._found.told
-        if command.events and all(event.id in told for event in command.events):
+        if told and command.events and all(event.id in told for event in command.events):
             return Accepted([told[event.id] for event in command.events])
         head = self._head(command)
         accepted_ms = self._accepted_ms(head)
         events = []
+        entries = self.entries.setdefault((command.account, command.program_id), []) if command.events else []
         seq = head.seq
         for new in command.events:
             seq += 1
             timestamp = accepted_ms if new.timestamp is None else new.timestamp
             timecode = timestamp if new.timecode is None else new.timecode
             row = EventRow(seq, new.id, accepted_ms, timestamp, timecode, new.event, new.metadata)
-            self.writes.events[head.uid, new.id] = row
-            self._events[head.uid, new.id] = row
-            events.append(event_json(head.epoch, command.program_id, row, seq))
-            self._push(command, head.epoch, seq, "event", events[-1])
+            self.writes.events[head.history, new.id] = row
+            self._events[head.history, new.id] = row
+            params = event_json(head.epoch, command.program_id, row, seq)
+            events.append(params)
+            entries.append(Entry(EntryKind.PUSH, head.epoch, seq, "event", params))
         if events:
-            self._move(command, head._replace(seq=seq, changed_ms=accepted_ms))
+            self._move(command, _advanced(head, seq, accepted_ms))
             subject = (command.account, command.program_id, head.project_id)
             self.published[subject] = self.published.get(subject, 0) + len(events)
         if command.key is not None:
             self._keep(command, events)
         return Accepted(events)
 
-    def _kept(self, command: Publish) -> Accepted | None:
+    def _kept(self, command: Publish, key: IdempotencyKey) -> Accepted | None:
         """The result of the request that came with this key before."""
-        key = command.key
-        kept = None if key is None else self._keys.get((command.account, key.caller, key.key))
-        if key is None or kept is None:
+        kept = self._keys.get((command.account, key.caller, key.key))
+        if kept is None:
             return None
         if kept[0] != key.request_hash:
             raise Conflict("the idempotency key was used for another request")
@@ -148,14 +153,14 @@ class Sequencer:
 
     def _update_event(self, command: UpdateEvent, head: HeadRow) -> bytes:
         old = self._event(head, command.event_id)
-        head = head._replace(seq=head.seq + 1, changed_ms=self._accepted_ms(head))
+        head = _advanced(head, head.seq + 1, self._accepted_ms(head))
         new = self._changed(old, command.changes)
         before = event_json(head.epoch, command.program_id, old, old.seq)
         params = event_json(head.epoch, command.program_id, new, head.seq)
         self._change(head, old, "updated", before, params)
-        where = self.writes.events if (head.uid, old.id) in self.writes.events else self.writes.updated
-        where[head.uid, old.id] = new
-        self._events[head.uid, old.id] = new
+        where = self.writes.events if (head.history, old.id) in self.writes.events else self.writes.updated
+        where[head.history, old.id] = new
+        self._events[head.history, old.id] = new
         self._push(command, head.epoch, head.seq, "eventUpdated", params)
         self._move(command, head)
         return event_json(head.epoch, command.program_id, new, old.seq)
@@ -172,24 +177,24 @@ class Sequencer:
 
     def _delete_event(self, command: DeleteEvent, head: HeadRow) -> None:
         old = self._event(head, command.event_id)
-        head = head._replace(seq=head.seq + 1, changed_ms=self._accepted_ms(head))
+        head = _advanced(head, head.seq + 1, self._accepted_ms(head))
         before = event_json(head.epoch, command.program_id, old, old.seq)
         self._change(head, old, "deleted", before, None)
-        self.writes.deleted.add((head.uid, old.id))
-        del self._events[head.uid, old.id]
+        self.writes.deleted.add((head.history, old.id))
+        del self._events[head.history, old.id]
         params = deleted_json(head.epoch, command.program_id, old.id, head.seq)
         self._push(command, head.epoch, head.seq, "eventDeleted", params)
         self._move(command, head)
 
     def _event(self, head: HeadRow, event_id: str) -> EventRow:
-        row = self._events.get((head.uid, event_id))
+        row = self._events.get((head.history, event_id))
         if row is None:
             raise NotFound("no such event")
         return row
 
     def _change(self, head: HeadRow, old: EventRow, kind: str, before: bytes, after: bytes | None) -> None:
         assert head.changed_ms is not None  # set by the caller
-        row = ChangeRow(head.uid, head.seq, old.id, old.seq, kind, before, after, head.changed_ms)
+        row = ChangeRow(head.history, head.seq, old.id, old.seq, kind, before, after, head.changed_ms)
         self.writes.changes.append(row)
 
     # -- the program as a whole
@@ -198,6 +203,7 @@ class Sequencer:
         deleted = self._found.counts[head.uid]
         new = HeadRow(
             uid=head.uid,
+            history=head.history,  # the new one gets its number in the database; no other command needs it
             epoch=self._new_epoch(),
             reason=reason,
             base=base,
@@ -207,19 +213,21 @@ class Sequencer:
             public=head.public,
             project_id=head.project_id,
         )
-        self.writes.erased.append(head.uid)
         self._move(command, new)
         self._entry(command, reset_entry(command.program_id, new.epoch, reason, base, deleted))
         return deleted
 
     def _adopt(self, command: AdoptImport, head: HeadRow) -> Imported:
-        if self._found.staged[command.import_id] != command.rows:
-            # staged rows live outside the write-ahead log: a crash of the server forgets them
+        history, rows = self._found.staged.get(command.import_id, (0, 0))  # an empty one was never staged
+        if rows != command.rows:
+            # purged: it took longer than anybody was expected to wait
             raise Unavailable("the import was lost on the way; send it again", retry_after_s=1)
+        if rows:
+            self.writes.adoptions.append((head.uid, history, command.import_id))
+        else:
+            self.writes.erased.append(head.uid)
         deleted = self._reset(command, head, "imported", command.rows)
         new = self._head(command)
-        assert new.changed_ms is not None  # a reset sets it
-        self.writes.adoptions.append((new.uid, command.import_id, new.changed_ms))
         return Imported(deleted=deleted, imported=command.rows, epoch=new.epoch)
 
     def _update_program(self, command: UpdateProgram, head: HeadRow) -> Program:
@@ -238,7 +246,7 @@ class Sequencer:
             self.writes.audit.append((command.account, entry))
         self.writes.program_changes.append((command.account, ProgramChange.DELETED, head.uid, self._now_ms))
         self._entry(command, gone_entry(command.program_id, head.epoch, head.seq))
-        del self._heads[command.account, command.program_id]
+        del self.heads[command.account, command.program_id]
 
     # -- what all share
 
@@ -248,7 +256,7 @@ class Sequencer:
 
     def _move(self, command: Command, head: HeadRow) -> None:
         assert head.changed_ms is not None  # whoever moves a head accepts something
-        self._heads[command.account, command.program_id] = head
+        self.heads[command.account, command.program_id] = head
         move = HeadMove(head.uid, head.epoch, head.reason, head.base, head.deleted, head.seq, head.changed_ms)
         self.writes.moves[head.uid] = move
 
@@ -257,6 +265,12 @@ class Sequencer:
 
     def _entry(self, command: Command, entry: Entry) -> None:
         self.entries.setdefault((command.account, command.program_id), []).append(entry)
+
+
+def _advanced(head: HeadRow, seq: int, changed_ms: int) -> HeadRow:
+    """The head after a push; `_replace` takes twice as long, and this is done for each publish."""
+    uid, history, epoch, reason, base, deleted, _, _, public, project_id = head
+    return HeadRow(uid, history, epoch, reason, base, deleted, seq, changed_ms, public, project_id)
 
 
 def _write_answer(answer: Answer) -> bytes:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.clock import Clock
-from broker.domain.history import Found, ProgramKey
+from broker.domain.history import Found, HeadRow, ProgramKey
 from broker.errors import InternalError, Unavailable
 from broker.ids import IdSource
 from broker.owners.commands import (
@@ -43,6 +43,7 @@ from broker.storage.statistics_recorder import Recorder
 _log = logging.getLogger(__name__)
 _EVENT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RETRY_S = (0.05, 1.0)  # first and longest pause while the database is away
+_KNOWN_HEADS = 10_000  # about 5 MB
 _MAX_REPEATS = 5  # of a group that meets rows of its own again and again; one is usual after a lost answer
 
 
@@ -117,6 +118,7 @@ class Writer:
         self._queued_bytes = 0
         self._pending: dict[str, _Pending] = {}
         self._arrived = asyncio.Event()
+        self._heads: dict[ProgramKey, HeadRow] = {}
         self._unsettled: set[ProgramKey] = set()
         self._doubtful = False
         self._renewal: int | None = None
@@ -247,9 +249,7 @@ class Writer:
         async with self._order:
             await self._settle()
             try:
-                done = await self._journal.write(
-                    self.generation, lambda transaction: self._plan(transaction, group, check)
-                )
+                done = await self._write(group, check)
             except Unavailable:
                 self._unsettled |= keys
                 self._doubtful = True
@@ -262,6 +262,34 @@ class Writer:
         for pending, answer in zip(group, done.answers, strict=True):
             self._answer(pending, answer)
 
+    async def _write(self, group: Sequence[_Pending], check: bool) -> Sequencer:
+        """Write a group: in one statement if it only publishes to programs whose heads are known."""
+        known, self._heads = self._heads, {}  # after a failure nothing is known
+        heads = None if check else _heads_of(group, known)
+        if heads is not None:
+            done = self._sequence(group, Found(heads))
+            if await self._journal.append(self.generation, done.writes, heads.values()):
+                known.update(done.heads)
+                self._heads = known
+                return done
+            check = True
+        done = await self._journal.write(
+            self.generation, lambda transaction: self._plan(transaction, group, check)
+        )
+        touched = {pending.program for pending in group if isinstance(pending.command, EXCLUSIVE)}
+        if heads is None and len(known) < _KNOWN_HEADS:
+            self._heads = known
+        self._heads |= done.heads
+        for key in touched:
+            self._heads.pop(key, None)
+        return done
+
+    def _sequence(self, group: Sequence[_Pending], found: Found) -> Sequencer:
+        sequencer = Sequencer(found, self._clock.now_ms(), self._ids.epoch)
+        for pending in group:
+            sequencer.add(pending.command)
+        return sequencer
+
     def _count(self, done: Sequencer) -> None:
         """Count what is known to be committed; not a commit that was in doubt and turned out done."""
         if self._recorder is not None:
@@ -270,9 +298,7 @@ class Writer:
 
     async def _plan(self, transaction: GroupTransaction, group: Sequence[_Pending], check: bool) -> Sequencer:
         found = await self._find(transaction, [pending.command for pending in group], check)
-        sequencer = Sequencer(found, self._clock.now_ms(), self._ids.epoch)
-        for pending in group:
-            sequencer.add(pending.command)
+        sequencer = self._sequence(group, found)
         await transaction.apply(sequencer.writes)
         return sequencer
 
@@ -284,33 +310,34 @@ class Writer:
         """
         found = Found(heads=await transaction.lock({(c.account, c.program_id) for c in commands}))
         events: list[tuple[int, str]] = []
-        told: list[tuple[int, str]] = []
+        told: dict[str, str] = {}
         keys: list[tuple[str, str, str]] = []
         for command in commands:
             head = found.heads.get((command.account, command.program_id))
             if isinstance(command, Publish):
                 if command.key is not None:
                     keys.append((command.account, command.key.caller, command.key.key))
-                if check and head is not None:
-                    told += [(head.uid, event.id) for event in command.events]
+                if check:
+                    told |= dict.fromkeys((event.id for event in command.events), command.program_id)
                 continue
             keys.append((command.account, INTERNAL_CALLER, command.id))
             if head is None:
                 continue
             if isinstance(command, UpdateEvent | DeleteEvent) and _EVENT_ID.fullmatch(command.event_id):
-                events.append((head.uid, command.event_id))
+                events.append((head.history, command.event_id))
             if isinstance(command, DeleteEvents | AdoptImport):
-                found.counts[head.uid] = await transaction.count_events(head.uid)
+                found.counts[head.uid] = await transaction.count_events(head.history)
             if isinstance(command, AdoptImport):
-                found.staged[command.import_id] = await transaction.count_staged(command.import_id)
+                staged = await transaction.find_staged(command.import_id)
+                if staged is not None:
+                    found.staged[command.import_id] = staged
         if keys:
             found.keys = await transaction.find_keys(keys)
         if events:
             found.events = await transaction.find_events(events)
         if told:
-            programs = {head.uid: (head.epoch, key[1]) for key, head in found.heads.items()}
-            for uid, push in await transaction.find_told(told):
-                found.told[push.event_id] = push_json(*programs[uid], push)
+            for epoch, push in await transaction.find_told(list(told)):
+                found.told[push.event_id] = push_json(epoch, told[push.event_id], push)
         return found
 
     async def _settle(self) -> None:
@@ -351,6 +378,19 @@ class Writer:
         if self._pending.pop(pending.command.id, None) is not None:
             for call, place in pending.places:
                 call.take(place, answer)
+
+
+def _heads_of(
+    group: Sequence[_Pending], known: dict[ProgramKey, HeadRow]
+) -> dict[ProgramKey, HeadRow] | None:
+    """The heads of the programs; None if one is not known, or something but events is to be written."""
+    heads: dict[ProgramKey, HeadRow] = {}
+    for pending in group:
+        head = known.get(pending.program)
+        if head is None or not isinstance(pending.command, Publish) or not pending.command.events:
+            return None
+        heads[pending.program] = head
+    return heads
 
 
 def _unavailable(message: str) -> Unavailable:

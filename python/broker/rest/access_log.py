@@ -1,32 +1,72 @@
 """One line for each request: JSON, for machines to read.
 
-Queries and bodies are left out: they may hold tokens and what viewers search for.
+Queries and bodies are left out: they may hold tokens and what viewers search for. Lines are gathered for a
+moment and written together, since a write a request costs as much as a short request does; a process that is
+killed takes the lines of that moment with it.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
+from broker.clock import Clock, to_datetime
+from broker.domain.values import format_time
 from broker.rest.reply import Exchange
 
-_log = logging.getLogger("broker.access")
+NAME = "broker.access"
+
+_WRITE_S = 0.1
+_LINES = 1_000  # gathered at most
+
+_log = logging.getLogger(NAME)
 
 
-def write(scope: Mapping[str, Any], exchange: Exchange, duration_s: float) -> None:
-    """Log a request that has been answered; status 0 means that the client hung up first."""
-    if not _log.isEnabledFor(logging.INFO):
-        return
-    host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-    fields = {
-        "event": "request",
-        "requestId": exchange.request_id,
-        "method": scope["method"],
-        "host": host.decode("latin-1"),
-        "path": scope["path"],
-        "status": exchange.status,
-        "durationS": round(duration_s, 6),
-        "sentBytes": exchange.sent_bytes,
-    }
-    _log.info("%s", orjson.dumps(fields, default=repr).decode())
+class AccessLog:
+    """The log of one door. Belongs to one event loop; `flush` at the end."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lines: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._second = 0, ""  # since 1970, and its text up to the milliseconds
+
+    def write(self, scope: Mapping[str, Any], host: bytes, exchange: Exchange, duration_s: float) -> None:
+        """Log a request that has been answered; status 0 means that the client hung up first."""
+        if not _log.isEnabledFor(logging.INFO):
+            return
+        fields = {
+            "time": self._time(),
+            "level": "info",
+            "logger": NAME,
+            "event": "request",
+            "requestId": exchange.request_id,
+            "method": scope["method"],
+            "host": host.decode("latin-1"),
+            "path": scope["path"],
+            "status": exchange.status,
+            "durationS": round(duration_s, 6),
+            "sentBytes": exchange.sent_bytes,
+        }
+        self._lines.append(orjson.dumps(fields, default=repr))
+        if len(self._lines) >= _LINES:
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_WRITE_S, self.flush)
+
+    def _time(self) -> str:
+        second, ms = divmod(self._clock.now_ms(), 1000)
+        if second != self._second[0]:
+            self._second = second, format_time(to_datetime(second * 1000))[:-4]
+        return f"{self._second[1]}{ms:03d}Z"
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._lines:
+            lines, self._lines = self._lines, []
+            _log.info("%s", b"\n".join(lines).decode())

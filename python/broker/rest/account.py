@@ -2,10 +2,15 @@
 
 import ipaddress
 from collections.abc import Iterable
+from functools import lru_cache
+
+_HOSTS = 1_000  # remembered at a time
+_CALLERS = 10_000
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
+@lru_cache(_HOSTS)
 def account_of_host(host: str, public_host: str, default: str) -> str:
     """The account that a `Host` header names; it need not exist.
 
@@ -25,8 +30,10 @@ class TrustedProxies:
 
     def __init__(self, networks: Iterable[str]) -> None:
         self._networks: list[_Network] = [ipaddress.ip_network(text, strict=False) for text in networks]
+        # Reading addresses takes longer than most of what else a request takes.
+        self.caller = lru_cache(_CALLERS)(self._caller)
 
-    def caller(self, peer: str, forwarded_for: str) -> str:
+    def _caller(self, peer: str, forwarded_for: str) -> str:
         """The address that is not a trusted proxy's, nearest to us; `peer` when nothing better is known.
 
         Each proxy appends the address that it was called from, so the list is read from its end, for as long

@@ -5,8 +5,10 @@ application and not as layers of middleware because every layer costs each publi
 layer that runs handlers in another task breaks context variables.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -25,18 +27,22 @@ from broker.operations.context import Context
 from broker.operations.invoke import invoke
 from broker.operations.registry import Registry
 from broker.operations.services import Services
-from broker.rest import access_log, docs
+from broker.rest import docs
+from broker.rest.access_log import AccessLog
 from broker.rest.account import TrustedProxies, account_of_host
+from broker.rest.deadlines import Deadlines
 from broker.rest.openapi import openapi_document
 from broker.rest.reply import PREFLIGHT, Exchange, Send
 from broker.rest.request import (
     JSON_TYPE,
+    PART_S,
     ClientGone,
     Headers,
     Receive,
     bearer_token,
     body_chunks,
     check_body_type,
+    drain,
     has_content,
     leading_token,
     merge_path,
@@ -55,31 +61,43 @@ Health = Callable[[], Awaitable[Mapping[str, str]]]
 """Tells the parts that the product needs (`database`, `owners`, `gateways`): `ok`, or what is wrong."""
 
 _PEEK_BYTES = 16 << 10  # twice the largest token that any server takes in a header
+_ACCOUNTS = 1_000  # remembered at a time
 _JWKS_CACHE = ((b"cache-control", b"public, max-age=60"),)
 _NO_STORE = ((b"cache-control", b"no-store"),)
 
 _log = logging.getLogger(__name__)
 
 
-def build_app(services: Services, health: Health, registry: Registry) -> "RestApp":
+def build_app(
+    services: Services, health: Health, registry: Registry, *, tells_request_id: bool = True
+) -> "RestApp":
     """The application that serves `registry`.
 
     Args:
         health: asked by `/readyz`; ready means that every part is `ok`. Must come back within seconds.
+        tells_request_id: whether replies carry `X-Request-Id`; false where somebody else adds it.
     """
-    return RestApp(services, health, registry)
+    return RestApp(services, health, registry, tells_request_id=tells_request_id)
 
 
 class RestApp:
     """See the module's docstring. Safe for any number of requests at a time on one event loop."""
 
-    def __init__(self, services: Services, health: Health, registry: Registry) -> None:
+    def __init__(
+        self, services: Services, health: Health, registry: Registry, *, tells_request_id: bool
+    ) -> None:
         self._services = services
+        self._tells_request_id = tells_request_id
         self._health = health
+        self._access_log = AccessLog(services.clock)
+        self._deadlines = Deadlines(services.settings.http_timeout_s, services.clock)
+        self._waits = Deadlines(PART_S, services.clock)
         self._gateways = Gateways(services.database)
         self._routes = RouteTable(registry.operations)
         self._proxies = TrustedProxies(services.settings.trusted_proxies)
-        self._openapi = orjson.dumps(openapi_document(registry), option=orjson.OPT_INDENT_2)
+        self._openapi = orjson.dumps(
+            openapi_document(registry, services.settings), option=orjson.OPT_INDENT_2
+        )
         self._pages = {
             "healthz": self._serve_healthz,
             "readyz": self._serve_readyz,
@@ -99,6 +117,10 @@ class RestApp:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
 
+    def close(self) -> None:
+        """Write what is left of the access log."""
+        self._access_log.flush()
+
     async def _serve_http(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         clock = self._services.clock
         began_s = clock.monotonic_s()
@@ -106,26 +128,44 @@ class RestApp:
         request_id = request_id_of(headers) or self._services.ids.uuid7()
         method = scope["method"]
         known = _text(headers, b"if-none-match") if method in ("GET", "HEAD") else None
-        exchange = Exchange(send, receive, request_id, is_head=method == "HEAD", if_none_match=known)
+        exchange = Exchange(
+            send,
+            receive,
+            request_id,
+            is_head=method == "HEAD",
+            if_none_match=known,
+            tells_request_id=self._tells_request_id,
+        )
+        task = self._deadlines.begin()
         try:
             await self._serve(scope, headers, receive, exchange)
         except ClientGone:
             pass
+        except asyncio.CancelledError:
+            if exchange.has_begun or not self._deadlines.is_late(task):
+                raise
+            await exchange.error(Unavailable("the request took too long; try again", retry_after_s=1))
         except BrokerError as error:
             if exchange.has_begun:
                 raise  # the server cuts the connection, so that half a document is not taken for a whole
-            await self._send_error(exchange, error, headers)
+            await self._send_error(exchange, error, headers, receive)
         except Exception as error:
             _log.error("%s", _failure(request_id, error), exc_info=error)
             if exchange.has_begun:
                 raise
             await exchange.error(InternalError(f"an internal error; its request id is {request_id}"))
         finally:
-            access_log.write(scope, exchange, clock.monotonic_s() - began_s)
+            self._deadlines.end(task)
+            duration_s = clock.monotonic_s() - began_s
+            self._access_log.write(scope, headers.get(b"host", b""), exchange, duration_s)
 
-    async def _send_error(self, exchange: Exchange, error: BrokerError, headers: Headers) -> None:
-        extra = [(b"allow", error.allow.encode())] if isinstance(error, _WrongMethod) else []
-        if error.status in (413, 415) and has_content(headers):
+    async def _send_error(
+        self, exchange: Exchange, error: BrokerError, headers: Headers, receive: Receive
+    ) -> None:
+        extra = [(b"allow", ", ".join(error.allow).encode())] if isinstance(error, MethodNotAllowed) else []
+        # A body of the wrong type has not been begun; most are small enough to be put aside.
+        is_done = error.status == 415 and has_content(headers) and await drain(receive)
+        if error.status in (413, 415) and has_content(headers) and not is_done:
             # The rest of the body is not read; the connection cannot carry another request.
             extra.append((b"connection", b"close"))
         await exchange.error(error, extra)
@@ -149,7 +189,7 @@ class RestApp:
             return
         endpoint = endpoints.get(method)
         if endpoint is None:
-            raise _WrongMethod(allowed_methods(endpoints))
+            raise _wrong_method(allowed_methods(endpoints))
         await self._serve_operation(endpoint, values, scope, headers, receive, exchange)
 
     async def _serve_operation(
@@ -171,7 +211,7 @@ class RestApp:
         body_type = ""
         if operation.route.streams_body:
             body_type = check_body_type(headers, operation.route)
-            body = body_chunks(receive, headers, self._limit(endpoint))
+            body = body_chunks(receive, headers, self._limit(endpoint), self._waits)
             if principal.is_anonymous:
                 body, token = await _peek_token(body)
                 principal = await self._principal(account, token)
@@ -200,7 +240,7 @@ class RestApp:
     async def _read_fields(
         self, endpoint: Endpoint, headers: Headers, receive: Receive, media_type: str
     ) -> dict[str, Any]:
-        parts = [chunk async for chunk in body_chunks(receive, headers, self._limit(endpoint))]
+        parts = [chunk async for chunk in body_chunks(receive, headers, self._limit(endpoint), self._waits)]
         return parse_body(b"".join(parts), media_type, endpoint.operation.route.whole_body)
 
     def _limit(self, endpoint: Endpoint) -> int:
@@ -218,7 +258,7 @@ class RestApp:
 
     async def _principal(self, account: str, token: str | None) -> Principal:
         if token is None:
-            return Principal(account)
+            return _anonymous(account)
         return await self._services.auth.authenticate(account, token)
 
     def _address(self, scope: Mapping[str, Any], headers: Headers) -> str:
@@ -231,7 +271,7 @@ class RestApp:
         if page is None:
             raise NotFound("there is nothing at this path")
         if method not in ("GET", "HEAD"):
-            raise _WrongMethod("GET, HEAD")
+            raise _wrong_method("GET, HEAD")
         await page(exchange)
 
     async def _serve_document(self, method: str, exchange: Exchange) -> None:
@@ -239,7 +279,7 @@ class RestApp:
             await exchange.whole(204, b"", "", [(b"allow", b"GET, HEAD, OPTIONS"), *PREFLIGHT])
             return
         if method not in ("GET", "HEAD"):
-            raise _WrongMethod("GET, HEAD, OPTIONS")
+            raise _wrong_method("GET, HEAD, OPTIONS")
         await exchange.whole(200, self._openapi, JSON_TYPE, [(b"cache-control", b"public, max-age=300")])
 
     async def _serve_healthz(self, exchange: Exchange) -> None:
@@ -272,12 +312,13 @@ class RestApp:
         await exchange.whole(200, docs.page(), "text/html; charset=utf-8", docs.headers())
 
 
-class _WrongMethod(MethodNotAllowed):
-    """Carries the value of `Allow`, which goes with every 405 (RFC 9110, section 15.5.6)."""
+def _wrong_method(allow: str) -> MethodNotAllowed:
+    return MethodNotAllowed(f"the methods of this path are {allow}", allow.split(", "))
 
-    def __init__(self, allow: str) -> None:
-        super().__init__(f"the methods of this path are {allow}")
-        self.allow = allow
+
+@lru_cache(_ACCOUNTS)
+def _anonymous(account: str) -> Principal:
+    return Principal(account)
 
 
 async def _peek_token(body: AsyncIterator[bytes]) -> tuple[AsyncIterator[bytes], str | None]:

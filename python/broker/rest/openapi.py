@@ -1,48 +1,17 @@
-"""The OpenAPI 3.1 document, made from the registry: nothing in it is written twice."""
+"""The OpenAPI 3.1 document, made from the registry and the settings: nothing in it is written twice."""
 
+import re
 from typing import Any
 
-from pydantic import TypeAdapter
-
 import broker
-from broker.errors import (
-    BrokerError,
-    Conflict,
-    InsufficientScope,
-    InternalError,
-    InvalidRequest,
-    MethodNotAllowed,
-    NotAcceptable,
-    PayloadTooLarge,
-    PreconditionFailed,
-    Unauthenticated,
-    Unavailable,
-    UnsupportedMediaType,
-)
 from broker.operations.registry import Operation, Registry
-from broker.rest.routing import Endpoint, build_endpoint
+from broker.rest.openapi_replies import ERROR_SCHEMA, HEADERS, replies
+from broker.rest.openapi_schemas import Schema, Schemas, format_value, without_null
+from broker.rest.request import FORM_TYPE
+from broker.rest.routing import build_endpoint
+from broker.settings import Settings
 
-_REFERENCE = "#/components/schemas/{model}"
-_ALWAYS = (InvalidRequest, MethodNotAllowed, NotAcceptable, InternalError, Unavailable)
-_WITH_BODY = (PayloadTooLarge, UnsupportedMediaType)
-_ERROR_SCHEMA = {
-    "type": "object",
-    "required": ["error", "error_description", "status"],
-    "properties": {
-        "error": {"type": "string", "description": "Stable name of the error."},
-        "error_description": {"type": "string", "description": "What is wrong, for people."},
-        "status": {"type": "integer", "description": "The HTTP status."},
-        "errors": {
-            "type": "array",
-            "description": "The fields at fault, where fields are.",
-            "items": {
-                "type": "object",
-                "required": ["field", "message"],
-                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
-            },
-        },
-    },
-}
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _KEY_PARAMETER = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -50,34 +19,64 @@ _KEY_PARAMETER = {
         "A name for this request. Within 24 hours the same key with the same request answers the first"
         " result and does nothing again; with another request it is 409."
     ),
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+    "schema": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 255,
+        # Printable Latin-1, which is all that a header has, and no space at its ends, which HTTP cuts off.
+        "pattern": "^[!-~¡-¬®-ÿ]([ -~¡-¬®-ÿ]*[!-~¡-¬®-ÿ])?$",
+    },
+    "example": "score-2-1",
 }
 _MATCH_PARAMETER = {
     "name": "If-Match",
     "in": "header",
-    "description": "Change only what still has this `ETag`; otherwise 412.",
+    "description": (
+        "Change only what still has this `ETag`; otherwise 412. Over WebSocket it is the param `ifMatch`, and"
+        " with `withEtag: true` the result has its tag as a member `etag`."
+    ),
     "schema": {"type": "string"},
+    "example": "*",
+}
+_NONE_MATCH_PARAMETER = {
+    "name": "If-None-Match",
+    "in": "header",
+    "description": "Answer 304 without a body while the resource still has this `ETag`.",
+    "schema": {"type": "string"},
+    "example": HEADERS["ETag"]["example"],
 }
 _DESCRIPTION = """\
 Ordered, durable events from producers to any number of viewers. The account is the first label of the host.
-The same operations, by the same names, are methods of the WebSocket interface (JSON-RPC 2.0)."""
+The same operations, by the same names, are methods of the WebSocket interface (JSON-RPC 2.0).
+
+Every path answers `OPTIONS`, and `HEAD` where it answers `GET`; a method that it does not have is 405 with
+`Allow`. What an operation has no field or parameter for is refused. The limits are those that this server is
+set to; a request may take {http_timeout_s} s."""
 
 
-def openapi_document(registry: Registry) -> dict[str, Any]:
-    """The document of everything that `registry` serves over HTTP."""
-    schemas: dict[str, Any] = {"Error": _ERROR_SCHEMA}
+def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
+    """The document of everything that `registry` serves over HTTP within the limits of `settings`."""
+    schemas = Schemas(settings)
+    schemas.named["Error"] = ERROR_SCHEMA
     paths: dict[str, dict[str, Any]] = {}
     for operation in registry.operations:
         path = paths.setdefault(operation.route.path, {})
-        path[operation.route.method.lower()] = _operation(build_endpoint(operation), schemas)
+        path[operation.route.method.lower()] = _Description(operation, registry, settings, schemas).whole()
     return {
         "openapi": "3.1.0",
-        "info": {"title": "The broker", "version": broker.__version__, "description": _DESCRIPTION},
+        "info": {
+            "title": "The broker",
+            "version": broker.__version__,
+            "description": schemas.fill(_DESCRIPTION),
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
         "servers": [{"url": "/api/v1"}],
         "paths": paths,
         "tags": [{"name": tag} for tag in dict.fromkeys(o.tag for o in registry.operations if o.tag)],
         "components": {
-            "schemas": dict(sorted(schemas.items())),
+            "schemas": dict(sorted(schemas.named.items())),
+            "responses": dict(sorted(schemas.failures.items())),
+            "headers": HEADERS,
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -90,35 +89,153 @@ def openapi_document(registry: Registry) -> dict[str, Any]:
     }
 
 
-def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
-    operation = endpoint.operation
-    params = operation.params.model_json_schema(by_alias=True, ref_template=_REFERENCE)
-    schemas.update(params.pop("$defs", {}))
-    described = {
-        "operationId": operation.name,
-        "summary": operation.summary,
-        "description": _description(operation),
-        "tags": [operation.tag] if operation.tag else [],
-        "security": _security(operation),
-        "parameters": _parameters(endpoint, params),
-        "responses": _responses(operation, schemas),
-    }
-    if endpoint.has_body:
-        body = _body(endpoint, params)
+class _Description:
+    """One operation of the document."""
+
+    def __init__(
+        self, operation: Operation, registry: Registry, settings: Settings, schemas: Schemas
+    ) -> None:
+        self._operation = operation
+        self._endpoint = build_endpoint(operation)
+        self._registry = registry
+        self._settings = settings
+        self._schemas = schemas
+        self._example = operation.example or {}
+        self._params = schemas.of_params(operation.params, keeps_absent=operation.route.method == "PUT")
+
+    def whole(self) -> dict[str, Any]:
+        """The operation object."""
+        operation = self._operation
+        described: dict[str, Any] = {
+            "operationId": operation.name,
+            "summary": operation.summary,
+            "description": self._description(),
+            "tags": [operation.tag],
+            "security": _security(operation),
+            "parameters": self._parameters(),
+            "responses": replies(operation, self._schemas),
+        }
+        links = self._links()
+        if links:
+            described["responses"][str(operation.route.status)]["links"] = links
+        body = self._body() if self._endpoint.has_body else None
         if body:
             described["requestBody"] = body
-    return described
+        return described
+
+    def _description(self) -> str:
+        operation = self._operation
+        parts = [self._schemas.fill(operation.route.description)]
+        if operation.audience is None:
+            parts.append("Open to callers without a token.")
+        else:
+            parts.append(f"For the roles {', '.join(sorted(operation.audience))}.")
+        names = ", ".join(f"`{name}`" for name in (operation.name, *operation.former_names))
+        parts.append(f"WebSocket: {names}.")
+        return " ".join(part for part in parts if part)
+
+    def _parameters(self) -> list[dict[str, Any]]:
+        endpoint, properties = self._endpoint, self._params.get("properties", {})
+        parameters: list[dict[str, Any]] = [
+            {"name": name, "in": "path", "required": True, "schema": without_null(properties[name])}
+            for name in endpoint.names
+        ]
+        if self._operation.route.is_proxy:
+            schema: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+            parameters.append(
+                {"name": "query", "in": "query", "style": "form", "explode": True, "schema": schema}
+            )
+        for name in endpoint.query:
+            schema = without_null(properties[name])
+            if schema.get("type") == "array":
+                schema = {"minItems": 1} | schema  # an empty text is a list of one empty text
+            required = name in self._params.get("required", [])
+            parameters.append(
+                {"name": name, "in": "query", "required": required, "schema": schema, "explode": False}
+            )
+        for parameter in parameters:
+            name = str(parameter["name"])
+            if name in self._example:
+                parameter["example"] = _parameter_example(parameter, self._example[name])
+        if self._operation.idempotent_by_key:
+            parameters.append(_KEY_PARAMETER)
+        if self._operation.honours_if_match:
+            parameters.append(_MATCH_PARAMETER)
+        if self._operation.route.method == "GET" and "ETag" in self._operation.route.headers:
+            parameters.append(_NONE_MATCH_PARAMETER)
+        return parameters
+
+    def _body(self) -> dict[str, Any]:
+        route = self._operation.route
+        schema = self._body_schema()
+        if not schema["properties"] and not route.form:
+            return {}
+        types = [*route.consumes, *([FORM_TYPE] if route.form else [])]
+        example = {k: v for k, v in self._example.items() if k in schema["properties"]}
+        if route.whole_body is None:
+            content = {kind: {"schema": schema, "example": example} for kind in types}
+            if route.form:
+                content[FORM_TYPE] = {"schema": _form_schema(schema), "example": example}
+            is_required = "required" in schema or "oneOf" in schema
+        else:
+            whole, example = schema["properties"][route.whole_body], example[route.whole_body]
+            content = {kind: _alternative(whole, kind, example) for kind in types}
+            is_required = route.whole_body in schema.get("required", [])
+        limit = self._operation.limit or (
+            self._settings.import_limit_bytes if route.streams_body else self._settings.body_limit_bytes
+        )
+        text = f"At most {format_value(limit)} bytes."
+        return {"description": text, "required": is_required, "content": content}
+
+    def _body_schema(self) -> Schema:
+        names = set(self._endpoint.names) - set(self._operation.route.echoed)
+        schema: Schema = {
+            "type": "object",
+            "properties": {k: v for k, v in self._params.get("properties", {}).items() if k not in names},
+            "additionalProperties": False,
+        }
+        for name in self._operation.route.echoed:
+            schema["properties"][name] = {"anyOf": [schema["properties"][name], {"type": "null"}]}
+        required = [name for name in self._params.get("required", []) if name not in self._endpoint.names]
+        required = [*self._operation.route.repeated, *required]
+        if required:
+            schema["required"] = required
+        if "oneOf" in self._params:
+            schema["oneOf"] = self._params["oneOf"]
+        return schema
+
+    def _links(self) -> dict[str, Any]:
+        """What can be done with a created resource: the operations at its `Location` and below."""
+        location = self._operation.route.location
+        if location is None:
+            return {}
+        fields = _PLACEHOLDER.findall(location)
+        links: dict[str, Any] = {}
+        for other in self._registry.operations:
+            names = _PLACEHOLDER.findall(other.route.path)
+            if len(names) == len(fields) and _shape(other.route.path).startswith(_shape(location)):
+                values = {name: f"$response.body#/{field}" for name, field in zip(names, fields, strict=True)}
+                links[other.name.replace("/", ".")] = {"operationId": other.name, "parameters": values}
+        return links
 
 
-def _description(operation: Operation) -> str:
-    parts = [operation.route.description]
-    if operation.audience is None:
-        parts.append("Open to callers without a token.")
-    else:
-        parts.append(f"For the roles {', '.join(sorted(operation.audience))}.")
-    names = ", ".join(f"`{name}`" for name in (operation.name, *operation.former_names))
-    parts.append(f"WebSocket: {names}.")
-    return " ".join(part for part in parts if part)
+def _form_schema(schema: Schema) -> Schema:
+    """The schema of a form, where nothing is null: what is absent is left out or empty."""
+    return schema | {"properties": {k: without_null(v) for k, v in schema["properties"].items()}}
+
+
+def _alternative(schema: Schema, media_type: str, example: Any) -> dict[str, Any]:
+    """The content of a media type: the schema's alternative that is for it alone, or the whole schema."""
+    for option in schema.get("anyOf", []):
+        if option.get("x-media-type") == media_type:
+            return {"schema": option, "example": option["examples"][0]}
+    return {"schema": schema, "example": example}
+
+
+def _parameter_example(parameter: dict[str, Any], value: Any) -> Any:
+    """The example as the schema has it: a list that is written with commas is one."""
+    is_list = parameter["schema"].get("type") == "array"
+    return value.split(",") if is_list and isinstance(value, str) else value
 
 
 def _security(operation: Operation) -> list[dict[str, list[str]]]:
@@ -126,96 +243,6 @@ def _security(operation: Operation) -> list[dict[str, list[str]]]:
     return [{"bearer": []}] if operation.audience is not None else [{}, {"bearer": []}]
 
 
-def _parameters(endpoint: Endpoint, params: dict[str, Any]) -> list[dict[str, Any]]:
-    properties, required = params.get("properties", {}), params.get("required", [])
-    example = endpoint.operation.example or {}
-    parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": _bare(properties.get(name, {}))}
-        for name in endpoint.names
-    ]
-    if endpoint.operation.route.is_proxy:
-        schema = {"type": "object", "additionalProperties": {"type": "string"}}
-        query = {"name": "query", "in": "query", "style": "form", "explode": True, "schema": schema}
-        parameters.append(query)
-    for name in endpoint.query:
-        parameter = {"name": name, "in": "query", "required": name in required}
-        parameters.append(parameter | {"schema": _bare(properties[name]), "explode": False})
-    for parameter in parameters:
-        if parameter["name"] in example:
-            parameter["example"] = example[str(parameter["name"])]
-    if endpoint.operation.idempotent_by_key:
-        parameters.append(_KEY_PARAMETER)
-    if endpoint.operation.honours_if_match:
-        parameters.append(_MATCH_PARAMETER)
-    return parameters
-
-
-def _bare(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter's schema: it is absent or it is there, but it is never null."""
-    options = [option for option in schema.get("anyOf", []) if option.get("type") != "null"]
-    if len(options) != 1:
-        return schema
-    rest: dict[str, Any] = {
-        key: value for key, value in schema.items() if key != "anyOf" and value is not None
-    }
-    return {**rest, **options[0]}
-
-
-def _body(endpoint: Endpoint, params: dict[str, Any]) -> dict[str, Any]:
-    properties = {k: v for k, v in params.get("properties", {}).items() if k not in endpoint.names}
-    required = [name for name in params.get("required", []) if name not in endpoint.names]
-    required = [*endpoint.operation.route.repeated, *required]
-    if not properties and not endpoint.operation.route.form:
-        return {}
-    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-    if required:
-        schema["required"] = required
-    whole = endpoint.operation.route.whole_body
-    if whole is not None:
-        schema = properties[whole]
-    content: dict[str, Any] = {"schema": schema}
-    example = {k: v for k, v in (endpoint.operation.example or {}).items() if k in properties}
-    if example:
-        content["example"] = example
-    if whole in example:
-        content["example"] = example[whole]
-    types = list(endpoint.operation.route.consumes)
-    if endpoint.operation.route.form:
-        types.append("application/x-www-form-urlencoded")
-    return {"required": bool(required), "content": dict.fromkeys(types, content)}
-
-
-def _responses(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    success: dict[str, Any] = {"description": operation.summary}
-    if operation.result is not None:
-        schema = TypeAdapter(operation.result).json_schema(
-            mode="serialization", by_alias=True, ref_template=_REFERENCE
-        )
-        schemas.update(schema.pop("$defs", {}))
-        success["content"] = {kind: {"schema": schema} for kind in operation.route.produces}
-    if operation.route.location:
-        success["headers"] = {"Location": {"schema": {"type": "string"}}}
-    responses = {str(operation.route.status): success}
-    for kind in sorted(set(_errors(operation)), key=lambda kind: (kind.status, kind.name)):
-        text = (kind.__doc__ or kind.name).splitlines()[0]
-        known = responses.setdefault(str(kind.status), _error(""))
-        known["description"] = f"{known['description']} `{kind.name}`: {text}".strip()
-    return responses
-
-
-def _errors(operation: Operation) -> list[type[BrokerError]]:
-    errors: list[type[BrokerError]] = [*_ALWAYS, Unauthenticated, *operation.errors]
-    if operation.audience is not None:
-        errors.append(InsufficientScope)
-    if operation.route.method in ("POST", "PUT", "PATCH"):
-        errors += _WITH_BODY
-    if operation.idempotent_by_key:
-        errors.append(Conflict)
-    if operation.honours_if_match:
-        errors.append(PreconditionFailed)
-    return errors
-
-
-def _error(description: str) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    return {"description": description, "content": content}
+def _shape(path: str) -> str:
+    """A path without the names of its placeholders."""
+    return _PLACEHOLDER.sub("{}", path)

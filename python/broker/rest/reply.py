@@ -33,6 +33,8 @@ PREFLIGHT: tuple[Header, ...] = (
     (b"access-control-max-age", b"7200"),
 )
 
+_WITH_HEADERS = (Json, Stream, Forwarded, Reply)
+
 
 class Exchange:
     """One reply on its way; knows whether it has begun and how large it became."""
@@ -45,9 +47,11 @@ class Exchange:
         *,
         is_head: bool,
         if_none_match: str | None = None,
+        tells_request_id: bool = True,
     ) -> None:
         """Args: if_none_match: the request's, when it is a GET or HEAD."""
         self._send = send
+        self._tells_request_id = tells_request_id
         self._if_none_match = if_none_match
         self._receive = receive
         self._is_head = is_head
@@ -71,15 +75,15 @@ class Exchange:
     async def error(self, error: BrokerError, headers: Iterable[Header] = ()) -> None:
         """Send an error."""
         extra = [(b"cache-control", b"no-store"), *headers]
-        if error.retry_after_s is not None:
-            extra.append((b"retry-after", b"%d" % max(1, error.retry_after_s)))
+        if error.retryable:  # unknown is soon
+            extra.append((b"retry-after", b"%d" % max(1, error.retry_after_s or 1)))
         if isinstance(error, Unauthenticated):
             extra.append((b"www-authenticate", b"Bearer"))
         await self.whole(error.status, orjson.dumps(error.body()), "application/json", extra)
 
     async def result(self, endpoint: Endpoint, result: Result) -> None:
         """Send what an operation answered."""
-        headers = dict(result.headers) if isinstance(result, Json | Stream | Forwarded | Reply) else {}
+        headers = dict(result.headers) if isinstance(result, _WITH_HEADERS) else {}
         headers.setdefault("Cache-Control", "no-store")
         if isinstance(result, Stream):
             await self._stream(endpoint.operation.route.status, result, _encoded(headers))
@@ -134,7 +138,9 @@ class Exchange:
 
     async def _begin(self, status: int, headers: list[Header]) -> None:
         self.status = status
-        all_headers = [*headers, (b"x-request-id", self.request_id.encode()), *CROSS_ORIGIN]
+        all_headers = [*headers, *CROSS_ORIGIN]
+        if self._tells_request_id:
+            all_headers.append((b"x-request-id", self.request_id.encode()))
         await self._send({"type": "http.response.start", "status": status, "headers": all_headers})
 
     async def _part(self, body: bytes, *, more: bool) -> None:

@@ -3,11 +3,11 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
 
-import orjson
-
+from broker.domain.strict_json import parse_json, require_integers
 from broker.errors import (
     InvalidRequest,
     NotAcceptable,
@@ -16,6 +16,7 @@ from broker.errors import (
     UnsupportedMediaType,
 )
 from broker.operations.registry import Route
+from broker.rest.deadlines import Deadlines
 from broker.rest.routing import Endpoint
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -25,7 +26,9 @@ JSON_TYPE = "application/json"
 FORM_TYPE = "application/x-www-form-urlencoded"
 
 MAX_REQUEST_ID_CHARACTERS = 128
-_READ_S = 30.0  # between two parts of a body; a sender that trickles slower is cut off
+PART_S = 30.0  # between two parts of a body; a sender that trickles slower is cut off
+_DRAINED_BYTES = 256 << 10
+_DRAINED_S = 1.0
 _MAX_PARAMETERS = 100
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_REQUEST_ID_CHARACTERS)
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
@@ -119,6 +122,7 @@ def parse_query(query: bytes, endpoint: Endpoint) -> dict[str, Any]:
         if kind is None:
             raise InvalidRequest.of_field(name, "is not a parameter of this request")
         values[name] = _typed(text, kind)
+        require_integers(values[name], name)
     return values
 
 
@@ -142,8 +146,13 @@ def has_content(headers: Headers) -> bool:
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
-async def body_chunks(receive: Receive, headers: Headers, limit_bytes: int) -> AsyncIterator[bytes]:
+async def body_chunks(
+    receive: Receive, headers: Headers, limit_bytes: int, waits: Deadlines
+) -> AsyncIterator[bytes]:
     """The body as it comes, at most `limit_bytes` in all, whatever `Content-Length` says.
+
+    Args:
+        waits: bounds the wait for each part.
 
     Raises:
         PayloadTooLarge: it is longer.
@@ -155,11 +164,15 @@ async def body_chunks(receive: Receive, headers: Headers, limit_bytes: int) -> A
         raise _too_large(limit_bytes)
     size, more = 0, True
     while more:
+        wait = waits.begin()
         try:
-            async with asyncio.timeout(_READ_S):
-                message = await receive()
-        except TimeoutError:
+            message = await receive()
+        except asyncio.CancelledError:
+            if not waits.is_late(wait):
+                raise
             raise InvalidRequest.of_field("body", "did not arrive in time") from None
+        finally:
+            waits.end(wait)
         if message["type"] == "http.disconnect":
             raise ClientGone("the connection ended before the body did")
         chunk = message.get("body", b"")
@@ -169,6 +182,23 @@ async def body_chunks(receive: Receive, headers: Headers, limit_bytes: int) -> A
             raise _too_large(limit_bytes)
         if chunk:
             yield chunk
+
+
+async def drain(receive: Receive) -> bool:
+    """Read what is left of a body that nobody wants, if that is little; whether it was all.
+
+    A connection that is closed over bytes that were not read is reset, and its client may lose the reply (RFC
+    9112, section 9.6).
+    """
+    left = _DRAINED_BYTES
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DRAINED_S):
+            while left >= 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return message["type"] != "http.disconnect" and left >= 0
+    return False
 
 
 def _too_large(limit_bytes: int) -> PayloadTooLarge:
@@ -201,10 +231,7 @@ def parse_body(content: bytes, media_type: str, whole_body: str | None = None) -
         return {}
     if media_type == FORM_TYPE:
         return _parse_form(content)
-    try:
-        value = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequest.of_field("body", f"is not JSON: {error}") from None
+    value = parse_json(content, whole_body or "")
     if whole_body is not None:
         token = {name: value.pop(name) for name in (_TOKEN,) if isinstance(value, dict) and name in value}
         return {whole_body: value} | token
@@ -245,7 +272,8 @@ def take_token(fields: dict[str, Any]) -> str | None:
 def leading_token(start: bytes) -> str | None:
     """The access token of a body that is streamed: only its first member can be it."""
     found = _LEADING_TOKEN.match(start)
-    return orjson.loads(found[1]) if found else None
+    token = parse_json(found[1], _TOKEN) if found else None
+    return token if token is None else str(token)
 
 
 def merge_path(fields: dict[str, Any], endpoint: Endpoint, values: list[str]) -> dict[str, Any]:

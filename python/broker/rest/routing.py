@@ -78,7 +78,7 @@ def split_path(path: bytes) -> list[str]:
         InvalidRequest: it is not percent-encoded UTF-8.
     """
     segments = path.decode("latin-1").split("/")[1:]
-    if "%" not in "".join(segments):
+    if b"%" not in path:
         return segments
     try:
         return [unquote_to_bytes(segment).decode() for segment in segments]

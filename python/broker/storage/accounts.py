@@ -69,11 +69,11 @@ class Accounts:
 
         While the database is away an older answer counts; Unavailable only where there is none.
         """
-        if not is_account_name(name):
-            return False
         known = self._known.get(name)
         if known is not None and self._clock.monotonic_s() < known[1]:
             return known[0]
+        if not is_account_name(name):
+            return False
         try:
             found = await self.find(name) is not None
         except Unavailable:

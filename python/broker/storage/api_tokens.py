@@ -6,8 +6,10 @@ from typing import Any
 
 from broker.clock import to_datetime, to_ms
 from broker.domain.api_tokens import MAX_API_TOKENS, ApiToken
+from broker.domain.audit import Actor, AuditEntry
 from broker.domain.users import User
 from broker.errors import Conflict, NotFound, Unauthenticated
+from broker.storage.audit import append_audit
 from broker.storage.database import Database
 from broker.storage.revocations import wake_listeners
 from broker.storage.users import user_of_row
@@ -26,7 +28,7 @@ _SELECT_ALL = """
 SELECT id, name, created_time, expires FROM api_tokens
 WHERE account = $1 AND user_id = $2 ORDER BY created_time, id
 """
-_DELETE = "DELETE FROM api_tokens WHERE account = $1 AND user_id = $2 AND id = $3 RETURNING id"
+_DELETE = "DELETE FROM api_tokens WHERE account = $1 AND user_id = $2 AND id = $3 RETURNING name"
 _SELECT_HOLDER = """
 SELECT users.id, username, role, users.name, email, project_ids, users.created_time, updated_time,
        tokens_valid_from, api_tokens.id AS token_id, expires
@@ -52,9 +54,9 @@ class ApiTokens:
         self._database = database
 
     async def add(
-        self, account: str, user_id: str, valid_from_ms: int, token: ApiToken, secret_hash: bytes
+        self, account: str, by: Actor, valid_from_ms: int, token: ApiToken, secret_hash: bytes
     ) -> None:
-        """Store a new token.
+        """Store a new token of the user `by`, and log that.
 
         Args:
             valid_from_ms: the state of the credentials of whoever asks; a password that has been changed
@@ -65,6 +67,7 @@ class ApiTokens:
             Conflict: the user has as many tokens as it may.
         """
         valid_from: datetime = to_datetime(valid_from_ms)
+        user_id = by.user_id
         async with self._database.transaction() as connection:
             if await connection.fetchval(_LOCK_USER, account, user_id, valid_from) is None:
                 raise Unauthenticated("the access token has been revoked")
@@ -80,6 +83,8 @@ class ApiTokens:
                 token.expires,
                 token.created_time,
             )
+            entry = AuditEntry(by, "apiToken.created", token.id, {"name": token.name})
+            await append_audit(connection, account, entry)
 
     async def list(self, account: str, user_id: str) -> list[ApiToken]:
         """A user's tokens, oldest first; expired ones too."""
@@ -87,11 +92,18 @@ class ApiTokens:
             rows = await connection.fetch(_SELECT_ALL, account, user_id)
         return [_token(row) for row in rows]
 
-    async def delete(self, account: str, user_id: str, token_id: str) -> None:
-        """Revoke a token, and with it the access tokens that it was exchanged for. Raises NotFound."""
+    async def delete(self, account: str, by: Actor, token_id: str) -> None:
+        """Revoke a token of the user `by` with the access tokens that it was exchanged for, and log that.
+
+        Raises:
+            NotFound: the user has no such token.
+        """
         async with self._database.transaction() as connection:
-            if await connection.fetchval(_DELETE, account, user_id, token_id) is None:
+            name = await connection.fetchval(_DELETE, account, by.user_id, token_id)
+            if name is None:
                 raise NotFound("there is no such API token")
+            entry = AuditEntry(by, "apiToken.revoked", token_id, {"name": name})
+            await append_audit(connection, account, entry)
             await wake_listeners(connection)
 
     async def find_holder(self, account: str, secret_hash: bytes, now_ms: int) -> Holder | None:

@@ -2,14 +2,19 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
 
 import asyncpg
 
 from broker.errors import Unavailable
 from broker.settings import SettingError
 from broker.storage.errors import connecting, unavailable, using
+from broker.storage.groups import Groups
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 OLDEST_VERSION = 14
 
@@ -37,13 +42,15 @@ class Database:
         self._pool = pool
         self._timeout_s = timeout_s
         self._closed = False
+        self._groups: list[Groups[Any, Any]] = []
 
     @classmethod
-    async def open(cls, dsn: str, *, size: int, timeout_s: float) -> "Database":
+    async def open(cls, dsn: str, *, size: int, timeout_s: float, name: str = "broker") -> "Database":
         """Connect once; more connections, up to `size`, are made when they are needed.
 
         Args:
             timeout_s: of the wait for a connection, of a statement, and of a transaction that idles.
+            name: what the server calls the connections (`application_name`).
 
         Raises:
             Unavailable: the server cannot be reached; the driver's text is in `log_text`.
@@ -59,7 +66,7 @@ class Database:
                 timeout=timeout_s,
                 # The server cancels a slow statement itself; ours is for a server that does not answer.
                 command_timeout=timeout_s + 1,
-                server_settings=_session_settings(timeout_s),
+                server_settings=_session_settings(timeout_s, name),
             )
         database = cls(dsn, pool, timeout_s)
         try:
@@ -88,6 +95,12 @@ class Database:
         async with self.connection() as connection, connection.transaction():
             yield connection
 
+    def groups(self, work: Callable[[Sequence[K]], Awaitable[Mapping[K, V]]], most: int) -> Groups[K, V]:
+        """Calls of `work` in groups of at most `most` keys, which end with this."""
+        groups = Groups(work, most)
+        self._groups.append(groups)
+        return groups
+
     async def listen(self, channel: str, callback: Callable[[str | None], None]) -> None:
         """Hear a notification channel on a connection of its own, until cancelled.
 
@@ -109,6 +122,8 @@ class Database:
     async def close(self) -> None:
         """Close all connections; those in use get some seconds to come back. Idempotent."""
         self._closed = True
+        for groups in self._groups:
+            await groups.close()
         try:
             await asyncio.wait_for(self._pool.close(), _CLOSE_S)
         except TimeoutError:
@@ -162,10 +177,10 @@ async def _keep(_connection: asyncpg.Connection) -> None:
     """Nothing to reset: see the class."""
 
 
-def _session_settings(timeout_s: float) -> dict[str, str]:
+def _session_settings(timeout_s: float, name: str) -> dict[str, str]:
     timeout_ms = str(int(timeout_s * 1000))
     return {
-        "application_name": "broker",
+        "application_name": name,
         "statement_timeout": timeout_ms,
         # A process that hangs inside a transaction must not keep its locks: they fence its successor.
         "idle_in_transaction_session_timeout": timeout_ms,

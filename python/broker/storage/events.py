@@ -21,7 +21,7 @@ _JSON = f"""
            ',"event":"', e.event, '","metadata":', e.metadata, '}}')
 """
 _FROM = """
-    FROM programs p JOIN program_heads h ON h.program_uid = p.uid JOIN events e ON e.program_uid = p.uid
+    FROM programs p JOIN program_heads h ON h.program_uid = p.uid JOIN events e ON e.history = h.history
     WHERE p.account = $1 AND p.id = $2 AND NOT e.deleted
 """
 _GET = f"SELECT {_JSON} {_FROM} AND e.id = $3"

@@ -13,27 +13,29 @@ from broker.storage.database import Database
 
 _MS = "(extract(epoch FROM {}) * 1000)::bigint"
 HEAD_COLUMNS = (
-    "p.uid, h.epoch, h.epoch_reason, h.epoch_base, h.epoch_deleted, h.seq,"
+    "p.uid, h.history, h.epoch, h.epoch_reason, h.epoch_base, h.epoch_deleted, h.seq,"
     f" {_MS.format('h.last_change')} AS changed, p.access = 'public' AS public, p.project_id"
 )
 """Of `programs p` joined with `program_heads h`."""
 
 _EVENT_PUSH = f"""
-SELECT e.program_uid, e.seq, 'event' AS kind, e.id::text AS event_id,
+SELECT e.history, e.seq, 'event' AS kind, e.id::text AS event_id,
     {_MS.format("e.created_time")} AS accepted,
     first.before::text AS told, e.timestamp, e.timecode, e.event, e.metadata::text AS metadata
 """
 _FIRST_CHANGE = """
 LEFT JOIN LATERAL (
-    SELECT c.before FROM event_changes c WHERE c.program_uid = e.program_uid AND c.event_seq = e.seq
+    SELECT c.before FROM event_changes c WHERE c.history = e.history AND c.event_seq = e.seq
     ORDER BY c.seq LIMIT 1
 ) AS first ON true
 """
 TOLD = f"""
-{_EVENT_PUSH} FROM unnest($1::bigint[], $2::uuid[]) AS wanted(program_uid, id)
-JOIN events e ON e.program_uid = wanted.program_uid AND e.id = wanted.id {_FIRST_CHANGE}
+{_EVENT_PUSH}, coalesce(h.epoch, f.epoch) AS epoch
+FROM unnest($1::uuid[]) AS wanted(id) JOIN events e ON e.id = wanted.id {_FIRST_CHANGE}
+LEFT JOIN program_heads h ON h.history = e.history
+LEFT JOIN former_histories f ON f.history = e.history
 """
-"""The pushes of events by (program uid, event id); rows for `push_of`."""
+"""The pushes of events by id, of any program and epoch; rows for `push_of`."""
 
 _HEADS = f"""
 SELECT p.account, p.id, {HEAD_COLUMNS}
@@ -43,16 +45,16 @@ JOIN program_heads h ON h.program_uid = p.uid
 """  # noqa: S608  # a constant
 # The epoch is checked in the statement's own snapshot: pushes of two epochs never mix.
 _PUSHES = f"""
-WITH head AS MATERIALIZED (SELECT 1 FROM program_heads WHERE program_uid = $1 AND epoch = $2),
+WITH head AS MATERIALIZED (SELECT history FROM program_heads WHERE program_uid = $1 AND epoch = $2),
 published AS (
     {_EVENT_PUSH} FROM events e {_FIRST_CHANGE}
-    WHERE e.program_uid = $1 AND e.seq > $3 AND e.seq <= $4 AND EXISTS (SELECT FROM head)
+    WHERE e.history = (SELECT history FROM head) AND e.seq > $3 AND e.seq <= $4
     ORDER BY e.seq LIMIT $5
 ), changed AS (
-    SELECT c.program_uid, c.seq, c.kind, c.event_id::text, {_MS.format("c.time")} AS accepted,
+    SELECT c.history, c.seq, c.kind, c.event_id::text, {_MS.format("c.time")} AS accepted,
         c.after::text AS told, NULL::bigint, NULL::bigint, NULL::text, NULL::text
     FROM event_changes c
-    WHERE c.program_uid = $1 AND c.seq > $3 AND c.seq <= $4 AND EXISTS (SELECT FROM head)
+    WHERE c.history = (SELECT history FROM head) AND c.seq > $3 AND c.seq <= $4
     ORDER BY c.seq LIMIT $5
 )
 SELECT * FROM published UNION ALL SELECT * FROM changed ORDER BY seq LIMIT $5
@@ -60,12 +62,12 @@ SELECT * FROM published UNION ALL SELECT * FROM changed ORDER BY seq LIMIT $5
 # Recovery never reaches behind the cutoff, so what was hidden or changed before it serves nobody.
 _PURGES = (
     """
-DELETE FROM events WHERE (program_uid, seq) IN (
-    SELECT program_uid, seq FROM events WHERE deleted AND created_time < $1 LIMIT $2)
+DELETE FROM events WHERE (history, seq) IN (
+    SELECT history, seq FROM events WHERE deleted AND created_time < $1 LIMIT $2)
 """,
     """
-DELETE FROM event_changes WHERE (program_uid, seq) IN (
-    SELECT program_uid, seq FROM event_changes WHERE time < $1 LIMIT $2)
+DELETE FROM event_changes WHERE (history, seq) IN (
+    SELECT history, seq FROM event_changes WHERE time < $1 LIMIT $2)
 """,
 )
 _PURGE_KEYS = """
@@ -109,7 +111,7 @@ class History:
 
 def head_of(row: Sequence[Any], first: int) -> HeadRow:
     """The head of a row whose columns from `first` on are `HEAD_COLUMNS`."""
-    return HeadRow(*row[first : first + 9])
+    return HeadRow(*row[first : first + 10])
 
 
 def push_of(row: Any) -> PushRow:

@@ -7,9 +7,11 @@ import asyncpg
 import orjson
 
 from broker.clock import to_ms
+from broker.domain.audit import Actor, AuditEntry
 from broker.domain.identities import Identity, IdentityProvider
 from broker.domain.users import Role, User
 from broker.errors import NotFound
+from broker.storage.audit import append_audit
 from broker.storage.database import Database
 from broker.storage.users import user_of_row
 
@@ -26,6 +28,7 @@ INSERT INTO identity_providers (account, issuer, audiences, jwks_url, role_claim
 VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (account, issuer) DO UPDATE SET audiences = EXCLUDED.audiences, jwks_url = EXCLUDED.jwks_url,
     role_claim = EXCLUDED.role_claim, roles = EXCLUDED.roles
+RETURNING xmax = 0 AS is_new
 """
 _DELETE = "DELETE FROM identity_providers WHERE account = $1 AND issuer = $2 RETURNING issuer"
 _COLUMNS = """
@@ -66,12 +69,12 @@ class IdentityProviders:
         async with self._database.connection() as connection:
             return [_provider(row) for row in await connection.fetch(_LIST, account)]
 
-    async def put(self, account: str, provider: IdentityProvider) -> None:
-        """Add a provider, or replace the one of its issuer. Raises NotFound without the account."""
+    async def put(self, account: str, provider: IdentityProvider, by: Actor) -> None:
+        """Add a provider, or replace the one of its issuer, and log it. Raises NotFound for the account."""
         roles = orjson.dumps({value: role.value for value, role in provider.roles.items()}).decode()
-        async with self._database.connection() as connection:
+        async with self._database.transaction() as connection:
             try:
-                await connection.execute(
+                is_new = await connection.fetchval(
                     _PUT,
                     account,
                     provider.issuer,
@@ -82,12 +85,15 @@ class IdentityProviders:
                 )
             except asyncpg.ForeignKeyViolationError:
                 raise NotFound("there is no such account") from None
+            action = f"identityProvider.{'created' if is_new else 'updated'}"
+            await append_audit(connection, account, AuditEntry(by, action, provider.issuer))
 
-    async def delete(self, account: str, issuer: str) -> None:
-        """Remove a provider and forget its subjects. Raises NotFound."""
-        async with self._database.connection() as connection:
+    async def delete(self, account: str, issuer: str, by: Actor) -> None:
+        """Remove a provider, forget its subjects, and log it. Raises NotFound."""
+        async with self._database.transaction() as connection:
             if await connection.fetchval(_DELETE, account, issuer) is None:
                 raise NotFound("the account has no identity provider of this issuer")
+            await append_audit(connection, account, AuditEntry(by, "identityProvider.deleted", issuer))
 
     async def match(self, account: str, identity: Identity) -> Match | None:
         """The user that an identity is: by its subject, else by its e-mail address, which is remembered.

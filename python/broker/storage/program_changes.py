@@ -94,15 +94,17 @@ class ProgramChanges:
             boundary = await connection.fetchval(_NEXT_BOUNDARY, account, to_datetime(after_ms))
         return None if boundary is None else to_ms(boundary)
 
-    async def pass_boundaries(self, account: str) -> int:
+    async def pass_boundaries(self, account: str, since_ms: int | None = None) -> int:
         """Write a row for each start and end up to now that has none; returns how many.
 
         The rows and the mark of how far they go are one transaction, so each boundary is told exactly once,
-        whoever calls this, and however often.
+        whoever calls this, and however often. In an account without a mark they begin after `since_ms`, or
+        now.
         """
         now_ms = self._clock.now_ms()
+        begin_ms = now_ms if since_ms is None else since_ms
         async with self._database.transaction() as connection:
-            await connection.execute(_BEGIN_MARK, account, to_datetime(now_ms))
+            await connection.execute(_BEGIN_MARK, account, to_datetime(begin_ms))
             mark = await connection.fetchval(_READ_MARK, account)
             if to_ms(mark) >= now_ms:
                 return 0

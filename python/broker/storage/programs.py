@@ -18,7 +18,11 @@ from broker.storage.program_changes import append_change
 from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
 from broker.storage.text_search import TextSearch
 
-_GET = f"SELECT {PROGRAM_COLUMNS} FROM programs p WHERE p.account = $1 AND p.id = $2"  # noqa: S608 - constants
+_FIND = f"""
+    SELECT p.account, {PROGRAM_COLUMNS} FROM unnest($1::text[], $2::text[]) AS wanted (of, named)
+    JOIN programs p ON p.account = wanted.of AND p.id = wanted.named
+"""  # noqa: S608 - constants
+_FOUND = 200  # programs read by one query
 _INSERT = """
     INSERT INTO programs (account, id, name, scheduled_start, scheduled_end, project_id, access, metadata,
                           created_time, updated_time)
@@ -115,6 +119,7 @@ class Programs:
         self._database = database
         self._clock = clock
         self._search = TextSearch(database)
+        self._found = database.groups(self._find, _FOUND)
         self._recent: OrderedDict[tuple[str, str], tuple[Program, float]] = OrderedDict()
 
     async def create(
@@ -152,9 +157,12 @@ class Programs:
 
     async def find(self, account: str, program_id: str) -> Program | None:
         """The program, or None."""
+        return await self._found.ask((account, program_id))
+
+    async def _find(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Program]:
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(_GET, account, program_id)
-        return None if row is None else program_of(row)
+            rows = await connection.fetch(_FIND, *zip(*keys, strict=True))
+        return {(row["account"], row["id"]): program_of(row) for row in rows}
 
     async def get(self, account: str, program_id: str) -> Program:
         """The program. Raises NotFound."""

@@ -7,7 +7,7 @@ import asyncpg
 import orjson
 
 from broker.clock import Clock, to_datetime
-from broker.domain.audit import Actor, AuditEntry
+from broker.domain.audit import Actor, AuditEntry, changed_fields
 from broker.domain.programs import Program
 from broker.domain.projects import Project
 from broker.errors import Conflict, NotFound
@@ -58,8 +58,8 @@ class Projects:
         self._database = database
         self._clock = clock
 
-    async def create(self, account: str, project: Project, key: Claim | None) -> bytes | None:
-        """Store a new project.
+    async def create(self, account: str, project: Project, key: Claim | None, by: Actor) -> bytes | None:
+        """Store a new project, and log who did.
 
         Returns:
             None, or the first result of `key` when it has one; then nothing was stored.
@@ -83,6 +83,7 @@ class Projects:
                     project.updated_time,
                 )
                 await connection.execute(_INSERT_USAGE, account, project.id)
+                await append_audit(connection, account, AuditEntry(by, "project.created", project.id))
         except asyncpg.UniqueViolationError as error:
             raise Conflict(f"there is a project {project.id} already") from error
         return None
@@ -98,8 +99,10 @@ class Projects:
             if await connection.fetchval(_EXISTS, account, project_id) is None:
                 raise unknown_project(project_id)
 
-    async def change(self, account: str, project_id: str, change: Callable[[Project], Project]) -> Project:
-        """Store what `change` makes of the project; changes of one project come one after the other.
+    async def change(
+        self, account: str, project_id: str, change: Callable[[Project], Project], by: Actor
+    ) -> Project:
+        """Store what `change` makes of the project, and log who did; one change comes after the other.
 
         Raises:
             NotFound: no such project. What `change` raises leaves everything as it was.
@@ -116,6 +119,10 @@ class Projects:
                 orjson.dumps(after.metadata).decode(),
                 after.updated_time,
             )
+            changed = changed_fields(before, after, ("name", "description", "metadata"))
+            if changed:
+                entry = AuditEntry(by, "project.updated", project_id, {"changed": changed})
+                await append_audit(connection, account, entry)
         return after
 
     async def delete(self, account: str, project_id: str, by: Actor) -> bool:

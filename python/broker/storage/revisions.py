@@ -1,13 +1,16 @@
 """Application revisions in PostgreSQL."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import asyncpg
 import orjson
+from pydantic_core import to_json
 
-from broker.domain.revisions import Revision, RevisionStatus
+from broker.domain.audit import Actor, AuditEntry, changed_fields
+from broker.domain.revisions import WRITABLE, LiveRevision, Revision, RevisionStatus
 from broker.errors import Conflict, NotFound
+from broker.storage.audit import append_audit
 from broker.storage.claims import first_result
 from broker.storage.database import Database
 from broker.storage.programs import Claim
@@ -22,11 +25,17 @@ _COLUMNS = (
 _OF_PROJECT = f"SELECT {_COLUMNS} FROM revisions WHERE account = $1 AND project_id = $2"  # noqa: S608 - constants
 _GET = f"{_OF_PROJECT} AND id = $3"
 _GET_LOCKED = f"{_GET} FOR UPDATE"
-# $4 is NULL for any status.
-_BY_VERSION = f"""
-    {_OF_PROJECT} AND (id = $3 OR version = $3) AND ($4::text IS NULL OR status = $4)
-    ORDER BY (id = $3) DESC LIMIT 1
-"""
+_BY_VERSION = f"{_OF_PROJECT} AND (id = $3 OR version = $3) ORDER BY (id = $3) DESC LIMIT 1"
+_PUBLISHED = f"""
+    SELECT r.*, wanted.account, wanted.version AS wanted
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (account, project_id, version)
+    CROSS JOIN LATERAL (
+        SELECT {_COLUMNS} FROM revisions o
+        WHERE o.account = wanted.account AND o.project_id = wanted.project_id AND o.status = 'published'
+          AND (o.id = wanted.version OR o.version = wanted.version)
+        ORDER BY (o.id = wanted.version) DESC LIMIT 1) r
+"""  # noqa: S608 - constants
+_PUBLISHED_MOST = 16  # revisions read by one query, of up to a megabyte
 _LATEST = f"{_OF_PROJECT} AND status = $3 ORDER BY uid DESC LIMIT 1"
 _LIST = f"{_OF_PROJECT} AND ($3::text IS NULL OR status = $3) ORDER BY uid DESC"
 _LOCK_PROJECT = "SELECT last_version FROM projects WHERE account = $1 AND id = $2 FOR NO KEY UPDATE"
@@ -56,11 +65,12 @@ class Revisions:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._live = database.groups(self._find_live, _PUBLISHED_MOST)
 
     async def create(
-        self, account: str, revision: Revision, make_key: Callable[[Revision], Claim] | None
+        self, account: str, revision: Revision, make_key: Callable[[Revision], Claim] | None, by: Actor
     ) -> Revision | bytes:
-        """Store a new revision; one whose version is empty gets the next number that is free.
+        """Store a new revision, and log who did; one without version gets the next number that is free.
 
         Args:
             make_key: the idempotency key with the result that the revision, as it will be, is answered with.
@@ -89,6 +99,8 @@ class Revisions:
                 await connection.execute(_INSERT, account, *_values(with_version))
                 if not revision.version:
                     await connection.execute(_KEEP_VERSION, account, project_id, last)
+                entry = AuditEntry(by, "revision.created", with_version.id, _details(with_version))
+                await append_audit(connection, account, entry)
         except asyncpg.UniqueViolationError as error:
             raise _taken(with_version) from error
         return with_version
@@ -98,12 +110,27 @@ class Revisions:
         async with self._database.connection() as connection:
             return _found(await connection.fetchrow(_GET, account, project_id, revision_id))
 
-    async def get_by_version(
-        self, account: str, project_id: str, version: str, status: RevisionStatus | None = None
-    ) -> Revision:
-        """The revision with this id, else with this version, of this status. Raises NotFound."""
+    async def get_by_version(self, account: str, project_id: str, version: str) -> Revision:
+        """The revision with this id, else with this version. Raises NotFound."""
         async with self._database.connection() as connection:
-            return _found(await connection.fetchrow(_BY_VERSION, account, project_id, version, status))
+            return _found(await connection.fetchrow(_BY_VERSION, account, project_id, version))
+
+    async def get_live(self, account: str, project_id: str, version: str) -> bytes:
+        """The JSON of the `LiveRevision` of the published one with this id, else version. Raises NotFound."""
+        found = await self._live.ask((account, project_id, version))
+        if found is None:
+            raise NotFound("there is no such revision")
+        return found
+
+    async def _find_live(self, keys: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], bytes]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_PUBLISHED, *zip(*keys, strict=True))
+        return {
+            (row["account"], row["project_id"], row["wanted"]): to_json(
+                LiveRevision.of(_revision(row)), by_alias=True
+            )
+            for row in rows
+        }
 
     async def find_latest(self, account: str, project_id: str, status: RevisionStatus) -> Revision | None:
         """The revision of this status that was made last, or None."""
@@ -121,9 +148,14 @@ class Revisions:
                 yield [_revision(row) for row in rows]
 
     async def change(
-        self, account: str, project_id: str, revision_id: str, change: Callable[[Revision], Revision]
+        self,
+        account: str,
+        project_id: str,
+        revision_id: str,
+        change: Callable[[Revision], Revision],
+        by: Actor,
     ) -> Revision:
-        """Store what `change` makes of the revision; changes of one revision come one after the other.
+        """Store what `change` makes of the revision, and log who did; one change comes after the other.
 
         Raises:
             NotFound: no such revision. What `change` raises leaves everything as it was.
@@ -148,7 +180,18 @@ class Revisions:
                 )
             except asyncpg.UniqueViolationError as error:
                 raise _taken(after) from error
+            changed = changed_fields(before, after, WRITABLE)
+            if changed:
+                is_new = "status" in changed and after.status is RevisionStatus.PUBLISHED
+                action = "revision.published" if is_new else "revision.updated"
+                details = _details(after) | {"changed": changed}
+                await append_audit(connection, account, AuditEntry(by, action, revision_id, details))
         return after
+
+
+def _details(revision: Revision) -> dict[str, Any]:
+    """What the audit log tells of a revision."""
+    return {"projectId": revision.project_id, "version": revision.version, "status": revision.status}
 
 
 def _taken(revision: Revision) -> Conflict:

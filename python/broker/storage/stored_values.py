@@ -1,9 +1,10 @@
 """Stored values in PostgreSQL, each with the number by which its channel tells it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker.clock import to_datetime
 from broker.domain.stored_values import stored_value_json
@@ -12,10 +13,20 @@ from broker.storage.database import Database
 from broker.storage.programs import Claim
 
 _STORE = "SELECT store_value($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-_FIND = """
-SELECT metadata::text, created_time FROM stored_values
-WHERE account = $1 AND project_id = $2 AND id = $3 AND NOT superseded
+# In the order of the values, because that is the order in which the rows of a function come.
+_STORE_ALL = """
+SELECT store_value(account, project, id, metadata, octets, time, may_replace, most_values, most_octets)
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::timestamptz[], $7::bool[],
+            $8::bigint[], $9::bigint[])
+    AS wanted (account, project, id, metadata, octets, time, may_replace, most_values, most_octets)
 """
+_FIND = """
+SELECT v.account, v.project_id, v.id, v.metadata::text, v.created_time
+FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (account, project_id, id)
+JOIN stored_values v ON v.account = wanted.account AND v.project_id = wanted.project_id AND v.id = wanted.id
+WHERE NOT v.superseded
+"""
+_GROUP = 200  # values read, or stored, by one query
 _NEWEST = """
 SELECT (SELECT coalesce(max(number), 0) FROM stored_values WHERE account = $1 AND project_id = $2)
 FROM projects WHERE account = $1 AND id = $2
@@ -79,11 +90,20 @@ class _NotStored(Exception):
         self.outcome = outcome
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Storing:
+    """One call of `store_value`; equal to no other."""
+
+    arguments: tuple[Any, ...]
+
+
 class StoredValues:
     """The repository. Every method raises `Unavailable` while the database is away."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._found = database.groups(self._find, _GROUP)
+        self._stored = database.groups(self._store, _GROUP)
 
     async def store(
         self, account: str, value: NewValue, quota: Quota, key: Claim | None, *, may_replace: bool
@@ -108,8 +128,9 @@ class StoredValues:
             quota.total_bytes,
         )
         if key is None:
-            async with self._database.connection() as connection:
-                return StoreOutcome(await connection.fetchval(_STORE, *arguments))
+            outcome = await self._stored.ask(_Storing(arguments))
+            assert outcome is not None, "every storing of a group has its outcome"
+            return outcome
         try:
             async with self._database.transaction() as connection:
                 stored = await first_result(connection, account, key, value.time)
@@ -124,9 +145,22 @@ class StoredValues:
 
     async def find(self, account: str, project_id: str, value_id: str) -> bytes | None:
         """The JSON of the stored value, or None."""
+        return await self._found.ask((account, project_id, value_id))
+
+    async def _find(self, keys: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], bytes]:
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(_FIND, account, project_id, value_id)
-        return None if row is None else stored_value_json(value_id, row[0].encode(), row[1])
+            rows = await connection.fetch(_FIND, *zip(*keys, strict=True))
+        return {tuple(row[:3]): stored_value_json(row[2], row[3].encode(), row[4]) for row in rows}
+
+    async def _store(self, storings: Sequence["_Storing"]) -> dict["_Storing", StoreOutcome]:
+        """Store values in one transaction, which is one statement; each project's in their order."""
+        # Every process locks projects in the same order, so that none waits for one that waits for it.
+        ordered = sorted(storings, key=lambda storing: storing.arguments[:2])
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(
+                _STORE_ALL, *zip(*(storing.arguments for storing in ordered), strict=True)
+            )
+        return {storing: StoreOutcome(row[0]) for storing, row in zip(ordered, rows, strict=True)}
 
     async def newest(self, account: str, project_id: str) -> int | None:
         """The number of the project's newest storing, 0 without one; None when there is no such project."""

@@ -5,11 +5,14 @@
 //! answer comes back through the hub as a command to the loop that owns the connection.
 
 mod accounts;
+mod admission;
 mod calls;
 mod dispatch;
 mod hub;
 mod logs;
 mod params;
+mod requests;
+mod rights;
 mod sessions;
 mod subscribe;
 mod upcalls;
@@ -19,5 +22,7 @@ pub use calls::Calls;
 pub use dispatch::Gateway;
 pub use hub::Hub;
 pub use logs::OwnedEntry;
+#[cfg(any(test, feature = "fuzzing"))]
+pub use params::check_params;
 pub use sessions::{Attached, Session};
 pub use upcalls::{Upcall, Upcalls};

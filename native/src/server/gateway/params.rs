@@ -126,6 +126,25 @@ fn parse_target(program_id: Option<String>, channel: Option<String>) -> Option<T
     }
 }
 
+/// Reads any params as each native operation would: what is understood can be said again as JSON.
+///
+/// # Panics
+/// When it cannot.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn check_params(params: Option<&str>) {
+    let targets = [
+        parse_subscribe(params).map(|(target, _)| target),
+        parse_unsubscribe(params),
+    ];
+    for target in targets.into_iter().flatten() {
+        let mut out = vec![b'{'];
+        target.put_member(&mut out);
+        out.push(b'}');
+        assert!(serde_json::from_slice::<serde_json::Value>(&out).is_ok());
+    }
+    parse_servertime(params);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

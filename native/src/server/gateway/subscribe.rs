@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use super::super::connection::SlotIndex;
 use super::super::core::Core;
 use super::super::topics::SharedLog;
-use super::dispatch::{Gateway, Outcome, error};
+use super::dispatch::Gateway;
 use super::params::{Start, Target, parse_subscribe, parse_unsubscribe};
+use super::requests::{Outcome, error};
 use crate::log::Log;
 use crate::protocol::jsonrpc;
 
@@ -45,7 +46,7 @@ impl Gateway {
             .as_ref()
             .map(|account| account.name.clone())
             .unwrap_or_default();
-        let Some(shared_log) = self.hub.shared().find_log(&target.topic(&account)) else {
+        let Some(shared_log) = self.find_log_for(reader, &target, &account) else {
             return ask_or(is_definite, || {
                 error(404, "not_found", "there is no such program or channel")
             });
@@ -160,10 +161,27 @@ impl Gateway {
             .unwrap_or_default();
         let topic = target.topic(&account);
         for log in core.followed(slot) {
-            if log.topic == topic {
+            if log.topic == topic || view_of(&log.topic) == Some(&topic) {
                 core.unsubscribe(slot, &log);
             }
         }
+    }
+
+    /// The log of a target: of a channel the view that the reader class has of it, if there is one. A view is
+    /// no channel that could be asked for by its own name.
+    fn find_log_for(
+        &self,
+        reader: Option<u64>,
+        target: &Target,
+        account: &str,
+    ) -> Option<Arc<SharedLog>> {
+        let (shared, topic) = (self.hub.shared(), target.topic(account));
+        let view = match (target, reader) {
+            (Target::Channel(name), _) if name.contains('?') => return None,
+            (Target::Channel(_), Some(reader)) => shared.find_log(&format!("{topic}?{reader}")),
+            _ => None,
+        };
+        view.or_else(|| shared.find_log(&topic))
     }
 
     /// Ends what a cancelled `subscribe` with these params began.
@@ -172,6 +190,12 @@ impl Gateway {
             Self::end(core, slot, &target);
         }
     }
+}
+
+/// The channel's topic that a topic is a view of.
+fn view_of(topic: &str) -> Option<&str> {
+    let (channel, _) = topic.rsplit_once('?')?;
+    Some(channel)
 }
 
 fn ask_or(is_definite: bool, error: impl FnOnce() -> Vec<u8>) -> Outcome {

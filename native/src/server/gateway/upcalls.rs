@@ -10,6 +10,8 @@ use super::super::sys;
 /// Questions of clients that may wait at once; more are refused as overload. A million clients that
 /// reconnect with tokens fill it in seconds if the application stands still, and 64 K of them are about 50 MB.
 const MOST_WAITING: usize = 1 << 16;
+/// Bytes of params that may wait at once: as many as the application itself keeps.
+const MOST_WAITING_BYTES: usize = 64 << 20;
 
 /// What native code cannot decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +45,24 @@ pub enum Upcall {
 /// The queue; its descriptor is readable while something is in it.
 #[derive(Debug)]
 pub struct Upcalls {
-    queue: Lock<VecDeque<Upcall>>,
+    queue: Lock<Queue>,
     wake: OwnedFd,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    upcalls: VecDeque<Upcall>,
+    /// Of all params in it.
+    bytes: usize,
+}
+
+impl Upcall {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Call { params, .. } => params.len(),
+            _ => 0,
+        }
+    }
 }
 
 impl Upcalls {
@@ -66,7 +84,8 @@ impl Upcalls {
     /// Adds a question of a client; false when too many wait.
     pub fn ask(&self, upcall: Upcall) -> bool {
         let mut queue = self.queue.lock();
-        if queue.len() >= MOST_WAITING {
+        let bytes = queue.bytes + upcall.bytes();
+        if queue.upcalls.len() >= MOST_WAITING || bytes > MOST_WAITING_BYTES {
             return false;
         }
         self.push(&mut queue, upcall);
@@ -78,19 +97,21 @@ impl Upcalls {
         self.push(&mut self.queue.lock(), upcall);
     }
 
-    fn push(&self, queue: &mut VecDeque<Upcall>, upcall: Upcall) {
-        if queue.is_empty() {
+    fn push(&self, queue: &mut Queue, upcall: Upcall) {
+        if queue.upcalls.is_empty() {
             sys::wake(&self.wake);
         }
-        queue.push_back(upcall);
+        queue.bytes += upcall.bytes();
+        queue.upcalls.push_back(upcall);
     }
 
     /// At most `limit` questions, oldest first.
     pub fn take(&self, limit: usize) -> Vec<Upcall> {
         let mut queue = self.queue.lock();
-        let count = limit.min(queue.len());
-        let taken = queue.drain(..count).collect();
-        if queue.is_empty() {
+        let count = limit.min(queue.upcalls.len());
+        let taken: Vec<_> = queue.upcalls.drain(..count).collect();
+        queue.bytes -= taken.iter().map(Upcall::bytes).sum::<usize>();
+        if queue.upcalls.is_empty() {
             sys::clear_wake(&self.wake);
         }
         taken
@@ -120,5 +141,27 @@ mod tests {
         );
         assert_eq!(upcalls.take(usize::MAX).len(), MOST_WAITING - 2);
         assert!(upcalls.take(1).is_empty());
+    }
+
+    #[test]
+    fn params_that_wait_are_bounded() {
+        let upcalls = Upcalls::open().expect("a descriptor");
+        let call = |bytes: usize| Upcall::Call {
+            conn: ConnId(0),
+            ticket: 0,
+            account: String::new(),
+            principal: 0,
+            address: String::new(),
+            method: String::new(),
+            params: vec![0; bytes],
+            is_notification: false,
+        };
+        for _ in 0..64 {
+            assert!(upcalls.ask(call(1 << 20)));
+        }
+        assert!(!upcalls.ask(call(1)));
+        assert!(upcalls.ask(call(0)));
+        upcalls.take(1);
+        assert!(upcalls.ask(call(1 << 20)));
     }
 }

@@ -6,13 +6,16 @@ const make = (tag, text, ...children) => {
   node.append(...children);
   return node;
 };
-const typeOf = (schema, all) => {
+const resolve = (value, all) =>
+  value.$ref ? value.$ref.slice(2).split("/").reduce((inner, name) => inner[name], all) : value;
+const typeOf = (schema) => {
   if (!schema) return "";
   if (schema.$ref) return schema.$ref.split("/").pop();
-  if (schema.anyOf) return schema.anyOf.map((one) => typeOf(one, all)).join(" or ");
+  const options = schema.anyOf || (schema.properties ? null : schema.oneOf);
+  if (options) return options.map(typeOf).join(" or ");
   if (schema.enum) return schema.enum.map((one) => JSON.stringify(one)).join(" | ");
-  if (schema.type === "array") return `array of ${typeOf(schema.items, all) || "anything"}`;
-  const bounds = ["minimum", "maximum", "minLength", "maxLength", "maxItems", "format", "default"]
+  if (schema.type === "array") return `array of ${typeOf(schema.items) || "anything"}`;
+  const bounds = ["minimum", "maximum", "minLength", "maxLength", "maxItems", "pattern", "format", "default"]
     .filter((key) => schema[key] !== undefined && schema[key] !== null)
     .map((key) => `${key} ${JSON.stringify(schema[key])}`);
   return [schema.type || "anything", ...bounds].join(", ");
@@ -26,7 +29,11 @@ const fields = (schema) =>
   table(Object.entries(schema.properties || {}).map(([name, field]) => [
     name + ((schema.required || []).includes(name) ? " *" : ""), typeOf(field), field.description || "",
   ]));
-const operation = (method, path, described) => {
+const example = (content) => {
+  const value = content.example ?? Object.values(content.examples || {})[0]?.value;
+  return value === undefined ? [] : [make("pre", JSON.stringify(value, null, 2))];
+};
+const operation = (method, path, described, all) => {
   const node = make("details", "", make("summary", "", make("b", method.toUpperCase()), make("code", path),
     ` ${described.summary}`));
   node.id = described.operationId;
@@ -38,14 +45,18 @@ const operation = (method, path, described) => {
       one.description || one.schema.description || "",
     ])));
   }
-  const body = described.requestBody && Object.values(described.requestBody.content)[0];
-  if (body) {
-    node.append(make("h4", "Body"), fields(body.schema));
-    if (body.example) node.append(make("pre", JSON.stringify(body.example, null, 2)));
+  for (const [type, body] of Object.entries(described.requestBody?.content || {})) {
+    const told = described.requestBody.description;
+    node.append(make("h4", `Body, ${type}`), make("p", told), fields(resolve(body.schema, all)));
+    node.append(...example(body));
   }
-  node.append(make("h4", "Answers"), table(Object.entries(described.responses).map(([status, answer]) => [
+  const answers = Object.entries(described.responses).map(([status, one]) => [status, resolve(one, all)]);
+  node.append(make("h4", "Answers"), table(answers.map(([status, answer]) => [
     status, answer.description, typeOf(Object.values(answer.content || {})[0]?.schema),
   ])));
+  for (const [status, answer] of answers) {
+    if (status < 300) for (const content of Object.values(answer.content || {})) node.append(...example(content));
+  }
   return node;
 };
 fetch("api/v1/openapi.json").then((answer) => answer.json()).then((all) => {
@@ -56,7 +67,7 @@ fetch("api/v1/openapi.json").then((answer) => answer.json()).then((all) => {
     main.append(make("h2", name));
     for (const [path, methods] of Object.entries(all.paths)) {
       for (const [method, described] of Object.entries(methods)) {
-        if (described.tags.includes(name)) main.append(operation(method, all.servers[0].url + path, described));
+        if (described.tags.includes(name)) main.append(operation(method, all.servers[0].url + path, described, all));
       }
     }
   }

@@ -1,0 +1,1 @@
+"""The HTTP door beside a bare deployment of the same Ray Serve."""

@@ -1,0 +1,129 @@
+"""What is asked of the HTTP door: the requests of each case, and the bare ones that stand beside them."""
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx
+import orjson
+
+from bench.product import PROGRAM, build_event, check
+
+VALUES = 64
+"""Stored values, each of which is replaced in turn."""
+_PROJECT = "bench"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """One operation.
+
+    Attributes:
+        floor: the least share of the bare deployment's rate that it must reach.
+    """
+
+    name: str
+    floor: float
+    requests: list[str]
+    status: int
+    body_bytes: int
+
+    def bare(self) -> list[str]:
+        """The same requests of the bare deployment, which answers as many bytes with the same status."""
+        path = f"/bare/{self.status}/{self.body_bytes}"
+        return [bare_request(request, path) for request in self.requests]
+
+
+def prepare(client: httpx.Client) -> list[Case]:
+    """Make what is read and published to; returns the cases.
+
+    Args:
+        client: of an admin, with the address of the REST interface.
+
+    Raises:
+        ProductError: the product refuses something.
+    """
+    post(client, "/projects", {"id": _PROJECT, "name": "Bench"})
+    program = {"id": PROGRAM, "name": "Bench", "projectId": _PROJECT, "metadata": {"venue": "x" * 40}}
+    post(client, "/programs", program)
+    for number in range(VALUES):
+        post(client, f"/storage/{_PROJECT}", build_value(number))
+    content = {
+        "theme": {"colour": "#102030", "font": "x" * 40},
+        "scenes": [{"id": f"scene-{number}", "title": "x" * 30, "token": "secret"} for number in range(8)],
+        "dataSources": [{"id": "scores", "name": "Scores", "type": "api", "url": "https://example.org/"}],
+    }
+    revision = {"title": "Bench", "version": "1", "status": "published", "content": content}
+    post(client, f"/projects/{_PROJECT}/application/revisions", revision)
+    builder = Builder(client)
+    value = build_value(0)
+    value_paths = [f"/storage/{_PROJECT}/value-{number:02}" for number in range(VALUES)]
+    return [
+        builder.case("GET program", 0.8, "GET", [f"/programs/{PROGRAM}"]),
+        builder.case("GET stored value", 0.8, "GET", value_paths, open_=True),
+        builder.case(
+            "POST stored value", 0.8, "POST", [f"/storage/{_PROJECT}"] * VALUES,
+            [value | {"id": f"value-{number:02}"} for number in range(VALUES)],
+        ),
+        builder.case(
+            "GET live revision", 0.8, "GET", [f"/projects/{_PROJECT}/application/live/1"], open_=True
+        ),
+        builder.case("durable publish", 0.9, "POST", [f"/programs/{PROGRAM}/events"], [build_event()]),
+    ]  # fmt: skip
+
+
+def build_value(number: int) -> dict[str, object]:
+    """A stored value of about 300 bytes."""
+    return {"id": f"value-{number:02}", "metadata": {"home": ["Kim", "Vo"], "filler": "x" * 200}}
+
+
+def post(client: httpx.Client, path: str, body: dict[str, object]) -> None:
+    """Make something."""
+    check(client.post(path, json=body))
+
+
+class Builder:
+    """Writes requests as they go over the wire."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+        self._host = urlsplit(str(client.base_url)).netloc
+
+    def case(
+        self,
+        name: str,
+        floor: float,
+        method: str,
+        paths: list[str],
+        bodies: list[dict[str, object]] | None = None,
+        *,
+        open_: bool = False,
+    ) -> Case:
+        """A case; one request is made to see what comes back.
+
+        Args:
+            open_: whether callers need no token.
+        """
+        contents = [orjson.dumps(body).decode() for body in bodies] if bodies else [""] * len(paths)
+        requests = [
+            self._request(method, path, content, with_token=not open_)
+            for path, content in zip(paths, contents, strict=True)
+        ]
+        kind = {"Content-Type": "application/json"} if bodies else {}
+        answer = self._client.request(method, paths[0], content=contents[0], headers=kind)
+        check(answer)
+        return Case(name, floor, requests, answer.status_code, len(answer.content))
+
+    def _request(self, method: str, path: str, content: str, *, with_token: bool) -> str:
+        lines = [f"{method} /api/v1{path} HTTP/1.1", f"Host: {self._host}", "Accept: */*"]
+        if with_token:
+            lines.append(f"Authorization: {self._client.headers['Authorization']}")
+        if content:
+            lines += ["Content-Type: application/json", f"Content-Length: {len(content)}"]
+        return "\r\n".join([*lines, "", content])
+
+
+def bare_request(request: str, path: str) -> str:
+    """A request with another path: same method, headers and body."""
+    method, _, rest = request.partition(" ")
+    _, _, rest = rest.partition(" ")
+    return f"{method} {path} {rest}"

@@ -1,0 +1,209 @@
+//! How late well-behaved viewers get their messages while others attack.
+//!
+//! `hostile [RUNS] [SECONDS] [ATTACK …]` runs a gateway of one event loop, 200 viewers of one program at 100 messages a
+//! second, and each attack in turn, always after a quiet spell of the same length; a row has the medians of the runs.
+//! Viewers and attackers are processes of their own; the attackers have the lowest priority, so that what is measured
+//! is the gateway and not how many cores there are.
+
+mod attacks;
+mod viewers;
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use _native::log::Kind;
+use _native::server::gateway::{Gateway, Hub, OwnedEntry, Upcall};
+use _native::server::{Answer, Config, Server};
+
+#[path = "../bench_support/mod.rs"]
+mod bench_support;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// The attacks come from one address, which has this share.
+const CONNECTIONS_PER_ADDRESS: usize = 5_000;
+/// How long an attack runs before it is measured.
+const WARM_UP: Duration = Duration::from_millis(700);
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["view", port] => viewers::run(port.parse()?),
+        ["attack", port, name] => attacks::run(port.parse()?, name),
+        [] => compare(3, 3, &[]),
+        [runs] => compare(runs.parse()?, 3, &[]),
+        [runs, seconds, ref attacks @ ..] => compare(runs.parse()?, seconds.parse()?, attacks),
+    }
+}
+
+/// p50 and p99 in milliseconds.
+#[derive(Clone, Copy)]
+struct Late(f64, f64);
+
+fn compare(runs: usize, seconds: u64, only: &[&str]) -> Outcome<()> {
+    let server = Server::new(Config {
+        loops: 1,
+        connections_per_address: CONNECTIONS_PER_ADDRESS,
+        ..Config::default()
+    })?;
+    let hub = Arc::new(Hub::new(Arc::clone(server.shared()))?);
+    let accounts = HashMap::from([("main".to_owned(), None)]);
+    hub.set_accounts("localhost", "main", accounts);
+    hub.open_log(viewers::TOPIC, "e", 0, true);
+    let of_loop = Arc::clone(&hub);
+    let port = server.start(move |index| Gateway::new(Arc::clone(&of_loop), index))?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let publisher = publish(Arc::clone(&hub), Arc::clone(&is_over));
+    let mut viewers = Viewers::start(port)?;
+    println!(
+        "{:<14}{:>12}{:>12}{:>8}{:>14}",
+        "attack", "quiet p99", "under it", "ratio", "held, MiB"
+    );
+    for name in attacks::NAMES
+        .iter()
+        .filter(|name| only.is_empty() || only.contains(name))
+    {
+        let (mut quiet, mut attacked, mut held_bytes) = (Vec::new(), Vec::new(), 0);
+        for _ in 0..runs {
+            quiet.push(viewers.measure(seconds)?);
+            let before_bytes = resident_bytes();
+            let mut child = spawn(&["attack", &port.to_string(), name], true)?;
+            thread::sleep(WARM_UP);
+            attacked.push(viewers.measure(seconds)?);
+            held_bytes = held_bytes.max(resident_bytes().saturating_sub(before_bytes));
+            child.kill()?;
+            child.wait()?;
+            wait_until_gone(&server);
+        }
+        let (quiet, attacked) = (median(&quiet), median(&attacked));
+        let (ratio, held_mib) = (attacked.1 / quiet.1, held_bytes >> 20);
+        println!(
+            "{name:<14}{:>9.2} ms{:>9.2} ms{ratio:>8.2}{held_mib:>14}",
+            quiet.1, attacked.1
+        );
+    }
+    drop(viewers);
+    is_over.store(true, Ordering::Release);
+    let _ = publisher.join();
+    Ok(())
+}
+
+/// 100 messages a second, and an application that answers whatever it is asked.
+fn publish(hub: Arc<Hub>, is_over: Arc<AtomicBool>) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        let began = Instant::now();
+        for seq in 1u64.. {
+            if is_over.load(Ordering::Acquire) {
+                return;
+            }
+            for upcall in hub.upcalls.take(1_000) {
+                if let Upcall::Call { conn, ticket, .. } = upcall {
+                    hub.reply(conn, ticket, Answer::Error, b"{}".to_vec());
+                }
+            }
+            let due = began + Duration::from_millis(10 * seq);
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let pad = "x".repeat(200);
+            let sent = bench_support::monotonic_ns();
+            let entry = OwnedEntry {
+                kind: Kind::Push,
+                epoch: "e".to_owned(),
+                seq,
+                method: "event".to_owned(),
+                params: format!(r#"{{"seq":{seq},"sent":{sent},"pad":"{pad}"}}"#).into_bytes(),
+            };
+            if hub.append(viewers::TOPIC, &[entry]).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+/// The process of the viewers.
+struct Viewers {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Viewers {
+    fn start(port: u16) -> Outcome<Self> {
+        let mut child = spawn(&["view", &port.to_string()], false)?;
+        let output = BufReader::new(child.stdout.take().ok_or("no pipe")?);
+        let mut viewers = Self { child, output };
+        viewers.receive()?;
+        Ok(viewers)
+    }
+
+    fn measure(&mut self, seconds: u64) -> Outcome<Late> {
+        let input = self.child.stdin.as_mut().ok_or("no pipe")?;
+        writeln!(input, "{seconds}")?;
+        input.flush()?;
+        let line = self.receive()?;
+        let mut figures = line.split_whitespace().map(str::parse::<f64>);
+        let mut next = || figures.next().ok_or("a figure is missing");
+        Ok(Late(next()??, next()??))
+    }
+
+    fn receive(&mut self) -> Outcome<String> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            return Err("the viewers have gone".into());
+        }
+        Ok(line)
+    }
+}
+
+impl Drop for Viewers {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(arguments: &[&str], is_meek: bool) -> Outcome<Child> {
+    let program = std::env::current_exe()?;
+    let mut command = if is_meek {
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    let command = command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    Ok(command.spawn()?)
+}
+
+fn wait_until_gone(server: &Server) {
+    while server.shared().connections.load(Ordering::Relaxed) > viewers::VIEWERS {
+        thread::sleep(Duration::from_millis(20));
+    }
+    thread::sleep(Duration::from_millis(300));
+}
+
+fn median(all: &[Late]) -> Late {
+    let middle = |figure: fn(&Late) -> f64| {
+        let mut figures: Vec<f64> = all.iter().map(figure).collect();
+        figures.sort_by(f64::total_cmp);
+        figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+    };
+    Late(middle(|late| late.0), middle(|late| late.1))
+}
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = status
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse().ok());
+    pages.map_or(0, |pages: usize| pages * 4_096)
+}

@@ -1,0 +1,109 @@
+//! The second track: the newest entries as deflated frames, each compressed once for all who want it.
+
+use super::Log;
+use crate::log::encoding;
+use crate::log::entry::Meta;
+use crate::log::span::Span;
+use crate::log::track::Track;
+use crate::protocol::frame::{self, Opcode};
+
+/// Payloads below this are not worth deflating: the frame would hardly shrink.
+const DEFLATE_FROM_BYTES: usize = 96;
+
+/// Appends the deflated form of a payload to a buffer.
+pub type Deflate<'a> = dyn FnMut(&[u8], &mut Vec<u8>) + 'a;
+
+/// The deflated frames of the live entries from `from` up to `to`.
+#[derive(Debug)]
+pub(super) struct Deflated {
+    pub(super) wanted_by: usize,
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) start: u64,
+    pub(super) frames: Track,
+}
+
+impl Log {
+    /// Counts one more follower that wants deflated frames.
+    pub fn want_deflated(&mut self) {
+        self.deflated.wanted_by += 1;
+        if self.deflated.wanted_by == 1 {
+            self.deflated.from = self.tip();
+            self.deflated.to = self.tip();
+            self.deflated.start = self.deflated.frames.end();
+        }
+    }
+
+    /// Counts one less; the last one frees the deflated frames.
+    pub fn unwant_deflated(&mut self) {
+        self.deflated.wanted_by = self.deflated.wanted_by.saturating_sub(1);
+        if self.deflated.wanted_by == 0 {
+            self.deflated.frames.release(u64::MAX);
+        }
+    }
+
+    pub(super) fn deflated_bytes(&self) -> u64 {
+        if self.deflated.wanted_by == 0 {
+            0
+        } else {
+            self.deflated.frames.end() - self.deflated.start
+        }
+    }
+
+    /// Forgets the deflated frame of the live entry that has just been dropped.
+    pub(super) fn trim_deflated(&mut self, dropped: &Meta) {
+        let (deflated, next) = (&mut self.deflated, self.live.first);
+        if deflated.from >= next {
+            return;
+        }
+        if deflated.to >= next {
+            deflated.start = dropped.deflated_end;
+            deflated.frames.release(deflated.start);
+        }
+        deflated.from = next;
+        deflated.to = deflated.to.max(next);
+    }
+
+    /// Deflates the entries up to `until` that are not yet.
+    pub(super) fn deflate_to(&mut self, until: u64, deflate: &mut Deflate<'_>) {
+        while self.deflated.to < until {
+            let index = self.deflated.to;
+            let frame = self.live.frame(index);
+            let payload = encoding::payload(self.live.meta(index), frame);
+            self.payload.clear();
+            if payload.len() >= DEFLATE_FROM_BYTES {
+                deflate(payload, &mut self.payload);
+            }
+            let end = if payload.len() < DEFLATE_FROM_BYTES || self.payload.len() >= payload.len() {
+                self.deflated.frames.append(frame)
+            } else {
+                self.frame.clear();
+                frame::encode(Opcode::Text, &self.payload, true, &mut self.frame);
+                self.deflated.frames.append(&self.frame)
+            };
+            let at = usize::try_from(index - self.live.first).unwrap_or(usize::MAX);
+            self.live.entries[at].deflated_end = end;
+            self.deflated.to += 1;
+        }
+    }
+
+    pub(super) fn read_deflated(&self, from: u64, until: u64, budget: u64, span: &mut Span) {
+        let start = |index: u64| {
+            if index == self.deflated.from {
+                self.deflated.start
+            } else {
+                self.live.meta(index - 1).deflated_end
+            }
+        };
+        let begin = start(from);
+        let mut to = until;
+        while to > from + 1 && start(to) - begin > budget {
+            to = from + (to - from) / 2;
+        }
+        if to > from {
+            self.deflated.frames.read(begin, start(to), span);
+        }
+        span.frames += to - from;
+        span.next = to;
+    }
+}

@@ -1,0 +1,226 @@
+//! The log of one topic.
+
+mod deflated;
+mod error;
+mod limits;
+mod reading;
+
+use self::deflated::Deflated;
+use super::encoding;
+use super::entry::{Entry, Kind, Meta};
+use super::segment::Segment;
+use super::track::Track;
+
+pub use deflated::Deflate;
+pub use error::LogError;
+pub use limits::Limits;
+
+/// Live entries count from here; a past's lie below, so that no cursor can mean two entries.
+const LIVE_START: u64 = 1 << 62;
+/// Indices set aside for each epoch's past.
+const PAST_STRIDE: u64 = 1 << 32;
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appended {
+    Added,
+    /// The log has it already.
+    Skipped,
+}
+
+/// The notifications of one topic, oldest first. See the module for how it works.
+#[derive(Debug)]
+pub struct Log {
+    limits: Limits,
+    epoch: String,
+    /// The seq of the newest push.
+    seq: u64,
+    /// The seq before the oldest push kept: recovery reaches back to here.
+    floor: u64,
+    past: Segment,
+    live: Segment,
+    /// The live index of the current epoch's first entry.
+    epoch_start: u64,
+    past_end: u64,
+    ended: bool,
+    deflated: Deflated,
+    payload: Vec<u8>,
+    frame: Vec<u8>,
+}
+
+impl Log {
+    /// A log whose next push is `seq + 1` of `epoch`.
+    #[must_use]
+    pub fn new(epoch: &str, seq: u64, limits: Limits) -> Self {
+        Self {
+            limits,
+            epoch: epoch.to_owned(),
+            seq,
+            floor: seq,
+            past: Segment::new(PAST_STRIDE, LIVE_START),
+            live: Segment::new(LIVE_START, 0),
+            epoch_start: LIVE_START,
+            past_end: PAST_STRIDE,
+            ended: false,
+            deflated: Deflated {
+                wanted_by: 0,
+                from: LIVE_START,
+                to: LIVE_START,
+                start: 0,
+                frames: Track::new(0),
+            },
+            payload: Vec::new(),
+            frame: Vec::new(),
+        }
+    }
+
+    /// The epoch's name.
+    #[must_use]
+    pub fn epoch(&self) -> &str {
+        &self.epoch
+    }
+
+    /// The seq of the newest push.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// The seq before the oldest push that recovery may begin with.
+    #[must_use]
+    pub fn floor(&self) -> u64 {
+        self.floor
+            .max(self.seq.saturating_sub(self.limits.entries as u64))
+    }
+
+    /// True after the topic's last notification.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The cursor of one who has everything.
+    #[must_use]
+    pub fn tip(&self) -> u64 {
+        self.live.end()
+    }
+
+    /// Bytes of frames held.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.past.frames.held_bytes()
+            + self.live.frames.held_bytes()
+            + self.deflated.frames.held_bytes()
+    }
+
+    /// Adds one entry at the end.
+    ///
+    /// # Errors
+    /// [`LogError`] when it does not follow what is here; the log is then unchanged.
+    pub fn append(&mut self, entry: &Entry<'_>, now_ms: u64) -> Result<Appended, LogError> {
+        if self.ended {
+            return Err(LogError::Ended);
+        }
+        if self.is_known(entry)? {
+            return Ok(Appended::Skipped);
+        }
+        let mut meta = self.encode(entry)?;
+        meta.at_ms = now_ms;
+        meta.seq = match entry.kind {
+            Kind::Push | Kind::Reset => entry.seq,
+            Kind::Notice | Kind::Gone => self.seq,
+        };
+        self.live.push(meta, &self.frame);
+        match entry.kind {
+            Kind::Push => self.seq = entry.seq,
+            Kind::Notice => {}
+            Kind::Reset => self.begin_epoch(entry.epoch, entry.seq),
+            Kind::Gone => self.ended = true,
+        }
+        self.trim(now_ms);
+        Ok(Appended::Added)
+    }
+
+    /// Puts older pushes of the current epoch before the oldest one kept; what is here already is skipped,
+    /// and so is everything when `epoch` is no longer the current one.
+    ///
+    /// # Errors
+    /// [`LogError::Gap`] when the entries are not consecutive or do not reach the oldest push kept.
+    pub fn backfill(
+        &mut self,
+        epoch: &str,
+        entries: &[Entry<'_>],
+        now_ms: u64,
+    ) -> Result<(), LogError> {
+        if epoch != self.epoch {
+            return Ok(());
+        }
+        let room = self
+            .limits
+            .entries
+            .saturating_sub(self.past.entries.len() + self.live.entries.len());
+        let older: Vec<_> = entries
+            .iter()
+            .filter(|e| e.kind == Kind::Push && e.seq <= self.floor)
+            .collect();
+        let kept = &older[older.len().saturating_sub(room)..];
+        let Some(first) = kept.first() else {
+            return Ok(());
+        };
+        for (entry, expected) in kept.iter().zip(first.seq..) {
+            check_seq(expected, entry.seq)?;
+        }
+        check_seq(self.floor, first.seq + kept.len() as u64 - 1)?;
+        let (mut metas, mut frames) = (Vec::with_capacity(kept.len()), Vec::new());
+        for entry in kept {
+            let mut meta = self.encode(entry)?;
+            frames.extend_from_slice(&self.frame);
+            meta.at_ms = now_ms;
+            meta.end = frames.len() as u64;
+            metas.push(meta);
+        }
+        let floor = first.seq - 1;
+        self.past.prepend(metas, frames);
+        self.floor = floor;
+        self.trim(now_ms);
+        Ok(())
+    }
+
+    /// True when a push is here already.
+    fn is_known(&self, entry: &Entry<'_>) -> Result<bool, LogError> {
+        match entry.kind {
+            Kind::Push if entry.epoch != self.epoch => Err(LogError::Epoch {
+                expected: self.epoch.clone(),
+                found: entry.epoch.to_owned(),
+            }),
+            Kind::Push if entry.seq <= self.seq => Ok(true),
+            Kind::Push => check_seq(self.seq + 1, entry.seq).map(|()| false),
+            Kind::Reset => Ok(entry.epoch == self.epoch),
+            Kind::Notice | Kind::Gone => Ok(false),
+        }
+    }
+
+    fn encode(&mut self, entry: &Entry<'_>) -> Result<Meta, LogError> {
+        if entry.params.first() != Some(&b'{') || entry.params.last() != Some(&b'}') {
+            return Err(LogError::Malformed);
+        }
+        encoding::encode(entry, &mut self.payload, &mut self.frame).ok_or(LogError::Malformed)
+    }
+
+    fn begin_epoch(&mut self, epoch: &str, base: u64) {
+        epoch.clone_into(&mut self.epoch);
+        self.seq = base;
+        self.floor = base;
+        self.epoch_start = self.live.end();
+        self.past_end += PAST_STRIDE;
+        self.past = Segment::new(self.past_end, LIVE_START);
+    }
+}
+
+fn check_seq(expected: u64, found: u64) -> Result<(), LogError> {
+    if expected == found {
+        Ok(())
+    } else {
+        Err(LogError::Gap { expected, found })
+    }
+}

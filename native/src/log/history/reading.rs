@@ -1,0 +1,169 @@
+//! Cursors and what they read.
+
+use super::{Deflate, LIVE_START, Log};
+use crate::log::encoding;
+use crate::log::segment::Segment;
+use crate::log::span::{Lost, Span};
+
+impl Log {
+    /// The cursor of one who has everything up to `seq` of `epoch`; None when the log cannot go on from there.
+    #[must_use]
+    pub fn after(&self, epoch: &str, seq: u64) -> Option<u64> {
+        if epoch != self.epoch || seq < self.floor() || seq > self.seq {
+            return None;
+        }
+        match self.past.entries.front() {
+            Some(oldest) if seq + 1 < oldest.seq + self.past.entries.len() as u64 => {
+                Some(self.past.first + (seq + 1).saturating_sub(oldest.seq))
+            }
+            _ => Some(self.live.after_seq(self.first_live(), seq)),
+        }
+    }
+
+    /// The cursor before the last `pushes` of the current epoch, and whether the log has them all.
+    #[must_use]
+    pub fn last(&self, pushes: u64) -> (u64, bool) {
+        let wanted = self.seq.saturating_sub(pushes);
+        let is_complete = wanted >= self.floor() || self.floor() == 0;
+        if pushes == 0 {
+            return (self.tip(), true);
+        }
+        (
+            self.after(&self.epoch, wanted.max(self.floor()))
+                .unwrap_or(self.tip()),
+            is_complete,
+        )
+    }
+
+    /// The seq of the newest push before `cursor`.
+    #[must_use]
+    pub fn seq_at(&self, cursor: u64) -> u64 {
+        if cursor >= self.tip() {
+            return self.seq;
+        }
+        match self.resolve(cursor) {
+            Ok((segment, index)) if index > segment.first => segment.meta(index - 1).seq,
+            // Nothing before it in its segment: the past's end, or else the floor, is what came before.
+            Ok((segment, _)) if segment.first >= LIVE_START => self
+                .past
+                .entries
+                .back()
+                .map_or(self.floor, |newest| newest.seq),
+            _ => self.floor,
+        }
+    }
+
+    /// Fills `span` with the frames from `cursor` towards `until`, about `budget` bytes at most.
+    ///
+    /// With `deflate` (from payload to deflated payload), frames are deflated where that pays.
+    /// One call may stop early, at the edge between past and live or between deflated and plain: go on from
+    /// `span.next` until that is `until`.
+    ///
+    /// # Errors
+    /// [`Lost`] when the entries are gone.
+    pub fn read(
+        &mut self,
+        cursor: u64,
+        until: u64,
+        budget: u64,
+        deflate: Option<&mut Deflate<'_>>,
+        span: &mut Span,
+    ) -> Result<(), Lost> {
+        span.clear();
+        let (segment, index) = self.resolve(cursor)?;
+        if segment.first < LIVE_START {
+            segment.read(index, segment.end(), budget, span);
+            if span.next == self.past_end {
+                span.next = self.first_live();
+            }
+            return Ok(());
+        }
+        let Some(deflate) = deflate.filter(|_| self.deflated.wanted_by > 0) else {
+            self.live.read(index, until.max(index), budget, span);
+            return Ok(());
+        };
+        self.deflate_to(until, deflate);
+        if index < self.deflated.from {
+            self.live
+                .read(index, until.min(self.deflated.from), budget, span);
+        } else {
+            self.read_deflated(index, until.max(index), budget, span);
+        }
+        Ok(())
+    }
+
+    /// Appends `events` items from `cursor` on, comma-separated, until a limit is reached.
+    ///
+    /// Returns the cursor after the last item.
+    ///
+    /// # Errors
+    /// [`Lost`] when the entries are gone.
+    pub fn put_items(
+        &self,
+        cursor: u64,
+        max_entries: usize,
+        max_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<u64, Lost> {
+        let begin = out.len();
+        let mut cursor = cursor;
+        for _ in 0..max_entries {
+            if cursor == self.tip() {
+                break;
+            }
+            let (segment, index) = self.resolve(cursor)?;
+            let frame = segment.frame(index);
+            if out.len() - begin + frame.len() > max_bytes {
+                break;
+            }
+            if out.len() > begin {
+                out.push(b',');
+            }
+            encoding::put_item(segment.meta(index), frame, out);
+            cursor = if index + 1 == self.past_end {
+                self.first_live()
+            } else {
+                index + 1
+            };
+        }
+        Ok(cursor)
+    }
+
+    /// Bytes of plain frames after `cursor`, and when the next of them was appended (None at the tip).
+    ///
+    /// # Errors
+    /// [`Lost`] when the entries are gone.
+    pub fn behind(&self, cursor: u64) -> Result<(u64, Option<u64>), Lost> {
+        if cursor == self.tip() {
+            return Ok((0, None));
+        }
+        let (segment, index) = self.resolve(cursor)?;
+        let mut bytes = segment.bytes_from(index);
+        if segment.first < LIVE_START {
+            bytes += self.live.bytes_from(self.first_live());
+        }
+        Ok((bytes, Some(segment.meta(index).at_ms)))
+    }
+
+    /// The oldest live entry of the epoch, where the past goes on: its first ones may have been trimmed before the
+    /// past was filled in again.
+    fn first_live(&self) -> u64 {
+        self.epoch_start.max(self.live.first)
+    }
+
+    /// Where `cursor` points: the segment that has the entry, and the entry's index. The tip is in live.
+    fn resolve(&self, cursor: u64) -> Result<(&Segment, u64), Lost> {
+        if cursor >= LIVE_START {
+            return if cursor >= self.live.first {
+                Ok((&self.live, cursor))
+            } else {
+                Err(Lost)
+            };
+        }
+        if cursor >= self.past.first && cursor < self.past.end() {
+            Ok((&self.past, cursor))
+        } else {
+            Err(Lost)
+        }
+    }
+}

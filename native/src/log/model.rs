@@ -1,0 +1,349 @@
+//! A slow, obvious model of a log: a list of all notifications ever, and what a log has to say about them.
+//!
+//! Property tests and the fuzzer drive a log and its model with the same steps and compare them.
+
+use super::{Appended, Deflate, Entry, Kind, Limits, Log, Lost, Span};
+
+/// Limits that nothing reaches.
+pub(crate) const ROOMY: Limits = Limits {
+    entries: 1_000_000,
+    age_ms: u64::MAX,
+    bytes: u64::MAX,
+};
+
+/// What can happen to a log.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Push(Vec<u8>),
+    Notice(Vec<u8>),
+    /// A new epoch that begins after this seq.
+    Reset(u64),
+    /// Put so many older pushes before the log.
+    Backfill(u64),
+    WantDeflated,
+    UnwantDeflated,
+    /// Let so many milliseconds pass.
+    Wait(u64),
+}
+
+/// One notification of the current epoch.
+#[derive(Clone, Debug)]
+struct Told {
+    is_push: bool,
+    /// The position after it.
+    seq: u64,
+    method: &'static str,
+    params: Vec<u8>,
+    at_ms: u64,
+}
+
+impl Told {
+    fn message(&self) -> Vec<u8> {
+        message(self.method, &self.params)
+    }
+
+    fn item(&self) -> String {
+        let params = String::from_utf8_lossy(&self.params).into_owned();
+        match (self.method, params.as_str()) {
+            ("event", _) => params,
+            (method, "{}") => format!("{{\"method\":\"{method}\"}}"),
+            (method, _) => format!("{{\"method\":\"{method}\",{}", &params[1..]),
+        }
+    }
+}
+
+/// A log with everything that it was ever told.
+pub(crate) struct Model {
+    pub log: Log,
+    limits: Limits,
+    epoch: u64,
+    seq: u64,
+    floor: u64,
+    now_ms: u64,
+    wanted: usize,
+    /// The current epoch's, in order.
+    told: Vec<Told>,
+    /// One who reads after each step: where he stands, and what he has got.
+    cursor: u64,
+    live: Vec<Vec<u8>>,
+    /// Everything appended since he last lost his place, in order.
+    appended: Vec<Vec<u8>>,
+    budget: u64,
+}
+
+impl Model {
+    /// A log after `base` pushes; `budget` is what one read may give.
+    pub fn new(base: u64, limits: Limits, budget: u64) -> Self {
+        let log = Log::new("e0", base, limits);
+        Self {
+            cursor: log.tip(),
+            log,
+            limits,
+            epoch: 0,
+            seq: base,
+            floor: base,
+            now_ms: 0,
+            wanted: 0,
+            told: Vec::new(),
+            live: Vec::new(),
+            appended: Vec::new(),
+            budget,
+        }
+    }
+
+    /// Takes a step and lets the live reader read.
+    pub fn apply(&mut self, step: &Step) {
+        match step {
+            Step::Push(params) => self.push(params),
+            Step::Notice(params) => self.append(Kind::Notice, "note", self.seq, params),
+            Step::Reset(base) => {
+                self.epoch += 1;
+                (self.seq, self.floor) = (*base, *base);
+                self.told.clear();
+                self.append(Kind::Reset, "historyReplaced", *base, b"{}");
+                self.told.clear();
+            }
+            Step::Backfill(count) => self.backfill(*count),
+            Step::WantDeflated => {
+                self.log.want_deflated();
+                self.wanted += 1;
+            }
+            Step::UnwantDeflated if self.wanted > 0 => {
+                self.log.unwant_deflated();
+                self.wanted -= 1;
+            }
+            Step::UnwantDeflated => {}
+            Step::Wait(ms) => {
+                self.now_ms += ms;
+                self.log.trim(self.now_ms);
+            }
+        }
+        self.read_live();
+    }
+
+    /// Compares everything that can be asked of the log with the model.
+    pub fn check(&mut self) {
+        let (epoch, seq, floor) = (self.epoch_name(), self.seq, self.log.floor());
+        assert_eq!((self.log.epoch(), self.log.seq()), (epoch.as_str(), seq));
+        self.check_limits();
+        for at in floor..=seq {
+            self.check_position(at);
+        }
+        assert_eq!(self.log.after(&epoch, seq + 1), None);
+        assert!(floor == 0 || self.log.after(&epoch, floor - 1).is_none());
+        assert_eq!(self.log.after("other", seq), None);
+    }
+
+    fn epoch_name(&self) -> String {
+        format!("e{}", self.epoch)
+    }
+
+    fn is_roomy(&self) -> bool {
+        self.limits == ROOMY
+    }
+
+    fn push(&mut self, params: &[u8]) {
+        self.seq += 1;
+        self.append(Kind::Push, "event", self.seq, params);
+        let epoch = self.epoch_name();
+        let again = entry(Kind::Push, &epoch, "event", self.seq, params);
+        assert_eq!(
+            self.log.append(&again, self.now_ms),
+            Ok(Appended::Skipped),
+            "twice is once"
+        );
+    }
+
+    fn append(&mut self, kind: Kind, method: &'static str, seq: u64, params: &[u8]) {
+        let epoch = self.epoch_name();
+        let new = entry(kind, &epoch, method, seq, params);
+        assert_eq!(self.log.append(&new, self.now_ms), Ok(Appended::Added));
+        self.told.push(Told {
+            is_push: kind == Kind::Push,
+            seq,
+            method,
+            params: params.to_vec(),
+            at_ms: self.now_ms,
+        });
+        self.appended.push(message(method, params));
+    }
+
+    /// Brings back `count` pushes before the oldest, as the database has them.
+    fn backfill(&mut self, count: u64) {
+        let (epoch, end) = (self.epoch_name(), self.log.floor());
+        let begin = end.saturating_sub(count);
+        let older = (begin.min(self.floor)..self.floor).map(|before| Told {
+            is_push: true,
+            seq: before + 1,
+            method: "event",
+            params: b"{\"old\":1}".to_vec(),
+            at_ms: self.now_ms,
+        });
+        let told: Vec<_> = older.chain(self.told.drain(..)).collect();
+        self.told = told;
+        self.floor = self.floor.min(begin);
+        let now_ms = self.now_ms;
+        for told in &mut self.told {
+            if told.is_push && told.seq > begin && told.seq <= end {
+                told.at_ms = now_ms;
+            }
+        }
+        let wanted = self
+            .told
+            .iter()
+            .filter(|told| told.is_push && told.seq > begin && told.seq <= end);
+        let entries: Vec<_> = wanted
+            .map(|told| entry(Kind::Push, &epoch, "event", told.seq, &told.params))
+            .collect();
+        self.log
+            .backfill(&epoch, &entries, now_ms)
+            .expect("consecutive up to the floor");
+    }
+
+    /// One who keeps up gets everything in order, on the deflated track while there is one.
+    fn read_live(&mut self) {
+        let got = read_all(&mut self.log, self.cursor, self.budget, self.wanted > 0);
+        if let Ok(got) = got {
+            self.live.extend(got);
+        } else {
+            assert!(!self.is_roomy(), "nothing was trimmed");
+            self.live.clear();
+            self.appended.clear();
+        }
+        assert_eq!(self.live, self.appended, "a live reader misses nothing");
+        self.cursor = self.log.tip();
+    }
+
+    fn check_limits(&self) {
+        let entries = self.limits.entries as u64;
+        let floor = self.log.floor();
+        assert!(
+            self.seq - floor <= entries,
+            "recovery reaches no further than allowed"
+        );
+        // What has been brought back is young again, and nothing goes before it.
+        let mut youngest_ms = 0;
+        let mut is_expired = |told: &&Told| {
+            youngest_ms = told.at_ms.max(youngest_ms);
+            let age_ms = self.now_ms - youngest_ms;
+            told.is_push && age_ms > self.limits.age_ms && age_ms >= 1_000
+        };
+        let expired = self.told.iter().filter(|told| is_expired(told)).last();
+        assert!(
+            expired.is_none_or(|told| floor >= told.seq),
+            "what is too old is gone"
+        );
+        if self.is_roomy() {
+            assert_eq!(floor, self.floor, "nothing goes without a reason");
+        }
+    }
+
+    /// Compares what one who stands at `seq` still gets, as frames and as items.
+    fn check_position(&mut self, seq: u64) {
+        let epoch = self.epoch_name();
+        let cursor = self.log.after(&epoch, seq).expect("within the log");
+        let expected: Vec<_> = self
+            .told
+            .iter()
+            .filter(|told| told.seq > seq || (told.seq == seq && !told.is_push))
+            .cloned()
+            .collect();
+        let got = read_all(&mut self.log, cursor, self.budget, self.wanted > 0).expect("here");
+        let messages: Vec<_> = expected.iter().map(Told::message).collect();
+        let mut items = Vec::new();
+        let next = self
+            .log
+            .put_items(cursor, usize::MAX, usize::MAX, &mut items);
+        assert_eq!(next, Ok(self.log.tip()));
+        if self.is_roomy() {
+            assert_eq!(got, messages);
+            assert_eq!(self.log.seq_at(cursor), seq);
+            let expected: Vec<_> = expected.iter().map(Told::item).collect();
+            assert_eq!(String::from_utf8_lossy(&items), expected.join(","));
+            return;
+        }
+        // Notices are trimmed with their time and do not come back: all pushes, and of the rest a part in order.
+        let mut rest = got.iter();
+        let mut missing = expected.iter().filter(|_| true);
+        for message in rest.by_ref() {
+            let found = missing.find(|told| told.message() == *message || told.is_push);
+            assert_eq!(
+                found.map(Told::message).as_ref(),
+                Some(message),
+                "after {seq}"
+            );
+        }
+        assert!(!missing.any(|told| told.is_push), "all pushes after {seq}");
+    }
+}
+
+fn entry<'a>(kind: Kind, epoch: &'a str, method: &'a str, seq: u64, params: &'a [u8]) -> Entry<'a> {
+    Entry {
+        kind,
+        epoch,
+        seq,
+        method,
+        params,
+    }
+}
+
+/// The message of a notification.
+pub(crate) fn message(method: &str, params: &[u8]) -> Vec<u8> {
+    let mut out = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":"#).into_bytes();
+    out.extend_from_slice(params);
+    out.push(b'}');
+    out
+}
+
+/// Everything from `cursor` to the tip, in reads of about `budget` bytes.
+pub(crate) fn read_all(
+    log: &mut Log,
+    cursor: u64,
+    budget: u64,
+    deflated: bool,
+) -> Result<Vec<Vec<u8>>, Lost> {
+    let (mut span, mut cursor, mut out) = (Span::default(), cursor, Vec::new());
+    while cursor != log.tip() {
+        let tip = log.tip();
+        let mut shorten = shorten;
+        let deflate: Option<&mut Deflate<'_>> = if deflated { Some(&mut shorten) } else { None };
+        log.read(cursor, tip, budget, deflate, &mut span)?;
+        assert!(span.next != cursor, "a read makes progress");
+        let got = payloads(&span);
+        assert_eq!(got.len() as u64, span.frames);
+        out.extend(got);
+        cursor = span.next;
+    }
+    Ok(out)
+}
+
+/// The payloads of the frames in a span; deflated ones are marked by the model's own "compressor".
+fn payloads(span: &Span) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    for mut slice in span.slices() {
+        while !slice.is_empty() {
+            let (header, header_bytes) = crate::protocol::frame::parse_header(slice)
+                .expect("our own frame")
+                .expect("a whole header");
+            let end = header_bytes + usize::try_from(header.payload_bytes).expect("fits");
+            let mut payload = slice[header_bytes..end].to_vec();
+            if header.compressed {
+                payload = restore(&payload);
+            }
+            out.push(payload);
+            slice = &slice[end..];
+        }
+    }
+    out
+}
+
+/// A stand-in for a compressor whose output is shorter and can be undone.
+fn shorten(payload: &[u8], out: &mut Vec<u8>) {
+    out.extend(payload.iter().rev().skip(1));
+}
+
+fn restore(shortened: &[u8]) -> Vec<u8> {
+    let mut payload: Vec<u8> = shortened.iter().rev().copied().collect();
+    payload.push(b'}');
+    payload
+}

@@ -1,0 +1,76 @@
+//! What one connection is sent for itself: answers, notices, control frames.
+
+use super::connection::{SlotIndex, State};
+use super::core::{Core, SLOW_CONSUMER};
+use crate::protocol::frame::{self, Opcode};
+
+/// A client may leave this many times the lag limit of answers unread …
+const UNREAD_FACTOR: usize = 4;
+/// … but only so many bytes while the loop is crowded. Longer recoveries then follow as pushes, which wait in the
+/// shared log.
+const CROWDED_BYTES: usize = 4 << 10;
+
+impl Core {
+    /// Sends a text message.
+    pub fn send_text(&mut self, slot: SlotIndex, payload: &[u8]) {
+        self.send(slot, Opcode::Text, payload);
+    }
+
+    /// Sends a message, deflated where that was agreed on and pays.
+    ///
+    /// A client that has left too much unread is closed instead.
+    pub fn send(&mut self, slot: SlotIndex, opcode: Opcode, payload: &[u8]) {
+        if !self.may_answer(slot) {
+            return;
+        }
+        let connection = self.connections.at(slot);
+        let deflate_from_bytes = self.shared.config.deflate_from_bytes;
+        let deflate = connection
+            .deflate
+            .filter(|_| payload.len() >= deflate_from_bytes);
+        if let Some(params) = deflate {
+            self.scratch.clear();
+            self.deflater
+                .compress_for(params, payload, &mut self.scratch);
+            frame::encode(opcode, &self.scratch, true, &mut connection.out);
+            self.scratch.shrink_to(64 << 10);
+        } else {
+            frame::encode(opcode, payload, false, &mut connection.out);
+        }
+        self.touch(slot);
+    }
+
+    /// Sends a control frame, or an application's own frame.
+    pub(super) fn send_control(&mut self, slot: SlotIndex, opcode: Opcode, payload: &[u8]) {
+        if self.may_answer(slot) {
+            frame::encode(opcode, payload, false, &mut self.connections.at(slot).out);
+            self.touch(slot);
+        }
+    }
+
+    /// Bytes that one more answer may have before the client counts as one that does not read.
+    pub fn answer_room(&mut self, slot: SlotIndex) -> usize {
+        self.unread_limit()
+            .saturating_sub(self.connections.at(slot).unsent_bytes())
+    }
+
+    fn unread_limit(&self) -> usize {
+        if self.is_crowded() {
+            return CROWDED_BYTES;
+        }
+        usize::try_from(self.shared.config.lag_bytes)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(UNREAD_FACTOR)
+    }
+
+    fn may_answer(&mut self, slot: SlotIndex) -> bool {
+        if self.connections.at(slot).state != State::Open {
+            return false;
+        }
+        if self.answer_room(slot) == 0 {
+            self.close(slot, SLOW_CONSUMER.0, SLOW_CONSUMER.1);
+            return false;
+        }
+        true
+    }
+}

@@ -1,0 +1,231 @@
+//! Which connection follows which log on a loop, and from where.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::connection::{BEHIND, SlotIndex, Subscription};
+use super::core::Core;
+use super::topics::{Live, SharedLog, Topic};
+
+impl Core {
+    /// How many logs the connection follows.
+    pub fn subscriptions(&mut self, slot: SlotIndex) -> usize {
+        self.connections.at(slot).subscriptions.len()
+    }
+
+    /// The logs that the connection follows.
+    pub fn followed(&mut self, slot: SlotIndex) -> Vec<Arc<SharedLog>> {
+        let places: Vec<u32> = self
+            .connections
+            .at(slot)
+            .subscriptions
+            .iter()
+            .map(|s| s.topic)
+            .collect();
+        places
+            .into_iter()
+            .map(|place| Arc::clone(&self.topics.at(place).shared))
+            .collect()
+    }
+
+    /// The cursor of the connection in a log; None when it does not follow.
+    pub fn cursor(&mut self, slot: SlotIndex, log: &SharedLog) -> Option<u64> {
+        let place = self.topics.find(log.number)?;
+        let subscription = self
+            .connections
+            .at(slot)
+            .subscriptions
+            .iter()
+            .find(|s| s.topic == place)?;
+        Some(if subscription.at == BEHIND {
+            subscription.cursor
+        } else {
+            self.topics.at(place).head
+        })
+    }
+
+    /// A log that this loop follows, by number.
+    pub(super) fn followed_log(&self, number: u64) -> Option<Arc<SharedLog>> {
+        let place = self.topics.find(number)?;
+        self.topics
+            .get(place)
+            .map(|topic| Arc::clone(&topic.shared))
+    }
+
+    /// The connections that follow a log. Looks at every connection: for what is rare.
+    pub(super) fn followers(&mut self, number: u64) -> Vec<SlotIndex> {
+        let Some(place) = self.topics.find(number) else {
+            return Vec::new();
+        };
+        self.connections
+            .slots()
+            .filter(|&slot| {
+                self.connections
+                    .at(slot)
+                    .subscriptions
+                    .iter()
+                    .any(|s| s.topic == place)
+            })
+            .collect()
+    }
+
+    /// Makes the loop follow a log, so that what is appended from now on wakes it. Every call is undone by
+    /// one of `subscribe` or [`release`](Self::release).
+    pub(super) fn hold(&mut self, log: &Arc<SharedLog>) -> u32 {
+        if let Some(place) = self.topics.find(log.number) {
+            return place;
+        }
+        log.follow(self.index);
+        let head = log.log.lock().tip();
+        self.topics.add(Topic {
+            shared: Arc::clone(log),
+            head,
+            live: [Vec::new(), Vec::new()],
+            subscribers: 0,
+            ahead: Vec::new(),
+        })
+    }
+
+    /// Lets go of a log that was held for nothing.
+    pub(super) fn release(&mut self, place: u32) {
+        if self
+            .topics
+            .get(place)
+            .is_some_and(|topic| topic.subscribers == 0)
+        {
+            if let Some(topic) = self.topics.remove(place) {
+                topic.shared.unfollow(self.index);
+            }
+        }
+    }
+
+    /// Lets the connection follow a held log from `cursor` on. It must not follow it already, and the caller
+    /// has counted it in the log's `subscribers`.
+    pub(super) fn subscribe(&mut self, slot: SlotIndex, place: u32, cursor: u64, recovering: bool) {
+        let topic = self.topics.at(place);
+        topic.subscribers += 1;
+        let connection = self.connections.at(slot);
+        if connection.track() == 1 {
+            topic.shared.log.lock().want_deflated();
+        }
+        connection.subscriptions.reserve_exact(1);
+        connection.subscriptions.push(Subscription {
+            topic: place,
+            at: BEHIND,
+            cursor,
+            recovering,
+        });
+        self.shared
+            .counters
+            .subscriptions
+            .fetch_add(1, Ordering::Relaxed);
+        if cursor == self.topics.at(place).head {
+            self.join_live(slot, place);
+        } else {
+            self.topics.at(place).ahead.push(slot);
+            self.touch(slot);
+        }
+    }
+
+    /// Ends the connection's subscription of a log; false when there is none.
+    pub fn unsubscribe(&mut self, slot: SlotIndex, log: &SharedLog) -> bool {
+        let Some(place) = self.topics.find(log.number) else {
+            return false;
+        };
+        let subscriptions = &self.connections.at(slot).subscriptions;
+        let Some(at) = subscriptions.iter().position(|s| s.topic == place) else {
+            return false;
+        };
+        self.end_subscription(slot, at);
+        true
+    }
+
+    pub(super) fn unsubscribe_all(&mut self, slot: SlotIndex) {
+        while !self.connections.at(slot).subscriptions.is_empty() {
+            self.end_subscription(slot, 0);
+        }
+    }
+
+    /// Ends the connection's subscription number `at`.
+    pub(super) fn end_subscription(&mut self, slot: SlotIndex, at: usize) {
+        let connection = self.connections.at(slot);
+        let track = connection.track();
+        let subscription = connection.subscriptions.swap_remove(at);
+        let place = subscription.topic;
+        if subscription.at != BEHIND {
+            let mut live = std::mem::take(&mut self.topics.at(place).live[track]);
+            self.leave_live(place, &mut live, subscription.at);
+            self.topics.at(place).live[track] = live;
+        }
+        let now_ms = self.now_ms;
+        let topic = self.topics.at(place);
+        topic.subscribers -= 1;
+        if track == 1 {
+            topic.shared.log.lock().unwant_deflated();
+        }
+        if topic.shared.subscribers.fetch_sub(1, Ordering::Relaxed) == 1 {
+            topic.shared.idle_since_ms.store(now_ms, Ordering::Relaxed);
+        }
+        self.shared
+            .counters
+            .subscriptions
+            .fetch_sub(1, Ordering::Relaxed);
+        self.release(place);
+    }
+
+    /// Takes the entry `at` out of a live list that was lifted out of its topic.
+    pub(super) fn leave_live(&mut self, place: u32, live: &mut Vec<Live>, at: u32) {
+        live.swap_remove(at as usize);
+        if let Some(moved) = live.get(at as usize) {
+            if let Some(subscription) = self.subscription(moved.slot, place) {
+                subscription.at = at;
+            }
+        }
+    }
+
+    pub(super) fn subscription(
+        &mut self,
+        slot: SlotIndex,
+        place: u32,
+    ) -> Option<&mut Subscription> {
+        self.connections
+            .at(slot)
+            .subscriptions
+            .iter_mut()
+            .find(|s| s.topic == place)
+    }
+
+    /// Puts a subscriber that has everything up to the head among the live ones.
+    pub(super) fn join_live(&mut self, slot: SlotIndex, place: u32) {
+        let connection = self.connections.at(slot);
+        let track = connection.track();
+        let Some(fd) = connection.fd.as_ref().map(AsRawFd::as_raw_fd) else {
+            return;
+        };
+        let live = &mut self.topics.at(place).live[track];
+        let at = u32::try_from(live.len()).unwrap_or(BEHIND);
+        live.push(Live { slot, fd });
+        if let Some(subscription) = self.subscription(slot, place) {
+            subscription.at = at;
+            subscription.recovering = false;
+        }
+    }
+
+    /// Ends a subscription that its log does not allow any more, and says so.
+    pub fn expel(&mut self, slot: SlotIndex, log: &SharedLog, reason: &str) {
+        if !self.unsubscribe(slot, log) {
+            return;
+        }
+        let (label, is_program) = log.label();
+        let name = if is_program { "programId" } else { "channel" };
+        let mut message =
+            format!("{{\"jsonrpc\":\"2.0\",\"method\":\"unsubscribed\",\"params\":{{\"{name}\":\"")
+                .into_bytes();
+        crate::log::escape(label, &mut message);
+        message.extend_from_slice(b"\",\"reason\":\"");
+        message.extend_from_slice(reason.as_bytes());
+        message.extend_from_slice(b"\"}}");
+        self.send_text(slot, &message);
+    }
+}

@@ -1,0 +1,153 @@
+//! Who a connection is, and what that lets it follow.
+
+use std::sync::Arc;
+
+use super::super::connection::SlotIndex;
+use super::super::core::Core;
+use super::dispatch::Gateway;
+use super::hub::DECIDE_MS;
+use super::sessions::{Attached, Session};
+use super::upcalls::Upcall;
+use crate::protocol::jsonrpc;
+
+/// A client is told so long before its token expires.
+const WARNING_MS: u64 = 60_000;
+
+impl Gateway {
+    /// The reader class of a connection now; a token that has expired this instant counts no more.
+    pub(super) fn reader(core: &mut Core, slot: SlotIndex) -> Option<u64> {
+        let wall_ms = core.shared.wall_ms();
+        let session = core.connection(slot).session.as_ref()?;
+        if session.expires_ms <= wall_ms {
+            Self::sign_out(core, slot, "token_expired");
+            return None;
+        }
+        Some(session.reader)
+    }
+
+    pub(super) fn attach(core: &mut Core, slot: SlotIndex, session: Arc<Session>) {
+        let remaining_ms = session.expires_ms.saturating_sub(core.shared.wall_ms());
+        let alarm_ms = core
+            .now_ms
+            .saturating_add(remaining_ms.saturating_sub(WARNING_MS));
+        let connection = core.connection(slot);
+        connection.session = Some(Attached::new(session));
+        connection.warned = false;
+        core.set_alarm(slot, Some(alarm_ms));
+    }
+
+    pub(super) fn sign_in(&self, core: &mut Core, slot: SlotIndex, session: Arc<Session>) {
+        let is_here = core
+            .connection(slot)
+            .account
+            .as_ref()
+            .is_some_and(|account| account.name == session.account);
+        if !is_here || session.is_revoked() {
+            return;
+        }
+        let reader = session.reader;
+        Self::attach(core, slot, session);
+        for log in core.followed(slot) {
+            let allowed = log.access.lock().allows(Some(reader));
+            match allowed {
+                Some(true) => {}
+                Some(false) => core.expel(slot, &log, "insufficient_scope"),
+                None => {
+                    log.access
+                        .lock()
+                        .decide_by_ms
+                        .get_or_insert(core.now_ms + DECIDE_MS);
+                    self.hub.upcalls.tell(Upcall::Access {
+                        topic: log.topic.clone(),
+                        readers: vec![reader],
+                    });
+                }
+            }
+        }
+    }
+
+    /// Makes a connection anonymous and ends what an anonymous one may not follow.
+    fn sign_out(core: &mut Core, slot: SlotIndex, reason: &str) {
+        core.connection(slot).session = None;
+        core.set_alarm(slot, None);
+        for log in core.followed(slot) {
+            if log.access.lock().allows(None) == Some(false) {
+                core.expel(slot, &log, reason);
+            }
+        }
+    }
+
+    pub(super) fn end_revoked(core: &mut Core) {
+        for slot in core.connections.slots() {
+            if core
+                .connection(slot)
+                .session
+                .as_ref()
+                .is_some_and(|session| session.is_revoked())
+            {
+                Self::sign_out(core, slot, "token_revoked");
+            }
+        }
+    }
+
+    /// Looks at the rights of everybody who follows a log on this loop.
+    pub(super) fn check_access(&self, core: &mut Core, number: u64, ask: bool) {
+        let Some(log) = core.followed_log(number) else {
+            return;
+        };
+        let is_overdue = log
+            .access
+            .lock()
+            .decide_by_ms
+            .is_some_and(|by| core.now_ms >= by);
+        let mut undecided = Vec::new();
+        for slot in core.followers(number) {
+            let reader = Self::reader(core, slot);
+            let allowed = log.access.lock().allows(reader);
+            match (allowed, reader) {
+                (Some(true), _) => {}
+                (Some(false), None) => core.expel(slot, &log, "private"),
+                (None, Some(reader)) if !is_overdue => {
+                    if !undecided.contains(&reader) {
+                        undecided.push(reader);
+                    }
+                }
+                _ => core.expel(slot, &log, "insufficient_scope"),
+            }
+        }
+        if ask && !undecided.is_empty() {
+            log.access.lock().decide_by_ms = Some(core.now_ms + DECIDE_MS);
+            self.hub.upcalls.tell(Upcall::Access {
+                topic: log.topic.clone(),
+                readers: undecided,
+            });
+        } else if is_overdue {
+            log.access.lock().decide_by_ms = None;
+        }
+    }
+
+    /// Warns of a token that is about to expire, and ends the session of one that has.
+    pub(super) fn look_at_expiry(core: &mut Core, slot: SlotIndex) {
+        let (wall_ms, now_ms) = (core.shared.wall_ms(), core.now_ms);
+        let connection = core.connection(slot);
+        let Some(session) = &connection.session else {
+            return;
+        };
+        let remaining_ms = session.expires_ms.saturating_sub(wall_ms);
+        if remaining_ms == 0 {
+            Self::sign_out(core, slot, "token_expired");
+            return;
+        }
+        if remaining_ms > WARNING_MS {
+            core.set_alarm(slot, Some(now_ms + remaining_ms - WARNING_MS));
+            return;
+        }
+        if !std::mem::replace(&mut connection.warned, true) {
+            let params = format!(r#"{{"expiresInMs":{remaining_ms}}}"#);
+            let mut message = Vec::new();
+            jsonrpc::write_notification("tokenExpiring", params.as_bytes(), &mut message);
+            core.send_text(slot, &message);
+        }
+        core.set_alarm(slot, Some(now_ms + remaining_ms));
+    }
+}

@@ -1,0 +1,61 @@
+//! Who does not keep up, and is closed so that nobody waits for him.
+
+use super::connection::{BEHIND, SlotIndex, State};
+use super::core::{Core, SLOW_CONSUMER};
+use crate::log::Lost;
+
+/// How many times the lag limit one may take to read what waits for it, though it reads a byte now and then.
+const UNREAD_FACTOR: u64 = 4;
+
+impl Core {
+    /// Closes blocked connections that are over the lag limits.
+    pub(super) fn check_lag(&mut self) {
+        let mut blocked = std::mem::take(&mut self.blocked);
+        blocked.retain(|&slot| {
+            let connection = self.connections.at(slot);
+            if !connection.in_blocked {
+                return false;
+            }
+            if !connection.blocked || connection.state != State::Open {
+                connection.in_blocked = false;
+                return false;
+            }
+            if self.is_too_slow(slot) {
+                self.connections.at(slot).in_blocked = false;
+                self.close(slot, SLOW_CONSUMER.0, SLOW_CONSUMER.1);
+                return false;
+            }
+            true
+        });
+        blocked.append(&mut self.blocked);
+        self.blocked = blocked;
+    }
+
+    fn is_too_slow(&mut self, slot: SlotIndex) -> bool {
+        let (lag_bytes, lag_ms) = (self.shared.config.lag_bytes, self.shared.config.lag_ms);
+        let now_ms = self.now_ms;
+        let connection = self.connections.at(slot);
+        if now_ms.saturating_sub(connection.progress_ms) > lag_ms {
+            return true;
+        }
+        if now_ms.saturating_sub(connection.out_since_ms) > lag_ms.saturating_mul(UNREAD_FACTOR) {
+            return true;
+        }
+        let behind: Vec<(u32, u64, bool)> = connection
+            .subscriptions
+            .iter()
+            .filter(|s| s.at == BEHIND)
+            .map(|s| (s.topic, s.cursor, s.recovering))
+            .collect();
+        behind.into_iter().any(|(place, cursor, recovering)| {
+            match self.topics.at(place).shared.log.lock().behind(cursor) {
+                Err(Lost) => true,
+                Ok(_) if recovering => false,
+                Ok((bytes, since_ms)) => {
+                    bytes > lag_bytes
+                        || since_ms.is_some_and(|since| now_ms.saturating_sub(since) > lag_ms)
+                }
+            }
+        })
+    }
+}

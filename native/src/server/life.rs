@@ -1,0 +1,192 @@
+//! The life of a connection on its loop: taken in, admitted or refused, closed, forgotten.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::connection::{Bucket, NEVER, NoRoom, SlotIndex, State};
+use super::core::{Core, SLOW_CONSUMER};
+use super::mailbox::Refusal;
+use super::shared::{Counters, Shared};
+use super::sys;
+use crate::protocol::{Decoder, DeflateOffer, Role, frame, handshake};
+
+/// How long a closing connection may take to read what is left for it.
+const LINGER_MS: u64 = 5_000;
+
+impl Core {
+    /// Takes in an accepted socket; one that is over the limit is refused once its head has come.
+    pub(super) fn add(
+        &mut self,
+        socket: OwnedFd,
+        address: IpAddr,
+        counted: bool,
+        turned_away: Option<NoRoom>,
+    ) {
+        let slot = self.connections.take();
+        let id = self.connections.id(slot);
+        if self.poll.add_connection(&socket, id.0).is_err() {
+            if counted {
+                self.shared.leave(address);
+            }
+            self.connections.give_back(slot);
+            return;
+        }
+        self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        let end_ms = self.now_ms + self.shared.config.handshake_ms;
+        let connection = self.connections.at(slot);
+        connection.fd = Some(socket);
+        connection.address = address;
+        connection.counted = counted;
+        connection.turned_away = turned_away;
+        connection.state = State::Head;
+        connection.end_ms = end_ms;
+        connection.handshake = Some(Box::default());
+        self.schedule(slot);
+    }
+
+    /// Finishes the handshake: the WebSocket is open.
+    pub fn admit(&mut self, slot: SlotIndex) {
+        let (shared, now_ms, id) = (
+            Arc::clone(&self.shared),
+            self.now_ms,
+            self.connections.id(slot),
+        );
+        let config = &shared.config;
+        let connection = self.connections.at(slot);
+        let Some(handshake) = &connection.handshake else {
+            return;
+        };
+        let request = &handshake.request;
+        let deflate = request.deflate.map(DeflateOffer::accept);
+        let made_id;
+        let request_id = if let Some(request_id) = &request.request_id {
+            request_id
+        } else {
+            made_id = request_id_from(&shared);
+            &made_id
+        };
+        handshake::accept(
+            request,
+            deflate.as_ref(),
+            &[("X-Request-Id", request_id)],
+            &mut connection.out,
+        );
+        connection.state = State::Open;
+        connection.deflate = deflate;
+        connection.decoder =
+            Decoder::new(Role::Server, config.message_limit_bytes, deflate.is_some());
+        connection.bucket = Bucket::full(config.messages_burst, now_ms);
+        connection.end_ms = NEVER;
+        // Spread, so that clients who came together are not pinged together for ever.
+        connection.ping_ms =
+            now_ms + config.ping_ms / 2 + shared.random_below(config.ping_ms / 2 + 1);
+        shared.note_open(id, true);
+        if let Some(account) = &connection.account {
+            shared.enter_account(&account.name);
+        }
+        Counters::add(&shared.counters.handshakes, 1);
+        self.schedule(slot);
+        self.touch(slot);
+    }
+
+    /// Ends a handshake with an HTTP answer.
+    pub fn refuse(&mut self, slot: SlotIndex, refusal: &Refusal) {
+        let shared = Arc::clone(&self.shared);
+        let connection = self.connections.at(slot);
+        let given = connection
+            .handshake
+            .take()
+            .and_then(|handshake| handshake.request.request_id);
+        let request_id = given.unwrap_or_else(|| request_id_from(&shared));
+        let mut headers: Vec<(&str, &str)> = refusal
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        headers.push(("X-Request-Id", &request_id));
+        if !refusal.body.is_empty()
+            && !headers
+                .iter()
+                .any(|(name, _)| name.eq_ignore_ascii_case("content-type"))
+        {
+            headers.push(("Content-Type", "application/json"));
+        }
+        handshake::refuse(refusal.status, &headers, &refusal.body, &mut connection.out);
+        Counters::add(&shared.counters.refused, 1);
+        self.begin_closing(slot);
+    }
+
+    /// Sends a close frame and ends the connection once that is gone or the linger time is over.
+    pub fn close(&mut self, slot: SlotIndex, code: u16, reason: &str) {
+        let connection = self.connections.at(slot);
+        if connection.state != State::Open {
+            return;
+        }
+        frame::encode_close(code, reason, &mut connection.out);
+        if (code, reason) == SLOW_CONSUMER {
+            Counters::add(&self.shared.counters.slow_consumers, 1);
+        }
+        self.begin_closing(slot);
+    }
+
+    pub(super) fn begin_closing(&mut self, slot: SlotIndex) {
+        self.unsubscribe_all(slot);
+        let now_ms = self.now_ms;
+        self.note_closed(slot);
+        let connection = self.connections.at(slot);
+        connection.state = State::Closing;
+        connection.paused = false;
+        connection.input = Vec::new();
+        connection.message_ms = NEVER;
+        connection.session = None;
+        connection.calls = None;
+        connection.ping_ms = NEVER;
+        connection.pong_ms = NEVER;
+        connection.alarm_ms = NEVER;
+        connection.end_ms = now_ms + LINGER_MS;
+        self.schedule(slot);
+        self.touch(slot);
+    }
+
+    /// Takes a connection out of what is counted as open; before its state changes.
+    fn note_closed(&mut self, slot: SlotIndex) {
+        self.shared.note_open(self.connections.id(slot), false);
+        let connection = self.connections.at(slot);
+        if let (State::Open, Some(account)) = (connection.state, &connection.account) {
+            self.shared.leave_account(&account.name);
+        }
+    }
+
+    /// Forgets a connection at once.
+    pub(super) fn drop_connection(&mut self, slot: SlotIndex) {
+        if self.connections.at(slot).state == State::Free {
+            return;
+        }
+        self.unsubscribe_all(slot);
+        self.note_closed(slot);
+        let connection = self.connections.at(slot);
+        if connection.counted {
+            self.shared.leave(connection.address);
+        }
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.waiting_bytes -= self.connections.at(slot).weight;
+        self.connections.give_back(slot);
+    }
+
+    /// Ends the socket's writing side once everything is out.
+    pub(super) fn finish_closing(&mut self, slot: SlotIndex) {
+        let connection = self.connections.at(slot);
+        if connection.state == State::Closing && !connection.ended && connection.out.is_empty() {
+            connection.ended = true;
+            if let Some(fd) = &connection.fd {
+                sys::end_writing(fd);
+            }
+        }
+    }
+}
+
+fn request_id_from(shared: &Shared) -> String {
+    format!("{:016x}{:016x}", shared.random(), shared.random())
+}

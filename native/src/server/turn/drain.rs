@@ -1,0 +1,77 @@
+//! The farewell: clients are told when to reconnect, spread over time, and closed then.
+
+use super::super::connection::{NEVER, SlotIndex, State};
+use super::super::handler::Handler;
+use super::super::wheel::TICK_MS;
+use super::Loop;
+
+/// How long a drained client's unanswered calls may keep its connection.
+const DRAIN_GRACE_MS: u64 = 5_000;
+/// Clients told to reconnect in one tick: 20,000 a second and loop.
+const SENT_AWAY_A_TICK: u32 = 2_000;
+
+/// The farewell to the clients, under way.
+pub(super) struct Drain {
+    over_ms: u64,
+    /// The next slot to be told.
+    next: SlotIndex,
+}
+
+impl<H: Handler> Loop<H> {
+    pub(super) fn begin_drain(&mut self, over_ms: u64) {
+        // Whoever the kernel has already let in is served and told; nobody is reset.
+        while self.accept_next() {}
+        if let Some(listener) = self.listener.take() {
+            self.core.poll.remove(&listener);
+        }
+        self.drain = Some(Drain { over_ms, next: 0 });
+        self.continue_drain();
+    }
+
+    pub(super) fn continue_drain(&mut self) {
+        let Some(drain) = &mut self.drain else { return };
+        let slots = self.core.connections.slots();
+        let end = slots.end.min(drain.next + SENT_AWAY_A_TICK);
+        for slot in std::mem::replace(&mut drain.next, end)..end {
+            if self.core.is_open(slot) {
+                self.send_away(slot);
+            }
+        }
+    }
+
+    /// Tells one client when to reconnect, and sets the time at which it is closed.
+    pub(super) fn send_away(&mut self, slot: SlotIndex) {
+        let Some(drain) = &self.drain else { return };
+        let after_ms = self.core.shared.random_below(drain.over_ms + 1);
+        let connection = self.core.connection(slot);
+        if connection.sent_away || connection.state != State::Open {
+            return;
+        }
+        connection.sent_away = true;
+        let end_ms = self.core.now_ms + after_ms;
+        self.core.connection(slot).end_ms = end_ms;
+        let message = format!(
+            r#"{{"jsonrpc":"2.0","method":"reconnect","params":{{"afterMs":{after_ms}}}}}"#
+        );
+        self.core.send_text(slot, message.as_bytes());
+        self.core.schedule(slot);
+    }
+
+    /// Closes a drained connection, once the calls it waits for are answered or the grace is over.
+    pub(super) fn end_drained(&mut self, slot: SlotIndex) {
+        let now_ms = self.core.now_ms;
+        let connection = self.core.connection(slot);
+        let is_waiting = connection
+            .calls
+            .as_ref()
+            .is_some_and(|calls| !calls.is_empty());
+        if connection.grace_ms == NEVER {
+            connection.grace_ms = now_ms + DRAIN_GRACE_MS;
+        }
+        if is_waiting && now_ms < connection.grace_ms {
+            connection.end_ms = now_ms + TICK_MS;
+        } else {
+            self.core.close(slot, 1012, "service_restart");
+        }
+    }
+}

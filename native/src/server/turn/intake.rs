@@ -1,0 +1,325 @@
+//! What comes in: connections, request heads, frames.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::super::config::{client_address, is_among};
+use super::super::connection::{NEVER, NoRoom, Rate, SlotIndex, State};
+use super::super::core::Core;
+use super::super::handler::{Admission, Handler, Message};
+use super::super::refusals::{build_refusal, refusal, refuse_unread};
+use super::super::shared::Counters;
+use super::super::sys::{self, Accepted, Moved};
+use super::Loop;
+use crate::protocol::frame::{self, Opcode};
+use crate::protocol::handshake::{self, Head, Limits, Request};
+use crate::protocol::{Decoder, Flow, Item, Role};
+
+/// Connections accepted in one turn before sockets are looked at again.
+const ACCEPTS_A_TURN: usize = 64;
+/// A message costs one token of the rate, and one more for each so many bytes: reading JSON costs time by its length.
+const BYTES_A_TOKEN: usize = 64 << 10;
+/// Connections over the limit that are kept until their request has come, because an answer that is sent
+/// before is lost with the reset that closing an unread socket causes.
+const POLITE_REFUSALS: usize = 1_024;
+/// As many of one address.
+const POLITE_REFUSALS_AN_ADDRESS: usize = 16;
+
+impl<H: Handler> Loop<H> {
+    /// Takes in those who wait, at most a turn's share.
+    pub(super) fn accept(&mut self) {
+        for _ in 0..ACCEPTS_A_TURN {
+            if self.is_late() || !self.accept_next() {
+                return;
+            }
+        }
+    }
+
+    /// Takes in one who waits; false when nobody does, or no more can be taken now.
+    pub(super) fn accept_next(&mut self) -> bool {
+        let Some(listener) = &self.listener else {
+            return false;
+        };
+        match sys::accept(listener) {
+            Accepted::Connection(socket, peer) => {
+                self.take_in(socket, peer);
+                true
+            }
+            Accepted::None => false,
+            Accepted::Exhausted => {
+                // A level-triggered listener would spin until descriptors are free again; the next tick
+                // watches it anew.
+                self.core.poll.remove(listener);
+                self.is_accepting = false;
+                false
+            }
+        }
+    }
+
+    fn take_in(&mut self, socket: OwnedFd, peer: IpAddr) {
+        // An IPv4 client of an IPv6 socket counts as what it is.
+        let peer = peer.to_canonical();
+        let shared = Arc::clone(&self.core.shared);
+        let config = &shared.config;
+        let connections = shared.connections.load(Ordering::Relaxed);
+        if connections >= config.connections.saturating_add(POLITE_REFUSALS) {
+            return refuse_unread(&socket, NoRoom::Gateway, &shared.counters);
+        }
+        let mut turned_away = (connections >= config.connections).then_some(NoRoom::Gateway);
+        // Whom a proxy speaks for is not known yet.
+        let counted = shared.is_limited(peer) && !is_among(peer, &config.trusted_proxies);
+        if counted {
+            let Some(count) = shared.enter(peer, POLITE_REFUSALS_AN_ADDRESS) else {
+                return refuse_unread(&socket, NoRoom::Address, &shared.counters);
+            };
+            if count > config.connections_per_address {
+                turned_away = Some(NoRoom::Address);
+            }
+        }
+        self.core.add(socket, peer, counted, turned_away);
+    }
+
+    /// Gives those with something to read their turn, until the time is over; the others come first next time.
+    pub(super) fn read_waiting(&mut self) {
+        while !self.is_late() {
+            let Some(slot) = self.core.unread.pop_front() else {
+                return;
+            };
+            self.core.connection(slot).in_unread = false;
+            self.read(slot);
+        }
+    }
+
+    /// Reads once, or goes on with what was read before.
+    fn read(&mut self, slot: SlotIndex) {
+        let connection = self.core.connection(slot);
+        let Some(fd) = &connection.fd else { return };
+        if !connection.unread || connection.paused || connection.state == State::Waiting {
+            return;
+        }
+        if connection.input.is_empty() {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            match sys::read(fd, &mut buffer) {
+                Moved::Bytes(0) | Moved::Gone => self.core.drop_connection(slot),
+                Moved::Blocked => connection.unread = false,
+                Moved::Bytes(bytes) => {
+                    // A short read has emptied the socket; the next byte makes an event.
+                    connection.unread = bytes == buffer.len();
+                    self.take_bytes(slot, &mut buffer[..bytes]);
+                }
+            }
+            self.buffer = buffer;
+        } else {
+            let mut input = std::mem::take(&mut connection.input);
+            self.take_frames(slot, &mut input);
+        }
+        if self.core.connection(slot).unread {
+            self.core.read_later(slot);
+        }
+    }
+
+    fn take_bytes(&mut self, slot: SlotIndex, bytes: &mut [u8]) {
+        match self.core.connection(slot).state {
+            State::Head => self.take_head(slot, bytes),
+            State::Open => self.take_frames(slot, bytes),
+            State::Waiting | State::Closing | State::Free => {}
+        }
+    }
+
+    fn take_head(&mut self, slot: SlotIndex, bytes: &[u8]) {
+        let connection = self.core.connection(slot);
+        let Some(pending) = &mut connection.handshake else {
+            return;
+        };
+        pending.bytes.extend_from_slice(bytes);
+        // A head can only end, and a line can only be judged, where a line ends.
+        let limits = Limits::default();
+        if !bytes.contains(&b'\n') && pending.bytes.len() <= limits.head_bytes {
+            return self.keep_head(slot);
+        }
+        match handshake::parse(&pending.bytes, &limits) {
+            Ok(Head::Partial) => self.keep_head(slot),
+            Ok(Head::Complete { request, consumed }) => {
+                pending.bytes.drain(..consumed);
+                pending.request = request.clone();
+                self.begin(slot, &request);
+            }
+            Err(error) => {
+                let mut refusal = refusal(error.status(), "invalid_request", error.reason());
+                for (name, value) in error.headers() {
+                    refusal
+                        .headers
+                        .push(((*name).to_owned(), (*value).to_owned()));
+                }
+                self.core.refuse(slot, &refusal);
+            }
+        }
+    }
+
+    fn keep_head(&mut self, slot: SlotIndex) {
+        self.core.weigh(slot);
+        if self.core.is_crowded() {
+            self.core.refuse(slot, &build_refusal(NoRoom::Gateway));
+        }
+    }
+
+    fn begin(&mut self, slot: SlotIndex, request: &Request) {
+        let shared = Arc::clone(&self.core.shared);
+        let config = &shared.config;
+        let connection = self.core.connection(slot);
+        if let Some(reason) = connection.turned_away {
+            self.core.refuse(slot, &build_refusal(reason));
+            return;
+        }
+        let peer = connection.address;
+        connection.address = client_address(
+            connection.address,
+            request.forwarded_for.as_deref(),
+            &config.trusted_proxies,
+        );
+        // A proxy that names nobody is no client either, and not held to a client's limit.
+        if connection.address != peer && shared.is_limited(connection.address) {
+            if shared.enter(connection.address, 0).is_none() {
+                self.core.refuse(slot, &build_refusal(NoRoom::Address));
+                return;
+            }
+            connection.counted = true;
+        }
+        match self.handler.handshake(&mut self.core, slot, request) {
+            Admission::Accept => self.admit(slot),
+            Admission::Wait => self.core.connection(slot).state = State::Waiting,
+            Admission::Refuse(refusal) => self.core.refuse(slot, &refusal),
+        }
+    }
+
+    /// Opens the WebSocket and takes what the client has sent since its request.
+    fn admit(&mut self, slot: SlotIndex) {
+        self.core.admit(slot);
+        let pending = self.core.connection(slot).handshake.take();
+        if self.drain.is_some() {
+            self.send_away(slot);
+        }
+        if let Some(mut pending) = pending {
+            self.take_frames(slot, &mut pending.bytes);
+        }
+        if self.core.connection(slot).unread {
+            self.core.read_later(slot);
+        }
+    }
+
+    /// Asks the handler once more about a handshake that waited.
+    pub(super) fn resume(&mut self, slot: SlotIndex) {
+        let Some(pending) = &self.core.connection(slot).handshake else {
+            return;
+        };
+        let request = pending.request.clone();
+        match self.handler.handshake(&mut self.core, slot, &request) {
+            Admission::Accept => self.admit(slot),
+            Admission::Wait => {}
+            Admission::Refuse(refusal) => self.core.refuse(slot, &refusal),
+        }
+    }
+
+    fn take_frames(&mut self, slot: SlotIndex, bytes: &mut [u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let blank = Decoder::new(Role::Server, 0, false);
+        let mut decoder = std::mem::replace(&mut self.core.connection(slot).decoder, blank);
+        let (core, handler, late) = (&mut self.core, &mut self.handler, self.late);
+        let mut has_ended_one = false;
+        let fed = decoder.feed_some(bytes, &mut self.inflater, &mut |item| {
+            has_ended_one |= matches!(item, Item::Text(_) | Item::Binary(_));
+            take_item(core, handler, slot, item);
+            if !core.is_open(slot) {
+                Flow::End
+            } else if core.connection(slot).paused || Instant::now() >= late {
+                Flow::Pause
+            } else {
+                Flow::On
+            }
+        });
+        match fed {
+            Ok(used) => {
+                self.core.connection(slot).decoder = decoder;
+                self.keep_input(slot, &bytes[used..], has_ended_one);
+            }
+            Err(error) => self.core.close(slot, error.close_code, error.reason),
+        }
+    }
+
+    /// Keeps what has not had its turn, and sees to it that nobody makes us keep too much for too long.
+    fn keep_input(&mut self, slot: SlotIndex, rest: &[u8], has_ended_one: bool) {
+        let complete_by_ms = self.core.now_ms + self.core.shared.config.message_ms;
+        let connection = self.core.connection(slot);
+        if connection.state != State::Open {
+            return;
+        }
+        if !rest.is_empty() {
+            connection.input = rest.to_vec();
+            connection.unread = true;
+        }
+        if has_ended_one || connection.decoder.held_bytes() == 0 {
+            connection.message_ms = NEVER;
+        }
+        if connection.decoder.held_bytes() > 0 {
+            connection.message_ms = connection.message_ms.min(complete_by_ms);
+        }
+        self.core.schedule(slot);
+        self.core.weigh(slot);
+        if self.core.is_crowded() && self.core.connection(slot).decoder.held_bytes() > 0 {
+            self.core.close(slot, 1013, "too much is waiting");
+        }
+    }
+}
+
+fn take_item<H: Handler>(core: &mut Core, handler: &mut H, slot: SlotIndex, item: Item<'_>) {
+    let bytes = match item {
+        Item::Text(text) => text.len(),
+        Item::Binary(bytes) => bytes.len(),
+        Item::Ping(_) | Item::Pong(_) => BYTES_A_TOKEN,
+        Item::Close { code, .. } => return core.answer_close(slot, code),
+    };
+    // The handler takes the message's own token, because it answers when there is none.
+    let tokens = u16::try_from(bytes / BYTES_A_TOKEN).unwrap_or(u16::MAX);
+    let rate = match tokens {
+        0 => Rate::Allowed,
+        tokens => core.take_rate(slot, f32::from(tokens)),
+    };
+    if rate == Rate::Flood {
+        return core.close(slot, 1008, "message flood");
+    }
+    match item {
+        Item::Text(text) => {
+            Counters::add(&core.shared.counters.messages_in, 1);
+            handler.message(core, slot, Message::Text(text));
+        }
+        Item::Binary(bytes) => {
+            Counters::add(&core.shared.counters.messages_in, 1);
+            handler.message(core, slot, Message::Binary(bytes));
+        }
+        // Only the newest ping needs an answer (section 5.5.3); over its rate a client gets none.
+        Item::Ping(payload) if rate == Rate::Allowed => {
+            core.send_control(slot, Opcode::Pong, payload);
+        }
+        Item::Pong(_) => core.connection(slot).pong_ms = NEVER,
+        Item::Ping(_) | Item::Close { .. } => {}
+    }
+}
+
+impl Core {
+    /// The peer has said good-bye: answer in kind (RFC 6455, section 5.5.1) and end.
+    fn answer_close(&mut self, slot: SlotIndex, code: Option<u16>) {
+        if let Some(code) = code {
+            self.close(slot, code, "");
+            return;
+        }
+        if self.is_open(slot) {
+            frame::encode(Opcode::Close, b"", false, &mut self.connection(slot).out);
+            self.begin_closing(slot);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The event loop.
+//!
+//! One turn: wait for sockets and commands; read and handle; take commands; send answers; broadcast what logs have
+//! gained. While one broadcast runs, what is appended gathers and goes out together in the next turn.
+
+mod drain;
+mod intake;
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use self::drain::Drain;
+use super::connection::{ConnId, NEVER, SlotIndex, State};
+use super::core::Core;
+use super::handler::Handler;
+use super::mailbox::Command;
+use super::refusals::refusal;
+use super::sys::Ready;
+use super::wheel::TICK_MS;
+use crate::protocol::Inflater;
+use crate::protocol::frame::Opcode;
+
+const LISTENER: u64 = u64::MAX;
+const WAKE: u64 = u64::MAX - 1;
+/// One read of a connection; also what a client can put into one turn before its pause is looked at.
+const READ_BYTES: usize = 64 << 10;
+/// How long a turn takes in connections and messages before it sends: what keeps one client busy for longer is
+/// spread over turns, so that the others' pushes do not wait for it.
+const INTAKE: Duration = Duration::from_millis(1);
+
+/// One event loop with its application.
+pub(super) struct Loop<H> {
+    core: Core,
+    handler: H,
+    listener: Option<OwnedFd>,
+    /// False while the listener is not watched because descriptors ran out.
+    is_accepting: bool,
+    inflater: Inflater,
+    buffer: Vec<u8>,
+    due: Vec<(u64, SlotIndex)>,
+    next_tick_ms: u64,
+    /// When this turn has taken in enough.
+    late: Instant,
+    drain: Option<Drain>,
+}
+
+impl<H: Handler> Loop<H> {
+    /// # Errors
+    /// When the kernel refuses a watch.
+    pub fn new(core: Core, handler: H, listener: OwnedFd) -> std::io::Result<Self> {
+        core.poll.add_source(&listener, LISTENER, false)?;
+        core.poll
+            .add_source(core.shared.mailboxes[core.index].wake(), WAKE, true)?;
+        let next_tick_ms = core.now_ms + TICK_MS;
+        Ok(Self {
+            core,
+            handler,
+            listener: Some(listener),
+            is_accepting: true,
+            inflater: Inflater::new(),
+            buffer: vec![0; READ_BYTES],
+            due: Vec::new(),
+            next_tick_ms,
+            late: Instant::now(),
+            drain: None,
+        })
+    }
+
+    /// Runs until it is told to stop; then every connection is closed.
+    pub fn run(mut self) {
+        let (mut ready, mut commands) = (Vec::new(), Vec::new());
+        while self.turn(&mut ready, &mut commands) {}
+        self.stop();
+    }
+
+    fn turn(&mut self, ready: &mut Vec<Ready>, commands: &mut Vec<Command>) -> bool {
+        let is_busy = !(self.core.touched.is_empty()
+            && self.core.unread.is_empty()
+            && self.core.grown.is_empty());
+        let timeout = if is_busy {
+            0
+        } else {
+            self.next_tick_ms.saturating_sub(self.core.now_ms)
+        };
+        self.core.poll.wait(timeout, ready);
+        self.core.now_ms = self.core.shared.now_ms();
+        self.late = Instant::now() + INTAKE;
+        for event in ready.drain(..) {
+            self.event(event);
+        }
+        // A time of its own: those who come must not keep those who are here from being heard.
+        self.late = Instant::now() + INTAKE;
+        self.read_waiting();
+        self.core.shared.mailboxes[self.core.index].take(commands);
+        for command in commands.drain(..) {
+            if !self.command(command) {
+                return false;
+            }
+        }
+        self.flush();
+        for place in std::mem::take(&mut self.core.grown) {
+            self.core.broadcast(place);
+        }
+        self.flush();
+        if self.core.now_ms >= self.next_tick_ms {
+            self.tick();
+        }
+        true
+    }
+
+    /// Whether this turn's time for taking in is over.
+    fn is_late(&self) -> bool {
+        Instant::now() >= self.late
+    }
+
+    fn flush(&mut self) {
+        for slot in std::mem::take(&mut self.core.touched) {
+            self.core.connection(slot).in_touched = false;
+            self.core.flush(slot);
+        }
+    }
+
+    fn event(&mut self, event: Ready) {
+        match event.token {
+            LISTENER => self.accept(),
+            WAKE => {}
+            token => {
+                let Some(slot) = self.core.connections.find(ConnId(token)) else {
+                    return;
+                };
+                if event.writable && self.core.connection(slot).blocked {
+                    self.core.connection(slot).blocked = false;
+                    self.core.touch(slot);
+                }
+                if event.hung_up && self.core.connection(slot).state == State::Waiting {
+                    self.core.drop_connection(slot);
+                } else if event.readable || event.hung_up {
+                    self.core.connection(slot).unread = true;
+                    self.core.read_later(slot);
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) -> bool {
+        match command {
+            Command::Stop => return false,
+            Command::Log(number) => {
+                if let Some(place) = self.core.topics.find(number) {
+                    self.core.grown.push(place);
+                }
+            }
+            Command::Drain(over_ms) => self.begin_drain(over_ms),
+            Command::Refuse(id, refusal) => {
+                if let Some(slot) = self.core.find_waiting(id) {
+                    self.core.refuse(slot, &refusal);
+                }
+            }
+            Command::Resume(id) => {
+                if let Some(slot) = self.core.find_waiting(id) {
+                    self.resume(slot);
+                }
+            }
+            other => self.handler.command(&mut self.core, other),
+        }
+        true
+    }
+
+    fn tick(&mut self) {
+        let now_ms = self.core.now_ms;
+        self.next_tick_ms = now_ms + TICK_MS;
+        let mut due = std::mem::take(&mut self.due);
+        self.core.wheel.take(now_ms, &mut due);
+        for (tick, slot) in due.drain(..) {
+            let connection = self.core.connection(slot);
+            if connection.state == State::Free || connection.timer_tick != tick {
+                continue;
+            }
+            connection.timer_tick = NEVER;
+            self.timer(slot);
+            self.core.schedule(slot);
+        }
+        self.due = due;
+        self.core.check_lag();
+        self.handler.tick(&mut self.core);
+        self.continue_drain();
+        if !self.is_accepting {
+            self.is_accepting = true;
+            if let Some(listener) = &self.listener {
+                self.is_accepting = self.core.poll.add_source(listener, LISTENER, false).is_ok();
+            }
+        }
+        self.flush();
+    }
+
+    fn timer(&mut self, slot: SlotIndex) {
+        let now_ms = self.core.now_ms;
+        let connection = self.core.connection(slot);
+        if connection.end_ms <= now_ms {
+            self.end(slot);
+            return;
+        }
+        if connection.message_ms <= now_ms {
+            self.core.close(slot, 1008, "the message took too long");
+            return;
+        }
+        if connection.pong_ms <= now_ms {
+            // Nobody is there to read a close frame: say it once and go.
+            self.core.close(slot, 1011, "no pong");
+            self.core.flush(slot);
+            self.core.drop_connection(slot);
+            return;
+        }
+        if connection.ping_ms <= now_ms {
+            self.ping(slot);
+        }
+        let connection = self.core.connection(slot);
+        if connection.alarm_ms <= now_ms {
+            connection.alarm_ms = NEVER;
+            self.handler.alarm(&mut self.core, slot);
+        }
+    }
+
+    fn ping(&mut self, slot: SlotIndex) {
+        let (now_ms, config) = (self.core.now_ms, &self.core.shared.config);
+        let (interval_ms, timeout_ms) = (config.ping_ms, config.pong_ms);
+        let connection = self.core.connection(slot);
+        connection.ping_ms = now_ms + interval_ms;
+        // A ping would wait behind what the client has not read yet: the lag policy looks after that one.
+        if connection.blocked || !connection.out.is_empty() || connection.pong_ms != NEVER {
+            return;
+        }
+        connection.pong_ms = now_ms + timeout_ms;
+        self.core.send_control(slot, Opcode::Ping, b"");
+    }
+
+    /// The time of a connection in `end_ms` is over.
+    fn end(&mut self, slot: SlotIndex) {
+        match self.core.connection(slot).state {
+            State::Head | State::Waiting => {
+                self.core.refuse(
+                    slot,
+                    &refusal(408, "request_timeout", "the handshake took too long"),
+                );
+            }
+            State::Open => self.end_drained(slot),
+            State::Closing | State::Free => self.core.drop_connection(slot),
+        }
+    }
+
+    fn stop(&mut self) {
+        for slot in self.core.connections.slots() {
+            self.core.close(slot, 1001, "going_away");
+            self.core.flush(slot);
+            self.core.drop_connection(slot);
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! Clients that mean harm: each is ended as it should be, costs bounded memory and time, and keeps nobody else from
+//! being served.
+
+mod support;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddrV4, TcpStream};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use _native::protocol::frame::{Opcode, encode_masked};
+use _native::protocol::{Decoder, Deflater, Inflater, Item, Role};
+use _native::server::{Config, SendChoice};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use support::{
+    Client, HEAD, Running, TOPIC, WAIT, config, loops_cpu_s, push, resident_bytes, start,
+};
+
+const MIB: usize = 1 << 20;
+/// What an attack may add to this process, its own sockets and messages included.
+const GROWTH_BYTES: usize = 48 * MIB;
+/// What it may cost the loop, in a build without optimisation.
+const CPU_S: f64 = 6.0;
+
+/// One attack at a time, because memory and time are the whole process's.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A gateway under attack, and somebody who wants to be served meanwhile.
+struct Scene {
+    running: Running,
+    witness: Client,
+    appended: u64,
+    before: (usize, f64),
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Scene {
+    fn new(config: Config) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = start(Config { loops: 1, ..config });
+        let mut witness = Client::connect(running.port, false);
+        witness.call(1, "subscribe", r#"{"programId":"p"}"#);
+        witness.read_until(|messages| messages.len() == 1);
+        let before = (resident_bytes(), loops_cpu_s());
+        Self {
+            running,
+            witness,
+            appended: 0,
+            before,
+            _alone: alone,
+        }
+    }
+
+    fn attackers(&self, count: usize) -> Vec<Attacker> {
+        (0..count).map(|_| Attacker::open(self, true)).collect()
+    }
+
+    fn publish(&mut self, bytes: usize) {
+        self.appended += 1;
+        let hub = &self.running.hub;
+        hub.append(TOPIC, &[push(self.appended, bytes)])
+            .expect("consecutive");
+    }
+
+    /// The witness gets a push and an answer.
+    fn check_service(&mut self) {
+        self.publish(10);
+        self.witness.call(2, "servertime", "{}");
+        let newest = format!(r#""params":{{"seq":{},"#, self.appended);
+        self.witness.read_until(|messages| {
+            let has = |text: &str| messages.iter().any(|message| message.contains(text));
+            has(&newest) && has("serverTime")
+        });
+        self.witness.messages.clear();
+    }
+
+    /// Also: what the attack has cost is bounded.
+    fn check(&mut self) {
+        self.check_service();
+        let grown = resident_bytes().saturating_sub(self.before.0);
+        assert!(grown < GROWTH_BYTES, "{grown} bytes");
+        let cpu_s = loops_cpu_s() - self.before.1;
+        assert!(cpu_s < CPU_S, "{cpu_s} s of a core");
+    }
+
+    fn wait_for(&self, what: &str, is_so: impl Fn(&Running) -> bool) {
+        let deadline = Instant::now() + WAIT;
+        while !is_so(&self.running) {
+            assert!(Instant::now() < deadline, "in time: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn connections(running: &Running) -> usize {
+        running.server.shared().connections.load(Ordering::Relaxed)
+    }
+}
+
+/// A bare socket.
+struct Attacker(TcpStream);
+
+impl Attacker {
+    fn connect(scene: &Scene, from: [u8; 4]) -> Self {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a descriptor");
+        bind(&socket, &SocketAddrV4::new(from.into(), 0)).expect("a loopback address");
+        let server = SocketAddrV4::new([127, 0, 0, 1].into(), scene.running.port);
+        connect(&socket, &server).expect("the server listens");
+        let socket = TcpStream::from(socket);
+        socket.set_read_timeout(Some(WAIT)).expect("positive");
+        socket.set_write_timeout(Some(WAIT)).expect("positive");
+        Self(socket)
+    }
+
+    /// Connected, and after the handshake.
+    fn open(scene: &Scene, deflate: bool) -> Self {
+        let mut attacker = Self::connect(scene, [127, 0, 0, 1]);
+        let extension = "Sec-WebSocket-Extensions: permessage-deflate\r\n";
+        let extension = if deflate { extension } else { "" };
+        attacker.send(format!("{HEAD}{extension}\r\n").as_bytes());
+        assert_eq!(attacker.status(), 101);
+        attacker
+    }
+
+    /// Sends all of it, or what the server takes before it hangs up.
+    fn send(&mut self, bytes: &[u8]) -> bool {
+        self.0.write_all(bytes).is_ok()
+    }
+
+    fn send_text(&mut self, text: &[u8]) -> bool {
+        self.send(&text_frame(text))
+    }
+
+    /// The status of the answer to the handshake; 0 when the server hangs up without one.
+    fn status(&mut self) -> u16 {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            match self.0.read(&mut byte) {
+                Ok(1) => head.push(byte[0]),
+                Ok(_) => break,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("an answer in time: {error}"),
+            }
+        }
+        let text = String::from_utf8_lossy(&head).into_owned();
+        let status = text
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        status.unwrap_or(0)
+    }
+
+    /// What the server says until it hangs up: the number of messages and pongs, and its close code. None when a
+    /// reset has eaten that.
+    fn rest(mut self) -> (usize, Option<u16>) {
+        let mut decoder = Decoder::new(Role::Client, 64 * MIB, true);
+        let (mut inflater, mut buffer) = (Inflater::new(), vec![0; 65_536]);
+        let (mut items, mut closed) = (0, None);
+        loop {
+            let got = match self.0.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(got) => got,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("the end in time: {error}"),
+            };
+            let fed = decoder.feed(&mut buffer[..got], &mut inflater, &mut |item| {
+                match item {
+                    Item::Close { code, .. } => closed = code,
+                    _ => items += 1,
+                }
+                true
+            });
+            fed.expect("the server keeps the protocol");
+        }
+        (items, closed)
+    }
+
+    /// The server hangs up, with this code unless a reset has eaten it.
+    fn ends_with(self, code: u16) {
+        let (_, closed) = self.rest();
+        assert!(closed.is_none_or(|closed| closed == code), "{closed:?}");
+    }
+}
+
+fn text_frame(text: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    encode_masked(Opcode::Text, text, [0; 4], &mut frame);
+    frame
+}
+
+/// The compressed frame of a text.
+fn bomb(text: &[u8]) -> Vec<u8> {
+    let (mut payload, mut frame) = (Vec::new(), Vec::new());
+    Deflater::new().compress(text, &mut payload);
+    encode_masked(Opcode::Text, &payload, [0; 4], &mut frame);
+    frame[0] |= 0x40;
+    frame
+}
+
+/// The limits that clients have by default.
+fn strict() -> Config {
+    Config {
+        messages_per_s: 100.0,
+        ..config(SendChoice::Auto)
+    }
+}
+
+#[test]
+fn handshakes_that_drip_are_ended_in_time() {
+    let mut scene = Scene::new(Config {
+        handshake_ms: 400,
+        ..strict()
+    });
+    let mut drips: Vec<_> = (0..300)
+        .map(|_| Attacker::connect(&scene, [127, 0, 0, 1]))
+        .collect();
+    for byte in &HEAD.as_bytes()[..10] {
+        for drip in &mut drips {
+            drip.send(&[*byte]);
+        }
+    }
+    scene.check_service();
+    for mut drip in drips {
+        assert!(matches!(drip.status(), 408 | 0));
+    }
+    scene.check();
+}
+
+#[test]
+fn a_header_of_a_megabyte_is_refused_at_its_limit() {
+    let mut scene = Scene::new(strict());
+    for _ in 0..20 {
+        let mut attacker = Attacker::connect(&scene, [127, 0, 0, 1]);
+        attacker.send(HEAD.as_bytes());
+        attacker.send(&[&b"X-Long: "[..], &vec![b'a'; MIB]].concat());
+        assert!(matches!(attacker.status(), 431 | 0));
+    }
+    scene.check();
+}
+
+#[test]
+fn garbage_is_ended_at_once() {
+    let mut scene = Scene::new(strict());
+    let garbage = b"\x73garbage\xff\x00".repeat(100_000);
+    for mut attacker in scene.attackers(20) {
+        attacker.send(&garbage);
+        attacker.ends_with(1002);
+    }
+    let mut attacker = Attacker::connect(&scene, [127, 0, 0, 1]);
+    attacker.send(b"\x16\x03\x01\r\n\r\n");
+    attacker.send(&garbage);
+    assert!(matches!(attacker.status(), 400 | 0));
+    scene.check();
+}
+
+#[test]
+fn unmasked_frames_are_ended() {
+    let mut scene = Scene::new(strict());
+    for mut attacker in scene.attackers(10) {
+        attacker.send(b"\x81\x02{}");
+        attacker.ends_with(1002);
+    }
+    scene.check();
+}
+
+#[test]
+fn messages_that_never_end_share_a_bound() {
+    let mut scene = Scene::new(Config {
+        waiting_bytes: 8 * MIB,
+        ..strict()
+    });
+    let mut part = text_frame(&vec![b'x'; 500_000]);
+    part[0] = 0x01;
+    let mut attackers = scene.attackers(100);
+    for attacker in &mut attackers {
+        attacker.send(&part);
+    }
+    scene.check();
+    let codes: Vec<_> = attackers
+        .into_iter()
+        .map(|mut attacker| {
+            // One more byte, which ends those that were let be.
+            attacker.send(&[0xff]);
+            attacker.rest().1
+        })
+        .collect();
+    let turned_away = codes.iter().filter(|code| **code == Some(1013)).count();
+    assert!(turned_away > 50, "{codes:?}");
+}
+
+#[test]
+fn endless_fragments_are_too_big() {
+    let mut scene = Scene::new(strict());
+    for mut attacker in scene.attackers(5) {
+        let mut part = text_frame(&vec![b'x'; 60_000]);
+        part[0] = 0x01;
+        attacker.send(&part);
+        part[0] = 0x00;
+        for _ in 0..30 {
+            attacker.send(&part);
+        }
+        attacker.ends_with(1009);
+    }
+    scene.check();
+}
+
+#[test]
+fn a_message_must_be_complete_in_time() {
+    let mut scene = Scene::new(Config {
+        message_ms: 300,
+        ..strict()
+    });
+    let mut attackers = scene.attackers(20);
+    for attacker in &mut attackers {
+        attacker.send(&text_frame(b"{}")[..7]);
+    }
+    for attacker in attackers {
+        let (_, closed) = attacker.rest();
+        assert_eq!(closed, Some(1008));
+    }
+    scene.check();
+}
+
+#[test]
+fn compressed_bombs_are_defused() {
+    let mut scene = Scene::new(strict());
+    let over = bomb(&vec![b' '; 20 * MIB]);
+    assert!(over.len() < 30_000, "one to a thousand");
+    for mut attacker in scene.attackers(10) {
+        attacker.send(&over);
+        attacker.ends_with(1009);
+    }
+    scene.check();
+}
+
+#[test]
+fn bombs_below_the_limit_count_by_their_size() {
+    let mut scene = Scene::new(Config {
+        messages_per_s: 1.0,
+        messages_burst: 20.0,
+        ..strict()
+    });
+    let below = bomb(&vec![b' '; MIB / 4]);
+    let mut attacker = Attacker::open(&scene, true);
+    // 20 messages in a burst are allowed, and ten times as many answered; of these each counts as five.
+    let mut sent = 0;
+    while sent < 500 && attacker.send(&below) {
+        sent += 1;
+    }
+    attacker.ends_with(1008);
+    let read = scene.running.server.shared();
+    assert!(read.counters.messages_in.load(Ordering::Relaxed) < 60);
+    scene.check();
+}
+
+#[test]
+fn a_ping_flood_is_not_answered_for_long() {
+    let mut scene = Scene::new(strict());
+    let mut ping = Vec::new();
+    encode_masked(Opcode::Ping, &[b'x'; 125], [0; 4], &mut ping);
+    let pings = ping.repeat(500);
+    let mut attacker = Attacker::open(&scene, true);
+    let mut sent = 0;
+    while sent < 100 && attacker.send(&pings) {
+        sent += 1;
+    }
+    let (answers, closed) = attacker.rest();
+    assert!(answers < 1_500, "{answers} pongs");
+    assert!(matches!(closed, Some(1008) | None));
+    scene.check();
+}
+
+#[test]
+fn a_million_subscriptions_make_nothing() {
+    let mut scene = Scene::new(strict());
+    let mut attacker = Attacker::open(&scene, false);
+    let mut number = 0;
+    let mut goes_on = true;
+    while goes_on && number < 1_000_000 {
+        let calls: Vec<u8> = (number..number + 500)
+            .flat_map(|n| {
+                let params = format!(r#"{{"programId":"p{n}"}}"#);
+                text_frame(
+                    format!(
+                        r#"{{"jsonrpc":"2.0","id":{n},"method":"subscribe","params":{params}}}"#
+                    )
+                    .as_bytes(),
+                )
+            })
+            .collect();
+        attacker
+            .0
+            .set_write_timeout(Some(Duration::from_millis(300)))
+            .expect("positive");
+        goes_on = attacker.send(&calls);
+        number += 500;
+    }
+    // It is not read while 256 of its calls are unanswered.
+    assert!(number < 1_000_000);
+    assert!(scene.running.hub.upcalls.take(usize::MAX).len() <= 256);
+    assert_eq!(scene.running.server.shared().logs.lock().len(), 1);
+    scene.check();
+}
+
+#[test]
+fn deep_json_is_refused_and_the_client_goes_on() {
+    let mut scene = Scene::new(strict());
+    let mut client = Client::connect(scene.running.port, false);
+    for opening in ["[", r#"{"a":"#] {
+        client.messages.clear();
+        client.send(&opening.repeat(100_000));
+        client.read_until(|messages| !messages.is_empty());
+        assert!(client.messages[0].contains("-32700"));
+    }
+    scene.check();
+}
+
+#[test]
+fn thousands_of_silent_sockets_are_ended() {
+    let mut scene = Scene::new(Config {
+        handshake_ms: 1_000,
+        ..strict()
+    });
+    let sockets: Vec<_> = (0..4_000)
+        .map(|_| Attacker::connect(&scene, [127, 0, 0, 1]))
+        .collect();
+    scene.check();
+    scene.wait_for("all but the witness are gone", |running| {
+        // A silent peer may linger before it is forgotten.
+        Scene::connections(running) == 1
+    });
+    drop(sockets);
+    scene.check();
+}
+
+#[test]
+fn one_who_reads_a_byte_at_a_time_is_closed() {
+    let mut scene = Scene::new(Config {
+        lag_ms: 4_000,
+        lag_bytes: 1 << 30,
+        ..strict()
+    });
+    let mut slow = Attacker::open(&scene, false);
+    slow.send_text(br#"{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"programId":"p"}}"#);
+    scene.check_service();
+    for _ in 0..16 {
+        scene.publish(300_000);
+        scene.check_service();
+    }
+    let slow_consumers = |running: &Running| {
+        let counters = &running.server.shared().counters;
+        counters.slow_consumers.load(Ordering::Relaxed)
+    };
+    let deadline = Instant::now() + WAIT;
+    while slow_consumers(&scene.running) == 0 {
+        assert!(Instant::now() < deadline);
+        let _ = slow.0.read(&mut [0]);
+        scene.check_service();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(slow_consumers(&scene.running), 1);
+}
+
+#[test]
+fn answers_that_nobody_reads_share_a_bound() {
+    let mut scene = Scene::new(Config {
+        waiting_bytes: 8 * MIB,
+        ..strict()
+    });
+    for _ in 0..50 {
+        scene.publish(20_000);
+    }
+    scene.check_service();
+    let mut attackers: Vec<_> = (0..150).map(|_| Attacker::open(&scene, false)).collect();
+    for round in 0..6 {
+        for attacker in &mut attackers {
+            let call = if round % 2 == 0 {
+                r#""method":"subscribe","params":{"programId":"p","history":50}"#
+            } else {
+                r#""method":"unsubscribe","params":{"programId":"p"}"#
+            };
+            attacker.send_text(format!(r#"{{"jsonrpc":"2.0","id":1,{call}}}"#).as_bytes());
+        }
+        scene.check_service();
+    }
+    scene.check();
+}
+
+#[test]
+fn one_address_has_its_share_and_others_theirs() {
+    let mut scene = Scene::new(Config {
+        connections_per_address: 200,
+        ..strict()
+    });
+    let greedy = [127, 0, 0, 9];
+    let mut sockets: Vec<_> = (0..1_000)
+        .map(|_| Attacker::connect(&scene, greedy))
+        .collect();
+    let mut open = 0;
+    for socket in &mut sockets {
+        socket.send(format!("{HEAD}\r\n").as_bytes());
+        match socket.status() {
+            101 => open += 1,
+            429 | 0 => {}
+            status => panic!("{status}"),
+        }
+    }
+    assert_eq!(open, 200);
+    assert!(Scene::connections(&scene.running) < 300);
+    let mut other = Attacker::connect(&scene, [127, 0, 0, 8]);
+    other.send(format!("{HEAD}\r\n").as_bytes());
+    assert_eq!(other.status(), 101);
+    drop(sockets);
+    scene.wait_for("the greedy are gone", |running| {
+        Scene::connections(running) == 2
+    });
+    let mut back = Attacker::connect(&scene, greedy);
+    back.send(format!("{HEAD}\r\n").as_bytes());
+    assert_eq!(back.status(), 101);
+    scene.check();
+}

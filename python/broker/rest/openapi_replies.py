@@ -1,0 +1,210 @@
+"""What an operation answers, for the OpenAPI document: successes, errors, and the headers of both."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from broker.errors import (
+    BrokerError,
+    Conflict,
+    InsufficientScope,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+    PayloadTooLarge,
+    PreconditionFailed,
+    SlowDown,
+    Unauthenticated,
+    Unavailable,
+    UnsupportedMediaType,
+)
+from broker.operations.registry import Operation
+from broker.rest.openapi_schemas import Schema, Schemas
+from broker.rest.request import JSON_TYPE
+from broker.rest.result_examples import EVENT, examples_of
+
+ERROR_SCHEMA: Schema = {
+    "type": "object",
+    "description": "Every error has this form.",
+    "required": ["error", "error_description", "status"],
+    "properties": {
+        "error": {"type": "string", "description": "Stable name of the error."},
+        "error_description": {"type": "string", "description": "What is wrong, for people."},
+        "status": {"type": "integer", "description": "The HTTP status."},
+        "errors": {
+            "type": "array",
+            "description": "The fields at fault, where fields are.",
+            "items": {
+                "type": "object",
+                "required": ["field", "message"],
+                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+    },
+}
+HEADERS: dict[str, Schema] = {
+    "Allow": {
+        "description": "The methods that the path has.",
+        "required": True,
+        "schema": {"type": "string"},
+        "example": "GET, HEAD, OPTIONS",
+    },
+    "Cache-Control": {
+        "description": "Whether and for how long the reply may be used again.",
+        "required": True,
+        "schema": {"type": "string"},
+        "example": "no-store",
+    },
+    "Content-Disposition": {
+        "description": "The name of the download.",
+        "required": True,
+        "schema": {"type": "string"},
+        "example": 'attachment; filename="final-2026-events.json"',
+    },
+    "ETag": {
+        "description": "Names this state of the resource, for `If-Match` and `If-None-Match`.",
+        "required": True,
+        "schema": {"type": "string", "pattern": '^"[^"]+"$'},
+        "example": '"5d41402abc4b2a76"',
+    },
+    "Location": {
+        "description": "Where the created resource is.",
+        "schema": {"type": "string", "pattern": "^/api/v1/"},
+        "example": "/api/v1/programs/final-2026",
+    },
+    "Retry-After": {
+        "description": "After how many seconds to try again.",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1},
+        "example": 3,
+    },
+    "WWW-Authenticate": {
+        "description": "How to authenticate.",
+        "required": True,
+        "schema": {"type": "string"},
+        "example": "Bearer",
+    },
+    "X-Request-Id": {
+        "description": "The id of the request: the caller's own, of 1 to 128 printable characters, or ours.",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^[!-~]{1,128}$"},
+        "example": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f",
+    },
+}
+
+_ALWAYS = ("Cache-Control", "X-Request-Id")
+# One event a line, each the JSON of an `Event`.
+_LINES = {"schema": {"type": "string"}, "example": f"{orjson.dumps(EVENT).decode()}\n"}
+_HEADERS_OF: Mapping[type[BrokerError], str] = {
+    MethodNotAllowed: "Allow",
+    SlowDown: "Retry-After",
+    Unauthenticated: "WWW-Authenticate",
+    Unavailable: "Retry-After",
+}
+# The account may be unknown, the token bad and a body unwelcome, whatever the operation.
+_ERRORS = (
+    InvalidRequest,
+    Unauthenticated,
+    NotFound,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+    InternalError,
+    Unavailable,
+)
+
+
+def replies(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+    """The `responses` of an operation; schemas of its errors are added to the named ones."""
+    route = operation.route
+    found = {str(route.status): _success(operation, schemas, operation.summary, creates=True)}
+    for status, text in route.also.items():
+        found[str(status)] = _success(operation, schemas, text, creates=False)
+    if route.method == "GET" and "ETag" in route.headers:
+        found["304"] = {
+            "description": "The caller has it already, as its `If-None-Match` says.",
+            "headers": _headers(*_ALWAYS, "ETag"),
+        }
+    for status in sorted({kind.status for kind in errors_of(operation)}):
+        kinds = [kind for kind in errors_of(operation) if kind.status == status]
+        found[str(status)] = _failure(kinds, schemas)
+    if route.is_proxy:
+        found["default"] = _success(operation, schemas, "Whatever else the upstream answers.", creates=False)
+    return found
+
+
+def errors_of(operation: Operation) -> list[type[BrokerError]]:
+    """What the operation may answer, ordered by name."""
+    errors: set[type[BrokerError]] = {*_ERRORS, *operation.errors}
+    if not operation.route.is_proxy:
+        errors.add(NotAcceptable)
+    if operation.audience is not None:
+        errors.add(InsufficientScope)
+    if operation.idempotent_by_key:
+        errors.add(Conflict)
+    if operation.honours_if_match:
+        errors.add(PreconditionFailed)
+    return sorted(errors, key=lambda kind: kind.name)
+
+
+def error_example(kind: type[BrokerError]) -> dict[str, Any]:
+    """The body of an error."""
+    faults = [{"field": "name", "message": "is required"}] if kind is InvalidRequest else []
+    text = "name: is required" if faults else _text(kind)
+    return {"error": kind.name, "error_description": text, "status": kind.status} | (
+        {"errors": faults} if faults else {}
+    )
+
+
+def _success(operation: Operation, schemas: Schemas, text: str, *, creates: bool) -> dict[str, Any]:
+    route = operation.route
+    headers = _headers(*_ALWAYS, *(name for name in route.headers if name != "Location" or creates))
+    if route.location:
+        headers["Location"] = HEADERS["Location"] | {"required": True}
+    success: dict[str, Any] = {"description": text, "headers": headers}
+    if route.is_proxy:
+        return success | {"content": {"*/*": {"example": {"standings": []}}}}
+    if operation.result is not None:
+        content = {"schema": schemas.of_result(operation.result)} | examples_of(operation.result)
+        success["content"] = {kind: _LINES if kind != JSON_TYPE else content for kind in route.produces}
+    return success
+
+
+def _failure(kinds: list[type[BrokerError]], schemas: Schemas) -> dict[str, Any]:
+    """A reference to the reply that tells one of these errors, which all have one status."""
+    names = [_schema_name(kind) for kind in kinds]
+    for name, kind in zip(names, kinds, strict=True):
+        schemas.named[name] = {
+            "description": _text(kind),
+            "allOf": [{"$ref": "#/components/schemas/Error"}],
+            "type": "object",
+            "properties": {"error": {"const": kind.name}, "status": {"const": kind.status}},
+        }
+    options = [{"$ref": f"#/components/schemas/{name}"} for name in names]
+    special = [name for parent, name in _HEADERS_OF.items() if any(issubclass(one, parent) for one in kinds)]
+    reply = "Or".join(names)
+    schemas.failures[reply] = {
+        "description": " ".join(f"`{kind.name}`: {_text(kind)}" for kind in kinds),
+        "headers": _headers(*_ALWAYS, *special),
+        "content": {
+            JSON_TYPE: {
+                "schema": options[0] if len(options) == 1 else {"oneOf": options},
+                "examples": {kind.name: {"value": error_example(kind)} for kind in kinds},
+            }
+        },
+    }
+    return {"$ref": f"#/components/responses/{reply}"}
+
+
+def _schema_name(kind: type[BrokerError]) -> str:
+    return f"{kind.__name__.removesuffix('Error')}Error"
+
+
+def _text(kind: type[BrokerError]) -> str:
+    return (kind.__doc__ or kind.name).splitlines()[0]
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

@@ -1,0 +1,167 @@
+"""An example of everything that operations answer, for the OpenAPI document, by type.
+
+They tell of the same program, project and people as the examples of requests, which stand beside the
+operations.
+"""
+
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+from broker.domain.api_tokens import ApiToken, NewApiToken
+from broker.domain.events import Event
+from broker.domain.programs import ProgramResource
+from broker.domain.projects import Project
+from broker.domain.revisions import LiveRevision, Revision
+from broker.domain.stored_values import StoredValue
+from broker.domain.users import User
+from broker.operations import audit, connect, events, imports, programs, statistics, status, tokens
+
+_ID = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
+_USER_ID = "0198b2c4-11aa-7b2c-8d3e-4f5a6b7c8d9e"
+_EPOCH = "0198b2c4-6f00-7a11-8b22-9c33ad44be55"
+_TIME = "2026-07-19T18:00:00.000Z"
+_TIME_MS = 1784484000000
+_CREATED = "2026-07-01T09:30:00.000Z"
+_MADE = {"createdTime": _CREATED, "updatedTime": _CREATED}
+_PAGE = {"total": 1, "limit": 20, "skip": 0}
+
+EVENT: dict[str, Any] = {
+    "seq": 1,
+    "epoch": _EPOCH,
+    "id": _ID,
+    "programId": "final-2026",
+    "createdTime": _TIME,
+    "timestamp": _TIME_MS,
+    "timecode": _TIME_MS,
+    "event": "Score#update",
+    "metadata": {"home": 2, "away": 1},
+}
+_PROGRAM = {
+    "id": "final-2026",
+    "name": "The final",
+    "scheduledStartTime": _TIME,
+    "scheduledEndTime": "2026-07-19T21:00:00.000Z",
+    "projectId": "football",
+    "access": "public",
+    "metadata": None,
+    **_MADE,
+    "live": True,
+}
+_LIVE_REVISION = {
+    "id": _ID,
+    "projectId": "football",
+    "title": "Season 2026",
+    "description": None,
+    "version": "1",
+    "status": "published",
+    "content": {"theme": "dark"},
+    **_MADE,
+}
+_API_TOKEN = {
+    "id": _ID,
+    "name": "Graphics controller",
+    "createdTime": _CREATED,
+    "expires": "2036-07-19T22:00:00.000Z",
+}
+
+_EXAMPLES: dict[Any, Any] = {
+    str: "producer",
+    ApiToken: _API_TOKEN,
+    NewApiToken: _API_TOKEN | {"token": "brk_3kX9vQm2Zr8Lw1Tn5Yb7Hc4Jd6Pf0Sg2Vu8Ka1Me3Rq"},
+    Event: EVENT,
+    LiveRevision: _LIVE_REVISION,
+    ProgramResource: _PROGRAM,
+    Project: {
+        "id": "football",
+        "name": "Football",
+        "description": "All matches of the season",
+        "metadata": {},
+        **_MADE,
+    },
+    Revision: _LIVE_REVISION | {"createdBy": _USER_ID, "updatedBy": _USER_ID},
+    StoredValue: {"id": "line-up", "metadata": {"home": ["Kim", "Vo"]}, "createdTime": _TIME},
+    User: {
+        "id": _USER_ID,
+        "username": "producer",
+        "role": "producer",
+        "name": "Kim Vo",
+        "email": "kim@example.com",
+        "projectIds": ["football"],
+        **_MADE,
+    },
+    audit.AuditPage: {
+        "items": [
+            {
+                "id": 1,
+                "time": _CREATED,
+                "userId": _USER_ID,
+                "username": "admin",
+                "action": "user.created",
+                "targetType": "user",
+                "targetId": _ID,
+                "details": {"role": "producer"},
+            }
+        ],
+        **_PAGE,
+    },
+    connect.Connect: {
+        "url": "ws://localhost:8001/api/v1/ws",
+        "servers": [{"url": "ws://localhost:8001/api/v1/ws", "connections": 1200}],
+        "retryAfterMs": 0,
+    },
+    events.Deleted: {"deleted": 1},
+    events.EventBatch: {"events": [EVENT]},
+    events.EventExport: {"programId": "final-2026", "exportedTime": _TIME, "events": [EVENT]},
+    events.EventPage: {"items": [EVENT], **_PAGE},
+    imports.ImportResult: {"deleted": 1, "imported": 1, "epoch": _EPOCH},
+    programs.LastUpdate: {"programId": "final-2026", "timestamp": _TIME_MS, "seq": 1, "epoch": _EPOCH},
+    programs.ProgramPage: {"items": [_PROGRAM], **_PAGE},
+    statistics.Dashboard: {
+        "connections": 1200,
+        "subscribers": 1100,
+        "programsLive": 1,
+        "eventsPerMinute": 12,
+        "responsesPerMinute": 0,
+        "deliveriesPerSecond": 220.0,
+        "topPrograms": [{"programId": "final-2026", "subscribers": 1100, "events": 340}],
+        "producersOnline": [{"userId": _USER_ID, "username": "producer", "lastSeen": _TIME}],
+    },
+    statistics.Series: {
+        "series": [
+            {
+                "time": _TIME,
+                "connections": 1200,
+                "subscribers": 1100,
+                "events": 12,
+                "deliveries": 13200,
+                "responses": 0,
+                "impressions": 0,
+            }
+        ]
+    },
+    status.Pong: {"current_time": _TIME_MS},
+    status.ServerTime: {"serverTime": _TIME_MS, "requestTime": 1767225600000},
+    status.Version: {
+        "version": "0.1.0",
+        "buildNumber": "20260701093000",
+        "buildDate": _CREATED,
+    },
+    tokens.TokenResponse: {
+        "access_token": "eyJhbGciOiJFZERTQSJ9.e30.c2ln",
+        "token_type": "Bearer",
+        "expires_in": 3600,
+    },
+}
+
+
+def examples_of(result: Any) -> dict[str, Any]:
+    """The `example` of a result type, or the `examples` of each of its alternatives.
+
+    Raises:
+        KeyError: there is none.
+    """
+    if isinstance(result, UnionType):
+        return {"examples": {kind.__name__: {"value": _EXAMPLES[kind]} for kind in get_args(result)}}
+    if get_origin(result) is list:
+        return {"example": [_EXAMPLES[get_args(result)[0]]]}
+    return {"example": _EXAMPLES[result]}

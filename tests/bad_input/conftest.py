@@ -1,0 +1,30 @@
+"""One product for the tests of a module."""
+
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from tests.bad_input.stage import Stage
+from tests.gateway.world import open_world
+
+
+@pytest.fixture(scope="module")
+async def stage(module_dsn: str) -> AsyncIterator[Stage]:
+    async with open_world(module_dsn, ws_messages_per_s=0, login_tries_per_user=10**6) as world:
+        admin = await world.admin()
+        await admin.call("createProject", id="own", name="n")
+        await admin.call("admin/createProgram", id="there", name="n")
+        await admin.call("admin/createProgram", id="imports", name="n")
+        event = await admin.call("producer", programId="there", event="A#b")
+        sources = [{"id": "a", "type": "api", "url": "http://127.0.0.1:1/"}]
+        revision = await admin.call(
+            "createRevision", projectId="own", version="1", content={"dataSources": sources}
+        )
+        await admin.call("storeValue", projectId="own", id="v", metadata={"old": 1})
+        users = await admin.call("listUsers")
+        names = {"event": event["id"], "revision": revision["id"]}
+        names["user"] = next(user["id"] for user in users if user["username"] == "user")
+        connection = await asyncpg.connect(module_dsn)
+        yield Stage(world, admin, connection, names)
+        await connection.close()

@@ -1,0 +1,188 @@
+"""The HTTP door on a real socket under Schemathesis, which makes requests from the OpenAPI document.
+
+`python -m tests.rest.fuzzing --minutes 10` runs longer than the tests do, with seeds that nobody chose.
+"""
+
+import argparse
+import asyncio
+import secrets
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from broker.errors import BrokerError
+from broker.storage.embedded.server import EmbeddedPostgres
+from tests.auth.services import make_user
+from tests.fetching.upstream import Seen, Upstream, open_upstream, send
+from tests.product import Product, open_product
+
+ROOT = Path(__file__).parents[2]
+CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
+# Small, so that the edges are reached; without rates, which would refuse nearly everything.
+SETTINGS: Mapping[str, Any] = {
+    "token_lifetime_s": 30_000_000,
+    "batch_limit_events": 20,
+    "import_limit_events": 50,
+    "metadata_limit_bytes": 4096,
+    "storage_value_limit_bytes": 4096,
+    "storage_rate_per_address": 0.0,
+    "storage_rate_per_account": 0.0,
+    "fetch_rate_per_address": 0.0,
+    "fetch_rate_per_account": 0.0,
+    "login_rate_per_address": 0.0,
+    "login_rate_per_account": 0.0,
+    "login_tries_per_user": 1_000_000,
+    "login_tries_per_address": 1_000_000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A door to be fuzzed: `url` ends before `/openapi.json`."""
+
+    url: str
+    product: Product
+
+
+@asynccontextmanager
+async def open_target(dsn: str) -> AsyncIterator[Target]:
+    """The product at a real socket, with what the examples of the document speak of."""
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(open_upstream(_standings))
+        hosts = (f"127.0.0.1:{upstream.port}",)
+        product = await stack.enter_async_context(open_product(dsn, fetch_allow_hosts=hosts, **SETTINGS))
+        await _furnish(product, upstream)
+        port = await stack.enter_async_context(_serve(_KeyHolder(product)))
+        yield Target(f"http://127.0.0.1:{port}/api/v1", product)
+
+
+async def fuzz(target: Target, role: str | None, *options: str) -> str:
+    """What Schemathesis reports; empty when it finds nothing.
+
+    Args:
+        role: whose token the requests carry; None is without one.
+        options: of `schemathesis run`.
+    """
+    token = [] if role is None else ["--header", f"Authorization: Bearer {role}"]
+    command = ["--config-file", str(CONFIGURATION), "run", f"{target.url}/openapi.json", *token, *options]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from schemathesis.cli import schemathesis; schemathesis()",
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=ROOT,
+    )
+    try:
+        output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return "" if process.returncode == 0 else output.decode(errors="replace")
+
+
+class _KeyHolder:
+    """In front of the door: turns the name of a role into a token that works.
+
+    Fuzzing changes users and with them revokes tokens; without this, the rest of a run would be 401.
+    """
+
+    def __init__(self, product: Product) -> None:
+        self._product = product
+        self._made = 0
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        headers = [await self._with_token(name, value) for name, value in scope["headers"]]
+        await self._product.app({**scope, "headers": headers}, receive, send)
+
+    async def _with_token(self, name: bytes, value: bytes) -> tuple[bytes, bytes]:
+        role = value.removeprefix(b"Bearer ").decode("latin-1")
+        if name != b"authorization" or role not in self._product.tokens:
+            return name, value
+        auth, tokens = self._product.services.auth, self._product.tokens
+        try:
+            await auth.authenticate("demo", tokens[role])
+        except BrokerError:
+            self._made += 1
+            username = f"{role}-{self._made}"
+            user = await make_user(
+                self._product.services.database, auth, username, role, projects=("own", "football")
+            )
+            credentials = await self._product.services.users.find_credentials("demo", user.username)
+            assert credentials is not None
+            tokens[role] = (await auth.issue("demo", user, credentials.valid_from_ms)).text
+        return name, b"Bearer " + tokens[role].encode()
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # signals are the test run's
+
+
+@asynccontextmanager
+async def _serve(app: Any) -> AsyncIterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = _Server(uvicorn.Config(app, lifespan="off", log_level="warning", access_log=False))
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await task
+
+
+async def _standings(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+    await send(writer, 200, b'{"standings":[]}', Content_Type="application/json")
+
+
+async def _furnish(product: Product, upstream: Upstream) -> None:
+    source = {"id": "standings", "type": "api", "url": f"http://127.0.0.1:{upstream.port}/standings"}
+    revision = {"title": "Season 2026", "status": "published", "content": {"dataSources": [source]}}
+    async with product.door() as door:
+        for project in ("own", "football", "season-2025"):
+            await door.post("/projects", json={"id": project, "name": project})
+        for program in ("final-2026", "rehearsal"):
+            await door.post("/programs", json={"id": program, "name": program})
+        await door.post("/programs/final-2026/events", json={"event": "Score#update"})
+        await door.post("/projects/football/revisions", json=revision)
+        answer = await door.post("/storage/football", json={"id": "line-up", "metadata": {}})
+    assert answer.status_code == 201, answer.text
+
+
+async def _main(minutes: float, seed: int, roles: list[str | None]) -> int:
+    with tempfile.TemporaryDirectory(prefix="broker-fuzz-") as name:
+        server = EmbeddedPostgres(Path(name))
+        await server.start()
+        try:
+            dsn = f"postgresql://broker@/postgres?host={server.socket_directory}"
+            async with open_target(dsn) as target:
+                for role in roles:
+                    seconds = str(max(1, round(60 * minutes / len(roles))))
+                    sys.stdout.write(f"role {role or 'none'}, seed {seed}\n")
+                    found = await fuzz(target, role, f"--seed={seed}", f"--max-time={seconds}")
+                    if found:
+                        sys.stdout.write(found)
+                        return 1
+        finally:
+            await server.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
+    parser.add_argument("--role", action="append", choices=["admin", "producer", "user", "client", "none"])
+    known = parser.parse_args()
+    chosen = [None if role == "none" else role for role in known.role or ["admin", "producer", "none"]]
+    sys.exit(asyncio.run(_main(known.minutes, known.seed, chosen)))

@@ -1,0 +1,30 @@
+"""Schemathesis, with all of its checks, finds nothing: the door does what the OpenAPI document says."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.rest.fuzzing import Target, fuzz, open_target
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+async def target(module_dsn: str, anyio_backend: str) -> AsyncIterator[Target]:
+    async with open_target(module_dsn) as target:
+        yield target
+
+
+@pytest.mark.parametrize(
+    ("role", "options"),
+    [
+        ("admin", ["--max-examples=3"]),
+        ("producer", ["--phases=examples,fuzzing", "--max-examples=3"]),
+        (None, ["--phases=examples,fuzzing", "--max-examples=3"]),
+    ],
+)
+async def test_nothing_is_found(target: Target, role: str | None, options: list[str]) -> None:
+    """The same requests each time; `make fuzzapi` sends others."""
+    found = await fuzz(target, role, "--seed=1", *options)
+    if found:
+        pytest.fail(found)
