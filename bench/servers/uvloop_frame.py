@@ -9,6 +9,7 @@ import asyncio
 import re
 import struct
 import sys
+from importlib.metadata import version
 from typing import cast
 
 import uvloop
@@ -77,7 +78,7 @@ async def main(port: int) -> None:
             loop.call_soon(flush)
         waiting.append(build_frame(build_message(seq, size_bytes)))
 
-    say_serving(f"{uvloop.__version__}, Python {sys.version.split()[0]}")
+    say_serving(f"{version('uvloop')}, Python {sys.version.split()[0]}")
     await serve_commands(publish, MESSAGES_A_TURN)
     server.close()
 
