@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples"
 PROGRAM = '{"programId":"bench"}'
 SOURCE_PORTS = 5000
-"""Connections from one source address, which has some 28,000 ports. Linux gives out every second one first: beyond
-14,000 each `connect` searches through all of those, which was seen to take most of a millisecond."""
+"""Connections from one source address, which has some 28,000 ports. Linux gives out every second one first:
+beyond 14,000 each `connect` searches through all of those, which was seen to take most of a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
