@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: demo test build lint bench bench-peers conformance fuzz fuzzapi sanitize leaks hostile lock clean
+.PHONY: demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi sanitize leaks hostile lock clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -44,6 +44,12 @@ test: lint ## Everything, in the order of speed.
 conformance: build ## The WebSocket protocol cases against the native server.
 	$(BIN)/python -m tests.conformance
 
+soak: build ## A million events under random faults; SOAK="--events 1000 --seed 7" and so on.
+	$(BIN)/python -m tests.adversity.soak $(SOAK)
+
+adversity: build ## A cluster of two nodes, of which one is cut off and dies.
+	$(BIN)/python -m tests.adversity.two_nodes
+
 fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, for ten minutes.
 	$(BIN)/python -m tests.rest.fuzzing
 
@@ -61,7 +67,7 @@ sanitize: ## The native tests under AddressSanitizer and ThreadSanitizer. Needs 
 	    cargo +nightly test --target $(TARGET) --lib --test gateway --test threads
 	CARGO_TARGET_DIR=.build/tsan RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
 	    TSAN_OPTIONS="suppressions=$(CURDIR)/native/tsan.txt" \
-	    cargo +nightly test --target $(TARGET) --test threads
+	    cargo +nightly test --target $(TARGET) --features tsan --test threads
 
 leaks: ## 100,000 connections and 2,500 programmes come and go.
 	BROKER_LEAK_ROUNDS=250 cargo test --release --test leaks
