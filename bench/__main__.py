@@ -4,6 +4,7 @@
     python -m bench viewers [--count N] …
     python -m bench storms [NAME …] …
     python -m bench owner [--runs N] [--quick]
+    python -m bench startup [--runs N] [--idle S] [--quick]
 
 Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
 alike. The exit status is 1 when a viewer lost, doubled or missed a message, or a contender failed; a peer
@@ -17,7 +18,7 @@ import sys
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import owner, storms, viewers
+from bench import owner, startup, storms, viewers
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
 from bench.machine import raise_open_files
@@ -114,7 +115,13 @@ def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]
     }, faults
 
 
-PARTS = {"http": http.main, "owner": owner.main, "storms": storms.main, "viewers": viewers.main}
+PARTS = {
+    "http": http.main,
+    "owner": owner.main,
+    "startup": startup.main,
+    "storms": storms.main,
+    "viewers": viewers.main,
+}
 
 if __name__ == "__main__":
     part = PARTS.get(sys.argv[1]) if len(sys.argv) > 1 else None
