@@ -4,6 +4,7 @@
     python -m bench viewers [--count N] …
     python -m bench storms [NAME …] …
     python -m bench owner [--runs N] [--quick]
+    python -m bench publish [--runs N] [--seconds S] [--quick]
     python -m bench startup [--runs N] [--idle S] [--quick]
 
 Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
@@ -26,6 +27,7 @@ from bench.measure import Sample, measure
 from bench.output import conclude, open_console, start_results
 from bench.product import VIEWERS, ProductError, measure_product
 from bench.report import build_product_table, build_table, list_versions, take_medians
+from bench.publish import command as publish
 from bench.rest import command as http
 
 SPARE_FILES = 100
@@ -118,6 +120,7 @@ def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]
 PARTS = {
     "http": http.main,
     "owner": owner.main,
+    "publish": publish.main,
     "startup": startup.main,
     "storms": storms.main,
     "viewers": viewers.main,

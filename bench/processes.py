@@ -43,15 +43,19 @@ def kind_of(title: str) -> str:
     return next((kind for part, kind in KINDS if part in title), OTHER)
 
 
-def list_processes(product: Product) -> dict[int, str]:
-    """Process → its kind, of everything that belongs to the product."""
+def list_titles(product: Product) -> dict[int, str]:
+    """Process → its command line, of everything that belongs to the product but its database."""
     mark = (product.directory / "instance").read_text()
-    postmaster = int((product.directory / "postgres/data/postmaster.pid").read_text().split("\n")[0])
-    database = list_children(postmaster)
     titles = {pid: read_title(pid) for pid in {product.pid, *list_marked(mark)}}
     # A title is empty when the process has ended meanwhile.
-    kinds = {pid: kind_of(title) for pid, title in titles.items() if title}
-    return kinds | dict.fromkeys(database, "PostgreSQL")
+    return {pid: title for pid, title in titles.items() if title}
+
+
+def list_processes(product: Product) -> dict[int, str]:
+    """Process → its kind, of everything that belongs to the product."""
+    postmaster = int((product.directory / "postgres/data/postmaster.pid").read_text().split("\n")[0])
+    kinds = {pid: kind_of(title) for pid, title in list_titles(product).items()}
+    return kinds | dict.fromkeys(list_children(postmaster), "PostgreSQL")
 
 
 def add_up(kinds: dict[int, str], figure: Callable[[int], float]) -> dict[str, float]:
