@@ -26,8 +26,8 @@ from bench.machine import raise_open_files
 from bench.measure import Sample, measure
 from bench.output import conclude, open_console, start_results
 from bench.product import VIEWERS, ProductError, measure_product
-from bench.report import build_product_table, build_table, list_versions, take_medians
 from bench.publish import command as publish
+from bench.report import build_product_table, build_table, list_versions, take_medians
 from bench.rest import command as http
 
 SPARE_FILES = 100

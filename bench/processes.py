@@ -81,7 +81,5 @@ def read_memory(pid: int) -> Memory:
 
 def parse_memory(lines: Iterable[str]) -> Memory:
     """Read a `smaps_rollup` of proc_pid_smaps(5)."""
-    sizes = {
-        words[0]: int(words[1]) * 1024 for words in map(str.split, lines) if words[2:] == ["kB"]
-    }
+    sizes = {words[0]: int(words[1]) * 1024 for words in map(str.split, lines) if words[2:] == ["kB"]}
     return Memory(sizes.get("Rss:", 0), sizes.get("Pss:", 0))

@@ -1,7 +1,6 @@
 """The ways into a running product, and a client and viewers at each."""
 
 import json
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -147,6 +146,11 @@ def build_body(batch: int) -> str:
     return event if batch == 1 else f'{{"events":[{",".join([event] * batch)}]}}'
 
 
+def build_metadata(sent_ns: int) -> bytes:
+    """The metadata of such an event, as an owner gets it."""
+    return json.dumps(METADATA | {"sent": sent_ns}, separators=(",", ":")).encode()
+
+
 def build_upgrade(host: str, token: str) -> str:
     """The request that opens a WebSocket."""
     lines = ["GET /api/v1/ws HTTP/1.1", f"Host: {host}", "Upgrade: websocket", "Connection: Upgrade"]
@@ -173,7 +177,7 @@ def find_replica_port(titles: dict[int, str]) -> int:
 
 def list_sockets(pid: int) -> set[str]:
     """The inodes of a process' sockets."""
-    links = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
     return {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
 
 

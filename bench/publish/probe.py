@@ -15,6 +15,7 @@ import ray
 import uvloop
 
 from bench.product import PROGRAM
+from bench.publish.doors import build_metadata
 from bench.rest.bare import find_ray
 from broker.clock import SystemClock
 from broker.ids import IdSource
@@ -61,11 +62,6 @@ async def measure(events: int, per_s: float) -> dict[str, list[float]]:
         await owners.close()
         await feed.close()
     return {name: [value * 1000 for value in values] for name, values in figures.items()}
-
-
-def build_metadata(sent_ns: int) -> bytes:
-    """As the doors' clients send it."""
-    return json.dumps({"sent": sent_ns, "filler": "x" * 60}, separators=(",", ":")).encode()
 
 
 def main() -> None:
