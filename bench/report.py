@@ -105,7 +105,8 @@ def build_scenes_table(title: str, scenes: dict[str, Medians], runs: int) -> Tab
 
 def build_rows_table(title: str, scenes: dict[str, Medians], runs: int) -> Table:
     """A line for each thing that was done; its figures stand in columns."""
-    table = Table("what", title=f"{title}, medians of {runs} runs", title_justify="left")
+    table = Table(title=f"{title}, medians of {runs} runs", title_justify="left", padding=(0, 0))
+    table.add_column("what", no_wrap=True)
     names = list(dict.fromkeys(name for figures in scenes.values() for name in figures))
     for name in names:
         table.add_column(name.replace("_", " "), justify="right", vertical="bottom")

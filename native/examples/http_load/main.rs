@@ -1,4 +1,4 @@
-//! The client of the bench that asks: connections that are kept, each with one request under way at a time.
+//! The client of the bench that asks: connections, kept from `run` to `run`, each with one request under way at a time.
 //!
 //! `http_load ADDRESS [UPGRADE]` answers commands on standard input, each with one line of JSON; the end of input ends
 //! it. UPGRADE is a file with the request that opens a WebSocket: each connection sends it first, and what follows are
@@ -7,8 +7,8 @@
 //! * `run FILE CONNECTIONS SECONDS`: FILE holds a JSON array of whole requests as texts. Connection C sends request C
 //!   first, then always the one CONNECTIONS further on, again from the start at the end. When the time is over, replies
 //!   under way are awaited and the round is told: replies, failures (status 400 and above), seconds, latencies, own CPU.
-//! * `publish FILE CONNECTIONS COUNT PER_S`: so many requests, so many a second, or with 0 as fast as they are answered.
-//!   One that finds no connection free waits for the next one; its latency counts from when it was due.
+//! * `publish FILE CONNECTIONS COUNT PER_S`: so many requests on new connections, so many a second, or with 0 as fast
+//!   as they are answered. One that finds no connection free waits for it; its latency counts from when it was due.
 //!
 //! Wherever a request has `"sent":0` with 18 spaces, the number becomes the time when it was due, in nanoseconds.
 //!
@@ -91,6 +91,8 @@ impl Load {
                 (file, connections.parse()?, Plan::lasting(seconds.parse()?)?)
             }
             ["publish", file, connections, most, per_s] => {
+                // Servers close what has been idle, and WebSockets whose pings were not answered.
+                self.connections.clear();
                 let plan = Plan::of(most.parse()?, per_s.parse()?);
                 (file, connections.parse()?, plan)
             }
