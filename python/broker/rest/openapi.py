@@ -161,7 +161,7 @@ class _Description:
             parameters.append(_KEY_PARAMETER)
         if self._operation.honours_if_match:
             parameters.append(_MATCH_PARAMETER)
-        if self._operation.route.method == "GET" and "ETag" in self._operation.route.headers:
+        if self._operation.route.method == "GET" and self._operation.has_etag:
             parameters.append(_NONE_MATCH_PARAMETER)
         return parameters
 
