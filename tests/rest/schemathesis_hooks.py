@@ -3,7 +3,9 @@
 Loaded by Schemathesis (`schemathesis.toml`), not by pytest.
 """
 
+from collections.abc import MutableMapping
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import schemathesis
@@ -11,6 +13,9 @@ from schemathesis.core import NOT_SET
 
 MAX_INTEGER = 2**53
 RANGES = (("from", "to"), ("scheduledStartTime", "scheduledEndTime"))
+NEW = ("id", "username", "version", "Idempotency-Key")
+_numbers = count(1)
+_sent: set[tuple[str, str]] = set()
 
 
 @schemathesis.hook
@@ -35,7 +40,11 @@ def map_case(context: Any, case: Any) -> Any:
         case.query.pop("from", None)  # a range has a limited number of points
     if case.body is not NOT_SET:  # which would count as changed, and as wrong
         case.body = _exact(case.body)
+    if case.method == "POST" and path != "/token":
+        _renew(case.headers)
     if isinstance(case.body, dict):
+        if case.method == "POST" and path != "/token":
+            _renew(case.body)
         _keep_printable(case.body)
         if "id" in case.body and path.endswith("}"):  # says again what the path says
             case.body["id"] = case.path_parameters[path.rpartition("{")[2].rstrip("}")]
@@ -52,6 +61,16 @@ def _order(fields: dict[str, Any]) -> None:
         first, last = fields.get(start), fields.get(end)
         if first is not None and last is not None and _moment(first) > _moment(last):
             fields[start], fields[end] = last, first
+
+
+def _renew(fields: MutableMapping[str, Any]) -> None:
+    """What names something new is sent once; again it would be 409, whatever else the request says."""
+    for name in NEW:
+        value = fields.get(name)
+        if isinstance(value, str):
+            if (name, value) in _sent:
+                fields[name] = value = f"new-{next(_numbers)}"
+            _sent.add((name, value))
 
 
 def _keep_printable(fields: dict[str, Any]) -> None:

@@ -9,9 +9,9 @@ from tests.rest.fuzzing import Target, fuzz, open_target
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module")
-async def target(module_dsn: str, anyio_backend: str) -> AsyncIterator[Target]:
-    async with open_target(module_dsn) as target:
+@pytest.fixture
+async def target(postgres_dsn: str) -> AsyncIterator[Target]:
+    async with open_target(postgres_dsn) as target:
         yield target
 
 
