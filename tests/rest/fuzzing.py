@@ -24,6 +24,9 @@ from tests.fetching.upstream import Seen, Upstream, open_upstream, send
 from tests.product import ROLES, Product, open_product
 
 EXAMPLE_ID = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"  # of what the document's examples are about
+# 2030-01-01. Schemathesis sends again what replies say: the clock stands, so that the same seed sends the
+# same, but for ids and for when users were made.
+NOW_MS = 1_893_456_000_000
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 # Counts small, so that their edges are reached; bytes as they are, because no schema can say them; without
@@ -67,8 +70,12 @@ async def open_target(dsn: str) -> AsyncIterator[Target]:
         upstream = await stack.enter_async_context(open_upstream(_standings))
         hosts = (f"127.0.0.1:{upstream.port}",)
         product = await stack.enter_async_context(open_product(dsn, fetch_allow_hosts=hosts, **SETTINGS))
+        product.clock.stop()
+        product.clock.forward_ms = NOW_MS - product.clock.now_ms()
+        keeper = _Keeper(product)
+        await keeper.renew("admin")
         await _furnish(product, upstream)
-        port = await stack.enter_async_context(_serve(_Keeper(product)))
+        port = await stack.enter_async_context(_serve(keeper))
         yield Target(f"http://127.0.0.1:{port}/api/v1", product)
 
 
@@ -118,7 +125,7 @@ class _Keeper:
         await self._product.app({**scope, "headers": headers}, receive, send)
 
     async def _restore(self, place: str, whole: dict[str, Any], part: dict[str, Any]) -> None:
-        await self._with_token(b"authorization", b"Bearer admin")
+        await self.renew("admin")
         async with self._product.door() as door:
             if (await door.get(f"{place}/{EXAMPLE_ID}")).status_code == 200:
                 return
@@ -130,10 +137,8 @@ class _Keeper:
             await connection.execute(f"UPDATE {table} SET id = gen_random_uuid() WHERE id = $1", EXAMPLE_ID)
             await connection.execute(f"UPDATE {table} SET id = $1 WHERE id = $2", EXAMPLE_ID, made)
 
-    async def _with_token(self, name: bytes, value: bytes) -> tuple[bytes, bytes]:
-        role = value.removeprefix(b"Bearer ").decode("latin-1")
-        if name != b"authorization" or role not in self._product.tokens:
-            return name, value
+    async def renew(self, role: str) -> None:
+        """Make the token of a role one that works."""
         auth, tokens = self._product.services.auth, self._product.tokens
         try:
             await auth.authenticate("demo", tokens[role])
@@ -146,7 +151,13 @@ class _Keeper:
             credentials = await self._product.services.users.find_credentials("demo", user.username)
             assert credentials is not None
             tokens[role] = (await auth.issue("demo", user, credentials.valid_from_ms)).text
-        return name, b"Bearer " + tokens[role].encode()
+
+    async def _with_token(self, name: bytes, value: bytes) -> tuple[bytes, bytes]:
+        role = value.removeprefix(b"Bearer ").decode("latin-1")
+        if name != b"authorization" or role not in self._product.tokens:
+            return name, value
+        await self.renew(role)
+        return name, b"Bearer " + self._product.tokens[role].encode()
 
 
 class _Server(uvicorn.Server):
@@ -158,8 +169,8 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def _serve(app: Any) -> AsyncIterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        # Otherwise each body waits 40 ms for its head to be acknowledged: asyncio sets it only for sockets that
-        # name their protocol. What is accepted inherits it.
+        # Otherwise each body waits 40 ms for its head to be acknowledged: asyncio sets it only for sockets
+        # that name their protocol. What is accepted inherits it.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = _Server(uvicorn.Config(app, lifespan="off", log_level="warning", access_log=False))
         task = asyncio.create_task(server.serve(sockets=[listener]))

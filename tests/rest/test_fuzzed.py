@@ -19,8 +19,8 @@ async def target(postgres_dsn: str) -> AsyncIterator[Target]:
     ("role", "options"),
     [
         ("admin", ["--max-examples=3"]),
-        ("producer", ["--phases=examples,fuzzing", "--max-examples=3"]),
-        (None, ["--phases=examples,fuzzing", "--max-examples=3"]),
+        ("producer", ["--max-examples=3", "--phases=examples,fuzzing,stateful"]),
+        (None, ["--max-examples=3", "--phases=examples,fuzzing,stateful"]),
     ],
 )
 async def test_nothing_is_found(target: Target, role: str | None, options: list[str]) -> None:

@@ -240,6 +240,17 @@ def test_path_parameters_are_not_fields_of_bodies() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.postgres
+@pytest.mark.parametrize("page", re.findall(r"`(/[^ `]+)`", DOCUMENT["info"]["description"]))
+async def test_the_pages_at_the_root_are_where_it_says(product: Product, page: str) -> None:
+    async with product.door(None) as door:
+        root = door.base_url.copy_with(path=page)
+        assert (await door.get(root)).status_code == 200
+        refused = await door.post(root)
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.anyio
+@pytest.mark.postgres
 async def test_it_is_served(product: Product) -> None:
     async with product.door(None) as door:
         answer = await door.get("/openapi.json")

@@ -122,8 +122,8 @@ class Operation:
         keeps_own_key: the handler stores the key in the transaction of its effect, from `Context.key`;
             otherwise `invoke` keeps it around the handler.
         has_etag: whether the result has an entity tag, `etag_of` its JSON: over HTTP the header `ETag`, which
-            a GET takes back in `If-None-Match`; over WebSocket the result's member `etag` for callers who pass
-            `withEtag`.
+            a GET takes back in `If-None-Match`; over WebSocket the result's member `etag` for callers who
+            pass `withEtag`.
         honours_if_match: whether a change depends on `Context.if_match`.
         limit: bytes of the body; None takes the setting's general limit.
         example: params, by wire name.
