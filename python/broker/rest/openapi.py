@@ -54,9 +54,8 @@ Every path answers `OPTIONS`, and `HEAD` where it answers `GET`; a method that i
 set to; a request may take {http_timeout_s} s.
 
 This document is `GET /api/v1/openapi.json`. What is for people and for operators has no account and no token
-and stands at the root of the host: `/docs`, `/healthz` (whether the process answers),
-`/readyz` (whether everything that it needs does), `/metrics` (Prometheus) and `/.well-known/jwks.json` (the
-public keys of access tokens)."""
+and stands at the root of the host: `/docs`, `/healthz` (whether the process answers), `/readyz` (whether all
+that it needs does), `/metrics` (Prometheus) and `/.well-known/jwks.json` (the public keys of access tokens)."""
 
 
 def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
