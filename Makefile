@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: demo test build lint bench conformance fuzz fuzzapi sanitize leaks hostile lock clean
+.PHONY: demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi sanitize leaks hostile lock clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -44,6 +44,12 @@ test: lint ## Everything, in the order of speed.
 conformance: build ## The WebSocket protocol cases against the native server.
 	$(BIN)/python -m tests.conformance
 
+soak: build ## A million events under random faults; SOAK="--events 1000 --seed 7" and so on.
+	$(BIN)/python -m tests.adversity.soak $(SOAK)
+
+adversity: build ## A cluster of two nodes, of which one is cut off and dies.
+	$(BIN)/python -m tests.adversity.two_nodes
+
 fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, for ten minutes.
 	$(BIN)/python -m tests.rest.fuzzing
 
@@ -61,7 +67,7 @@ sanitize: ## The native tests under AddressSanitizer and ThreadSanitizer. Needs 
 	    cargo +nightly test --target $(TARGET) --lib --test gateway --test threads
 	CARGO_TARGET_DIR=.build/tsan RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
 	    TSAN_OPTIONS="suppressions=$(CURDIR)/native/tsan.txt" \
-	    cargo +nightly test --target $(TARGET) --test threads
+	    cargo +nightly test --target $(TARGET) --features tsan --test threads
 
 leaks: ## 100,000 connections and 2,500 programmes come and go.
 	BROKER_LEAK_ROUNDS=250 cargo test --release --test leaks
@@ -69,14 +75,23 @@ leaks: ## 100,000 connections and 2,500 programmes come and go.
 hostile: ## How late viewers get their messages while others attack.
 	cargo run --release --example hostile
 
-bench: build ## The side-by-side table.
-	$(BIN)/python -m bench
-	$(BIN)/python -m bench http
+.venv/bench.stamp: bench/requirements.lock .venv/python.stamp
+	$(BIN)/pip install --quiet --require-hashes -r bench/requirements.lock
+	touch $@
+
+bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner or http for one other, ARGS for options.
+	$(BIN)/python -m bench $(PART) $(ARGS)
+	$(if $(PART),,$(BIN)/python -m bench http)
+
+bench-peers: build ## Get the peers that the table compares with; the bench does it too, at its first use.
+	$(BIN)/python -m bench.peers
 
 lock: ## Resolve the Python dependencies anew.
 	$(PYTHON) -m venv .build/uv && .build/uv/bin/pip install --quiet uv
 	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-header --all-extras --group dev pyproject.toml -o requirements.lock
+	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-index-url --no-header --group bench --constraint requirements.lock -o bench/requirements.lock
 
 clean:
 	rm -rf .venv .build target python/broker/_native*.so

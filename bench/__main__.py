@@ -1,66 +1,66 @@
-"""Measures ours and its peers side by side and prints one table.
+"""Measures ours and its peers side by side, and prints one table.
 
     python -m bench [--runs N] [--quick] [--subscribers N …] [--contenders NAME …] [--no-product]
+    python -m bench viewers [--count N] …
+    python -m bench storms [NAME …] …
     python -m bench owner [--runs N] [--quick]
 
 Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
-alike. The exit status is 1 when a viewer lost, doubled or missed a message, or a contender failed.
+alike. The exit status is 1 when a viewer lost, doubled or missed a message, or a contender failed; a peer
+that cannot be installed is said to be missing and does not count.
 """
 
 import argparse
 import statistics
 import sys
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
-import bench.owner
+from bench import owner, storms, viewers
 from bench.child import ChildError
-from bench.contenders import CONTENDERS, Contender, build_examples
-from bench.machine import describe_machine, raise_open_files
+from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
+from bench.machine import raise_open_files
 from bench.measure import Sample, measure
+from bench.output import conclude, open_console, start_results
 from bench.product import VIEWERS, ProductError, measure_product
-from bench.report import build_product_table, build_table, take_medians, write_json
+from bench.report import build_product_table, build_table, list_versions, take_medians
 from bench.rest import command as http
 
-RESULTS = Path(__file__).parent / "results"
 SPARE_FILES = 100
 PRODUCT_MESSAGES = 200
-WIDE = 140
-"""Columns where the table goes to a file."""
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
     """Run what the command line asks for."""
-    if sys.argv[1:2] == ["owner"]:
-        return bench.owner.main()
-    arguments = parse_arguments()
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    arguments = parse_arguments(words)
+    console = open_console()
     runs = 1 if arguments.quick else arguments.runs
-    open_files = raise_open_files()
+    open_files = raise_open_files(max(arguments.subscribers) + SPARE_FILES)
     if max(arguments.subscribers) > open_files - SPARE_FILES:
         console.print(f"only {open_files} files may be open; raise the hard limit (ulimit -Hn)")
         return 1
     with console.status("building the load client"):
         build_examples()
-    machine = describe_machine()
-    console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
-    contenders = [one for one in CONTENDERS if not arguments.contenders or one.name in arguments.contenders]
-    samples = run_all(contenders, arguments.subscribers, runs, arguments.quick, console)
+    chosen = [one for one in CONTENDERS if not arguments.contenders or one.name in arguments.contenders]
+    with console.status("installing the peers that are not there yet"):
+        contenders = keep_installed(chosen, lambda text: console.print(f"[yellow]{text}"))
+    results = start_results(console, runs)
+    results.samples = run_all(contenders, arguments.subscribers, runs, arguments.quick, console)
     product, faults = run_product(runs, console) if arguments.product else ({}, [])
-    medians = take_medians(samples)
-    console.print(build_table(medians, [one.name for one in contenders], runs))
+    results.medians, results.product = take_medians(results.samples), product
+    console.print(build_table(results.medians, [one.name for one in contenders], runs))
+    versions = list_versions(results.samples)
+    console.print("; ".join(f"{name}: {version}" for name, version in versions.items()))
     if product:
         console.print(build_product_table(product, VIEWERS, runs))
-    faults += [f"{one.contender}, {one.subscribers}: {fault}" for one in samples for fault in one.faults]
-    for fault in faults:
-        console.print(f"[red]{fault}")
-    console.print(f"written to {write_json(RESULTS, machine, medians, samples, product)}")
-    return 1 if faults else 0
+    faults += [
+        f"{one.contender}, {one.subscribers}: {fault}" for one in results.samples for fault in one.faults
+    ]
+    return conclude(results, faults, console)
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(words: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="The side-by-side table.")
     parser.add_argument(
@@ -72,7 +72,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--no-product", dest="product", action="store_false", help="leave the whole product out"
     )
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def run_all(
@@ -114,5 +114,8 @@ def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]
     }, faults
 
 
+PARTS = {"http": http.main, "owner": owner.main, "storms": storms.main, "viewers": viewers.main}
+
 if __name__ == "__main__":
-    sys.exit(http.main(sys.argv[2:]) if sys.argv[1:2] == ["http"] else main())
+    part = PARTS.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    sys.exit(part(sys.argv[2:]) if part else main(sys.argv[1:]))

@@ -4,13 +4,11 @@ import json
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-START_S = 30.0
 STOP_S = 15.0
 
 
@@ -23,6 +21,7 @@ class Child:
 
     def __init__(self, command: Sequence[str | Path], directory: Path) -> None:
         self._name = Path(command[0]).name
+        self._weighed: Sequence[int] = ()
         self._process = subprocess.Popen(
             command, cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -62,30 +61,30 @@ class Child:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    def receive_serving(self) -> str:
+        """Wait until a contender says that it serves; from then on what it names is weighed. Its version."""
+        serving = self.receive()
+        self._weighed = serving.get("pids") or ()
+        return str(serving["version"])
+
     def cpu_s(self) -> float:
         """CPU seconds, user and system, of all threads alive."""
-        tasks = Path(f"/proc/{self._process.pid}/task").iterdir()
+        tasks = [task for pid in self._pids() for task in Path(f"/proc/{pid}/task").iterdir()]
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
     def memory_bytes(self) -> int:
-        """Resident memory that is the process' own: what would come back if it ended."""
-        text = Path(f"/proc/{self._process.pid}/smaps_rollup").read_text()
-        sizes = {line.split(":")[0]: line.split()[1] for line in text.splitlines()[1:]}
-        return (int(sizes["Private_Dirty"]) + int(sizes["Private_Clean"])) * 1024
+        """Resident memory that is the processes' own: what would come back if they ended."""
+        return sum(read_private_bytes(pid) for pid in self._pids())
 
-    def wait_until_open(self, port: int) -> None:
-        """Wait until the child accepts connections on `port`."""
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise ChildError(f"{self._name} has ended with status {self._process.returncode}")
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            except ConnectionRefusedError:
-                time.sleep(0.01)
-            else:
-                return
-        raise ChildError(f"{self._name} does not listen")
+    def _pids(self) -> Sequence[int]:
+        return self._weighed or (self._process.pid,)
+
+
+def read_private_bytes(pid: int) -> int:
+    """Resident memory of a process that it shares with no other."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    sizes = {line.split(":")[0]: line.split()[1] for line in text.splitlines()[1:]}
+    return (int(sizes["Private_Dirty"]) + int(sizes["Private_Clean"])) * 1024
 
 
 def find_free_port() -> int:

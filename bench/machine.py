@@ -27,8 +27,25 @@ def find_field(path: Path, name: str) -> str | None:
     return None
 
 
-def raise_open_files() -> int:
-    """Raise the soft limit of open files to the hard one, for us and our children; returns it."""
+def raise_open_files(wanted: int = 0) -> int:
+    """Raise the limit of open files, for us and our children, to the hard one or, where we may, to `wanted`.
+
+    Only a process with CAP_SYS_RESOURCE may raise the hard limit, and not beyond `fs.nr_open`. Returns the
+    limit.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
+    most = int(Path("/proc/sys/fs/nr_open").read_text())
+    try:
+        higher = max(hard, min(wanted, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (higher, higher))
+    except (ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return hard
+    return higher
+
+
+def read_available_bytes() -> int:
+    """Memory that can be had without swapping, the kernel's reclaimable part included."""
+    value = find_field(Path("/proc/meminfo"), "MemAvailable")
+    assert value, "Linux has said so since 3.14"
+    return int(value.split()[0]) * 1024

@@ -30,6 +30,7 @@ class Sample:
 
     contender: str
     subscribers: int
+    version: str = ""
     figures: dict[str, float] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
@@ -53,7 +54,7 @@ def measure(contender: Contender, subscribers: int, is_quick: bool) -> Sample:
     sample = Sample(contender.name, subscribers)
     port = find_free_port()
     with Child(contender.command(port), ROOT) as server:
-        server.wait_until_open(port)
+        sample.version = server.receive_serving()
         empty_bytes, idle_cpu_s = server.memory_bytes(), server.cpu_s()
         with Child(build_load(port, subscribers, contender), ROOT) as load:
             ready = load.receive()
@@ -90,7 +91,7 @@ def run_round(plan: Round, server: Child, load: Child, sample: Sample) -> None:
 
 def find_faults(name: str, report: dict[str, Any]) -> list[str]:
     """What the viewers did not get as they should have."""
-    kinds = ("lost", "missing", "doubled", "closed")
+    kinds = ("lost", "missing", "doubled", "closed", "unrecovered")
     return [f"{name}: {report[kind]} {kind}" for kind in kinds if report[kind]]
 
 

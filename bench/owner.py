@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,12 +76,12 @@ class Figures:
     parts: dict[str, float]
 
 
-def main() -> int:
+def main(words: Sequence[str]) -> int:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench owner", description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one short run: does it work, not how fast")
-    arguments = parser.parse_args(sys.argv[2:])
+    arguments = parser.parse_args(words)
     runs, part = (1, QUICK) if arguments.quick else (arguments.runs, 1)
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(", ".join(f"{name} {value}" for name, value in describe_machine().items()))

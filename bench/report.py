@@ -1,63 +1,104 @@
-"""Medians over the runs, as a table and as JSON."""
+"""Medians over the runs, as tables and as JSON."""
 
 import json
 import math
 import statistics
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
 from bench.measure import Sample
 
-ROWS = (
-    ("alone_cpu_us", "one message at a time: CPU a delivery, µs", 2),
-    ("alone_last_ms", "… until the last viewer has it, ms", 1),
-    ("alone_p50_ms", "… publish→viewer p50, ms", 2),
-    ("alone_p99_ms", "… publish→viewer p99, ms", 2),
-    ("paced_cpu_us", "100 messages/s: CPU a delivery, µs", 2),
-    ("paced_per_s", "… deliveries/s", 0),
-    ("paced_p99_ms", "… publish→viewer p99, ms", 1),
-    ("burst_cpu_us", "as fast as possible: CPU a delivery, µs", 2),
-    ("burst_per_s", "… deliveries/s", 0),
-    ("connection_bytes", "memory of an idle connection, bytes", 0),
-    ("handshakes_per_s", "handshakes/s (ours: with subscribe)", 0),
-    ("handshake_cpu_us", "… CPU each, µs", 1),
-    ("alone_client_cpu_us", "the load client's own CPU a delivery, µs", 2),
+FIGURES = (
+    ("alone_cpu_us", "one at a time: CPU, µs", 2),
+    ("alone_last_ms", "last one, ms", 1),
+    ("alone_p50_ms", "p50, ms", 2),
+    ("alone_p99_ms", "p99, ms", 2),
+    ("paced_cpu_us", "100/s: CPU, µs", 2),
+    ("paced_per_s", "a second", 0),
+    ("paced_p99_ms", "p99, ms", 1),
+    ("burst_cpu_us", "as fast as possible: CPU, µs", 2),
+    ("burst_per_s", "a second", 0),
+    ("connection_bytes", "bytes a viewer", 0),
+    ("handshakes_per_s", "joins/s", 0),
+    ("handshake_cpu_us", "CPU each, µs", 1),
+    ("alone_client_cpu_us", "client, CPU, µs", 2),
 )
-"""(figure, what it is, decimals), in the order of the table."""
+"""(figure, heading, decimals), in the order of the table."""
 
 Medians = dict[str, float]
 
 
+@dataclass(slots=True)
+class Results:
+    """Everything that one call of the bench has measured."""
+
+    machine: dict[str, object]
+    runs: int
+    medians: dict[tuple[int, str], Medians] = field(default_factory=dict)
+    samples: Sequence[Sample] = ()
+    product: dict[str, Medians] = field(default_factory=dict)
+    scenes: dict[str, dict[str, Medians]] = field(default_factory=dict)
+    """part (`viewers`, `storms`) → what was done → figure → median."""
+
+
 def take_medians(samples: Iterable[Sample]) -> dict[tuple[int, str], Medians]:
     """(subscribers, contender) → figure → median over the runs; a figure that is not a number is left out."""
-    gathered: dict[tuple[int, str], dict[str, list[float]]] = {}
+    gathered: dict[tuple[int, str], list[dict[str, float]]] = {}
     for sample in samples:
-        figures = gathered.setdefault((sample.subscribers, sample.contender), {})
-        for name, value in sample.figures.items():
+        gathered.setdefault((sample.subscribers, sample.contender), []).append(sample.figures)
+    return {key: take_median(figures) for key, figures in gathered.items()}
+
+
+def take_median(runs: Iterable[dict[str, float]]) -> Medians:
+    """Figure → median over the runs that have it."""
+    gathered: dict[str, list[float]] = {}
+    for figures in runs:
+        for name, value in figures.items():
             if not math.isnan(value):
-                figures.setdefault(name, []).append(value)
-    return {
-        key: {name: statistics.median(values) for name, values in figures.items()}
-        for key, figures in gathered.items()
-    }
+                gathered.setdefault(name, []).append(value)
+    return {name: statistics.median(values) for name, values in gathered.items()}
 
 
 def build_table(medians: dict[tuple[int, str], Medians], contenders: Sequence[str], runs: int) -> Table:
-    """All figures side by side, one block for each number of subscribers."""
-    table = Table(title=f"Side by side, medians of {runs} runs", title_justify="left")
-    table.add_column("figure", no_wrap=True)
-    for name in contenders:
-        table.add_column(name, justify="right")
+    """A line for each contender, a block for each number of subscribers; CPU is a delivery's."""
+    table = Table(
+        title=f"Side by side, medians of {runs} runs",
+        title_justify="left",
+        padding=(0, 0),
+        collapse_padding=True,
+    )
+    table.add_column("", no_wrap=True)
+    for _, heading, _ in FIGURES:
+        table.add_column(heading, justify="right", vertical="bottom")
     for subscribers in sorted({subscribers for subscribers, _ in medians}):
-        own = [medians.get((subscribers, name), {}) for name in contenders]
         table.add_row(f"[bold]{subscribers:,} subscribers")
-        for figure, text, decimals in ROWS:
-            cells = [f"{figures[figure]:,.{decimals}f}" if figure in figures else "-" for figures in own]
-            if any(figure in figures for figures in own):
-                table.add_row(text, *cells)
+        for name in contenders:
+            figures = medians.get((subscribers, name), {})
+            table.add_row(name, *(show(figures.get(figure), decimals) for figure, _, decimals in FIGURES))
+        table.add_section()
+    return table
+
+
+def show(value: float | None, decimals: int) -> str:
+    """A figure with separators; a dash where nothing was measured."""
+    return "-" if value is None else f"{value:,.{decimals}f}"
+
+
+def build_scenes_table(title: str, scenes: dict[str, Medians], runs: int) -> Table:
+    """A line for each figure of each thing that was done."""
+    table = Table(title=f"{title}, medians of {runs} runs", title_justify="left")
+    for name in ("what", "figure"):
+        table.add_column(name)
+    table.add_column("value", justify="right")
+    for scene, figures in scenes.items():
+        for index, (name, value) in enumerate(figures.items()):
+            decimals = 0 if abs(value) >= 1000 or value == int(value) else 2
+            table.add_row("" if index else scene, name.replace("_", " "), show(value, decimals))
         table.add_section()
     return table
 
@@ -74,29 +115,32 @@ def build_product_table(latencies: dict[str, Medians], viewers: int, runs: int) 
     return table
 
 
-def write_json(
-    directory: Path,
-    machine: dict[str, object],
-    medians: dict[tuple[int, str], Medians],
-    samples: Sequence[Sample],
-    product: dict[str, Medians],
-) -> Path:
+def list_versions(samples: Iterable[Sample]) -> dict[str, str]:
+    """Contender → the version that ran."""
+    return {sample.contender: sample.version for sample in samples if sample.version}
+
+
+def write_json(directory: Path, results: Results) -> Path:
     """Write everything measured to a file named for the time; returns its path."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / time.strftime("%Y%m%dT%H%M%SZ.json", time.gmtime())
-    results = [
-        {"subscribers": subscribers, "contender": name, "medians": figures}
-        for (subscribers, name), figures in medians.items()
-    ]
-    runs = [
-        {
-            "subscribers": sample.subscribers,
-            "contender": sample.contender,
-            "figures": {name: value for name, value in sample.figures.items() if not math.isnan(value)},
-            "faults": sample.faults,
-        }
-        for sample in samples
-    ]
-    document = {"machine": machine, "results": results, "runs": runs, "product": product}
+    document: dict[str, Any] = {
+        "machine": results.machine,
+        "runs_each": results.runs,
+        "versions": list_versions(results.samples),
+        "results": [
+            {"subscribers": subscribers, "contender": name, "medians": figures}
+            for (subscribers, name), figures in results.medians.items()
+        ],
+        "runs": [list_measured(sample) for sample in results.samples],
+        "product": results.product,
+        "scenes": results.scenes,
+    }
     path.write_text(json.dumps(document, indent=1) + "\n")
     return path
+
+
+def list_measured(sample: Sample) -> dict[str, Any]:
+    """A sample without what is not a number."""
+    figures = {name: value for name, value in sample.figures.items() if not math.isnan(value)}
+    return asdict(sample) | {"figures": figures}

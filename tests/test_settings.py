@@ -1,5 +1,6 @@
 """`broker.settings`."""
 
+import pickle
 from dataclasses import fields
 from pathlib import Path
 
@@ -44,6 +45,8 @@ def test_an_override_wins_and_none_does_not() -> None:
         ("BROKER_HTTP_PORT", "65536"),
         ("BROKER_HTTP_PORT", "http"),
         ("BROKER_GATEWAY_SEND", "sendfile"),
+        ("BROKER_GATEWAY_LOOPS", "65"),
+        ("BROKER_WS_WAITING_BYTES", "1000"),
         ("BROKER_WS_PORT", "8000"),
         ("BROKER_TOKEN_LIFETIME_S", "9"),
     ],
@@ -67,6 +70,14 @@ def test_settings_survive_the_way_to_a_child_process() -> None:
         {}, http_port=9000, data_dir=Path("/srv/broker"), client_ids=("One", "Two"), drain_s=2.5
     )
     assert Settings.load(settings.to_environment()) == settings
+
+
+def test_settings_survive_the_way_to_another_version() -> None:
+    restore, (values,) = Settings(http_port=9000).__reduce__()
+    values = {"of_a_newer_version": 1, **values}
+    del values["ws_port"]
+    assert restore(values) == Settings(http_port=9000)
+    assert pickle.loads(pickle.dumps(Settings(drain_s=2.5))) == Settings(drain_s=2.5)
 
 
 def test_the_first_password_is_not_handed_to_child_processes() -> None:

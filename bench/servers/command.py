@@ -1,10 +1,10 @@
-"""What the contenders' programs share: the `publish` command and the message."""
+"""What the contenders' programs share: the `publish` command, the message, and the first line."""
 
 import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 ENVELOPE = b'{"jsonrpc":"2.0","method":"event","params":%b}'
@@ -27,8 +27,8 @@ class Publish:
         return cls(int(count), int(size_bytes), int(interval_us) / 1e6)
 
 
-def build_params(seq: int, size_bytes: int) -> bytes:
-    """A notification's params, filled up so that the whole message has `size_bytes`.
+def build_params(seq: int, size_bytes: int, envelope: bytes = ENVELOPE) -> bytes:
+    """A notification's params, filled up so that the whole message with its envelope has `size_bytes`.
 
     `sent` is now, in nanoseconds of the monotonic clock.
     """
@@ -36,21 +36,33 @@ def build_params(seq: int, size_bytes: int) -> bytes:
         seq,
         time.monotonic_ns(),
     )
-    filler = size_bytes - (len(ENVELOPE) - 2) - len(fields) - 2
+    filler = size_bytes - (len(envelope) - 2) - len(fields) - 2
     return fields + b"x" * filler + b'"}'
 
 
-async def serve_commands(publish: Callable[[int, int], Awaitable[None]]) -> None:
+def build_message(seq: int, size_bytes: int) -> bytes:
+    """A whole notification of `size_bytes`."""
+    return ENVELOPE % build_params(seq, size_bytes)
+
+
+def say_serving(version: str, pids: Sequence[int] = ()) -> None:
+    """Tell the bench that the port is open, what serves it, and in which processes if not in this one."""
+    print(json.dumps({"version": version, "pids": list(pids)}), flush=True)
+
+
+async def serve_commands(publish: Callable[[int, int], Awaitable[None]], messages_a_turn: int = 1) -> None:
     """Run `publish(seq, size_bytes)` for each message of each command until the input ends.
 
-    Answers each command with a line of JSON. Between messages the event loop gets its turn.
+    Answers each command with a line of JSON. After `messages_a_turn` messages without a pause between them
+    the event loop gets its turn.
     """
     seq = 0
     async for line in read_lines():
         command = Publish.parse(line)
         began = time.monotonic()
         for turn in range(command.count):
-            await asyncio.sleep(max(0.0, began + turn * command.interval_s - time.monotonic()))
+            if command.interval_s or turn % messages_a_turn == 0:
+                await asyncio.sleep(max(0.0, began + turn * command.interval_s - time.monotonic()))
             seq += 1
             await publish(seq, command.size_bytes)
         print(json.dumps({"published": command.count, "seconds": time.monotonic() - began}), flush=True)

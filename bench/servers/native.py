@@ -1,31 +1,40 @@
 """Ours: the native server in a process of its own, without the rest of the product.
 
-    python -m bench.servers.native PORT SEND
+    python -m bench.servers.native PORT SEND [PROGRAMMES]
 
 Logs are opened and appended to as the gateway does it; viewers subscribe natively. One event loop, so that
-the figures are for one core. SEND is the way of sending, `auto`, `send` or `io_uring`.
+the figures are for one core. SEND is the way of sending, `auto`, `send` or `io_uring`. A message is published
+to each of the programmes, `bench` or, with PROGRAMMES, `bench-0` and so on; the programme `quiet` gets none.
+
+Nobody takes upcalls: what native code could not decide by itself, which is where the product would ask an
+actor, would never be answered, and its viewer never ready.
 """
 
 import asyncio
 import sys
 
-from bench.servers.command import build_params, serve_commands
+from bench.servers.command import build_params, say_serving, serve_commands
+from broker import __version__
 from broker._native import Server
 from broker.owners.protocol import EntryKind, program_topic
 
 ACCOUNT = "demo"
-TOPIC = program_topic(ACCOUNT, "bench")
 
 
-async def main(port: int, send: str) -> None:
+async def main(port: int, send: str, programs: int) -> None:
     """Serve until the input ends."""
     server = Server(host="127.0.0.1", port=port, loops=1, send=send)
     server.set_accounts("127.0.0.1", ACCOUNT, {ACCOUNT: None})
-    server.open_log(TOPIC, "bench", 0, True)
+    names = [f"bench-{number}" for number in range(programs)] or ["bench"]
+    topics = [program_topic(ACCOUNT, name) for name in names]
+    for topic in (*topics, program_topic(ACCOUNT, "quiet")):
+        server.open_log(topic, "bench", 0, True)
     server.start()
+    say_serving(f"{__version__}, {server.stats()['send']}")
 
     async def publish(seq: int, size_bytes: int) -> None:
-        server.append(TOPIC, [(EntryKind.PUSH, "bench", seq, "event", build_params(seq, size_bytes))])
+        for topic in topics:
+            server.append(topic, [(EntryKind.PUSH, "bench", seq, "event", build_params(seq, size_bytes))])
 
     try:
         await serve_commands(publish)
@@ -34,4 +43,4 @@ async def main(port: int, send: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), sys.argv[2]))
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0))

@@ -5,10 +5,11 @@ python -m bench.servers.websockets_broadcast PORT
 
 import asyncio
 import sys
+from importlib.metadata import version
 
 from websockets.asyncio.server import ServerConnection, broadcast, serve
 
-from bench.servers.command import ENVELOPE, build_params, serve_commands
+from bench.servers.command import build_message, say_serving, serve_commands
 
 
 async def main(port: int) -> None:
@@ -21,9 +22,10 @@ async def main(port: int) -> None:
         viewers.discard(connection)
 
     async def publish(seq: int, size_bytes: int) -> None:
-        broadcast(viewers, (ENVELOPE % build_params(seq, size_bytes)).decode())
+        broadcast(viewers, build_message(seq, size_bytes).decode())
 
     async with serve(follow, "127.0.0.1", port, compression=None, backlog=4096):
+        say_serving(f"{version('websockets')}, Python {sys.version.split()[0]}")
         await serve_commands(publish)
 
 

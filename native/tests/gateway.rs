@@ -53,6 +53,7 @@ fn check_order(messages: &[String]) -> u64 {
 fn churn(send: SendChoice) {
     let config = Config {
         lag_bytes: 1 << 30,
+        lag_ms: 300_000,
         ..config(send)
     };
     let running = start(config);
@@ -74,7 +75,8 @@ fn churn(send: SendChoice) {
                         break;
                     }
                     // Odd clients read in small bites, which fills their socket.
-                    client.read(if number % 2 == 1 { 3_000 } else { 65_536 });
+                    let goes_on = client.read(if number % 2 == 1 { 3_000 } else { 65_536 });
+                    assert!(goes_on, "closed {:?}", client.closed);
                     if number % 2 == 1 {
                         thread::sleep(Duration::from_micros(200));
                     }

@@ -220,6 +220,10 @@ class Settings:
             if entry.name != "admin_password"
         }
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Settings travel to other processes by name, so that those may run a newer version."""
+        return _restore, ({entry.name: getattr(self, entry.name) for entry in fields(self)},)
+
     def _check(self) -> None:
         for entry in fields(self):
             value, low, high = getattr(self, entry.name), entry.metadata["low"], entry.metadata["high"]
@@ -234,6 +238,12 @@ class Settings:
                     raise SettingError(f"{environment_name(name)}: {host}: must be host[:port]")
         if self.http_port == self.ws_port:
             raise SettingError("BROKER_WS_PORT: must differ from BROKER_HTTP_PORT")
+
+
+def _restore(values: Mapping[str, Any]) -> Settings:
+    """Settings as they were sent; those that this version does not know are left out."""
+    known = {entry.name for entry in fields(Settings)}
+    return Settings(**{name: value for name, value in values.items() if name in known})
 
 
 def settings_table() -> str:

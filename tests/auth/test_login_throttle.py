@@ -59,6 +59,18 @@ async def test_thirtieth_failure_of_an_address_is_the_last(database: Database) -
     assert await retry_after(gate, attempt(gate, "new", "192.0.2.2")) is None
 
 
+async def test_failures_of_a_clock_that_stepped_back_refuse_nobody(database: Database) -> None:
+    clock = StoppedClock()
+    gate = throttle(database, clock)
+    kim = attempt(gate, "kim")
+    clock.ms += 3_600_000
+    for _ in range(10):
+        await gate.record_failure(kim)
+    assert await retry_after(gate, kim) == 60
+    clock.ms -= 3_600_000
+    assert await retry_after(gate, kim) is None
+
+
 async def test_wait_is_right_to_the_second(database: Database) -> None:
     clock = StoppedClock()
     gate = throttle(database, clock)

@@ -76,6 +76,18 @@ async def test_a_burst_is_as_long_as_it_may_be(database: Database, clock: Stoppe
         clock.ms += 3_600_000  # far more than fills it
 
 
+async def test_a_clock_that_steps_back_leaves_an_empty_bucket_at_worst(
+    database: Database, clock: StoppedClock
+) -> None:
+    rate = limit(database, clock, Rate(1, 3))
+    clock.ms += 3_600_000
+    await rate.take("demo", HERE)
+    clock.ms -= 3_600_000
+    assert await retry_after(rate) == 1
+    clock.ms += 1_000
+    await rate.take("demo", HERE)
+
+
 async def test_addresses_accounts_and_limits_count_apart(database: Database, clock: StoppedClock) -> None:
     rate = limit(database, clock, Rate(1, 1), Rate(1, 2))
     await rate.take("demo", HERE)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,10 +27,21 @@ _MAIN = "from broker.cli.main import main; main()"
 class Instance:
     """One instance on a data directory; `start` and `stop` it any number of times."""
 
-    def __init__(self, data_dir: Path, http_port: int = 0, ws_port: int = 0) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        http_port: int = 0,
+        ws_port: int = 0,
+        *,
+        database_url: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`environment` is added to the processes' own."""
         self.data_dir = data_dir
         self.http_port = http_port or free_port()
         self.ws_port = ws_port or free_port()
+        self.database_url = database_url
+        self._environment = environment or {}
         self.lines: list[str] = []
         self._process: subprocess.Popen[str] | None = None
 
@@ -123,7 +134,13 @@ class Instance:
             stderr=errors,
             text=True,
             env=child_environment(
-                {"BROKER_ADMIN_PASSWORD": PASSWORD, "BROKER_DRAIN_S": "1", "BROKER_OWNERS": "2"}
+                {
+                    "BROKER_ADMIN_PASSWORD": PASSWORD,
+                    "BROKER_DRAIN_S": "1",
+                    "BROKER_OWNERS": "2",
+                    "BROKER_DATABASE_URL": self.database_url,
+                    **self._environment,
+                }
             ),
         )
 

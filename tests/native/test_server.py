@@ -27,6 +27,12 @@ def test_bad_argument_is_named():
         Server(host="127.0.0.1", port=0, send="pigeon")
     with pytest.raises(ValueError, match="trusted_proxies"):
         Server(host="127.0.0.1", port=0, trusted_proxies=["proxy"])
+    with pytest.raises(ValueError, match="unlimited_addresses"):
+        Server(host="127.0.0.1", port=0, unlimited_addresses=["stadium"])
+    # A log has one bit for each loop.
+    with pytest.raises(ValueError, match="loops must be 0 to 64"):
+        Server(host="127.0.0.1", port=0, loops=65)
+    Server(host="127.0.0.1", port=0, loops=64)
     with pytest.raises(ValueError, match="ping_s"):
         Server(host="127.0.0.1", port=0, ping_s=-1)
     with pytest.raises(ValueError, match="host"):
@@ -165,6 +171,15 @@ class TestHandshake:
             assert "Retry-After" in response.headers
             with gateway.client(additional_headers={"X-Forwarded-For": "8.8.8.8"}) as other:
                 assert other.quiet()
+
+    def test_proxy_that_names_nobody_and_an_exempt_address_are_not_limited(self, start):
+        for options in ({"trusted_proxies": ["127.0.0.0/8"]}, {"unlimited_addresses": ["127.0.0.0/8"]}):
+            gateway = start(connections_per_address=1, **options)
+            with gateway.client(), gateway.client() as other:
+                assert other.quiet()
+        gateway = start(connections_per_address=1)
+        with gateway.client():
+            assert refusal(gateway).status_code == 429
 
 
 class TestRequests:

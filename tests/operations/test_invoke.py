@@ -244,19 +244,6 @@ async def test_bad_keys(key: Any) -> None:
     assert raised.value.faults[0].field == "Idempotency-Key"
 
 
-async def test_a_request_too_deep_for_a_key() -> None:
-    class Free(Model):
-        metadata: dict[str, Any]
-
-    deep: Any = {}
-    for _ in range(300):
-        deep = {"a": deep}
-    with pytest.raises(InvalidRequest, match="nested too deeply"):
-        await invoke(
-            operation(echo, params=Free, idempotent_by_key=True), context(key="k"), {"metadata": deep}
-        )
-
-
 # -- registry
 
 

@@ -14,7 +14,7 @@ from broker.clock import SystemClock
 from broker.errors import BrokerError, NotFound
 from broker.ids import IdSource
 from broker.owners.placement import owner_of
-from broker.owners.pool import find_owner, replace_owner, start_owners, stop_owners
+from broker.owners.pool import OwnerPool, find_owner, replace_owner
 from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.owners.ray_client import RayOwners
 from broker.owners.ray_feed import RayFeed
@@ -48,9 +48,10 @@ def cluster() -> Iterator[None]:
 
 @pytest.fixture
 async def pool(cluster: None, dsn: str) -> AsyncIterator[str]:
-    await start_owners(SETTINGS, dsn, detached=False)
+    owners = OwnerPool(SETTINGS, dsn, detached=False)
+    await owners.start()
     yield dsn
-    await stop_owners(SETTINGS)
+    await owners.stop()
 
 
 class Listener:
@@ -95,6 +96,32 @@ async def test_killed_owner_neither_loses_nor_doubles(pool: str) -> None:
     finally:
         await listener.feed.close()
         await owners.close()
+
+
+async def test_exchanged_owner_neither_loses_nor_doubles(cluster: None, dsn: str) -> None:
+    pool = OwnerPool(SETTINGS, dsn, detached=False)
+    await pool.start()
+    listener, owners = Listener(), RayOwners(SETTINGS, CLOCK, ids)
+    topic = program_topic("demo", "p")
+    try:
+        before = await process_ids()
+        await listener.feed.follow(topic)
+        here = asyncio.create_task(publish_all(owners, "p", 300))
+        await listener.until(topic, 100)
+        await pool.exchange()
+        assert set(before).isdisjoint(await process_ids())
+        entries = await listener.until(topic, 300)
+        assert [entry.seq for entry in entries] == list(range(1, 301))
+        assert {entry.params for entry in entries} == set(await here)
+    finally:
+        await listener.feed.close()
+        await owners.close()
+        await pool.stop()
+
+
+async def process_ids() -> list[int]:
+    handles: list[Any] = [find_owner(index) for index in range(SETTINGS.owners)]
+    return [await handle.process_id.remote() for handle in handles]
 
 
 async def test_whole_life_of_a_program(pool: str) -> None:

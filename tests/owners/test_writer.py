@@ -194,6 +194,20 @@ async def test_program_made_again_is_not_taken_for_the_former_one(owner: Owner, 
 # -- fencing
 
 
+async def test_draining_owner_stores_what_waits_and_takes_no_more(owner: Owner, dsn: str) -> None:
+    async with program_locked(dsn):
+        waiting = [start(owner, publish()) for _ in range(2)]
+        await asyncio.sleep(0)
+        draining = asyncio.create_task(owner.drain())
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable):
+            await ask(owner, publish())
+        assert not draining.done()
+    await draining
+    answers = [answer for task in waiting for answer in await task]
+    assert all(isinstance(answer, Accepted) for answer in answers)
+
+
 @pytest.mark.parametrize("knows_the_head", [False, True])
 async def test_older_owner_cannot_write(owner: Owner, dsn: str, knows_the_head: bool) -> None:
     before = await owner.submit([publish()], 10) if knows_the_head else []

@@ -11,6 +11,10 @@ pub struct Round {
     /// Deliveries, over all viewers; 0 between rounds.
     pub expected: u64,
     pub closed: u64,
+    /// Of the closed ones those with 4008, the gateway's code for a slow consumer.
+    pub closed_slow: u64,
+    /// Subscriptions that were to go on where they had been and could not.
+    pub unrecovered: u64,
     delivered: u64,
     lost: u64,
     doubled: u64,
@@ -91,6 +95,8 @@ impl Round {
             "missing": self.expected.saturating_sub(self.delivered + self.lost),
             "doubled": self.doubled,
             "closed": self.closed,
+            "closed_slow": self.closed_slow,
+            "unrecovered": self.unrecovered,
             "seconds": (self.last_ns - self.first_ns) as f64 / 1e9,
             "last_ns": self.last_ns,
             "latency_p50_us": percentile(&self.latencies_us, 50),

@@ -1,22 +1,32 @@
-//! One connection: handshake, subscription, messages.
+//! One connection: greeting, subscription, messages.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use _native::protocol::handshake::{self, Answer, Limits};
 use _native::protocol::{Decoder, Inflater, Item, Opcode, Role, frame};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
 use crate::bench_support::{monotonic_ns, number_after};
-use crate::options::Options;
+use crate::lines::{Lines, Piece};
+use crate::options::{Options, Protocol};
 use crate::round::Round;
 
 /// The sample key of RFC 6455 section 1.3; one for all, since nothing here guards against caches.
 const KEY: &[u8; 24] = b"dGhlIHNhbXBsZSBub25jZQ==";
 const MASK: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
 const MESSAGE_LIMIT: usize = 16 << 20;
+/// Centrifugo takes several commands in one message, and sends a ping that is an empty object.
+const CENTRIFUGO_HELLO: &str = r#"{"id":1,"connect":{}}
+{"id":2,"subscribe":{"channel":"bench"}}"#;
+const CENTRIFUGO_PING: &str = "{}";
+const REDIS_HELLO: &[u8] = b"SUBSCRIBE bench\r\n";
+/// The answer to the ping says that the subscription before it stands.
+const NATS_HELLO: &[u8] =
+    b"CONNECT {\"verbose\":false,\"pedantic\":false}\r\nSUB bench 1\r\nPING\r\n";
 
 /// Where a connection is.
 enum State {
@@ -26,45 +36,87 @@ enum State {
     Ready,
 }
 
-/// A viewer that follows one program.
+enum Wire {
+    WebSocket(Decoder),
+    Lines(Lines),
+}
+
+/// What a message asks of its viewer.
+enum Next {
+    Nothing,
+    /// The subscription stands.
+    Ready,
+    Reply(Reply),
+    Fail(String),
+}
+
+enum Reply {
+    Pong(Vec<u8>),
+    Text(&'static str),
+    Line(&'static [u8]),
+}
+
+/// Tells what everyone shares, and what one read brought.
+pub struct Shared<'a> {
+    pub options: &'a Options,
+    pub buffer: &'a mut [u8],
+    pub inflater: &'a mut Inflater,
+    pub round: &'a mut Round,
+}
+
+/// How a connection stands after a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Open,
+    /// The server has closed, with this code of a WebSocket.
+    Closed(Option<u16>),
+}
+
+/// A viewer that follows one programme.
 pub struct Viewer {
     stream: TcpStream,
     state: State,
-    decoder: Decoder,
-    subscribe: Option<String>,
+    wire: Wire,
+    index: usize,
     /// Of the newest message; 0 before the first.
     seq: u64,
 }
 
 impl Viewer {
-    /// Connects and sends the request for a WebSocket.
+    /// Connects and sends what comes first. `seq` is of the newest message that it had on an earlier connection.
     ///
     /// # Errors
     /// Of the sockets.
-    pub fn open(options: &Options, index: usize) -> Result<Self, Box<dyn Error>> {
+    pub fn open(options: &Options, index: usize, seq: u64) -> Result<Self, Box<dyn Error>> {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
-        if options.sources > 1 {
-            bind(&socket, &options.source(index))?;
-        }
+        choose_port_late(&socket);
+        bind(&socket, &options.source(index))?;
         connect(&socket, &options.address)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
         let mut stream = TcpStream::from(socket);
         stream.set_nonblocking(true)?;
-        let mut hello = Vec::new();
-        handshake::request(
-            &options.host,
-            &options.path,
-            KEY,
-            options.deflate,
-            &mut hello,
-        );
+        let (deflate, mut hello) = (options.deflates(index), Vec::new());
+        let (state, wire) = match options.protocol {
+            Protocol::WebSocket | Protocol::Centrifugo => {
+                handshake::request(&options.host, &options.path, KEY, deflate, &mut hello);
+                let decoder = Decoder::new(Role::Client, MESSAGE_LIMIT, deflate);
+                (State::Opening(Vec::new()), Wire::WebSocket(decoder))
+            }
+            Protocol::Redis | Protocol::Nats => {
+                hello.extend_from_slice(match options.protocol {
+                    Protocol::Redis => REDIS_HELLO,
+                    _ => NATS_HELLO,
+                });
+                (State::Subscribing, Wire::Lines(Lines::default()))
+            }
+        };
         stream.write_all(&hello)?;
         Ok(Self {
             stream,
-            state: State::Opening(Vec::new()),
-            decoder: Decoder::new(Role::Client, MESSAGE_LIMIT, options.deflate),
-            subscribe: options.subscribe.clone(),
-            seq: 0,
+            state,
+            wire,
+            index,
+            seq,
         })
     }
 
@@ -72,50 +124,76 @@ impl Viewer {
         self.stream.as_fd()
     }
 
+    /// Of the newest message; 0 before the first.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
     /// Whether the handshake, and the subscription if there is one, are done.
     pub fn is_ready(&self) -> bool {
         matches!(self.state, State::Ready)
     }
 
-    /// Takes what one read gives; false when the server has closed.
+    /// Makes closing the connection reset it, as a cut line would, and leave its port free.
+    ///
+    /// # Errors
+    /// Of the socket.
+    pub fn reset_on_close(&self) -> Result<(), Box<dyn Error>> {
+        Ok(sockopt::set_socket_linger(
+            &self.stream,
+            Some(Duration::ZERO),
+        )?)
+    }
+
+    /// Takes what one read gives.
     ///
     /// # Errors
     /// A refused handshake or subscription, broken frames, or an answer that cannot be sent at once.
-    pub fn read(
+    pub fn read(&mut self, shared: &mut Shared<'_>) -> Result<Standing, Box<dyn Error>> {
+        let buffer = std::mem::take(&mut shared.buffer);
+        let standing = self.read_into(buffer, shared);
+        shared.buffer = buffer;
+        standing
+    }
+
+    fn read_into(
         &mut self,
         buffer: &mut [u8],
-        inflater: &mut Inflater,
-        round: &mut Round,
-    ) -> Result<bool, Box<dyn Error>> {
+        shared: &mut Shared<'_>,
+    ) -> Result<Standing, Box<dyn Error>> {
         let count = match self.stream.read(buffer) {
-            Ok(0) => return Ok(false),
+            Ok(0) => return Ok(Standing::Closed(None)),
             Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Standing::Open),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                return Ok(Standing::Closed(None));
+            }
             Err(error) => return Err(error.into()),
         };
         let State::Opening(head) = &mut self.state else {
-            return self.take(&mut buffer[..count], inflater, round);
+            return self.take(&mut buffer[..count], shared);
         };
         head.extend_from_slice(&buffer[..count]);
         let consumed = match handshake::parse_response(head, KEY, &Limits::default())? {
-            Answer::Partial => return Ok(true),
+            Answer::Partial => return Ok(Standing::Open),
             Answer::Refused { status } => return Err(format!("handshake refused: {status}").into()),
             Answer::Open { consumed, .. } => consumed,
         };
         let mut rest = head.split_off(consumed);
-        self.begin()?;
-        self.take(&mut rest, inflater, round)
+        self.begin(shared.options)?;
+        self.take(&mut rest, shared)
     }
 
-    fn begin(&mut self) -> Result<(), Box<dyn Error>> {
-        let Some(params) = self.subscribe.take() else {
-            self.state = State::Ready;
-            return Ok(());
-        };
+    fn begin(&mut self, options: &Options) -> Result<(), Box<dyn Error>> {
         self.state = State::Subscribing;
-        let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{params}}}"#);
-        self.send(Opcode::Text, call.as_bytes())
+        match (options.protocol, options.call(self.index, self.seq)) {
+            (Protocol::Centrifugo, _) => self.send(Opcode::Text, CENTRIFUGO_HELLO.as_bytes()),
+            (_, Some(call)) => self.send(Opcode::Text, call.as_bytes()),
+            (_, None) => {
+                self.state = State::Ready;
+                Ok(())
+            }
+        }
     }
 
     fn send(&mut self, opcode: Opcode, payload: &[u8]) -> Result<(), Box<dyn Error>> {
@@ -127,39 +205,159 @@ impl Viewer {
     fn take(
         &mut self,
         bytes: &mut [u8],
-        inflater: &mut Inflater,
-        round: &mut Round,
-    ) -> Result<bool, Box<dyn Error>> {
-        let now_ns = monotonic_ns();
-        let (mut answer, mut ping, mut is_closed) = (None, None, false);
-        let is_subscribing = matches!(self.state, State::Subscribing);
-        let seq = &mut self.seq;
-        self.decoder.feed(bytes, inflater, &mut |item| {
-            match item {
-                Item::Text(text) if is_subscribing && !text.contains(r#""method":"#) => {
-                    answer = Some(text.to_owned());
-                }
-                Item::Text(text) => {
-                    if let Some(number) = number_after(text, r#""seq":"#) {
-                        round.count(*seq, number, number_after(text, r#""sent":"#), now_ns);
-                        *seq = number;
+        shared: &mut Shared<'_>,
+    ) -> Result<Standing, Box<dyn Error>> {
+        let mut listener = Listener {
+            is_subscribing: matches!(self.state, State::Subscribing),
+            seq: self.seq,
+            now_ns: monotonic_ns(),
+            round: shared.round,
+        };
+        let (mut asked, mut standing) = (Vec::new(), Standing::Open);
+        let mut note = |next| {
+            if !matches!(next, Next::Nothing) {
+                asked.push(next);
+            }
+        };
+        match &mut self.wire {
+            Wire::WebSocket(decoder) => decoder.feed(bytes, shared.inflater, &mut |item| {
+                match item {
+                    Item::Text(text) if shared.options.protocol == Protocol::Centrifugo => {
+                        text.split('\n')
+                            .for_each(|reply| note(listener.centrifugo(reply)));
                     }
+                    Item::Text(text) => note(listener.json_rpc(text)),
+                    Item::Ping(payload) => note(Next::Reply(Reply::Pong(payload.to_vec()))),
+                    Item::Close { code, .. } => standing = Standing::Closed(code),
+                    Item::Binary(_) | Item::Pong(_) => {}
                 }
-                Item::Ping(payload) => ping = Some(payload.to_vec()),
-                Item::Close { .. } => is_closed = true,
-                Item::Binary(_) | Item::Pong(_) => {}
-            }
-            true
-        })?;
-        if let Some(payload) = ping {
-            self.send(Opcode::Pong, &payload)?;
+                true
+            })?,
+            Wire::Lines(lines) => lines.feed(bytes, &mut |piece| note(listener.piece(&piece))),
         }
-        if let Some(text) = answer {
-            if !text.contains(r#""result":"#) {
-                return Err(format!("subscribe failed: {text}").into());
-            }
-            self.state = State::Ready;
+        self.seq = listener.seq;
+        for next in asked {
+            self.obey(next)?;
         }
-        Ok(!is_closed)
+        Ok(standing)
+    }
+
+    fn obey(&mut self, next: Next) -> Result<(), Box<dyn Error>> {
+        match next {
+            Next::Nothing => Ok(()),
+            Next::Ready => {
+                self.state = State::Ready;
+                Ok(())
+            }
+            Next::Reply(Reply::Pong(payload)) => self.send(Opcode::Pong, &payload),
+            Next::Reply(Reply::Text(text)) => self.send(Opcode::Text, text.as_bytes()),
+            Next::Reply(Reply::Line(line)) => Ok(self.stream.write_all(line)?),
+            Next::Fail(text) => Err(format!("subscribe failed: {text}").into()),
+        }
+    }
+}
+
+/// Lets `bind` choose the address only. A port that `bind` chose would be taken from every program on the machine that
+/// connects from any address; one that `connect` chooses is taken only towards the same server.
+#[expect(
+    unsafe_code,
+    reason = "rustix has no wrapper for IP_BIND_ADDRESS_NO_PORT"
+)]
+fn choose_port_late(socket: &OwnedFd) {
+    let (on, bytes): (libc::c_int, libc::socklen_t) = (1, 4);
+    // SAFETY: the pointer and the length describe `on`, which outlives the call. A failure costs ports only.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            bytes,
+        );
+    }
+}
+
+/// Reads what a viewer is told, in each server's words.
+struct Listener<'a> {
+    is_subscribing: bool,
+    seq: u64,
+    now_ns: u64,
+    round: &'a mut Round,
+}
+
+impl Listener<'_> {
+    fn json_rpc(&mut self, text: &str) -> Next {
+        if !self.is_subscribing || text.contains(r#""method":"#) {
+            self.count(text);
+            return Next::Nothing;
+        }
+        let Some((_, result)) = text.split_once(r#""result":"#) else {
+            return Next::Fail(text.to_owned());
+        };
+        self.is_subscribing = false;
+        self.count_recovered(result);
+        Next::Ready
+    }
+
+    fn centrifugo(&mut self, reply: &str) -> Next {
+        if reply == CENTRIFUGO_PING {
+            return Next::Reply(Reply::Text(CENTRIFUGO_PING));
+        }
+        if self.is_subscribing && reply.starts_with(r#"{"id":"#) {
+            return match (
+                reply.contains(r#""error":"#),
+                reply.starts_with(r#"{"id":2"#),
+            ) {
+                (true, _) => Next::Fail(reply.to_owned()),
+                (false, true) => {
+                    self.is_subscribing = false;
+                    Next::Ready
+                }
+                (false, false) => Next::Nothing,
+            };
+        }
+        self.count(reply);
+        Next::Nothing
+    }
+
+    fn piece(&mut self, piece: &Piece<'_>) -> Next {
+        match *piece {
+            Piece::Payload(text) => {
+                self.count(text);
+                Next::Nothing
+            }
+            Piece::Line("PING") => Next::Reply(Reply::Line(b"PONG\r\n")),
+            // Redis counts the subscriptions in its answer; NATS answers the greeting's ping.
+            Piece::Line(":1" | "PONG") if self.is_subscribing => {
+                self.is_subscribing = false;
+                Next::Ready
+            }
+            Piece::Line(line) if line.starts_with('-') => Next::Fail(line.to_owned()),
+            Piece::Line(_) => Next::Nothing,
+        }
+    }
+
+    fn count(&mut self, text: &str) {
+        if let Some(seq) = number_after(text, r#""seq":"#) {
+            let sent_ns = number_after(text, r#""sent":"#);
+            self.round.count(self.seq, seq, sent_ns, self.now_ns);
+            self.seq = seq;
+        }
+    }
+
+    /// Counts the events in a subscription's answer; how old they are says nothing.
+    fn count_recovered(&mut self, result: &str) {
+        self.round.unrecovered += u64::from(result.contains(r#""recovered":false"#));
+        let Some((_, mut events)) = result.split_once(r#""events":["#) else {
+            return;
+        };
+        while let Some(at) = events.find(r#""seq":"#) {
+            events = &events[at..];
+            if let Some(seq) = number_after(events, r#""seq":"#) {
+                self.round.count(self.seq, seq, None, self.now_ns);
+                self.seq = seq;
+            }
+            events = &events[1..];
+        }
     }
 }

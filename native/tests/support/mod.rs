@@ -127,17 +127,24 @@ impl Client {
         let mut buffer = vec![0; bytes];
         let got = self.socket.read(&mut buffer).expect("bytes in time");
         let (messages, closed) = (&mut self.messages, &mut self.closed);
+        let mut answer = Vec::new();
         self.decoder
             .feed(&mut buffer[..got], &mut self.inflater, &mut |item| {
                 match item {
                     Item::Text(text) => messages.push(text.to_owned()),
                     Item::Close { code, .. } => *closed = code,
+                    Item::Ping(payload) => {
+                        encode_masked(Opcode::Pong, payload, [1; 4], &mut answer);
+                    }
                     _ => {}
                 }
                 true
             })
             .expect("the server keeps the protocol");
-        got > 0 && closed.is_none()
+        if closed.is_none() {
+            self.socket.write_all(&answer).expect("room");
+        }
+        got > 0 && self.closed.is_none()
     }
 
     pub fn read_until(&mut self, done: impl Fn(&[String]) -> bool) {

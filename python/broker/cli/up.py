@@ -43,7 +43,8 @@ def up(
     """Run the whole product on this machine.
 
     Prints a line for each part that comes up, then one that begins with `ready`. Ctrl-C or SIGTERM drains
-    and ends it; a second one cuts connections. SIGHUP exchanges gateways and API replicas without a gap.
+    and ends it; a second one cuts connections. SIGHUP exchanges gateways, API replicas and owners, one after
+    the other, for instance for new code.
     """
     settings = Settings.load(
         http_port=http_port,

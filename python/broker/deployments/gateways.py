@@ -29,6 +29,8 @@ _PREFIX = "gateway-"
 _START_S = 60.0
 _DRAIN_GRACE_S = 10.0
 _ROUND_S = 1.0
+_LOOK_S = 2.0  # between two looks at a gateway
+_HUNG_S = 10.0  # without an answer; Ray watches over processes, not over what does not answer
 _RETRY_S = (0.5, 10.0)
 
 _log = logging.getLogger(__name__)
@@ -60,6 +62,9 @@ class GatewayActor:
         """Return when the gateway has stopped: who waits for it learns at once when its process dies."""
         await self._ended.wait()
 
+    async def answer(self) -> None:
+        """Answer; a loop that hangs does not."""
+
     async def drain(self, over_s: float) -> None:
         """Send the clients away over `over_s` seconds; returns when they have gone."""
         if self._gateway is not None:
@@ -76,7 +81,7 @@ class GatewayActor:
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A gateway that takes connections, and the call that ends when it does."""
+    """A gateway that takes connections; `ended` ends when its process does, or when it hangs."""
 
     name: str
     node: str
@@ -84,7 +89,7 @@ class _Running:
     ended: asyncio.Future[None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ended = asyncio.ensure_future(_wait(self.actor.run.remote()))
+        self.ended = asyncio.ensure_future(_until_ended(self.actor))
 
 
 class Gateways:
@@ -191,6 +196,17 @@ class Gateways:
         with suppress(RayError, TimeoutError):
             await asyncio.wait_for(_wait(actor.stop.remote()), _DRAIN_GRACE_S)
         _kill(actor)
+
+
+async def _until_ended(actor: Any) -> None:
+    """Return when the gateway has stopped. Raises RayError when it died, TimeoutError when it hangs."""
+    run = asyncio.ensure_future(_wait(actor.run.remote()))
+    try:
+        while not (await asyncio.wait([run], timeout=_LOOK_S))[0]:
+            await asyncio.wait_for(_wait(actor.answer.remote()), _HUNG_S)
+        await run
+    finally:
+        run.cancel()
 
 
 async def _wait(reference: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from broker.deployments import gateways, ray_cluster, serve_app
-from broker.owners.pool import start_owners, stop_owners
+from broker.owners.pool import OwnerPool
 from broker.settings import Settings
 
 _STOP_S = 11.0  # for everything; `broker up` has four more
@@ -32,7 +32,7 @@ class Parts:
         self._rolls = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._gateways: gateways.Gateways | None = None
-        self._owners_started = False
+        self._owners: OwnerPool | None = None
         self._api_started = False
 
     async def run(self) -> None:
@@ -63,18 +63,16 @@ class Parts:
         tell({"part": "ray", "detail": self._settings.ray_address or "local"})
         dsn = await self._dsn
         joined = self._local is None
-        self._owners_started = self._api_started = True
+        self._api_started = True
+        self._owners = OwnerPool(self._settings, dsn, detached=joined)
         self._gateways = gateways.Gateways(self._settings, dsn, outlive_driver=joined)
         await asyncio.gather(
-            self._part(
-                "owners",
-                lambda: start_owners(self._settings, dsn, detached=joined),
-                lambda: f"{self._settings.owners} of them",
-            ),
+            self._part("owners", self._owners.start, lambda: f"{self._settings.owners} of them"),
             self._part("gateways", self._gateways.start, self._gateway_detail),
             self._part("api", self._start_api(dsn), lambda: f"port {self._settings.http_port}"),
         )
         self._keep(self._gateways.run())
+        self._keep(self._owners.watch())
 
     async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:
         await start()
@@ -111,18 +109,19 @@ class Parts:
         self._stopping.set()
 
     async def _roll(self) -> None:
-        """Exchange gateways and replicas; a second request waits for the first."""
-        if self._gateways is None or self._dsn is None:
+        """Exchange gateways, replicas and owners; a second request waits for the first."""
+        if self._gateways is None or self._owners is None or self._dsn is None:
             return
         async with self._rolls:
             try:
                 await self._gateways.roll()
                 await self._start_api(await self._dsn)()
+                await self._owners.exchange()
             except Exception as error:
                 _log.exception("roll_failed")
                 tell({"warning": f"the update failed: {one_line(error)}"})
             else:
-                tell({"part": "update", "detail": "gateways and API replicas exchanged"})
+                tell({"part": "update", "detail": "gateways, API replicas and owners exchanged"})
 
     def _keep(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -141,8 +140,8 @@ class Parts:
         for result in await asyncio.gather(*doors, return_exceptions=True):
             if isinstance(result, Exception):
                 _log.error("stop_failed", extra={"cause": one_line(result)})
-        if self._owners_started:
-            await stop_owners(self._settings)
+        if self._owners is not None:
+            await self._owners.stop()
 
 
 def tell(message: dict[str, object]) -> None:

@@ -264,7 +264,7 @@ class Supervisor:
 
     def _roll(self) -> None:
         if self._is_ready.is_set() and self._conductor is not None and self._conductor.stdin is not None:
-            self._report("update", "exchanging gateways and API replicas")
+            self._report("update", "exchanging gateways, API replicas and owners")
             self._conductor.stdin.write(b'{"do":"roll"}\n')
 
     def _addresses(self) -> str:

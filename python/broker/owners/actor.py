@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from broker.errors import BrokerError
 from broker.owners.commands import Answer, Command
@@ -22,6 +23,7 @@ from broker.settings import Settings
 _log = logging.getLogger(__name__)
 # Events are tuples that are kept. At Python's 700, looking at them takes a quarter of an owner's time.
 _GC_THRESHOLDS = (20_000, 20, 50)
+_DRAIN_S = 2.0  # for what waits when an owner is exchanged; it is sent again to the next one
 _CLOSE_S = 2.0  # for the last answers of an owner that ends
 
 
@@ -45,7 +47,7 @@ class OwnerActor:
         return owner if isinstance(owner, BrokerError) else None
 
     def process_id(self) -> int:
-        """The operating system's number of this process; for tests that kill it and for operators."""
+        """The operating system's number of this process; answers at once, also without a slot."""
         return os.getpid()
 
     async def submit(self, commands: Sequence[Command], wait_s: float) -> list[Answer] | BrokerError:
@@ -89,10 +91,12 @@ class OwnerActor:
         return await owner.history(topic, epoch, after_seq, limit)
 
     async def stop(self) -> None:
-        """Answer what waits and let go of the database; the pool kills the process after it."""
+        """Take no more, store what waits, let go of the database; the pool kills the process after it."""
         if self._guard is not None:
             self._guard.cancel()
         if self._owner is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._owner.drain(), _DRAIN_S)
             await self._owner.close()
 
     async def restart(self) -> None:

@@ -50,7 +50,7 @@ class Channels:
         now_s = self._clock.monotonic_s()
         for key, channel in list(self._channels.items()):
             channel.log.trim(now_s)
-            if channel.positions:
+            if channel.waiters:
                 channel.idle_since_s = now_s
             elif now_s - channel.idle_since_s >= self._linger_s:
                 del self._channels[key]

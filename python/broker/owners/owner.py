@@ -116,6 +116,10 @@ class Owner:
             elif error is not None:
                 _log.error("owner_failed task=%s", task.get_name(), exc_info=error)
 
+    async def drain(self) -> None:
+        """Refuse new commands with `Unavailable`; return when those that wait are answered."""
+        await self._writer.drain()
+
     async def close(self) -> None:
         """End the tasks, the sessions and the connections; what waits is answered `Unavailable`."""
         for task in self._tasks:

@@ -2,14 +2,21 @@
 
 They are found by name, and restarted by Ray for ever. A call is never retried by Ray itself: whether a
 repeated call is harmless is our business.
+
+An owner is exchanged by its successor: an actor of the same slot with the next number in its name. It is
+started first; then the old one finishes what it has and ends, and whoever calls it learns so and finds the
+newest of the slot. Were two to run for a moment, the fence would let only one of them write. An owner that
+hangs is exchanged without being asked: Ray watches over processes and nodes, not over what does not answer.
 """
 
 import asyncio
+import logging
+from contextlib import suppress
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayError
+from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker.errors import BrokerError, Unavailable
@@ -19,35 +26,112 @@ from broker.settings import Settings
 
 NAMESPACE = "broker"
 _START_S = 60.0  # a cold actor process takes seconds on a busy machine
-_STOP_S = 3.0
+_STOP_S = 5.0
 _RETRY_S = 0.2
 _CPUS = 0.01  # a claim, not a limit: Ray places what claims nothing anywhere
 _CONCURRENCY = 10_000  # calls at once of one owner: a poll for each gateway, and what is published
+_LOOK_S = 1.0  # between two looks at an owner
+_HUNG_S = 10.0  # without an answer; nothing that an owner does keeps its loop for so long
 
-_held: dict[str, Any] = {}
-"""Handles of owners that are not detached: such an actor ends with its last handle."""
-
-
-async def start_owners(settings: Settings, dsn: str, *, detached: bool) -> None:
-    """Start the owners that do not run yet and wait until each has its slot.
-
-    Args:
-        detached: they outlive this process; otherwise they end with it or with `stop_owners`.
-
-    Raises:
-        Unavailable: an owner does not start in time, or cannot reach the database.
-    """
-    await asyncio.gather(*(_start(settings, dsn, index, detached) for index in range(settings.owners)))
+_log = logging.getLogger(__name__)
 
 
-async def stop_owners(settings: Settings) -> None:
-    """End the owners; what they have not answered is answered `Unavailable`. Idempotent."""
-    await asyncio.gather(*(_stop(index) for index in range(settings.owners)))
+class OwnerPool:
+    """All owners of one instance. `start`, then `watch` in a task; `exchange` and `stop` at any time."""
+
+    def __init__(self, settings: Settings, dsn: str, *, detached: bool) -> None:
+        """Nothing is started yet.
+
+        Args:
+            detached: owners outlive this process; otherwise they end with it or with `stop`.
+        """
+        self._settings = settings
+        self._dsn = dsn
+        self._detached = detached
+        self._locks = [asyncio.Lock() for _ in range(settings.owners)]  # one change of a slot at a time
+        self._held: dict[int, Any] = {}  # an actor that is not detached ends with its last handle
+
+    async def start(self) -> None:
+        """Start an owner for each slot; those that an earlier process left are exchanged.
+
+        Raises:
+            Unavailable: an owner does not start in time, or cannot reach the database.
+        """
+        await asyncio.gather(*(self._renew(index) for index in range(len(self._locks))))
+
+    async def exchange(self) -> None:
+        """Exchange every owner for a new one, one after the other. Raises Unavailable."""
+        for index in range(len(self._locks)):
+            await self._renew(index)
+
+    async def watch(self) -> None:
+        """Exchange owners that hang or have ended for good, until cancelled."""
+        await asyncio.gather(*(self._watch(index) for index in range(len(self._locks))))
+
+    async def stop(self) -> None:
+        """End the owners; what they do not store in time is answered `Unavailable`. Idempotent."""
+        names = await asyncio.to_thread(_list_names)
+        of_pool = [name for index in range(len(self._locks)) for name in _of_slot(index, names)]
+        await asyncio.gather(*(_end(name) for name in of_pool))
+        self._held.clear()
+
+    async def _renew(self, index: int) -> None:
+        async with self._locks[index]:
+            await self._succeed(index)
+
+    async def _succeed(self, index: int) -> None:
+        """Put a new owner into a slot, in the place of those that it has."""
+        old = _of_slot(index, await asyncio.to_thread(_list_names))
+        number = 1 + max((_number(name) for name in old), default=0)
+        handle = await asyncio.to_thread(self._create, index, number)
+        try:
+            async with asyncio.timeout(_START_S):
+                await handle.process_id.remote()  # it runs, and takes the slot when it is asked for more
+        except BaseException as error:
+            await asyncio.to_thread(_kill, handle)
+            if not isinstance(error, TimeoutError | RayError):
+                raise
+            text = f"{slot_name(index)} does not start"
+            raise Unavailable(text, retry_after_s=1, log_text=repr(error)) from error
+        self._held[index] = handle
+        await asyncio.gather(*(_end(name) for name in old))
+        await _await_slot(handle, index)
+
+    async def _watch(self, index: int) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            async with self._locks[index]:
+                fault = await _fault(index)
+                if fault is None:
+                    continue
+                _log.warning("owner_exchanged", extra={"slot": slot_name(index), "cause": fault})
+                try:
+                    await self._succeed(index)
+                except (Unavailable, RayError) as error:
+                    _log.error("owner_not_exchanged", extra={"slot": slot_name(index), "cause": repr(error)})
+
+    def _create(self, index: int, number: int) -> Any:
+        options: dict[str, Any] = {"lifetime": "detached"} if self._detached else {}
+        # Ray's own SPREAD goes round over all actors, gateways too. Soft, so that owners outlive their node.
+        # A successor prefers the next node, in case the present one is what hangs.
+        node = node_of(index + number - 1, _live_nodes())
+        actor = ray.remote(OwnerActor).options(
+            name=f"{slot_name(index)}.{number}",
+            namespace=NAMESPACE,
+            get_if_exists=True,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=_CONCURRENCY,
+            num_cpus=_CPUS,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
+            **options,
+        )
+        return actor.remote(self._settings, self._dsn, index)
 
 
 async def replace_owner(index: int) -> None:
     """Restart one owner; publishes and polls are retried meanwhile by who sent them."""
-    handle = await asyncio.to_thread(find_owner, index)
+    handle: Any = await asyncio.to_thread(find_owner, index)
     try:
         await handle.restart.remote()
     except RayError:
@@ -55,14 +139,18 @@ async def replace_owner(index: int) -> None:
 
 
 def find_owner(index: int) -> "ActorHandle[OwnerActor]":
-    """The handle of an owner. Blocks for a round trip to Ray. Raises ValueError when it does not run."""
-    return ray.get_actor(slot_name(index), namespace=NAMESPACE)
+    """The handle of a slot's newest owner. Blocks for two round trips to Ray.
+
+    Raises:
+        ValueError: none runs.
+    """
+    names = _of_slot(index, _list_names())
+    if not names:
+        raise ValueError(f"{slot_name(index)} does not run")
+    return ray.get_actor(names[-1], namespace=NAMESPACE)
 
 
-async def _start(settings: Settings, dsn: str, index: int, detached: bool) -> None:
-    handle = await asyncio.to_thread(_create, settings, dsn, index, detached)
-    if not detached:
-        _held[slot_name(index)] = handle
+async def _await_slot(handle: Any, index: int) -> None:
     error: BrokerError | None = None
     try:
         async with asyncio.timeout(_START_S):
@@ -76,21 +164,33 @@ async def _start(settings: Settings, dsn: str, index: int, detached: bool) -> No
         raise Unavailable(f"{slot_name(index)} does not start", retry_after_s=1, log_text=text) from reason
 
 
-def _create(settings: Settings, dsn: str, index: int, detached: bool) -> Any:
-    options: dict[str, Any] = {"lifetime": "detached"} if detached else {}
-    actor = ray.remote(OwnerActor).options(
-        name=slot_name(index),
-        namespace=NAMESPACE,
-        get_if_exists=True,
-        max_restarts=-1,
-        max_task_retries=0,
-        max_concurrency=_CONCURRENCY,
-        num_cpus=_CPUS,
-        # Ray's own SPREAD goes round over all actors, gateways too; soft, so that owners outlive their node.
-        scheduling_strategy=NodeAffinitySchedulingStrategy(node_of(index, _live_nodes()), soft=True),
-        **options,
-    )
-    return actor.remote(settings, dsn, index)
+async def _fault(index: int) -> str | None:
+    """Why the slot needs another owner; None when it has one, or when Ray is about to restart it."""
+    try:
+        async with asyncio.timeout(_HUNG_S):
+            handle: Any = await asyncio.to_thread(find_owner, index)
+            await handle.process_id.remote()
+    except TimeoutError:
+        return f"no answer within {_HUNG_S:g} s"
+    except (ActorDiedError, ValueError):
+        return "it does not run"
+    except RayError:
+        return None
+    return None
+
+
+def _list_names() -> list[str]:
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    return [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
+
+
+def _of_slot(index: int, names: list[str]) -> list[str]:
+    """The names of a slot's owners, the newest last."""
+    return sorted((name for name in names if name.startswith(f"{slot_name(index)}.")), key=_number)
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition(".")[2])
 
 
 def _live_nodes() -> list[str]:
@@ -98,15 +198,18 @@ def _live_nodes() -> list[str]:
     return [node["NodeID"] for node in nodes if node["Alive"]]
 
 
-async def _stop(index: int) -> None:
-    _held.pop(slot_name(index), None)
+async def _end(name: str) -> None:
+    """Let an owner finish what it has, then end it for good; one that does not answer is killed."""
     try:
-        handle = await asyncio.to_thread(find_owner, index)
+        handle = await asyncio.to_thread(ray.get_actor, name, namespace=NAMESPACE)
     except ValueError:
         return
-    try:
+    with suppress(TimeoutError, RayError):
         async with asyncio.timeout(_STOP_S):
             await handle.stop.remote()
-    except (TimeoutError, RayError):
-        pass  # it is killed all the same
-    await asyncio.to_thread(ray.kill, handle, no_restart=True)
+    await asyncio.to_thread(_kill, handle)
+
+
+def _kill(handle: Any) -> None:
+    with suppress(RayError):
+        ray.kill(handle, no_restart=True)

@@ -98,7 +98,7 @@ class Session:
         self.unfollow(follow.number)
         position = Position(self, follow, topic)
         self.positions[follow.number] = position
-        topic.positions.add(position)
+        topic.waiters.add(position)
         if position.offset is None:
             position.wake()
         return Head(position.epoch, position.seq, topic.head().attributes)
@@ -108,7 +108,7 @@ class Session:
         position = self.positions.pop(number, None)
         self.dirty.pop(number, None)
         if position is not None:
-            position.topic.positions.discard(position)
+            position.topic.waiters.discard(position)
 
     def close(self) -> None:
         """Leave all topics and end the poll."""

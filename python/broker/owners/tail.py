@@ -11,15 +11,12 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from broker.clock import Clock
 from broker.errors import Unavailable
 from broker.owners.log import Log, LogLimits, Step
 from broker.owners.protocol import Attributes, Entry, EntryKind, Head
-
-if TYPE_CHECKING:
-    from broker.owners.sessions import Position
+from broker.owners.topics import Waiter
 
 _log = logging.getLogger(__name__)
 LOOK_S = 1.0  # between looks when nobody nudges
@@ -32,7 +29,7 @@ class TailedChannel(ABC):
         """Begin after the row `newest`; `page` bounds the rows of one query."""
         self.name = name
         self.log = Log(limits)
-        self.positions: set[Position] = set()
+        self.waiters: set[Waiter] = set()
         self.idle_since_s = clock.monotonic_s()
         self._seq = newest
         self._clock = clock
@@ -88,8 +85,8 @@ class TailedChannel(ABC):
             for step in steps:
                 self.log.append(step)
             self._seq = steps[-1].seq
-            for position in self.positions:
-                position.wake()
+            for waiter in self.waiters:
+                waiter.wake()
         return found
 
     @abstractmethod

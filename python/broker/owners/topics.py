@@ -11,7 +11,7 @@ the topic stood when the reading began, and from there on by the log.
 
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from broker.clock import Clock
 from broker.domain.history import HeadRow, ProgramKey, PushRow
@@ -27,10 +27,14 @@ from broker.owners.log import Log, LogLimits, Step
 from broker.owners.protocol import Entry, EntryKind, Head, program_topic
 from broker.storage.history import History
 
-if TYPE_CHECKING:
-    from broker.owners.sessions import Position
-
 _RESYNC_PAGE = 10_000  # pushes a query
+
+
+class Waiter(Protocol):
+    """Somebody who follows a topic."""
+
+    def wake(self) -> None:
+        """Hear that there is something to read."""
 
 
 class Topic(Protocol):
@@ -38,7 +42,7 @@ class Topic(Protocol):
 
     name: str
     log: Log
-    positions: "set[Position]"
+    waiters: set[Waiter]
     idle_since_s: float
 
     def head(self) -> Head:
@@ -61,7 +65,7 @@ class ProgramTopic:
         self.name = program_topic(*key)
         self.key = key
         self.log = Log(limits)
-        self.positions: set[Position] = set()
+        self.waiters: set[Waiter] = set()
         self.idle_since_s = clock.monotonic_s()
         self.uid = head.uid
         self.epoch, self.seq, self.base = head.epoch, head.seq, head.base
@@ -98,8 +102,8 @@ class ProgramTopic:
             elif entry.kind == EntryKind.GONE:
                 self.gone = entry
             self.log.append(self._step(entry))
-        for position in self.positions:
-            position.wake()
+        for waiter in self.waiters:
+            waiter.wake()
         return True
 
     async def read_behind(self, epoch: str, seq: int, limit: int) -> tuple[Sequence[Step], int | None]:
@@ -229,7 +233,7 @@ class Topics:
         now_s = self._clock.monotonic_s()
         for key, topic in list(self._topics.items()):
             topic.log.trim(now_s)
-            if topic.positions:
+            if topic.waiters:
                 topic.idle_since_s = now_s
             elif now_s - topic.idle_since_s >= self._linger_s:
                 del self._topics[key]

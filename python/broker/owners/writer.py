@@ -161,6 +161,13 @@ class Writer:
         self._arrived.set()
         return None
 
+    async def drain(self) -> None:
+        """Take no more; return when everything that waits is answered. Safe to cancel."""
+        self._closed = True
+        waiting = {call.done for pending in self._pending.values() for call, _ in pending.places}
+        if waiting:
+            await asyncio.wait(waiting)
+
     async def run(self) -> None:
         """Write until cancelled.
 

@@ -10,10 +10,11 @@ from broker.storage.database import Database
 # Two numbers make a lock space of its own; the first is ours, the second part of the subject's hash.
 _LOCK_CLASS = 0x10610
 _LOCK = "SELECT pg_advisory_xact_lock($1, $2)"
-# The newest failures of each subject within its window, the limit-th of which decides.
+# The newest failures of each subject within its window, the limit-th of which decides. Failures from a future
+# further off than the window were counted before the clock stepped back; they would refuse until it is there.
 _SELECT = """
 SELECT subject, time FROM login_failures
-WHERE account = $1 AND subject = ANY($2) AND time > $3 ORDER BY time DESC
+WHERE account = $1 AND subject = ANY($2) AND time > $3 AND time < $4 ORDER BY time DESC
 """
 _INSERT = """
 INSERT INTO login_failures (account, subject, time) SELECT $1, subject, $3 FROM unnest($2::bytea[]) AS subject
@@ -56,8 +57,8 @@ class LoginFailures:
             await connection.execute(_PURGE, to_datetime(now_ms - self._window_ms))
 
     async def _wait_ms(self, connection: Any, account: str, limits: Mapping[bytes, int], now_ms: int) -> int:
-        start = to_datetime(now_ms) - timedelta(milliseconds=self._window_ms)
-        rows = await connection.fetch(_SELECT, account, list(limits), start)
+        now, window = to_datetime(now_ms), timedelta(milliseconds=self._window_ms)
+        rows = await connection.fetch(_SELECT, account, list(limits), now - window, now + window)
         times: dict[bytes, list[int]] = {}
         for row in rows:
             times.setdefault(row["subject"], []).append(to_ms(row["time"]))

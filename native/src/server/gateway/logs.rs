@@ -204,3 +204,103 @@ impl Hub {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::super::super::config::Config;
+    use super::super::super::shared::Shared;
+    use super::*;
+
+    const PROGRAMS: usize = 3;
+    const CHANNELS: usize = 2;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(usize),
+        Reset(usize),
+        Link(usize, usize),
+        Unlink(usize, usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let pair = (0..PROGRAMS, 0..CHANNELS);
+        prop_oneof![
+            4 => (0..PROGRAMS).prop_map(Step::Push),
+            1 => (0..PROGRAMS).prop_map(Step::Reset),
+            2 => pair.clone().prop_map(|(program, channel)| Step::Link(program, channel)),
+            1 => pair.prop_map(|(program, channel)| Step::Unlink(program, channel)),
+        ]
+    }
+
+    fn entry(kind: Kind, epoch: usize, seq: u64, method: &str) -> OwnedEntry {
+        OwnedEntry {
+            kind,
+            epoch: format!("e{epoch}"),
+            seq,
+            method: method.to_owned(),
+            params: format!(r#"{{"seq":{seq}}}"#).into_bytes(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_channel_shows_what_its_programs_told_while_they_were_linked(
+            steps in proptest::collection::vec(step(), 1..60),
+        ) {
+            let shared = Shared::new(Config::default(), 1).expect("descriptors");
+            let hub = Hub::new(Arc::new(shared)).expect("descriptors");
+            let program = |number: usize| format!("a/program/{number}");
+            let channel = |number: usize| format!("a/channel/c{number}");
+            (0..PROGRAMS).for_each(|number| hub.open_log(&program(number), "e0", 0, true));
+            (0..CHANNELS).for_each(|number| hub.open_log(&channel(number), "", 0, true));
+            let log = |number: usize| hub.shared().find_log(&channel(number)).expect("open");
+            let begins: Vec<_> = (0..CHANNELS).map(|n| log(n).log.lock().tip()).collect();
+            let (mut heads, mut links) = ([(0, 0); PROGRAMS], BTreeSet::new());
+            let mut expected = vec![Vec::new(); CHANNELS];
+            for step in steps {
+                let (number, told) = match step {
+                    Step::Link(number, other) => {
+                        hub.link(&program(number), &channel(other));
+                        links.insert((number, other));
+                        continue;
+                    }
+                    Step::Unlink(number, other) => {
+                        hub.unlink(&program(number), &channel(other));
+                        links.remove(&(number, other));
+                        continue;
+                    }
+                    Step::Push(number) => {
+                        heads[number].1 += 1;
+                        let (epoch, seq) = heads[number];
+                        (number, entry(Kind::Push, epoch, seq, "event"))
+                    }
+                    Step::Reset(number) => {
+                        heads[number] = (heads[number].0 + 1, 5);
+                        (number, entry(Kind::Reset, heads[number].0, 5, "historyReplaced"))
+                    }
+                };
+                // Twice, as after a poll that was answered twice: once is told.
+                for _ in 0..2 {
+                    hub.append(&program(number), std::slice::from_ref(&told)).expect("in order");
+                }
+                for (_, other) in links.iter().filter(|(from, _)| *from == number) {
+                    let (method, seq) = (&told.method, told.seq);
+                    expected[*other].push(format!(
+                        r#"{{"method":"{method}","channel":"c{other}","seq":{seq}}}"#
+                    ));
+                }
+            }
+            for (number, expected) in expected.iter().enumerate() {
+                let mut items = Vec::new();
+                let shared_log = log(number);
+                let seen = shared_log.log.lock().put_items(begins[number], usize::MAX, usize::MAX, &mut items);
+                prop_assert!(seen.is_ok());
+                prop_assert_eq!(String::from_utf8_lossy(&items), expected.join(","));
+            }
+        }
+    }
+}

@@ -1,12 +1,14 @@
-//! The floor of the bench: the least that a broadcast over `send` can cost.
+//! The floors of the bench: the least that a broadcast over `send`, or over `io_uring`, can cost.
 //!
-//! `floor ADDRESS` accepts viewers and reads nothing from them. The command `publish COUNT BYTES INTERVAL_US` on
-//! standard input sends COUNT messages to every connection, one every `INTERVAL_US` microseconds (0: as fast as
-//! possible): each is encoded once and written with one `send` a connection. No queues, no coalescing, no
-//! subscriptions: a connection that does not read holds up all. Each command is answered with a line of JSON.
+//! `floor ADDRESS send|io_uring` accepts viewers and reads nothing from them. The command `publish COUNT BYTES
+//! INTERVAL_US` on standard input sends COUNT messages to every connection, one every `INTERVAL_US` microseconds (0: as
+//! fast as possible): each is encoded once and written with one send a connection. No queues, no coalescing, no
+//! subscriptions: a connection that does not read holds up all. It says when it serves, and answers each command, with
+//! a line of JSON.
 
-#[path = "bench_support/mod.rs"]
+#[path = "../bench_support/mod.rs"]
 mod bench_support;
+mod ring;
 
 use std::error::Error;
 use std::io::{Read, Write, stdin};
@@ -17,13 +19,22 @@ use std::time::{Duration, Instant};
 use _native::protocol::handshake::{self, Head, Limits};
 use _native::protocol::{Opcode, frame};
 use bench_support::monotonic_ns;
+use ring::Ring;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 const LISTENER: u64 = u64::MAX;
 const COMMANDS: u64 = u64::MAX - 1;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let address = std::env::args().nth(1).ok_or("usage: floor ADDRESS")?;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [address, way] = &arguments[..] else {
+        return Err("usage: floor ADDRESS send|io_uring".into());
+    };
+    let mut ring = match way.as_str() {
+        "send" => None,
+        "io_uring" => Some(Ring::open()?),
+        _ => return Err(format!("unknown way of sending {way:?}").into()),
+    };
     let listener = TcpListener::bind(address)?;
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(
@@ -38,6 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         EventData::new_u64(COMMANDS),
         EventFlags::IN,
     )?;
+    println!(r#"{{"version":"Rust's standard library, {way}"}}"#);
     let (mut viewers, mut seq, mut pending): (Vec<Option<TcpStream>>, u64, String) =
         (Vec::new(), 0, String::new());
     let mut events: Vec<Event> = Vec::with_capacity(256);
@@ -61,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     }
                     pending.push_str(std::str::from_utf8(&bytes[..count])?);
                     while let Some((line, rest)) = pending.split_once('\n') {
-                        publish(line, &mut viewers, &mut seq)?;
+                        publish(line, &viewers, &mut ring, &mut seq)?;
                         pending = rest.to_owned();
                     }
                 }
@@ -94,7 +106,8 @@ fn open(viewer: &mut TcpStream) -> bool {
 /// Runs `publish COUNT BYTES INTERVAL_US`.
 fn publish(
     command: &str,
-    viewers: &mut [Option<TcpStream>],
+    viewers: &[Option<TcpStream>],
+    ring: &mut Option<Ring>,
     seq: &mut u64,
 ) -> Result<(), Box<dyn Error>> {
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -104,6 +117,7 @@ fn publish(
     let (count, bytes): (u32, usize) = (count.parse()?, bytes.parse()?);
     let interval = Duration::from_micros(interval_us.parse()?);
     let began = Instant::now();
+    let viewers: Vec<&TcpStream> = viewers.iter().flatten().collect();
     let mut out = Vec::new();
     for turn in 0..count {
         std::thread::sleep((interval * turn).saturating_sub(began.elapsed()));
@@ -115,7 +129,12 @@ fn publish(
             false,
             &mut out,
         );
-        for viewer in viewers.iter_mut().flatten() {
+        if let Some(ring) = ring {
+            ring.send_all(&viewers, &out)?;
+            continue;
+        }
+        for viewer in &viewers {
+            let mut viewer: &TcpStream = viewer;
             viewer.write_all(&out)?;
         }
     }

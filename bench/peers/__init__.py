@@ -1,0 +1,1 @@
+"""The peers' programs: pinned here, installed under `.build/peers` without touching the system."""

@@ -1,0 +1,150 @@
+"""What goes wrong on a big evening, as figures: `python -m bench storms [NAME …] [--runs N] [--quick]`."""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+
+from bench.child import Child
+from bench.contenders import ROOT, Contender, build_load, run_python
+from bench.crowd import Crowd, Report, list_faults
+from bench.report import Medians
+from bench.scenes import Outcome, measure_scenes
+
+Figures = tuple[Medians, list[str]]
+
+MESSAGE_BYTES = 300
+PACED_US = 10_000
+"""100 messages a second."""
+SLOW_EVERY = 100
+"""1 % of the viewers."""
+LARGE_BYTES = 4000
+"""So that those who do not read fall behind by more than the limit (1 MiB) in a few seconds."""
+DEFLATED_BYTES = 1000
+"""Above the size from which the gateway compresses."""
+
+
+def storm_handshakes(part: int) -> Figures:
+    """Thousands connect and subscribe at once while a thousand others watch."""
+    comers = 15_000 // part
+    with Crowd(1000) as crowd:
+        calm = crowd.run_round(200 // part, MESSAGE_BYTES, PACED_US)
+        before_s = crowd.begin_round(400 // part, MESSAGE_BYTES, PACED_US)
+        quiet = Contender("broker", run_python("native"), subscribe='{"programId":"quiet"}')
+        with Child(build_load(crowd.port, comers, quiet), ROOT) as load:
+            ready = load.receive()
+            stormed = crowd.end_round(before_s)
+            figures = {
+                "handshakes_and_subscribes_per_s": comers / ready["seconds"],
+                "watchers_p99_before_ms": calm["latency_p99_us"] / 1000,
+                "watchers_p99_meanwhile_ms": stormed["latency_p99_us"] / 1000,
+            }
+    return figures, list_faults("handshakes", calm, stormed)
+
+
+def storm_programs(part: int) -> Figures:
+    """1,000 programmes with 100 viewers each; every one of them publishes."""
+    programs = 1000 // part
+    with Crowd(programs * 100, programs) as crowd:
+        report = crowd.run_round(5, MESSAGE_BYTES, 2_000_000)
+        figures = {"programmes": float(programs)} | summarise(report)
+    return figures, list_faults("programmes", report)
+
+
+def storm_one(part: int) -> Figures:
+    """One programme with 50,000 viewers."""
+    viewers = 50_000 // part
+    with Crowd(viewers) as crowd:
+        report = crowd.run_round(5, MESSAGE_BYTES, 1_000_000)
+        figures = {"viewers": float(viewers), "last_viewer_ms": report["last_viewer_p50_us"] / 1000}
+    return figures | summarise(report), list_faults("one programme", report)
+
+
+def storm_slow(part: int) -> Figures:
+    """1 % of the viewers stop reading."""
+    viewers, messages = 1000 // part, 500
+    with Crowd(viewers) as crowd:
+        calm = crowd.run_round(messages, LARGE_BYTES, PACED_US)
+        slow = crowd.stall(SLOW_EVERY)
+        stormed = crowd.run_round(messages, LARGE_BYTES, PACED_US)
+        after = crowd.resume(10)
+        figures = {
+            "slow_viewers": float(slow),
+            "closed_with_4008": float(after["closed_slow"]),
+            "others_p99_before_ms": calm["latency_p99_us"] / 1000,
+            "others_p99_meanwhile_ms": stormed["latency_p99_us"] / 1000,
+        }
+    faults = list_faults("slow consumers", calm, stormed | {"closed": 0})
+    if after["closed"] + stormed["closed"] != slow:
+        faults.append(f"slow consumers: {after['closed']} of {slow} were closed")
+    return figures, faults
+
+
+def storm_deflate(part: int) -> Figures:
+    """No viewer, half of them, all ask for compression."""
+    figures: Medians = {}
+    faults: list[str] = []
+    for name, every in (("none", 0), ("half", 2), ("all", 1)):
+        with Crowd(1000 // part, options=("--deflate-every", str(every))) as crowd:
+            report = crowd.run_round(200, DEFLATED_BYTES, PACED_US)
+        figures |= {
+            f"{name}_CPU_us_a_delivery": report["cpu_us"],
+            f"{name}_p99_ms": report["latency_p99_us"] / 1000,
+        }
+        faults += list_faults(f"{name} compressed", report)
+    return figures, faults
+
+
+def storm_bursts(part: int) -> Figures:
+    """5,000 events at once to 1,000 viewers."""
+    with Crowd(1000 // part) as crowd:
+        before_bytes = crowd.memory_bytes()
+        report = crowd.run_round(5000, MESSAGE_BYTES, 0)
+        figures = {
+            "until_all_have_all_ms": report["seconds"] * 1000,
+            "deliveries_per_s": report["delivered"] / report["seconds"],
+            "gateway_MiB_more": (crowd.memory_bytes() - before_bytes) / (1 << 20),
+        }
+    return figures | summarise(report), list_faults("bursts", report)
+
+
+def summarise(report: Report) -> Medians:
+    """What all rounds have."""
+    return {
+        "CPU_us_a_delivery": report["cpu_us"],
+        "p50_ms": report["latency_p50_us"] / 1000,
+        "p99_ms": report["latency_p99_us"] / 1000,
+    }
+
+
+STORMS: dict[str, Callable[[int], Figures]] = {
+    "handshakes": storm_handshakes,
+    "programmes": storm_programs,
+    "one-programme": storm_one,
+    "slow-consumers": storm_slow,
+    "compression": storm_deflate,
+    "bursts": storm_bursts,
+}
+
+
+def main(words: list[str]) -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m bench storms", description="Storms, as figures.")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(STORMS)}; all when none is given"
+    )
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one run of a tenth of the size")
+    arguments = parser.parse_args(words)
+    unknown = set(arguments.names) - set(STORMS)
+    if unknown:
+        parser.error(f"no such storm: {', '.join(sorted(unknown))}")
+    runs, part = (1, 10) if arguments.quick else (arguments.runs, 1)
+    return measure_scenes(
+        "storms", runs, {name: partial(run_storm, name, part) for name in arguments.names or STORMS}
+    )
+
+
+def run_storm(name: str, part: int) -> Outcome:
+    """One storm, a `part`-th of its size."""
+    figures, faults = STORMS[name](part)
+    return {name: figures}, faults

@@ -1,0 +1,169 @@
+"""A cluster of two nodes, of which the second is cut off, comes back, and dies: `make adversity`.
+
+The nodes have loopback addresses of their own and a PostgreSQL that is part of neither. They share the ports
+of the product: the kernel spreads connections over the doors of both, as a front door would. Being cut off is
+to be stopped as a whole for longer than the cluster waits.
+"""
+
+import asyncio
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from broker.deployments.ports import free_port
+from broker.settings import child_environment
+from broker.storage.embedded.server import EmbeddedPostgres
+from tests.adversity.faults import TITLES, hit
+from tests.adversity.figures import table
+from tests.adversity.producers import PASSING
+from tests.adversity.soak import Show, Size, open_show, until
+from tests.deployments.instance import Instance
+
+_ROOT = Path(__file__).parents[2]
+_HEAD, _SECOND = "127.0.0.11", "127.0.0.12"
+_START_S = 60.0
+_WHOLE_S = 120.0
+_CUT_OFF_S = 25.0  # longer than the health checks of `node.env` take
+_PASSING = (500, *PASSING)  # the nodes' own HAProxy says 500 while no replica can take a request
+_SIZE = Size(producers=10, viewers=20, programs=4, events_per_s=400.0)
+
+
+class Node:
+    """One node: `ray start` and everything below it."""
+
+    def __init__(self, ip: str, environment: dict[str, str], arguments: list[str]) -> None:
+        """Start it."""
+        common = [
+            f"--node-ip-address={ip}",
+            "--num-cpus=2",
+            "--object-store-memory=80000000",
+            f"--dashboard-agent-listen-port={free_port()}",
+            f"--metrics-export-port={free_port()}",
+            "--disable-usage-stats",
+            "--block",
+        ]
+        self._process = subprocess.Popen(
+            [Path(sys.executable).with_name("ray"), "start", *common, *arguments],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def processes(self, title: str = "") -> list[psutil.Process]:
+        """Its processes, those with `title` in their command lines."""
+        found = []
+        with suppress(psutil.NoSuchProcess):
+            root = psutil.Process(self._process.pid)
+            for process in (root, *root.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    if title in " ".join(process.cmdline()):
+                        found.append(process)
+        return found
+
+    def kill(self) -> None:
+        """`kill -9` of all of it, stopped or not. Idempotent."""
+        while living := self.processes():
+            hit(living, signal.SIGKILL)
+            psutil.wait_procs(living, 1)
+            if self._process.poll() is not None:
+                return
+
+
+def node_environment() -> dict[str, str]:
+    """As the operator's guide has it: `deploy/node.env` and a token."""
+    lines = (_ROOT / "deploy" / "node.env").read_text().splitlines()
+    known = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    return child_environment(known | token | {"PYTHONPATH": str(_ROOT / "python")})
+
+
+@asynccontextmanager
+async def open_cluster(directory: Path) -> AsyncIterator[tuple[Instance, list[Node], dict[str, str]]]:
+    """The product on two nodes; the list of nodes may be changed."""
+    environment, address = node_environment(), f"{_HEAD}:{free_port()}"
+    server = EmbeddedPostgres(directory / "postgres")
+    nodes: list[Node] = []
+    async with AsyncExitStack() as stack:
+        dsn = await server.start()
+        stack.push_async_callback(server.stop)
+        stack.callback(_kill_all, nodes)
+        port = address.rpartition(":")[2]
+        head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={directory / 'r'}"]
+        nodes.append(Node(_HEAD, environment, head))
+        await until(lambda: nodes[0].processes("raylet"), _START_S)
+        nodes.append(second_node(environment, address))
+        await until(lambda: nodes[1].processes("raylet"), _START_S)
+        environment = environment | {"BROKER_RAY_ADDRESS": address, "BROKER_DATABASE_URL": dsn}
+        instance = Instance(directory / "data", database_url=dsn, environment=environment)
+        stack.callback(instance.end)
+        await asyncio.to_thread(instance.start)
+        yield instance, nodes, environment
+        await asyncio.to_thread(instance.stop)
+
+
+def _kill_all(nodes: list[Node]) -> None:
+    for node in nodes:
+        node.kill()
+
+
+def second_node(environment: dict[str, str], address: str) -> Node:
+    """A node that joins."""
+    return Node(_SECOND, environment, [f"--address={address}"])
+
+
+async def play(show: Show, nodes: list[Node], environment: dict[str, str]) -> None:
+    """The second node is cut off, comes back, dies."""
+    assert nodes[1].processes(TITLES["owner"]), "the second node has no owner"
+    began_s = time.monotonic()
+    frozen = nodes[1].processes()
+    hit(frozen, signal.SIGSTOP)
+    await show.until_at_work(began_s + _CUT_OFF_S)
+    hit(frozen, signal.SIGCONT)
+    await show.until_at_work(time.monotonic() + 2.0)
+    show.note_fault("a node is cut off and comes back", began_s)
+
+    nodes[1].kill()
+    nodes[1] = second_node(environment, environment["BROKER_RAY_ADDRESS"])
+    await until(lambda: nodes[1].processes(TITLES["gateway"]), _WHOLE_S)
+    show.instance.process.send_signal(signal.SIGHUP)
+    await until(lambda: nodes[1].processes(TITLES["owner"]), _WHOLE_S)
+    await show.until_at_work(time.monotonic())
+
+    began_s = time.monotonic()
+    nodes[1].kill()
+    await show.until_at_work(time.monotonic() + 2.0)
+    show.note_fault("a node dies", began_s)
+
+
+async def main() -> int:
+    """Print what came out; 1 when anything was wrong."""
+    with tempfile.TemporaryDirectory(prefix="bn-", ignore_cleanup_errors=True) as name:
+        async with (
+            open_cluster(Path(name)) as (instance, nodes, environment),
+            open_show(instance, _SIZE, passing=_PASSING) as show,
+        ):
+            try:
+                await play(show, nodes, environment)
+                verdict = await show.close()
+            except BaseException:
+                sys.stderr.write(instance.log())
+                raise
+    lines = [
+        table(verdict.outages),
+        *verdict.findings,
+        f"{verdict.events:,} events, {len(verdict.findings)} findings",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return bool(verdict.findings)
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
