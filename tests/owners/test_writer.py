@@ -116,7 +116,7 @@ async def test_reset_amid_a_group_takes_effect_in_its_place(owner: Owner, dsn: s
 
 
 async def test_command_that_cannot_be_written_fails_alone(owner: Owner, dsn: str) -> None:
-    bad = publish()._replace(events=(replace(row(), id="no uuid"),))
+    bad = publish()._replace(events=(row()._replace(id="no uuid"),))
     answers = await owner.submit([publish(), bad, publish()], 10)
     assert [type(answer) for answer in answers] == [Accepted, InternalError, Accepted]
     assert await seqs(dsn) == [1, 2]
