@@ -17,7 +17,7 @@ from bench.product import Product, ProductError, running_product
 from bench.publish.doors import Doors, open_doors
 from bench.publish.hops import measure_hops
 from bench.publish.rates import BATCH, DOORS, IN_FLIGHT, SHARES, measure_latency, measure_rate
-from bench.report import Medians, build_rows_table, take_median
+from bench.report import Medians, build_rows_table, build_scenes_table, take_median
 from bench.rest.instance import SETTINGS
 
 _SETTINGS = SETTINGS | {"BROKER_WS_MESSAGES_PER_S": "0"}
@@ -42,7 +42,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="one short run: does it work, not how fast")
     arguments = parser.parse_args(words)
     runs = 1 if arguments.quick else arguments.runs
-    seconds, events = (0.5, 20) if arguments.quick else (arguments.seconds, arguments.events)
+    seconds, events = (0.5, 50) if arguments.quick else (arguments.seconds, arguments.events)
     console = open_console()
     with console.status("building the clients"):
         names = ["--example", "http_load", "--example", "load"]
@@ -61,7 +61,8 @@ def main(words: list[str]) -> int:
                 faults.append(str(error))
     for part, scenes in gathered.items():
         results.scenes[part] = {scene: take_median(figures) for scene, figures in scenes.items()}
-        console.print(build_rows_table(TITLES[part], results.scenes[part], runs))
+        build = build_scenes_table if part == "hops" else build_rows_table
+        console.print(build(TITLES[part], results.scenes[part], runs))
     return conclude(results, faults, console)
 
 

@@ -1,12 +1,14 @@
-"""A publisher and follower behind the doors: `python -m bench.publish.probe RAYLET_PID EVENTS PER_S`.
+"""A publisher and follower behind the doors: `python -m bench.publish.probe RAYLET_PID`.
 
 Run with the environment of an instance's conductor, it joins its Ray and does what a replica and a gateway
-do with their owner, by the same classes: it calls the owner's actor for nothing, publishes one event, and
-follows the program as a gateway does. It prints one JSON object: figure → milliseconds, one for each event.
+do with their owner, by the same classes. For each line `EVENTS PER_S` it calls, so many times, the owner's
+actor for nothing, publishes one event, and follows the program as a gateway does. It answers one JSON object:
+figure → milliseconds, the median.
 """
 
 import asyncio
 import json
+import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -29,7 +31,7 @@ from broker.settings import Settings
 FOLLOWED_S = 10.0
 
 
-async def measure(events: int, per_s: float) -> dict[str, list[float]]:
+async def measure(events: int, per_s: float) -> dict[str, float]:
     """Publish one event at a time."""
     settings, clock = Settings.load(), SystemClock()
     ids, arrived = IdSource(clock), asyncio.Queue[float]()
@@ -61,14 +63,17 @@ async def measure(events: int, per_s: float) -> dict[str, list[float]]:
     finally:
         await owners.close()
         await feed.close()
-    return {name: [value * 1000 for value in values] for name, values in figures.items()}
+    return {name: statistics.median(values) * 1000 for name, values in figures.items()}
 
 
 def main() -> None:
-    """Join, measure, print."""
+    """Join, and measure until the input ends."""
     address, ip = find_ray(int(sys.argv[1]))
     ray.init(address, namespace="broker", log_to_driver=False, configure_logging=False, _node_ip_address=ip)
-    print(json.dumps(uvloop.run(measure(int(sys.argv[2]), float(sys.argv[3])))))
+    print(json.dumps({"phase": "joined"}), flush=True)
+    for line in sys.stdin:
+        events, per_s = line.split()
+        print(json.dumps(uvloop.run(measure(int(events), float(per_s)))), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from bench.contenders import ROOT
 from bench.product import Product, ProductError, running_product
 from broker.deployments.processes import list_marked
 
-JOINED_S = 120.0
+DEPLOY_S = 120.0
 SETTINGS = {"BROKER_API_REPLICAS_MIN": "1", "BROKER_API_REPLICAS_MAX": "1"}
 """One replica on each side: a second one would share the same cores and say nothing more."""
 
@@ -57,31 +57,23 @@ def running_instance() -> Iterator[Instance]:
 
 def deploy_bare(titles: dict[int, str]) -> None:
     """Run `bench.rest.bare` as the conductor would."""
-    run_joined(titles, "bench.rest.bare")
-
-
-def run_joined(titles: dict[int, str], module: str, *arguments: str) -> str:
-    """Run a module that joins the instance's Ray, as its conductor would; returns what it prints.
-
-    The module's first argument is the process of the raylet.
-
-    Raises:
-        ProductError: it fails.
-    """
-    (raylet,) = select(titles, "/raylet ")
-    command = [sys.executable, "-m", module, str(raylet), *arguments]
     done = subprocess.run(
-        command,
+        join_command(titles, "bench.rest.bare"),
         cwd=ROOT,
         env=read_environment(titles),
         capture_output=True,
         text=True,
-        timeout=JOINED_S,
+        timeout=DEPLOY_S,
         check=False,
     )
     if done.returncode:
-        raise ProductError(f"{module} has failed: {done.stderr[-1000:]}")
-    return done.stdout
+        raise ProductError(f"the bare deployment does not start: {done.stderr[-1000:]}")
+
+
+def join_command(titles: dict[int, str], module: str) -> list[str]:
+    """How to run a module that joins the instance's Ray, in its conductor's environment."""
+    (raylet,) = select(titles, "/raylet ")
+    return [sys.executable, "-m", module, str(raylet)]
 
 
 def read_environment(titles: dict[int, str]) -> dict[str, str]:
