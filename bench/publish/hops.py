@@ -23,7 +23,7 @@ from bench.rest.instance import join_command, read_environment
 PER_S = 50
 TURNS = 5
 PROBED = ("call", "followed")
-"""What the process behind the doors measures besides whole ways: a call for nothing, and hearing of the event."""
+"""What the process behind the doors measures besides: a call for nothing, and hearing of the event."""
 HOPS = ("ingress", "replica", "actor call", "commit", "poll", "send")
 
 
