@@ -152,9 +152,7 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
     await migrate(dsn)
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(dsn))
-        auth = await stack.enter_async_context(
-            open_authenticator(database, clock, token_lifetime_s=known.token_lifetime_s)
-        )
+        auth = await stack.enter_async_context(open_authenticator(database, clock, known))
         owner = await Owner.start(replace(known, database_pool=2), dsn, 0, clock=clock)
         stack.push_async_callback(owner.close)
         owners = DirectOwners(owner, ids)

@@ -15,11 +15,15 @@ import pytest
 
 from broker.operations.catalogue import build_registry
 from broker.operations.registry import Operation
+from broker.rest.openapi import openapi_document
+from broker.rest.openapi_replies import HEADERS
+from broker.settings import Settings
 from tests.gateway.world import RpcError, Viewer, World, open_world
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 REGISTRY = build_registry()
+DOCUMENT = openapi_document(REGISTRY, Settings())
 ROLES = (None, "client", "user", "producer", "admin")
 EVENT = "01234567-89ab-7def-8123-456789abcdef"
 
@@ -29,6 +33,7 @@ class Answer:
     """What a door said: a result, or the body of an error."""
 
     result: Any = None
+    etag: str | None = None
     error: dict[str, Any] = field(default_factory=dict)
 
 
@@ -61,7 +66,7 @@ class RestDoor:
                 answer = await door.request(operation.route.method, path, json=params, headers=headers)
             else:
                 answer = await door.request(operation.route.method, path, params=_as_query(params))
-        assert not answer.is_success or ("ETag" in answer.headers) == operation.has_etag, operation.name
+        _check_headers(operation, answer)
         return _rest_answer(answer)
 
 
@@ -72,9 +77,23 @@ def _as_query(params: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def _check_headers(operation: Operation, answer: httpx.Response) -> None:
+    """The document tells of every header that came, and what it says that comes came."""
+    replies = DOCUMENT["paths"][operation.route.path][operation.route.method.lower()]["responses"]
+    told = replies[str(answer.status_code)]
+    if "$ref" in told:
+        told = DOCUMENT["components"]["responses"][told["$ref"].rpartition("/")[2]]
+    came = {name for name in HEADERS if name in answer.headers}
+    always = {name for name in told["headers"] if HEADERS[name].get("required")}
+    assert always <= came <= told["headers"].keys(), operation.name
+    assert ("ETag" in came) == (operation.has_etag and answer.is_success), operation.name
+
+
 def _rest_answer(answer: httpx.Response) -> Answer:
     body = orjson.loads(answer.content) if answer.content else None
-    return Answer(result=body) if answer.status_code < 400 else Answer(error=body)
+    if answer.status_code >= 400:
+        return Answer(error=body)
+    return Answer(result=body, etag=answer.headers.get("ETag"))
 
 
 class SocketDoor:
@@ -90,8 +109,11 @@ class SocketDoor:
             viewer = await self._world.join(role)
         if operation.name != "login":
             self._viewers[role] = viewer
+        if operation.has_etag:
+            params = params | {"withEtag": True}
         try:
-            return Answer(result=await viewer.call(operation.name, **params))
+            result = await viewer.call(operation.name, **params)
+            return Answer(result=result, etag=result.pop("etag") if operation.has_etag else None)
         except RpcError as refused:
             error = refused
         assert error.code == (-32602 if error.name == "invalid_request" else error.data["status"])
@@ -136,7 +158,10 @@ def levelled(value: Any, twin: str) -> Any:
 
 
 async def both(doors: dict[str, Door], name: str, role: str | None, /, **params: Any) -> Answer:
-    """Run an operation through both doors and compare; `{twin}` in a param is the door's own twin."""
+    """Run an operation through both doors and compare; `{twin}` in a param is the door's own twin.
+
+    Entity tags are of what differs between the twins, so that they are there or not is compared.
+    """
     answers = {}
     for twin, door in doors.items():
         filled = orjson.loads(orjson.dumps(params).replace(b"{twin}", twin.encode()))
@@ -144,6 +169,7 @@ async def both(doors: dict[str, Door], name: str, role: str | None, /, **params:
     rest, sock = answers["rest"], answers["sock"]
     assert levelled(rest.error, "rest") == levelled(sock.error, "sock"), name
     assert levelled(rest.result, "rest") == levelled(sock.result, "sock"), name
+    assert (rest.etag is None) == (sock.etag is None), name
     return rest
 
 
@@ -289,6 +315,22 @@ async def test_one_event_is_read_changed_and_deleted(doors: dict[str, Door]) -> 
         assert changed.result == made | {"event": "A#c"}
         assert (await door.run(operation_of("deleteProgramEvent"), "producer", event)).result is None
         assert (await door.run(operation_of("getProgramEvent"), "client", event)).error["status"] == 404
+
+
+async def test_one_revision_is_read_changed_and_patched(doors: dict[str, Door]) -> None:
+    for twin, door in doors.items():
+        project = {"projectId": f"{twin}-revised"}
+        made = await door.run(
+            operation_of("createProject"), "admin", {"id": project["projectId"], "name": "P"}
+        )
+        assert made.etag
+        made = await door.run(operation_of("createRevision"), "admin", project)
+        revision = project | {"revisionId": made.result["id"]}
+        read = await door.run(operation_of("getRevision"), "admin", revision)
+        assert (read.result, read.etag) == (made.result, made.etag)
+        updated = await door.run(operation_of("updateRevision"), "admin", revision | {"title": "T"})
+        patched = await door.run(operation_of("patchRevision"), "admin", revision | {"patch": {"title": "U"}})
+        assert len({read.etag, updated.etag, patched.etag}) == 3
 
 
 async def test_a_key_counts_through_both_doors(doors: dict[str, Door]) -> None:

@@ -71,11 +71,11 @@ async def open_database(dsn: str, size: int = 4) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def open_authenticator(
-    database: Database, clock: Any = None, **changes: Any
+    database: Database, clock: Any = None, settings: Settings | None = None, **changes: Any
 ) -> AsyncIterator[Authenticator]:
     """A started authenticator with cheap hashes; `changes` go into its configuration."""
     clock = clock or SystemClock()
-    config = replace(AuthConfig.of(Settings()), passwords=CHEAP)
+    config = replace(AuthConfig.of(settings or Settings()), passwords=CHEAP)
     auth = Authenticator(database, clock, IdSource(clock), replace(config, **changes))
     try:
         await auth.start()

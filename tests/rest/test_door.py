@@ -54,6 +54,13 @@ async def test_the_host_names_the_account(product: Product, host: str, status: i
     assert answer.status_code == status
 
 
+async def test_a_request_without_a_host_is_refused(product: Product) -> None:
+    scope = {"type": "http", "method": "GET", "path": "/api/v1/version", "headers": []}
+    status, body = await call(product, scope)
+    assert status == 400
+    assert orjson.loads(body)["errors"][0]["field"] == "Host"
+
+
 async def test_nothing_of_another_account_is_seen(product: Product) -> None:
     async with product.door(account="other") as door:
         assert (await door.get("/programs/door")).status_code == 404

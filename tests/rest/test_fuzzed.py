@@ -9,9 +9,9 @@ from tests.rest.fuzzing import Target, fuzz, open_target
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module")
-async def target(module_dsn: str, anyio_backend: str) -> AsyncIterator[Target]:
-    async with open_target(module_dsn) as target:
+@pytest.fixture
+async def target(postgres_dsn: str) -> AsyncIterator[Target]:
+    async with open_target(postgres_dsn) as target:
         yield target
 
 
@@ -19,8 +19,8 @@ async def target(module_dsn: str, anyio_backend: str) -> AsyncIterator[Target]:
     ("role", "options"),
     [
         ("admin", ["--max-examples=3"]),
-        ("producer", ["--phases=examples,fuzzing", "--max-examples=3"]),
-        (None, ["--phases=examples,fuzzing", "--max-examples=3"]),
+        ("producer", ["--max-examples=3", "--phases=examples,fuzzing,stateful"]),
+        (None, ["--max-examples=3", "--phases=examples,fuzzing,stateful"]),
     ],
 )
 async def test_nothing_is_found(target: Target, role: str | None, options: list[str]) -> None:

@@ -111,7 +111,13 @@ def test_each_operation_is_described(path: str, method: str, described: dict[str
 def test_each_operation_says_who_may_call_it(path: str, method: str, described: dict[str, Any]) -> None:
     is_open = operation_of(described).audience is None
     assert described["security"] == ([{}, {"bearer": []}] if is_open else [{"bearer": []}])
-    assert ("403" in described["responses"]) >= (not is_open)
+
+
+def test_who_may_be_refused_is_told_so() -> None:
+    """Also where callers without a token are let in, but not to everything."""
+    refusing = {param.id for param in OPERATIONS if "403" in param.values[2]["responses"]}
+    assert {"getProgramEvents", "getProgram", "listUsers"} <= refusing
+    assert not {"getVersion", "servertime", "getStoredValue", "getCurrentUser"} & refusing
 
 
 @pytest.mark.parametrize(("path", "method", "described"), OPERATIONS)
@@ -230,6 +236,17 @@ def test_path_parameters_are_not_fields_of_bodies() -> None:
             in_path = {p["name"] for p in described["parameters"] if p["in"] == "path"}
             echoed = in_path & body["schema"].get("properties", {}).keys()
             assert set(operation_of(described).route.echoed) == echoed
+
+
+@pytest.mark.anyio
+@pytest.mark.postgres
+@pytest.mark.parametrize("page", re.findall(r"`(/[^ `]+)`", DOCUMENT["info"]["description"]))
+async def test_the_pages_at_the_root_are_where_it_says(product: Product, page: str) -> None:
+    async with product.door(None) as door:
+        root = door.base_url.copy_with(path=page)
+        assert (await door.get(root)).status_code == 200
+        refused = await door.post(root)
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.anyio

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,11 +17,18 @@ class Work:
 
     def __init__(self, *, is_held: bool = True) -> None:
         self.queries: list[list[int]] = []
+        self.loans = 0
         self.gate = asyncio.Event()
         if not is_held:
             self.gate.set()
 
-    async def run(self, keys: Sequence[int]) -> dict[int, int]:
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[int]:
+        """The number of the loan."""
+        self.loans += 1
+        yield self.loans
+
+    async def run(self, _loan: int, keys: Sequence[int]) -> dict[int, int]:
         self.queries.append(list(keys))
         await self.gate.wait()
         if 13 in keys:
@@ -37,7 +45,7 @@ async def work() -> Work:
 
 @pytest.fixture
 async def groups(work: Work) -> AsyncIterator[Groups[int, int]]:
-    groups = Groups(work.run, 3)
+    groups = Groups(work.run, 3, work.lend)
     yield groups
     await groups.close()
 
@@ -91,6 +99,18 @@ async def test_a_group_has_its_limit(work: Work, groups: Groups[int, int]) -> No
     assert work.queries == [[1, 2, 3], [4, 5, 6], [7]]
 
 
+async def test_groups_that_follow_each_other_share_a_loan_for_a_while(
+    work: Work, groups: Groups[int, int]
+) -> None:
+    work.gate.set()
+    assert await asyncio.gather(*map(groups.ask, range(1, 13))) == list(range(2, 25, 2))
+    assert (len(work.queries), work.loans) == (4, 1)
+    assert await groups.ask(1) == 2
+    assert work.loans == 2  # who has nothing to ask holds nothing
+    await asyncio.gather(*(groups.ask(key) for key in range(1000, 1000 + 3 * 17)))
+    assert (len(work.queries), work.loans) == (4 + 1 + 17, 2 + 2)
+
+
 async def test_a_key_that_fails_fails_nobody_else(work: Work, groups: Groups[int, int]) -> None:
     work.gate.set()
     found = await asyncio.gather(*map(groups.ask, (1, 13, 2)), return_exceptions=True)
@@ -130,7 +150,7 @@ async def test_who_waits_at_the_end_is_told(work: Work, groups: Groups[int, int]
 
 async def test_too_many_calls_are_refused(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.storage.groups._WAITING", 2)
-    groups = Groups(work.run, 3)
+    groups = Groups(work.run, 3, work.lend)
     calls = [asyncio.create_task(groups.ask(key)) for key in (1, 2)]
     await begin(*calls)
     with pytest.raises(Unavailable):

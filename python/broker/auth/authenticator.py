@@ -126,6 +126,10 @@ class Authenticator:
     async def authenticate(self, account: str, token: str) -> Principal:
         """See `Auth.authenticate`."""
         digest = hashlib.sha256(token.encode(errors="surrogatepass")).digest()
+        known = self._principals.get(digest)
+        if known is not None and known[1].account == account and self._is_current(*known):
+            self._verified.move_to_end(digest)
+            return known[1]
         claims = await self._claims(digest, token)
         if claims.account != account:
             raise Unauthenticated("the access token belongs to another account")
@@ -134,9 +138,6 @@ class Authenticator:
         standing = await self._standings.find(subject, claims.valid_from_ms, expires_ms, claims.api_token_id)
         if standing is None:
             raise Unauthenticated("the access token has been revoked")
-        known = self._principals.get(digest)
-        if known is not None and known[0] is standing:
-            return known[1]
         principal = Principal(
             account=account,
             role=standing.role,
@@ -152,6 +153,13 @@ class Authenticator:
         if digest in self._verified:  # which may have made room for others meanwhile
             self._principals[digest] = standing, principal
         return principal
+
+    def _is_current(self, standing: Standing, principal: Principal) -> bool:
+        """Whether what a token was found to be worth is so still: neither it nor the standing has ended."""
+        if principal.subject is None or principal.expires_ms is None:
+            return False
+        subject = (principal.account, principal.subject)
+        return self._clock.now_ms() < principal.expires_ms and self._standings.holds(subject, standing)
 
     def is_revoked(self, principal: Principal) -> bool:
         """See `Auth.is_revoked`."""

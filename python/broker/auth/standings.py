@@ -59,6 +59,13 @@ class Standings:
         """Whether tokens issued for this state of the credentials are known to be invalid."""
         return self._newest.get(subject, 0) > valid_from_ms or api_token_id in self._gone_api_tokens
 
+    def holds(self, subject: Subject, standing: Standing) -> bool:
+        """Whether nothing has been learnt of the user since `find` answered `standing`."""
+        if self._standings.get(subject) is not standing:
+            return False
+        self._standings.move_to_end(subject)
+        return True
+
     async def find(
         self, subject: Subject, valid_from_ms: int, until_ms: int, api_token_id: str | None = None
     ) -> Standing | None:

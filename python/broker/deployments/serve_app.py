@@ -10,6 +10,7 @@ from ray import serve
 from broker.deployments.compose import Opened, open_services
 from broker.deployments.haproxy import APPLICATION
 from broker.deployments.health import HealthChecks
+from broker.deployments.joined_writes import join_writes
 from broker.deployments.logs import configure_logs
 from broker.operations.catalogue import build_registry
 from broker.rest.app import RestApp, build_app
@@ -63,6 +64,7 @@ class ApiApp:
 
     async def _open(self) -> None:
         configure_logs(self._settings)
+        join_writes()  # Serve starts the replica's server when this has come back
         self._opened = await open_services(self._settings, self._dsn)
         health = HealthChecks(self._opened.services)
         # Ray Serve puts the request's id on every reply itself.

@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -62,10 +61,10 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
 async def _run(operation: Operation, context: Context, raw: Mapping[str, Any]) -> Result:
     permissions.require_audience(operation.rule, context.principal)
     params = parse_params(operation, raw)
-    context = replace(context, rule=operation.rule)
+    context.rule = operation.rule
     if context.idempotency_key is None or not operation.idempotent_by_key:
         return await operation.handler(context, params)
-    context = replace(context, key=_claim(operation, context, raw))
+    context.key = _claim(operation, context, raw)
     if operation.keeps_own_key or context.key is None:
         return await operation.handler(context, params)
     return await _run_once(operation, context, context.key, params)

@@ -88,8 +88,7 @@ class Route:
         whole_body: the param that a body of any JSON becomes as a whole; None makes its members params.
         is_proxy: whether the request is for another server: its query, whatever it is, becomes the param
             `query`, any `Accept` will do, and `Context.headers` has the headers.
-        headers: names of headers that a success has besides `Location` of a created resource. One with an
-            `ETag` is asked for again by `If-None-Match`.
+        headers: names of headers that a success has besides `Location` of a created resource and `ETag`.
         also: other statuses of a success, and what they mean.
     """
 
@@ -122,8 +121,9 @@ class Operation:
         idempotent_by_key: whether `Idempotency-Key` is honoured.
         keeps_own_key: the handler stores the key in the transaction of its effect, from `Context.key`;
             otherwise `invoke` keeps it around the handler.
-        has_etag: whether the result has an entity tag, `etag_of` its JSON: over HTTP the header `ETag`, over
-            WebSocket the result's member `etag` for callers who pass `withEtag`.
+        has_etag: whether the result has an entity tag, `etag_of` its JSON: over HTTP the header `ETag`, which
+            a GET takes back in `If-None-Match`; over WebSocket the result's member `etag` for callers who
+            pass `withEtag`.
         honours_if_match: whether a change depends on `Context.if_match`.
         limit: bytes of the body; None takes the setting's general limit.
         example: params, by wire name.

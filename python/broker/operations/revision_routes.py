@@ -7,7 +7,6 @@ from broker.operations.registry import Operation, Route
 
 _TAG = "Application revisions"
 _AT = "/projects/{projectId}/application"
-_TAGGED = ("ETag",)
 _PROJECT = {"projectId": "football"}
 _REVISION = _PROJECT | {"revisionId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _NEW = _PROJECT | {"title": "Season 2026", "content": {"theme": "dark"}}
@@ -26,7 +25,6 @@ def _create(name: str, path: str, summary: str) -> Operation:
             path,
             status=201,
             location="/projects/{projectId}/application/revisions/{id}",
-            headers=_TAGGED,
         ),
         errors=(NotFound, Conflict),
         idempotent_by_key=True,
@@ -44,7 +42,7 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_published,
-        route=Route("GET", _AT, description=_LATEST, headers=_TAGGED),
+        route=Route("GET", _AT, description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT,
         has_etag=True,
@@ -56,7 +54,7 @@ OPERATIONS = (
         params=revisions.StatusParams,
         result=Revision,
         handler=revisions.get_by_status,
-        route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST, headers=_TAGGED),
+        route=Route("GET", f"{_AT}/status/{{status}}", description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT | {"status": "draft"},
         has_etag=True,
@@ -68,7 +66,7 @@ OPERATIONS = (
         params=revisions.ApplicationParams,
         result=Revision,
         handler=revisions.get_latest,
-        route=Route("GET", f"{_AT}/version/latest", description=_LATEST, headers=_TAGGED),
+        route=Route("GET", f"{_AT}/version/latest", description=_LATEST),
         errors=(NotFound,),
         example=_PROJECT,
         has_etag=True,
@@ -84,7 +82,6 @@ OPERATIONS = (
             "GET",
             f"{_AT}/version/{{version}}",
             description="An id is looked for first.",
-            headers=_TAGGED,
         ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
@@ -104,7 +101,6 @@ OPERATIONS = (
                 "By id or version. Data sources have only `id`, `name` and `type`, and whatever is named like"
                 " a credential is left out, at any depth."
             ),
-            headers=_TAGGED,
         ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
@@ -132,7 +128,7 @@ OPERATIONS = (
         params=revisions.RevisionParams,
         result=Revision,
         handler=revisions.get,
-        route=Route("GET", f"{_AT}/revisions/{{revisionId}}", headers=_TAGGED),
+        route=Route("GET", f"{_AT}/revisions/{{revisionId}}"),
         errors=(NotFound,),
         example=_REVISION,
         has_etag=True,
@@ -148,7 +144,6 @@ OPERATIONS = (
             "PUT",
             f"{_AT}/revisions/{{revisionId}}",
             description="The content of a published revision cannot change, and it cannot become a draft.",
-            headers=_TAGGED,
         ),
         errors=(NotFound, Conflict),
         honours_if_match=True,
@@ -171,7 +166,6 @@ OPERATIONS = (
             ),
             consumes=(revisions.JSON_PATCH, revisions.MERGE_PATCH),
             whole_body="patch",
-            headers=_TAGGED,
         ),
         errors=(NotFound, Conflict),
         honours_if_match=True,

@@ -108,7 +108,6 @@ OPERATIONS = (
             "GET",
             "/storage/{projectId}/{itemId}",
             description="May be cached for 24 hours.",
-            headers=("ETag",),
         ),
         errors=(NotFound,),
         example={"projectId": "football", "itemId": "line-up"},
@@ -133,7 +132,7 @@ OPERATIONS = (
                 " {storage_burst_per_address}), one account {storage_rate_per_account} (in a burst"
                 " {storage_burst_per_account}); 0 has no limit."
             ),
-            headers=("ETag", "Location"),
+            headers=("Location",),
             also={200: "The value took the place of an earlier one."},
         ),
         errors=(NotFound, Conflict, SlowDown),

@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.domain.audit import Actor
 from broker.domain.programs import Program
 from broker.owners.protocol import IdempotencyKey, NewEventRow
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """What a publish answers: the finished JSON of each event, in order.
 
     `replayed` is true when an idempotency key brought back the result of an earlier request.

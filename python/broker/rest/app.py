@@ -250,8 +250,10 @@ class RestApp:
 
     async def _account(self, headers: Headers) -> str:
         settings = self._services.settings
-        host = headers.get(b"host", b"").decode("latin-1")
-        account = account_of_host(host, settings.public_host, settings.default_account)
+        host = headers.get(b"host")
+        if host is None:  # RFC 9112, section 3.2; a proxy may hand it on nevertheless
+            raise InvalidRequest.of_field("Host", "is missing")
+        account = account_of_host(host.decode("latin-1"), settings.public_host, settings.default_account)
         if not await self._services.accounts.exists(account):
             raise NotFound("there is no such account")
         return account

@@ -51,7 +51,11 @@ The same operations, by the same names, are methods of the WebSocket interface (
 
 Every path answers `OPTIONS`, and `HEAD` where it answers `GET`; a method that it does not have is 405 with
 `Allow`. What an operation has no field or parameter for is refused. The limits are those that this server is
-set to; a request may take {http_timeout_s} s."""
+set to; a request may take {http_timeout_s} s.
+
+This document is `GET /api/v1/openapi.json`. What is for people and for operators has no account and no token
+and stands at the root of the host: `/docs`, `/healthz` (whether the process answers), `/readyz` (whether all
+that it needs does), `/metrics` (Prometheus) and `/.well-known/jwks.json` (public keys of access tokens)."""
 
 
 def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
@@ -161,7 +165,7 @@ class _Description:
             parameters.append(_KEY_PARAMETER)
         if self._operation.honours_if_match:
             parameters.append(_MATCH_PARAMETER)
-        if self._operation.route.method == "GET" and "ETag" in self._operation.route.headers:
+        if self._operation.route.method == "GET" and self._operation.has_etag:
             parameters.append(_NONE_MATCH_PARAMETER)
         return parameters
 

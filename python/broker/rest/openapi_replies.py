@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from broker.domain.permission_table import Verdict
 from broker.errors import (
     BrokerError,
     Conflict,
@@ -122,7 +123,7 @@ def replies(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     found = {str(route.status): _success(operation, schemas, operation.summary, creates=True)}
     for status, text in route.also.items():
         found[str(status)] = _success(operation, schemas, text, creates=False)
-    if route.method == "GET" and "ETag" in route.headers:
+    if route.method == "GET" and operation.has_etag:
         found["304"] = {
             "description": "The caller has it already, as its `If-None-Match` says.",
             "headers": _headers(*_ALWAYS, "ETag"),
@@ -140,7 +141,7 @@ def errors_of(operation: Operation) -> list[type[BrokerError]]:
     errors: set[type[BrokerError]] = {*_ERRORS, *operation.errors}
     if not operation.route.is_proxy:
         errors.add(NotAcceptable)
-    if operation.audience is not None:
+    if any(Verdict.E403 in row for row in operation.rule.rows.values()):
         errors.add(InsufficientScope)
     if operation.idempotent_by_key:
         errors.add(Conflict)
@@ -160,7 +161,8 @@ def error_example(kind: type[BrokerError]) -> dict[str, Any]:
 
 def _success(operation: Operation, schemas: Schemas, text: str, *, creates: bool) -> dict[str, Any]:
     route = operation.route
-    headers = _headers(*_ALWAYS, *(name for name in route.headers if name != "Location" or creates))
+    tag = ("ETag",) if operation.has_etag else ()
+    headers = _headers(*_ALWAYS, *tag, *(name for name in route.headers if name != "Location" or creates))
     if route.location:
         headers["Location"] = HEADERS["Location"] | {"required": True}
     success: dict[str, Any] = {"description": text, "headers": headers}

@@ -23,6 +23,8 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Headers = Mapping[bytes, bytes]
 
 JSON_TYPE = "application/json"
+_JSON_TYPE = JSON_TYPE.encode()
+_ENCODING = b"content-encoding"
 FORM_TYPE = "application/x-www-form-urlencoded"
 
 MAX_REQUEST_ID_CHARACTERS = 128
@@ -207,13 +209,16 @@ def _too_large(limit_bytes: int) -> PayloadTooLarge:
 
 def check_body_type(headers: Headers, route: Route) -> str:
     """The media type of the body. Raises UnsupportedMediaType for one that the operation does not read."""
-    media_type, _, parameters = headers.get(b"content-type", b"").decode("latin-1").partition(";")
+    sent = headers.get(b"content-type", b"")
+    if sent == _JSON_TYPE and JSON_TYPE in route.consumes and _ENCODING not in headers:
+        return JSON_TYPE  # nearly always
+    media_type, _, parameters = sent.decode("latin-1").partition(";")
     media_type = media_type.strip().lower()
     allowed = (*route.consumes, FORM_TYPE) if route.form else route.consumes
     charset = parameters.strip().lower().replace('"', "")
     if media_type not in allowed or (charset.startswith("charset=") and charset != "charset=utf-8"):
         raise UnsupportedMediaType(f"the Content-Type of the body must be {' or '.join(allowed)}, in UTF-8")
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+    if headers.get(_ENCODING, b"identity").lower() != b"identity":
         raise UnsupportedMediaType("the body must not have a Content-Encoding")
     return media_type
 

@@ -95,9 +95,11 @@ class Database:
         async with self.connection() as connection, connection.transaction():
             yield connection
 
-    def groups(self, work: Callable[[Sequence[K]], Awaitable[Mapping[K, V]]], most: int) -> Groups[K, V]:
+    def groups(
+        self, work: Callable[[asyncpg.Connection, Sequence[K]], Awaitable[Mapping[K, V]]], most: int
+    ) -> Groups[K, V]:
         """Calls of `work` in groups of at most `most` keys, which end with this."""
-        groups = Groups(work, most)
+        groups = Groups(work, most, self.connection)
         self._groups.append(groups)
         return groups
 

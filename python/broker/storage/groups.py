@@ -10,7 +10,8 @@ as the row.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from broker.errors import BrokerError, Unavailable
 
@@ -18,22 +19,34 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _WAITING = 20_000  # calls; over it `Unavailable` at once
+# To lend a connection costs as much as a query, so groups that follow each other share it; not for ever,
+# since others want one too.
+_GROUPS_A_LOAN = 16
+
+_Group: TypeAlias = dict[K, list[asyncio.Future[V | None]]]
 
 
 class Groups(Generic[K, V]):
     """Calls by key. Belongs to one event loop; `Database.groups` makes one, and closes it."""
 
-    def __init__(self, work: Callable[[Sequence[K]], Awaitable[Mapping[K, V]]], most: int) -> None:
+    def __init__(
+        self,
+        work: Callable[[Any, Sequence[K]], Awaitable[Mapping[K, V]]],
+        most: int,
+        lend: Callable[[], AbstractAsyncContextManager[Any]],
+    ) -> None:
         """Gather calls for `work`.
 
         Args:
-            work: does what is asked for the keys of a group, all or nothing, each key once, in the order of
-                their first calls; a key that it leaves out is answered None.
+            work: does on a connection what is asked for the keys of a group, all or nothing, each key once,
+                in the order of their first calls; a key that it leaves out is answered None.
             most: keys of one group.
+            lend: a connection, for a while.
         """
         self._work = work
         self._most = most
-        self._waiting: dict[K, list[asyncio.Future[V | None]]] = {}
+        self._lend = lend
+        self._waiting: _Group[K, V] = {}
         self._calls = 0
         self._closed = False
         self._task: asyncio.Task[None] | None = None
@@ -64,44 +77,54 @@ class Groups(Generic[K, V]):
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        group: dict[K, list[asyncio.Future[V | None]]] = {}
+        group: _Group[K, V] = {}
         try:
             while self._waiting:
                 group = self._take()
-                await self._answer(group)
-                group = {}
+                try:
+                    async with self._lend() as connection:
+                        left = _GROUPS_A_LOAN
+                        while group:
+                            _answer(group, await self._work(connection, list(group)))
+                            left -= 1
+                            group = self._take() if left else {}
+                except BrokerError as error:
+                    for answers in group.values():
+                        _fail(answers, error)
+                except Exception as error:
+                    await self._work_apart(group, error)
         finally:
             self._task = None
             for answers in (*group.values(), *self._waiting.values()):
                 _fail(answers, Unavailable("this process is going away; try again", retry_after_s=1))
             self._waiting = {}
 
-    def _take(self) -> dict[K, list[asyncio.Future[V | None]]]:
+    def _take(self) -> _Group[K, V]:
         if len(self._waiting) <= self._most:
             group, self._waiting = self._waiting, {}
             return group
         keys = [key for key, _ in zip(self._waiting, range(self._most), strict=False)]
         return {key: self._waiting.pop(key) for key in keys}
 
-    async def _answer(self, group: Mapping[K, list[asyncio.Future[V | None]]]) -> None:
-        try:
-            found = await self._work(list(group))
-        except BrokerError as error:
+    async def _work_apart(self, group: _Group[K, V], error: Exception) -> None:
+        """One of them cannot be done; alone, it fails nobody else."""
+        if len(group) == 1:
             for answers in group.values():
                 _fail(answers, error)
-        except Exception as error:
-            if len(group) == 1:
-                for answers in group.values():
-                    _fail(answers, error)
-                return
-            # One of them cannot be done; alone, it fails nobody else.
-            for key, answers in group.items():
-                await self._answer({key: answers})
-        else:
-            for key, answers in group.items():
-                for answer in answers:
-                    if not answer.done():
-                        answer.set_result(found.get(key))
+            return
+        for key, answers in group.items():
+            try:
+                async with self._lend() as connection:
+                    _answer({key: answers}, await self._work(connection, [key]))
+            except Exception as own_error:
+                _fail(answers, own_error)
+
+
+def _answer(group: _Group[K, V], found: Mapping[K, V]) -> None:
+    for key, answers in group.items():
+        for answer in answers:
+            if not answer.done():
+                answer.set_result(found.get(key))
 
 
 def _fail(answers: Sequence["asyncio.Future[V | None]"], error: Exception) -> None:

@@ -159,9 +159,10 @@ class Programs:
         """The program, or None."""
         return await self._found.ask((account, program_id))
 
-    async def _find(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Program]:
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_FIND, *zip(*keys, strict=True))
+    async def _find(
+        self, connection: asyncpg.Connection, keys: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], Program]:
+        rows = await connection.fetch(_FIND, *zip(*keys, strict=True))
         return {(row["account"], row["id"]): program_of(row) for row in rows}
 
     async def get(self, account: str, program_id: str) -> Program:

@@ -122,9 +122,10 @@ class Revisions:
             raise NotFound("there is no such revision")
         return found
 
-    async def _find_live(self, keys: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], bytes]:
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_PUBLISHED, *zip(*keys, strict=True))
+    async def _find_live(
+        self, connection: asyncpg.Connection, keys: Sequence[tuple[str, str, str]]
+    ) -> dict[tuple[str, str, str], bytes]:
+        rows = await connection.fetch(_PUBLISHED, *zip(*keys, strict=True))
         return {
             (row["account"], row["project_id"], row["wanted"]): to_json(
                 LiveRevision.of(_revision(row)), by_alias=True

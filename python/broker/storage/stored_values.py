@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import asyncpg
+
 from broker.clock import to_datetime
 from broker.domain.stored_values import stored_value_json
 from broker.storage.claims import first_result
@@ -147,19 +149,21 @@ class StoredValues:
         """The JSON of the stored value, or None."""
         return await self._found.ask((account, project_id, value_id))
 
-    async def _find(self, keys: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], bytes]:
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_FIND, *zip(*keys, strict=True))
+    async def _find(
+        self, connection: asyncpg.Connection, keys: Sequence[tuple[str, str, str]]
+    ) -> dict[tuple[str, str, str], bytes]:
+        rows = await connection.fetch(_FIND, *zip(*keys, strict=True))
         return {tuple(row[:3]): stored_value_json(row[2], row[3].encode(), row[4]) for row in rows}
 
-    async def _store(self, storings: Sequence["_Storing"]) -> dict["_Storing", StoreOutcome]:
+    async def _store(
+        self, connection: asyncpg.Connection, storings: Sequence["_Storing"]
+    ) -> dict["_Storing", StoreOutcome]:
         """Store values in one transaction, which is one statement; each project's in their order."""
         # Every process locks projects in the same order, so that none waits for one that waits for it.
         ordered = sorted(storings, key=lambda storing: storing.arguments[:2])
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(
-                _STORE_ALL, *zip(*(storing.arguments for storing in ordered), strict=True)
-            )
+        rows = await connection.fetch(
+            _STORE_ALL, *zip(*(storing.arguments for storing in ordered), strict=True)
+        )
         return {storing: StoreOutcome(row[0]) for storing, row in zip(ordered, rows, strict=True)}
 
     async def newest(self, account: str, project_id: str) -> int | None:

@@ -1,0 +1,65 @@
+"""One write to the socket for a reply, where uvicorn makes two.
+
+uvicorn writes the head of a reply when it is told the status and the body when it comes, and uvloop hands
+each to the kernel at once. For a short reply the second write takes as long as checking a token, and HAProxy
+wakes for each. So what is written first in a turn of the event loop waits for a second part, until the end of
+that turn at most.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from uvicorn.protocols.http import auto
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Protocol
+else:
+    Protocol = auto.AutoHTTPProtocol
+
+
+class JoinedWrites:
+    """A transport that joins two writes of one turn; everything else is the transport's own."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._held = b""
+        self._timer: asyncio.Handle | None = None
+        self.is_closing = transport.is_closing  # asked for every request
+
+    def write(self, data: bytes) -> None:
+        """Write, at once or at the end of this turn."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._transport.write(self._held + data)
+            return
+        self._held = data
+        self._timer = self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Close, after everything has been written."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        self._timer = None
+        self._transport.write(self._held)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class JoiningProtocol(Protocol):
+    """uvicorn's protocol over such a transport."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin a connection."""
+        super().connection_made(cast("asyncio.Transport", JoinedWrites(transport)))
+
+
+def join_writes() -> None:
+    """Let the HTTP servers that this process starts from now on join their writes."""
+    auto.AutoHTTPProtocol = JoiningProtocol

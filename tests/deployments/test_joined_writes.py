@@ -1,0 +1,105 @@
+"""`broker.deployments.joined_writes`."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.protocols.http import auto
+
+from broker.deployments.joined_writes import JoinedWrites, JoiningProtocol, join_writes
+
+pytestmark = pytest.mark.anyio
+
+
+class Wire(asyncio.Transport):
+    """Remembers what is done to it."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("192.0.2.1", 1)})
+        self.writes: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def close(self) -> None:
+        self.writes.append(b"closed")
+
+    def is_closing(self) -> bool:
+        return b"closed" in self.writes
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    before = auto.AutoHTTPProtocol
+    yield
+    auto.AutoHTTPProtocol = before
+
+
+async def test_two_writes_of_a_turn_are_one() -> None:
+    wire = Wire()
+    joined = JoinedWrites(wire)
+    joined.write(b"head")
+    assert wire.writes == []
+    joined.write(b"body")
+    assert wire.writes == [b"headbody"]
+    await asyncio.sleep(0)
+    assert wire.writes == [b"headbody"]
+
+
+async def test_a_write_waits_for_no_longer_than_its_turn() -> None:
+    wire = Wire()
+    joined = JoinedWrites(wire)
+    joined.write(b"one")
+    await asyncio.sleep(0)
+    assert wire.writes == [b"one"]
+    joined.write(b"two")
+    joined.write(b"three")
+    joined.write(b"four")
+    await asyncio.sleep(0)
+    assert wire.writes == [b"one", b"twothree", b"four"]
+
+
+async def test_nothing_is_lost_by_closing() -> None:
+    wire = Wire()
+    joined = JoinedWrites(wire)
+    joined.write(b"last")
+    assert not joined.is_closing()
+    joined.close()
+    await asyncio.sleep(0)
+    assert wire.writes == [b"last", b"closed"]
+    assert joined.is_closing()
+
+
+async def test_everything_else_is_the_transports_own() -> None:
+    assert JoinedWrites(Wire()).get_extra_info("peername") == ("192.0.2.1", 1)
+
+
+async def _reply(scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+    """Two parts, with a moment between them at `/slow`."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"6")]})
+    await send({"type": "http.response.body", "body": b"one", "more_body": True})
+    if scope["path"] == "/slow":
+        await asyncio.sleep(0.01)
+    await send({"type": "http.response.body", "body": b"two"})
+
+
+async def test_a_server_that_joins_writes_answers_as_before(restored: None) -> None:
+    join_writes()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(_reply, lifespan="off", log_config=None)
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server.serve(sockets=[listening]))
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        for path, ending in (("/", b"keep-alive"), ("/slow", b"keep-alive"), ("/", b"close")):
+            writer.write(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: %s\r\n\r\n" % (path.encode(), ending))
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert await reader.readexactly(6) == b"onetwo"
+        assert await reader.read() == b""
+        writer.close()
+        assert config.http_protocol_class is JoiningProtocol
+        server.should_exit = True
+        await task
