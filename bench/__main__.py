@@ -4,6 +4,8 @@
     python -m bench viewers [--count N] …
     python -m bench storms [NAME …] …
     python -m bench owner [--runs N] [--quick]
+    python -m bench publish [--runs N] [--seconds S] [--quick]
+    python -m bench startup [--runs N] [--idle S] [--quick]
 
 Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
 alike. The exit status is 1 when a viewer lost, doubled or missed a message, or a contender failed; a peer
@@ -17,13 +19,14 @@ import sys
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import owner, storms, viewers
+from bench import owner, startup, storms, viewers
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
 from bench.machine import raise_open_files
 from bench.measure import Sample, measure
 from bench.output import conclude, open_console, start_results
 from bench.product import VIEWERS, ProductError, measure_product
+from bench.publish import command as publish
 from bench.report import build_product_table, build_table, list_versions, take_medians
 from bench.rest import command as http
 
@@ -114,7 +117,14 @@ def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]
     }, faults
 
 
-PARTS = {"http": http.main, "owner": owner.main, "storms": storms.main, "viewers": viewers.main}
+PARTS = {
+    "http": http.main,
+    "owner": owner.main,
+    "publish": publish.main,
+    "startup": startup.main,
+    "storms": storms.main,
+    "viewers": viewers.main,
+}
 
 if __name__ == "__main__":
     part = PARTS.get(sys.argv[1]) if len(sys.argv) > 1 else None

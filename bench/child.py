@@ -4,7 +4,7 @@ import json
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,11 +19,18 @@ class ChildError(Exception):
 class Child:
     """A child process with pipes for its commands and answers; ends with the `with` block."""
 
-    def __init__(self, command: Sequence[str | Path], directory: Path) -> None:
+    def __init__(
+        self, command: Sequence[str | Path], directory: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._name = Path(command[0]).name
         self._weighed: Sequence[int] = ()
         self._process = subprocess.Popen(
-            command, cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def __enter__(self) -> Self:

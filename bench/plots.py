@@ -36,7 +36,8 @@ def draw(results: Results, path: Path) -> list[Path]:
         drawn.append(target)
     for part, scenes in results.scenes.items():
         target = path.with_name(f"{path.stem}-{part}.png")
-        draw_scenes(scenes, f"{part}, {describe(results)}", target)
+        drawing = DRAWINGS.get(part, draw_scenes)
+        drawing(scenes, f"{part}, {describe(results)}", target)
         drawn.append(target)
     return [target for target in drawn if target.exists()]
 
@@ -91,6 +92,30 @@ def draw_scenes(scenes: dict[str, Medians], title: str, path: Path) -> None:
     pyplot.close(figure)
 
 
+def draw_hops(scenes: dict[str, Medians], title: str, path: Path) -> None:
+    """One bar for each way, divided into its hops or whole; milliseconds."""
+    from matplotlib import pyplot
+
+    lines: dict[str, Medians] = {}
+    for scene, figures in scenes.items():
+        parts = {name.removesuffix("_ms"): value for name, value in figures.items()}
+        lines |= {scene: parts} if scene in DIVIDED else {name: {"": parts[name]} for name in parts}
+    figure, axis = pyplot.subplots(figsize=(12, 1.5 + 0.45 * len(lines)), layout="constrained")
+    colours = pyplot.get_cmap("tab10")
+    for line, parts in lines.items():
+        left = 0.0
+        for place, (name, value) in enumerate(parts.items()):
+            bar = axis.barh([line], [value], left=left, color=colours(place) if name else THEIRS)
+            axis.bar_label(bar, [f"{name}\n{value:.2f}".strip()], label_type="center", fontsize=8)
+            left += max(0.0, value)
+    axis.invert_yaxis()
+    axis.set_xlabel("ms")
+    axis.set_title(title, fontsize=9)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=DPI)
+    pyplot.close(figure)
+
+
 def pick_bars(scenes: dict[str, Medians], unit: str) -> dict[str, float]:
     """The figures with this in their name, each named with its scene."""
     return {
@@ -111,3 +136,9 @@ def draw_bars(axis, names: Sequence[str], values: Sequence[float], heading: str)
     axis.tick_params(labelsize=8)
     axis.margins(x=0.15)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+DIVIDED = {"a single event"}
+"""Of the hops, what is one way in parts; everything else is a whole way a figure."""
+DRAWINGS = {"hops": draw_hops}
+"""Part → how it is drawn, where bars for each figure would not do."""

@@ -42,6 +42,7 @@ class Product:
     ws_port: int
     password: str
     directory: Path
+    pid: int
 
     @property
     def base_url(self) -> str:
@@ -101,14 +102,14 @@ def running_product(settings: Mapping[str, str] | None = None) -> Iterator[Produ
         settings: variables of its environment.
     """
     with tempfile.TemporaryDirectory(prefix="broker-bench-") as directory:
-        product = Product(find_free_port(), find_free_port(), secrets.token_urlsafe(12), Path(directory))
+        http_port, ws_port, password = find_free_port(), find_free_port(), secrets.token_urlsafe(12)
         command: list[str | Path] = [Path(sys.executable).with_name("broker"), "up", "--data-dir", directory]
-        command += ["--http-port", str(product.http_port), "--ws-port", str(product.ws_port)]
-        environment = os.environ | {"BROKER_ADMIN_PASSWORD": product.password, **(settings or {})}
+        command += ["--http-port", str(http_port), "--ws-port", str(ws_port)]
+        environment = os.environ | {"BROKER_ADMIN_PASSWORD": password, **(settings or {})}
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, cwd=ROOT)
         try:
             wait_until_ready(process)
-            yield product
+            yield Product(http_port, ws_port, password, Path(directory), process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
             try:

@@ -103,6 +103,23 @@ def build_scenes_table(title: str, scenes: dict[str, Medians], runs: int) -> Tab
     return table
 
 
+def build_rows_table(title: str, scenes: dict[str, Medians], runs: int) -> Table:
+    """A line for each thing that was done; its figures stand in columns."""
+    table = Table(title=f"{title}, medians of {runs} runs", title_justify="left", padding=(0, 0))
+    table.add_column("what", no_wrap=True)
+    names = list(dict.fromkeys(name for figures in scenes.values() for name in figures))
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right", vertical="bottom")
+    for scene, figures in scenes.items():
+        table.add_row(scene, *(show(figures.get(name), pick_decimals(figures.get(name))) for name in names))
+    return table
+
+
+def pick_decimals(value: float | None) -> int:
+    """Three digits, about."""
+    return 0 if value is None or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+
+
 def build_product_table(latencies: dict[str, Medians], viewers: int, runs: int) -> Table:
     """The whole product: from a producer's call to its viewers."""
     title = f"Whole product, publish→{viewers} viewers, medians of {runs} runs"

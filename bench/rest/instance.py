@@ -12,7 +12,7 @@ from bench.product import Product, ProductError, running_product
 from broker.deployments.processes import list_marked
 
 DEPLOY_S = 120.0
-_SETTINGS = {"BROKER_API_REPLICAS_MIN": "1", "BROKER_API_REPLICAS_MAX": "1"}
+SETTINGS = {"BROKER_API_REPLICAS_MIN": "1", "BROKER_API_REPLICAS_MAX": "1"}
 """One replica on each side: a second one would share the same cores and say nothing more."""
 
 PARTS = {
@@ -48,7 +48,7 @@ def running_instance() -> Iterator[Instance]:
     Raises:
         ProductError: it does not start.
     """
-    with running_product(_SETTINGS) as product:
+    with running_product(SETTINGS) as product:
         mark = (product.directory / "instance").read_text()
         postmaster = int((product.directory / "postgres/data/postmaster.pid").read_text().split("\n")[0])
         deploy_bare({pid: read_title(pid) for pid in list_marked(mark)})
@@ -57,16 +57,30 @@ def running_instance() -> Iterator[Instance]:
 
 def deploy_bare(titles: dict[int, str]) -> None:
     """Run `bench.rest.bare` as the conductor would."""
-    (conductor,) = select(titles, "broker.deployments.conductor")
-    (raylet,) = select(titles, "/raylet ")
-    pairs = Path(f"/proc/{conductor}/environ").read_bytes().decode().split("\0")
-    environment = dict(pair.split("=", 1) for pair in pairs if pair)
-    command = [sys.executable, "-m", "bench.rest.bare", str(raylet)]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEPLOY_S, check=False
+        join_command(titles, "bench.rest.bare"),
+        cwd=ROOT,
+        env=read_environment(titles),
+        capture_output=True,
+        text=True,
+        timeout=DEPLOY_S,
+        check=False,
     )
     if done.returncode:
         raise ProductError(f"the bare deployment does not start: {done.stderr[-1000:]}")
+
+
+def join_command(titles: dict[int, str], module: str) -> list[str]:
+    """How to run a module that joins the instance's Ray, in its conductor's environment."""
+    (raylet,) = select(titles, "/raylet ")
+    return [sys.executable, "-m", module, str(raylet)]
+
+
+def read_environment(titles: dict[int, str]) -> dict[str, str]:
+    """The environment of the instance's conductor."""
+    (conductor,) = select(titles, "broker.deployments.conductor")
+    pairs = Path(f"/proc/{conductor}/environ").read_bytes().decode().split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if pair)
 
 
 def select(titles: dict[int, str], part: str) -> list[int]:

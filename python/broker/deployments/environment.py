@@ -37,6 +37,9 @@ def serve_environment() -> dict[str, str]:
         # An ingress that died is noticed within these, not after half a minute.
         "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
+        # Ten times a second each is a quarter of what an idle product takes.
+        "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
+        "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "2000",
     }
 
 
@@ -54,6 +57,15 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         "RAY_enable_worker_prestart": "0",
         "RAY_prestart_worker_first_driver": "0",
         "RAY_enable_metrics_collection": "0",
+        # Nobody reads what each process would tell every second about the calls that it has made,
+        "RAY_task_events_report_interval_ms": "0",
+        # what the node's agent finds out about all processes of the machine,
+        "REPORTER_UPDATE_INTERVAL_MS": "60000",
+        # and ten times a second how much of the node is free.
+        "RAY_raylet_report_resources_period_milliseconds": "1000",
+        "RAY_raylet_check_gc_period_milliseconds": "1000",
+        "RAY_memory_monitor_refresh_ms": "1000",
+        "RAY_kill_idle_workers_interval_ms": "2000",
         **serve_environment(),
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(first),

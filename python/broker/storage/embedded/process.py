@@ -5,6 +5,7 @@ directory and stays. That also recognises a process number that the system has g
 the orphans of a postmaster that was killed, which may still write for a moment.
 """
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -50,6 +51,27 @@ def find_postmaster(data: Path) -> int | None:
     """The process id of the living postmaster of `data`."""
     file = read_pid_file(data)
     return file.pid if file and works_in(file.pid, data) else None
+
+
+async def wait_for_end(pid: int, limit_s: float, poll_s: float) -> None:
+    """Return when the process has ended, after `limit_s` at the latest.
+
+    Where the system cannot tell (pidfd_open(2) is Linux's), it returns after `poll_s`.
+    """
+    ended = asyncio.Event()
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        await asyncio.sleep(poll_s)
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), limit_s)
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 def works_in(pid: int, data: Path) -> bool:

@@ -15,7 +15,8 @@ from broker.storage.embedded.os_user import OsUser, choose
 from broker.storage.errors import SetupError
 
 _LOCK_S = 150.0  # longer than another user's start may take
-_WATCH_S = 0.1
+_WATCH_S = 5.0  # between two looks at a server whose end is told
+_POLL_S = 0.1  # where the system does not tell
 _RETRY_S = (0.2, 5.0)
 _SOCKET_PATH_BYTES = 100  # of the 107 that an address holds (unix(7))
 _SOCKET_NAME = ".s.PGSQL.5432"
@@ -78,9 +79,10 @@ class EmbeddedPostgres:
         """Start the server again whenever it dies, until cancelled."""
         wait_s = _RETRY_S[0]
         while True:
-            await asyncio.sleep(_WATCH_S)
-            if self.pid is not None:
+            pid = self.pid
+            if pid is not None:
                 wait_s = _RETRY_S[0]
+                await process.wait_for_end(pid, _WATCH_S, _POLL_S)
                 continue
             _log.warning("postgres_died")
             try:
