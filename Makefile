@@ -72,7 +72,7 @@ sanitize: ## The native tests under AddressSanitizer and ThreadSanitizer. Needs 
 leaks: ## 100,000 connections and 2,500 programmes come and go.
 	BROKER_LEAK_ROUNDS=250 cargo test --release --test leaks
 
-hostile: ## How late viewers get their messages while others attack.
+hostile: ## How late viewers get their messages while others attack. Needs two cores and root.
 	cargo run --release --example hostile
 
 .venv/bench.stamp: bench/requirements.lock .venv/python.stamp

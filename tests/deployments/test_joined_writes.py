@@ -13,6 +13,15 @@ from broker.deployments.joined_writes import JoinedWrites, JoiningProtocol, join
 
 pytestmark = pytest.mark.anyio
 
+_UPGRADE = b"""GET / HTTP/1.1\r
+Host: x\r
+Connection: Upgrade\r
+Upgrade: websocket\r
+Sec-WebSocket-Version: 13\r
+Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r
+\r
+"""
+
 
 class Wire(asyncio.Transport):
     """Remembers what is done to it."""
@@ -77,8 +86,12 @@ async def test_everything_else_is_the_transports_own() -> None:
     assert JoinedWrites(Wire()).get_extra_info("peername") == ("192.0.2.1", 1)
 
 
-async def _reply(scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
-    """Two parts, with a moment between them at `/slow`."""
+async def _reply(scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+    """Two parts, with a moment between them at `/slow`. WebSockets are refused."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008})
+        return
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"6")]})
     await send({"type": "http.response.body", "body": b"one", "more_body": True})
     if scope["path"] == "/slow":
@@ -99,6 +112,10 @@ async def test_a_server_that_joins_writes_answers_as_before(restored: None) -> N
             assert head.startswith(b"HTTP/1.1 200 OK\r\n")
             assert await reader.readexactly(6) == b"onetwo"
         assert await reader.read() == b""
+        writer.close()
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        writer.write(_UPGRADE)
+        assert (await reader.read()).startswith(b"HTTP/1.1 403 Forbidden\r\n")
         writer.close()
         assert config.http_protocol_class is JoiningProtocol
         server.should_exit = True

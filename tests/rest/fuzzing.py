@@ -25,7 +25,7 @@ from tests.product import ROLES, Product, open_product
 
 EXAMPLE_ID = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"  # of what the document's examples are about
 # 2030-01-01. Schemathesis sends again what replies say: the clock stands, so that the same seed sends the
-# same, but for ids and for when users were made.
+# same but for a few requests in a thousand, which have ids of ours in them, or times of the machine's clock.
 NOW_MS = 1_893_456_000_000
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = Path(__file__).with_name("schemathesis.toml")

@@ -24,7 +24,7 @@ async def target(postgres_dsn: str) -> AsyncIterator[Target]:
     ],
 )
 async def test_nothing_is_found(target: Target, role: str | None, options: list[str]) -> None:
-    """The same requests each time; `make fuzzapi` sends others."""
+    """All but the same requests each time; `make fuzzapi` sends others."""
     found = await fuzz(target, role, "--seed=1", *options)
     if found:
         pytest.fail(found)

@@ -1,9 +1,12 @@
 //! How late well-behaved viewers get their messages while others attack.
 //!
 //! `hostile [RUNS] [SECONDS] [ATTACK …]` runs a gateway of one event loop, 200 viewers of one program at 100 messages a
-//! second, and each attack in turn, always after a quiet spell of the same length; a row has the medians of the runs.
-//! Viewers and attackers are processes of their own; the attackers have the lowest priority, so that what is measured
-//! is the gateway and not how many cores there are.
+//! second, and each attack in turn, always after a quiet spell of the same length; a row has the medians of the runs,
+//! and how much of a core the gateway used, which tells that an attack did strike.
+//!
+//! The gateway has core 0. Viewers and attackers are processes on core 1. What is measured is what an attack makes of the
+//! gateway, not that attackers need a core as well, nor what else runs on the machine: gateway and viewers are scheduled
+//! in real time, which only root may ask for, and everything else takes what they leave.
 
 mod attacks;
 mod viewers;
@@ -28,6 +31,8 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// The attacks come from one address, which has this share.
 const CONNECTIONS_PER_ADDRESS: usize = 5_000;
+const CORE_OF_GATEWAY: &str = "0";
+const CORE_OF_CLIENTS: &str = "1";
 /// How long an attack runs before it is measured.
 const WARM_UP: Duration = Duration::from_millis(700);
 
@@ -43,11 +48,16 @@ fn main() -> Outcome<()> {
     }
 }
 
-/// p50 and p99 in milliseconds.
+/// A spell: p50 and p99 of the viewers in milliseconds, and the share of a core that the gateway used.
 #[derive(Clone, Copy)]
-struct Late(f64, f64);
+struct Spell {
+    p50_ms: f64,
+    p99_ms: f64,
+    cpu_share: f64,
+}
 
 fn compare(runs: usize, seconds: u64, only: &[&str]) -> Outcome<()> {
+    take_the_core()?;
     let server = Server::new(Config {
         loops: 1,
         connections_per_address: CONNECTIONS_PER_ADDRESS,
@@ -59,12 +69,21 @@ fn compare(runs: usize, seconds: u64, only: &[&str]) -> Outcome<()> {
     hub.open_log(viewers::TOPIC, "e", 0, true);
     let of_loop = Arc::clone(&hub);
     let port = server.start(move |index| Gateway::new(Arc::clone(&of_loop), index))?;
+    go_before_the_loop()?;
     let is_over = Arc::new(AtomicBool::new(false));
     let publisher = publish(Arc::clone(&hub), Arc::clone(&is_over));
     let mut viewers = Viewers::start(port)?;
     println!(
-        "{:<14}{:>12}{:>12}{:>8}{:>14}",
-        "attack", "quiet p99", "under it", "ratio", "held, MiB"
+        "{:<14}{:>10}{:>10}{:>12}{:>12}{:>8}{:>8}{:>8}{:>12}",
+        "attack",
+        "quiet p50",
+        "under it",
+        "quiet p99",
+        "under it",
+        "ratio",
+        "CPU",
+        "quiet",
+        "held, MiB"
     );
     for name in attacks::NAMES
         .iter()
@@ -74,7 +93,10 @@ fn compare(runs: usize, seconds: u64, only: &[&str]) -> Outcome<()> {
         for _ in 0..runs {
             quiet.push(viewers.measure(seconds)?);
             let before_bytes = resident_bytes();
-            let mut child = spawn(&["attack", &port.to_string(), name], true)?;
+            let mut child = spawn(
+                &["attack", &port.to_string(), name],
+                &["chrt", "--other", "0"],
+            )?;
             thread::sleep(WARM_UP);
             attacked.push(viewers.measure(seconds)?);
             held_bytes = held_bytes.max(resident_bytes().saturating_sub(before_bytes));
@@ -83,10 +105,15 @@ fn compare(runs: usize, seconds: u64, only: &[&str]) -> Outcome<()> {
             wait_until_gone(&server);
         }
         let (quiet, attacked) = (median(&quiet), median(&attacked));
-        let (ratio, held_mib) = (attacked.1 / quiet.1, held_bytes >> 20);
+        let (ratio, held_mib) = (attacked.p99_ms / quiet.p99_ms, held_bytes >> 20);
         println!(
-            "{name:<14}{:>9.2} ms{:>9.2} ms{ratio:>8.2}{held_mib:>14}",
-            quiet.1, attacked.1
+            "{name:<14}{:>7.2} ms{:>7.2} ms{:>9.2} ms{:>9.2} ms{ratio:>8.2}{:>8.2}{:>8.2}{held_mib:>12}",
+            quiet.p50_ms,
+            attacked.p50_ms,
+            quiet.p99_ms,
+            attacked.p99_ms,
+            attacked.cpu_share,
+            quiet.cpu_share,
         );
     }
     drop(viewers);
@@ -95,9 +122,36 @@ fn compare(runs: usize, seconds: u64, only: &[&str]) -> Outcome<()> {
     Ok(())
 }
 
+/// Pins this process to its core, and has it and its children scheduled in real time.
+fn take_the_core() -> Outcome<()> {
+    let pid = std::process::id().to_string();
+    run("taskset", &["-cp", CORE_OF_GATEWAY, &pid])?;
+    run("chrt", &["--fifo", "-p", "1", &pid])
+}
+
+/// Has this thread scheduled before the loop, which may never have nothing to do.
+fn go_before_the_loop() -> Outcome<()> {
+    let this = std::fs::read_link("/proc/thread-self")?;
+    let tid = this.file_name().ok_or("no thread")?.to_string_lossy();
+    run("chrt", &["--fifo", "-p", "2", &tid])
+}
+
+fn run(program: &str, arguments: &[&str]) -> Outcome<()> {
+    let status = Command::new(program)
+        .args(arguments)
+        .stdout(Stdio::null())
+        .status()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{program} {arguments:?} failed").into())
+    }
+}
+
 /// 100 messages a second, and an application that answers whatever it is asked.
 fn publish(hub: Arc<Hub>, is_over: Arc<AtomicBool>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
+        go_before_the_loop().expect("as allowed as before");
         let began = Instant::now();
         for seq in 1u64.. {
             if is_over.load(Ordering::Acquire) {
@@ -134,21 +188,26 @@ struct Viewers {
 
 impl Viewers {
     fn start(port: u16) -> Outcome<Self> {
-        let mut child = spawn(&["view", &port.to_string()], false)?;
+        let mut child = spawn(&["view", &port.to_string()], &[])?;
         let output = BufReader::new(child.stdout.take().ok_or("no pipe")?);
         let mut viewers = Self { child, output };
         viewers.receive()?;
         Ok(viewers)
     }
 
-    fn measure(&mut self, seconds: u64) -> Outcome<Late> {
+    fn measure(&mut self, seconds: u64) -> Outcome<Spell> {
+        let (began, before_s) = (Instant::now(), bench_support::cpu_s());
         let input = self.child.stdin.as_mut().ok_or("no pipe")?;
         writeln!(input, "{seconds}")?;
         input.flush()?;
         let line = self.receive()?;
         let mut figures = line.split_whitespace().map(str::parse::<f64>);
         let mut next = || figures.next().ok_or("a figure is missing");
-        Ok(Late(next()??, next()??))
+        Ok(Spell {
+            p50_ms: next()??,
+            p99_ms: next()??,
+            cpu_share: (bench_support::cpu_s() - before_s) / began.elapsed().as_secs_f64(),
+        })
     }
 
     fn receive(&mut self) -> Outcome<String> {
@@ -167,20 +226,17 @@ impl Drop for Viewers {
     }
 }
 
-fn spawn(arguments: &[&str], is_meek: bool) -> Outcome<Child> {
-    let program = std::env::current_exe()?;
-    let mut command = if is_meek {
-        let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(program);
-        command
-    } else {
-        Command::new(program)
-    };
-    let command = command
+/// Another process of this program on the core of the clients, by way of `wrapper`.
+fn spawn(arguments: &[&str], wrapper: &[&str]) -> Outcome<Child> {
+    let child = Command::new("taskset")
+        .args(["-c", CORE_OF_CLIENTS])
+        .args(wrapper)
+        .arg(std::env::current_exe()?)
         .args(arguments)
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    Ok(command.spawn()?)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    Ok(child)
 }
 
 fn wait_until_gone(server: &Server) {
@@ -190,13 +246,17 @@ fn wait_until_gone(server: &Server) {
     thread::sleep(Duration::from_millis(300));
 }
 
-fn median(all: &[Late]) -> Late {
-    let middle = |figure: fn(&Late) -> f64| {
+fn median(all: &[Spell]) -> Spell {
+    let middle = |figure: fn(&Spell) -> f64| {
         let mut figures: Vec<f64> = all.iter().map(figure).collect();
         figures.sort_by(f64::total_cmp);
         figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
     };
-    Late(middle(|late| late.0), middle(|late| late.1))
+    Spell {
+        p50_ms: middle(|spell| spell.p50_ms),
+        p99_ms: middle(|spell| spell.p99_ms),
+        cpu_share: middle(|spell| spell.cpu_share),
+    }
 }
 
 fn resident_bytes() -> usize {

@@ -35,18 +35,23 @@ class JoinedWrites:
             self._transport.write(self._held + data)
             return
         self._held = data
-        self._timer = self._loop.call_soon(self._flush)
+        self._timer = self._loop.call_soon(self._write_held)
+
+    def write_eof(self) -> None:
+        """Say that nothing follows, after everything has been written."""
+        self._write_held()
+        self._transport.write_eof()
 
     def close(self) -> None:
         """Close, after everything has been written."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._flush()
+        self._write_held()
         self._transport.close()
 
-    def _flush(self) -> None:
-        self._timer = None
-        self._transport.write(self._held)
+    def _write_held(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._transport.write(self._held)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -55,7 +55,7 @@ set to; a request may take {http_timeout_s} s.
 
 This document is `GET /api/v1/openapi.json`. What is for people and for operators has no account and no token
 and stands at the root of the host: `/docs`, `/healthz` (whether the process answers), `/readyz` (whether all
-that it needs does), `/metrics` (Prometheus) and `/.well-known/jwks.json` (the public keys of access tokens)."""
+that it needs does), `/metrics` (Prometheus) and `/.well-known/jwks.json` (public keys of access tokens)."""
 
 
 def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:

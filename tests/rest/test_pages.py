@@ -1,0 +1,151 @@
+"""What stands beside the operations at the HTTP door, and the operations that tell how the server is."""
+
+from typing import Any
+
+import jwt
+import orjson
+import pytest
+
+from broker.storage.gateways import GatewayRow, Gateways
+from tests.product import Product
+from tests.rest.support import field
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+
+# -- pages
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/docs"])
+async def test_pages_at_the_root(product: Product, path: str) -> None:
+    async with product.door(None) as door:
+        answer = await door.get(f"http://demo.localhost{path}")
+        assert answer.status_code == 200
+        assert (await door.head(f"http://demo.localhost{path}")).content == b""
+        assert (await door.post(f"http://demo.localhost{path}")).status_code == 405
+
+
+async def test_metrics_show_the_gateways(product: Product) -> None:
+    gateways = Gateways(product.services.database)
+    await gateways.beat(GatewayRow("g1", "ws://x", 3, False, {"connections": 3}))
+    async with product.door(None) as door:
+        answer = await door.get("http://demo.localhost/metrics")
+    assert 'broker_gateway_connections{gateway="g1"} 3.0' in answer.text.splitlines()
+    await gateways.remove("g1")
+
+
+async def test_published_keys_verify_our_tokens(product: Product) -> None:
+    async with product.door(None) as door:
+        answer = await door.get("http://demo.localhost/.well-known/jwks.json")
+    assert answer.headers["cache-control"] == "public, max-age=60"
+    token = product.tokens["user"]
+    key = jwt.PyJWKSet.from_dict(answer.json())[jwt.get_unverified_header(token)["kid"]]
+    claims = jwt.decode(token, key, algorithms=["EdDSA"])
+    assert (claims["acc"], claims["role"]) == ("demo", "user")
+
+
+async def test_ready_means_every_part(product: Product) -> None:
+    product.health["owners"] = "no owner answers"
+    try:
+        async with product.door(None) as door:
+            answer = await door.get("http://localhost/readyz")
+    finally:
+        product.health["owners"] = "ok"
+    assert answer.status_code == 503
+    assert answer.json()["parts"]["owners"] == "no owner answers"
+
+
+async def test_operations_are_counted_without_accounts(product: Product) -> None:
+    async with product.door() as door:
+        await door.get("/version")
+        await door.get("/programs/none")
+        text = (await door.get("http://localhost/metrics")).text
+    assert 'broker_operations_total{operation="getVersion",outcome="ok"}' in text
+    assert 'broker_operations_total{operation="getProgram",outcome="not_found"}' in text
+    assert "demo" not in text
+
+
+async def test_the_reference_loads_nothing_from_elsewhere(product: Product) -> None:
+    async with product.door(None) as door:
+        answer = await door.get("http://localhost/docs")
+    assert "https://" not in answer.text
+    assert "http://" not in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+async def test_lifespan_and_websockets(product: Product) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    await product.app({"type": "lifespan"}, receive, send)
+    messages.append({"type": "websocket.connect"})
+    await product.app({"type": "websocket"}, receive, send)
+    assert [message["type"] for message in sent] == [
+        "lifespan.startup.complete",
+        "lifespan.shutdown.complete",
+        "websocket.close",
+    ]
+
+
+async def test_requests_are_logged_without_their_secrets(
+    product: Product, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="broker.access"):
+        async with product.door() as door:
+            await door.get("/programs/filter?search=secret", headers={"X-Request-Id": "logged"})
+        product.app.close()
+    line = orjson.loads(caplog.messages[-1].splitlines()[-1])
+    assert line["requestId"] == "logged"
+    assert line["status"] == 200
+    assert line["path"] == "/api/v1/programs/filter"
+    assert "secret" not in caplog.text
+    assert product.tokens["admin"] not in caplog.text
+
+
+# -- status
+
+
+async def test_version(product: Product) -> None:
+    async with product.door(None) as door:
+        body = (await door.get("/version")).json()
+    assert body.keys() == {"version", "buildNumber", "buildDate"}
+
+
+async def test_ping_needs_a_token(product: Product) -> None:
+    async with product.door(None) as door:
+        assert (await door.post("/ping")).status_code == 401
+    async with product.door("client") as door:
+        answer = await door.post("/ping", json={})
+        assert (await door.post("/ping", json={"x": 1})).status_code == 400
+    assert abs(answer.json()["current_time"] - product.clock.now_ms()) < 5000
+
+
+@pytest.mark.parametrize("time", [0, -(2**53), 2**53])
+async def test_servertime_echoes(product: Product, time: int) -> None:
+    async with product.door(None) as door:
+        body = (await door.post("/servertime", json={"requestTime": time})).json()
+    assert body["requestTime"] == time
+    assert abs(body["serverTime"] - product.clock.now_ms()) < 5000
+
+
+@pytest.mark.parametrize("time", [2**53 + 1, -(2**53) - 1, 1.5, "1", True, 10**30])
+async def test_servertime_takes_exact_integers_only(product: Product, time: object) -> None:
+    async with product.door(None) as door:
+        answer = await door.post("/servertime", content=orjson.dumps({"requestTime": time}) if time != 10**30
+                                 else b'{"requestTime":1' + b"0" * 30 + b"}",
+                                 headers={"Content-Type": "application/json"})  # fmt: skip
+    assert answer.status_code == 400
+    assert field(answer) == "requestTime"
+
+
+async def test_servertime_without_a_time_has_none(product: Product) -> None:
+    async with product.door(None) as door:
+        for body in ({}, {"requestTime": None}):
+            assert (await door.post("/servertime", json=body)).json().keys() == {"serverTime"}
