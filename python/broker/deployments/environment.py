@@ -37,9 +37,8 @@ def serve_environment() -> dict[str, str]:
         # An ingress that died is noticed within these, not after half a minute.
         "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
-        # Ten times a second each is a quarter of what an idle product takes.
+        # Ten rounds a second are half of what the controller of an idle product takes.
         "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
-        "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "2000",
     }
 
 
