@@ -1,7 +1,6 @@
 """`bench.publish`: requests, the ways that are compared, and the plot."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -64,12 +63,3 @@ def test_hops_add_up_to_the_acknowledged_way() -> None:
 def test_a_figure_that_a_row_lacks_is_a_dash() -> None:
     table = build_rows_table("Rates", {"a": {"x_ms": 1.25}, "b": {"y": 1234.0}}, 1)
     assert [list(column.cells) for column in table.columns] == [["a", "b"], ["1.25", "-"], ["-", "1,234"]]
-
-
-def test_hops_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib").use("Agg")
-    from bench.plots import draw_hops
-
-    path = tmp_path / "hops.png"
-    draw_hops({"a single event": {"ingress_ms": 0.5, "poll_ms": -0.1}, "whole": {"x_ms": 2.0}}, "t", path)
-    assert path.read_bytes().startswith(b"\x89PNG")
