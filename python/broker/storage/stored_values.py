@@ -15,13 +15,7 @@ from broker.storage.database import Database
 from broker.storage.programs import Claim
 
 _STORE = "SELECT store_value($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-# In the order of the values, because that is the order in which the rows of a function come.
-_STORE_ALL = """
-SELECT store_value(account, project, id, metadata, octets, time, may_replace, most_values, most_octets)
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::timestamptz[], $7::bool[],
-            $8::bigint[], $9::bigint[])
-    AS wanted (account, project, id, metadata, octets, time, may_replace, most_values, most_octets)
-"""
+_STORE_ALL = "SELECT store_values($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 _FIND = """
 SELECT v.account, v.project_id, v.id, v.metadata::text, v.created_time
 FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (account, project_id, id)
@@ -159,12 +153,9 @@ class StoredValues:
         self, connection: asyncpg.Connection, storings: Sequence["_Storing"]
     ) -> dict["_Storing", StoreOutcome]:
         """Store values in one transaction, which is one statement; each project's in their order."""
-        # Every process locks projects in the same order, so that none waits for one that waits for it.
-        ordered = sorted(storings, key=lambda storing: storing.arguments[:2])
-        rows = await connection.fetch(
-            _STORE_ALL, *zip(*(storing.arguments for storing in ordered), strict=True)
-        )
-        return {storing: StoreOutcome(row[0]) for storing, row in zip(ordered, rows, strict=True)}
+        arguments = zip(*(storing.arguments for storing in storings), strict=True)
+        outcomes = await connection.fetchval(_STORE_ALL, *arguments)
+        return {storing: StoreOutcome(outcome) for storing, outcome in zip(storings, outcomes, strict=True)}
 
     async def newest(self, account: str, project_id: str) -> int | None:
         """The number of the project's newest storing, 0 without one; None when there is no such project."""
