@@ -1,36 +1,52 @@
 """Fixtures that every test may use: a PostgreSQL server for the session, a fresh database for a test."""
 
 import asyncio
+import shutil
 import signal
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import asyncpg
 import pytest
 
 from broker.storage.embedded.server import EmbeddedPostgres
 from broker.storage.migrations import migrate
+from tests.sweep import swept
+
+# Two thirds of the time of a test with a database were waits for the disk. Only a crash of the whole machine
+# can tell the difference; tests of what is durable start a server of their own.
+_HASTY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
-    """Processes of the tests hear SIGINT, also where a shell in the background has them ignore it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Fixtures end what they started, also when the run is interrupted or terminated.
+
+    Processes of the tests hear SIGINT, also where a shell in the background has them ignore it.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_server_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test's PostgreSQL outlives the run, also when the run is killed."""
+    with swept(tmp_path_factory.getbasetemp()):
+        yield
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The socket directory of a running PostgreSQL."""
-    with tempfile.TemporaryDirectory(prefix="broker-pg-") as name:
-        server = EmbeddedPostgres(Path(name))
-        asyncio.run(server.start())
-        try:
-            yield str(server.socket_directory)
-        finally:
-            asyncio.run(server.stop())
+    directory = tmp_path_factory.mktemp("postgres")
+    server = EmbeddedPostgres(directory, settings=_HASTY)
+    asyncio.run(server.start())
+    try:
+        yield str(server.socket_directory)
+    finally:
+        asyncio.run(server.stop())
+        shutil.rmtree(directory)  # pytest would keep it
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,16 @@ PASSWORD = "correct-horse"
 START_S = 240.0  # on a machine that does other things too; alone it takes fifteen seconds
 
 _MAIN = "from broker.cli.main import main; main()"
+# Its input ends with the process that started it, also by `kill -9`; then it stops as if it were asked to.
+_LIFELINE = """
+import os, signal, threading
+
+def follow():
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=follow, daemon=True).start()
+"""
 
 
 class Instance:
@@ -56,7 +66,7 @@ class Instance:
 
     def start(self) -> None:
         """Start it and wait for its line `ready`."""
-        self._process = self._spawn((), errors=subprocess.STDOUT)
+        self._process = self._spawn(_LIFELINE + _MAIN, stdin=subprocess.PIPE, errors=subprocess.STDOUT)
         read: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, args=(self._process, read), daemon=True).start()
         deadline_s = time.monotonic() + START_S
@@ -68,7 +78,7 @@ class Instance:
 
     def fail(self, *options: str) -> str:
         """Start it expecting that it cannot; returns the line it says why with."""
-        process = self._spawn(options, errors=subprocess.PIPE)
+        process = self._spawn(_MAIN, *options, stdin=subprocess.DEVNULL, errors=subprocess.PIPE)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 1
         assert errors.count("\n") == 1, errors
@@ -126,10 +136,11 @@ class Instance:
         if self.processes():
             self.kill_everything()
 
-    def _spawn(self, options: Sequence[str], *, errors: int) -> "subprocess.Popen[str]":
+    def _spawn(self, code: str, *options: str, stdin: int, errors: int) -> "subprocess.Popen[str]":
         ports = ["--http-port", str(self.http_port), "--ws-port", str(self.ws_port)]
         return subprocess.Popen(
-            [sys.executable, "-c", _MAIN, "up", "--data-dir", str(self.data_dir), *ports, *options],
+            [sys.executable, "-c", code, "up", "--data-dir", str(self.data_dir), *ports, *options],
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -149,8 +160,9 @@ class Instance:
 
     @staticmethod
     def _read(process: "subprocess.Popen[str]", lines: "queue.Queue[str]") -> None:
+        assert process.stdin is not None
         assert process.stdout is not None
-        with process.stdout:
+        with process.stdin, process.stdout:
             for line in process.stdout:
                 lines.put(line.strip())
         lines.put("")

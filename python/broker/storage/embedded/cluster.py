@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from broker.storage.embedded.binaries import Binaries
@@ -114,9 +115,15 @@ def visible_path(directory: Path, handle: int, user: OsUser) -> str:
     return f"/proc/self/fd/{handle}"
 
 
-def server_arguments(binaries: Binaries, data: str, socket: str) -> list[str | Path]:
-    """The command line of the server. Settings given here win over the files in the data directory."""
-    settings = _SETTINGS | {"unix_socket_directories": socket}
+def server_arguments(
+    binaries: Binaries, data: str, socket: str, changes: Mapping[str, str]
+) -> list[str | Path]:
+    """The command line of the server. Settings given here win over the files in the data directory.
+
+    Args:
+        changes: settings that are to differ from ours.
+    """
+    settings = _SETTINGS | {"unix_socket_directories": socket} | changes
     if binaries.major >= _IO_METHOD_SINCE:
         settings["io_method"] = "sync"  # saves the three worker processes
     arguments: list[str | Path] = [binaries.directory / "postgres", "-D", data]

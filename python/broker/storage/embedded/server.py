@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -31,17 +32,19 @@ class EmbeddedPostgres:
     killed leaves the server running; the next one to start joins it, and the last to stop takes it down.
     """
 
-    def __init__(self, root: Path, *, binaries: str = "") -> None:
+    def __init__(self, root: Path, *, binaries: str = "", settings: Mapping[str, str] | None = None) -> None:
         """Nothing is touched yet.
 
         Args:
             root: directory of the server's files; made when absent, shared by all its users.
             binaries: directory of PostgreSQL's programs; empty finds some.
+            settings: of PostgreSQL that are to differ from ours when this user starts the server.
         """
         self._root = root.absolute()
         self._data = self._root / "data"
         self._log = self._root / "server.log"
         self._configured = binaries
+        self._settings = settings or {}
         self._users: SharedLock | None = None
 
     @property
@@ -143,6 +146,7 @@ class EmbeddedPostgres:
                 binaries,
                 cluster.visible_path(self._data, data, user),
                 cluster.visible_path(self.socket_directory, socket, user),
+                self._settings,
             )
             process.start(arguments, self._data, self._log, user, (data, socket))
         finally:
