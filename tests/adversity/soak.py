@@ -54,7 +54,7 @@ SELECT pushes.seq, pushes.id::text FROM (
 ) AS pushes JOIN program_heads h USING (history) JOIN programs p ON p.uid = h.program_uid
 WHERE p.id = $1 ORDER BY pushes.seq
 """
-_HEADS = (
+HEADS = (
     "SELECT p.id, h.seq FROM program_heads h JOIN programs p ON p.uid = h.program_uid WHERE p.id = any($1)"
 )
 
@@ -235,7 +235,7 @@ class Show:
         await asyncio.sleep(max(0.0, late_s))
         connection = await asyncpg.connect(self.dsn)
         try:
-            heads = dict(await connection.fetch(_HEADS, list(self._epochs)))
+            heads = dict(await connection.fetch(HEADS, list(self._epochs)))
             for process in self._viewers:
                 await _tell(process, orjson.dumps(heads) + b"\n")
             await asyncio.gather(*(process.wait() for process in self._viewers), *self._readers[1:])
