@@ -6,6 +6,7 @@ import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -56,17 +57,31 @@ def postgres_dsn(postgres_server: str) -> Iterator[str]:
         yield dsn
 
 
-@pytest.fixture(scope="module")
-def module_dsn(postgres_server: str) -> Iterator[str]:
-    """The DSN of an empty database for all tests of a module."""
+@pytest.fixture(scope="session")
+def _template(postgres_server: str) -> Iterator[str]:
+    """The name of a database with our schema and no rows that nobody is connected to."""
     with _database(postgres_server) as dsn:
+        asyncio.run(migrate(dsn))
+        yield urlsplit(dsn).path[1:]
+
+
+@pytest.fixture(scope="module")
+def module_dsn(postgres_server: str, _template: str) -> Iterator[str]:
+    """The DSN of a database with our schema and no rows for all tests of a module."""
+    with _database(postgres_server, _template) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def own_migrated_dsn(postgres_server: str, _template: str) -> Iterator[str]:
+    """As `migrated_dsn`, for a test that changes the schema or leaves work undone; it is dropped then."""
+    with _database(postgres_server, _template) as dsn:
         yield dsn
 
 
 @pytest.fixture(scope="session")
-def _migrated_database(postgres_server: str) -> Iterator[str]:
-    with _database(postgres_server) as dsn:
-        asyncio.run(migrate(dsn))
+def _migrated_database(postgres_server: str, _template: str) -> Iterator[str]:
+    with _database(postgres_server, _template) as dsn:
         yield dsn
 
 
@@ -93,7 +108,7 @@ def anyio_backend() -> str:
 
 
 @contextmanager
-def _database(server: str) -> Iterator[str]:
+def _database(server: str, template: str = "template1") -> Iterator[str]:
     name = f"test_{uuid.uuid4().hex}"
 
     async def run(statement: str) -> None:
@@ -103,6 +118,6 @@ def _database(server: str) -> Iterator[str]:
         finally:
             await connection.close()
 
-    asyncio.run(run(f"CREATE DATABASE {name}"))
+    asyncio.run(run(f"CREATE DATABASE {name} TEMPLATE {template}"))
     yield f"postgresql://broker@/{name}?host={server}"
     asyncio.run(run(f"DROP DATABASE {name} WITH (FORCE)"))

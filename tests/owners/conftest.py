@@ -6,17 +6,15 @@ import pytest
 
 from broker.owners.owner import Owner
 from broker.settings import Settings
-from broker.storage.migrations import migrate
 from tests.owners.support import create_programs
 
 SETTINGS = Settings(database_pool=4, database_timeout_s=5.0)
 
 
 @pytest.fixture
-async def dsn(postgres_dsn: str) -> str:
-    await migrate(postgres_dsn)
-    await create_programs(postgres_dsn, ["p", "q"])
-    return postgres_dsn
+async def dsn(own_migrated_dsn: str) -> str:
+    await create_programs(own_migrated_dsn, ["p", "q"])
+    return own_migrated_dsn
 
 
 @pytest.fixture
