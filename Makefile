@@ -56,13 +56,18 @@ fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, f
 FUZZ_S ?= 300
 FUZZ_TARGETS ?= handshake frames envelope log
 
-fuzz: ## Each target for FUZZ_S seconds, from the committed corpus. Needs a nightly toolchain and cargo-fuzz.
+.PHONY: nightly
+nightly:
+	@cargo +nightly --version >/dev/null 2>&1 || { echo "error: no nightly Rust toolchain; rustup toolchain install nightly" >&2; exit 1; }
+
+fuzz: nightly ## Each target for FUZZ_S seconds, from the committed corpus. Needs a nightly toolchain and cargo-fuzz.
+	@cargo fuzz --version >/dev/null 2>&1 || { echo "error: cargo-fuzz is missing; cargo install cargo-fuzz" >&2; exit 1; }
 	for target in $(FUZZ_TARGETS); do mkdir -p .build/fuzz/$$target && (cd native && cargo +nightly fuzz run $$target \
 	    ../.build/fuzz/$$target fuzz/corpus/$$target -- -max_total_time=$(FUZZ_S) -max_len=4096) || exit 1; done
 
 TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 
-sanitize: ## The native tests under AddressSanitizer and ThreadSanitizer. Needs a nightly toolchain.
+sanitize: nightly ## The native tests under AddressSanitizer and ThreadSanitizer. Needs a nightly toolchain.
 	CARGO_TARGET_DIR=.build/asan RUSTFLAGS=-Zsanitizer=address \
 	    cargo +nightly test --target $(TARGET) --lib --test gateway --test threads
 	CARGO_TARGET_DIR=.build/tsan RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
