@@ -149,6 +149,7 @@ async def test_silent_owner_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
             """Hear it, and say nothing."""
 
     monkeypatch.setattr(connections, "_LOOK_S", 0.01)
+    monkeypatch.setattr(connections, "_SILENCE_S", 0.05)
     async with serving(Silent) as address:
         connection = await open_connection(address)
         with pytest.raises(ConnectionEnded):
@@ -159,6 +160,7 @@ async def test_long_wait_of_an_owner_that_lives_is_not_given_up(
     connection: Connection, methods: Methods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_LOOK_S", 0.01)
+    monkeypatch.setattr(connections, "_SILENCE_S", 0.05)
     waiting = asyncio.create_task(connection.call("wait"))
     asked = 0
 
