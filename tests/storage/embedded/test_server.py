@@ -101,6 +101,11 @@ async def test_life_of_a_server(tmp_path: Path, binaries: str) -> None:
     await again.stop()
 
 
+async def test_settings_of_the_server_can_differ_from_ours(postgres_dsn: str) -> None:
+    assert await run(postgres_dsn, "SHOW fsync") == "off"  # as the tests have it
+    assert await run(postgres_dsn, "SHOW jit") == "off"
+
+
 async def test_last_user_out_stops_the_server(tmp_path: Path) -> None:
     first = EmbeddedPostgres(tmp_path)
     dsn = await first.start()

@@ -123,7 +123,7 @@ def server_arguments(
     Args:
         changes: settings that are to differ from ours.
     """
-    settings = _SETTINGS | {"unix_socket_directories": socket} | changes
+    settings = {**_SETTINGS, "unix_socket_directories": socket, **changes}
     if binaries.major >= _IO_METHOD_SINCE:
         settings["io_method"] = "sync"  # saves the three worker processes
     arguments: list[str | Path] = [binaries.directory / "postgres", "-D", data]
