@@ -30,15 +30,16 @@ ROLES = ("admin", "producer", "user", "client")
 
 
 class DirectOwners:
-    """The port to the owners, over one owner in this process."""
+    """The port to the owners, over one owner in this process; a command waits for `wait_s`."""
 
     def __init__(self, owner: Owner, ids: IdSource) -> None:
         self.owner = owner
+        self.wait_s = WAIT_S
         self._ids = ids
         self.nudged: list[str] = []
 
     async def _ask(self, command: commands.Command) -> Any:
-        (answer,) = await self.owner.submit([command], WAIT_S)
+        (answer,) = await self.owner.submit([command], self.wait_s)
         if isinstance(answer, BrokerError):
             raise answer
         return answer

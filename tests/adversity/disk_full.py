@@ -25,6 +25,7 @@ _SIZE = "192m"  # an empty server takes 60
 _PRODUCERS = 4
 _BATCH = 20
 _PADDING = "x" * 2_000
+_TRY_S = 3.0  # of a publish; all producers wait for it
 _PATIENCE_S = 60.0
 
 
@@ -97,6 +98,7 @@ async def follow(viewer: Viewer, log: list[Push]) -> None:
 async def play(world: World, directory: Path, dsn: str) -> None:
     """The show. Raises AssertionError."""
     await world.product.make_program("p")
+    world.product.owners.wait_s = _TRY_S
     log: list[Push] = []
     viewer = await world.join()
     await viewer.call("subscribe", programId="p")
