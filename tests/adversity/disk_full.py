@@ -108,12 +108,14 @@ async def play(world: World, directory: Path, dsn: str) -> None:
     await until(lambda: crowd.acknowledged > 20)
 
     fill(directory / "filler")
-    await until(lambda: len(crowd.refusals) >= _PRODUCERS)  # each waited for its time
-    for reply in crowd.refusals:
-        assert (reply.status_code, reply.json()["error"]) == (503, "unavailable"), reply.text
-        assert int(reply.headers["Retry-After"]) >= 1
+    try:
+        await until(lambda: len(crowd.refusals) >= _PRODUCERS)  # each waited for its time
+        for reply in crowd.refusals:
+            assert (reply.status_code, reply.json()["error"]) == (503, "unavailable"), reply.text
+            assert int(reply.headers["Retry-After"]) >= 1
+    finally:
+        (directory / "filler").unlink()  # or the end fails too, and hides why
 
-    (directory / "filler").unlink()
     before = crowd.acknowledged
     await until(lambda: crowd.acknowledged > before + 20)
     crowd.stopping = True
