@@ -362,10 +362,15 @@ async def soak(
     events: int,
     faults: int,
     limit_s: float = float("inf"),
+    **wires: Any,
 ) -> Verdict:
-    """Play until so many events are acknowledged and so many faults are over, or time is up."""
+    """Play until so many events are acknowledged and so many faults are over, or time is up.
+
+    Args:
+        wires: how those of the show are cut; see `Show`.
+    """
     began_s = time.monotonic()
-    async with open_show(instance, size) as show:
+    async with open_show(instance, size, **wires) as show:
         while show.acknowledged < events or len(show.faults) < faults:
             if time.monotonic() > began_s + limit_s:
                 break
