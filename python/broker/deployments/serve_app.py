@@ -3,18 +3,17 @@
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray import serve
 
-from broker.deployments.compose import Opened, open_services
 from broker.deployments.haproxy import APPLICATION
-from broker.deployments.health import HealthChecks
-from broker.deployments.joined_writes import join_writes
 from broker.deployments.logs import configure_logs
-from broker.operations.catalogue import build_registry
-from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
+
+if TYPE_CHECKING:
+    from broker.deployments.compose import Opened
+    from broker.rest.app import RestApp
 
 _REQUESTS = 1_000  # of one replica at a time; over it Serve answers 503
 _TARGET_REQUESTS = 32  # where autoscaling adds a replica
@@ -63,6 +62,13 @@ class ApiApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _open(self) -> None:
+        # Not above: the conductor, which makes this object and no more, would hold it all.
+        from broker.deployments.compose import open_services
+        from broker.deployments.health import HealthChecks
+        from broker.deployments.joined_writes import join_writes
+        from broker.operations.catalogue import build_registry
+        from broker.rest.app import build_app
+
         configure_logs(self._settings)
         join_writes()  # Serve starts the replica's server when this has come back
         self._opened = await open_services(self._settings, self._dsn)
