@@ -1,9 +1,12 @@
+import mmap
+import re
 import socket
 import subprocess
 from pathlib import Path
 
 import orjson
 import pytest
+from ray import _raylet
 
 from broker.deployments import haproxy
 from broker.deployments.environment import build_environment
@@ -31,6 +34,16 @@ listen stats
   bind *:8404
   stats enable
 """
+
+
+def test_ray_knows_every_setting_that_our_own_ray_is_told(tmp_path: Path) -> None:
+    environment, _ = build_environment(Settings(), tmp_path)
+    # Those in lower case are read by Ray's native code, which takes no notice of names that it does not know.
+    names = {name for name in environment if re.fullmatch(r"RAY_[a-z]\w*", name)}
+    assert len(names) > 10
+    library = Path(_raylet.__file__)
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        assert {name for name in names if text.find(b"\0%b\0" % name.encode()) < 0} == set()
 
 
 def test_port_that_is_taken_names_the_option() -> None:
