@@ -1,11 +1,10 @@
 """Requests go from uvicorn to the API, past what Ray Serve does for each of them.
 
 Behind HAProxy a replica of Ray Serve runs uvicorn itself. Around each request Serve then makes an id and a
-description of it, keeps figures of its own, and guards against what the API guards against itself: more than
-a quarter of a short request's time. What Serve needs to know is how many requests run: by that it adds and
-removes replicas, waits before it ends one, and holds back what is too much. So requests of the API are
-counted with Serve's own counters and are the API's otherwise; uvicorn's reading of the client's address stays
-in front.
+description of it and keeps figures of its own: a quarter of a replica's time in `python -m bench http`, POST
+stored value. What Serve needs to know is how many requests run: by that it adds and removes replicas, waits
+before it ends one, and holds back what is too much. So requests of the API are counted with Serve's own
+counters and are the API's otherwise; uvicorn's reading of the client's address stays in front.
 
 Everything else goes Serve's way: other paths, other protocols, and whatever comes while the replica has as
 many requests as it may. So does everything when Serve is not made as this expects, which the log says once.
