@@ -66,6 +66,7 @@ class ApiApp:
         configure_logs(self._settings)
         self._opened = await open_services(self._settings, self._dsn)
         health = HealthChecks(self._opened.services)
+        self._opened.stack.callback(health.close)
         self._app = build_app(self._opened.services, health.check, build_registry())
         serve_directly(self._app)  # Serve starts the replica's server when this has come back
         # Serve has taken what was loaded out of the collector's sight; what requests leave is seldom garbage.
