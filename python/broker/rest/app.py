@@ -68,26 +68,20 @@ _NO_STORE = ((b"cache-control", b"no-store"),)
 _log = logging.getLogger(__name__)
 
 
-def build_app(
-    services: Services, health: Health, registry: Registry, *, tells_request_id: bool = True
-) -> "RestApp":
+def build_app(services: Services, health: Health, registry: Registry) -> "RestApp":
     """The application that serves `registry`.
 
     Args:
         health: asked by `/readyz`; ready means that every part is `ok`. Must come back within seconds.
-        tells_request_id: whether replies carry `X-Request-Id`; false where somebody else adds it.
     """
-    return RestApp(services, health, registry, tells_request_id=tells_request_id)
+    return RestApp(services, health, registry)
 
 
 class RestApp:
     """See the module's docstring. Safe for any number of requests at a time on one event loop."""
 
-    def __init__(
-        self, services: Services, health: Health, registry: Registry, *, tells_request_id: bool
-    ) -> None:
+    def __init__(self, services: Services, health: Health, registry: Registry) -> None:
         self._services = services
-        self._tells_request_id = tells_request_id
         self._health = health
         self._access_log = AccessLog(services.clock)
         self._deadlines = Deadlines(services.settings.http_timeout_s, services.clock)
@@ -128,14 +122,7 @@ class RestApp:
         request_id = request_id_of(headers) or self._services.ids.uuid7()
         method = scope["method"]
         known = _text(headers, b"if-none-match") if method in ("GET", "HEAD") else None
-        exchange = Exchange(
-            send,
-            receive,
-            request_id,
-            is_head=method == "HEAD",
-            if_none_match=known,
-            tells_request_id=self._tells_request_id,
-        )
+        exchange = Exchange(send, receive, request_id, is_head=method == "HEAD", if_none_match=known)
         task = self._deadlines.begin()
         try:
             await self._serve(scope, headers, receive, exchange)
@@ -147,6 +134,7 @@ class RestApp:
             await exchange.error(Unavailable("the request took too long; try again", retry_after_s=1))
         except BrokerError as error:
             if exchange.has_begun:
+                _log.warning("%s", _failure(request_id, error))
                 raise  # the server cuts the connection, so that half a document is not taken for a whole
             await self._send_error(exchange, error, headers, receive)
         except Exception as error:

@@ -47,11 +47,9 @@ class Exchange:
         *,
         is_head: bool,
         if_none_match: str | None = None,
-        tells_request_id: bool = True,
     ) -> None:
         """Args: if_none_match: the request's, when it is a GET or HEAD."""
         self._send = send
-        self._tells_request_id = tells_request_id
         self._if_none_match = if_none_match
         self._receive = receive
         self._is_head = is_head
@@ -138,9 +136,7 @@ class Exchange:
 
     async def _begin(self, status: int, headers: list[Header]) -> None:
         self.status = status
-        all_headers = [*headers, *CROSS_ORIGIN]
-        if self._tells_request_id:
-            all_headers.append((b"x-request-id", self.request_id.encode()))
+        all_headers = [*headers, *CROSS_ORIGIN, (b"x-request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": all_headers})
 
     async def _part(self, body: bytes, *, more: bool) -> None:
