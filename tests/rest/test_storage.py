@@ -6,7 +6,6 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.clock import to_datetime
 from broker.storage.database import Database
 from broker.storage.stored_values import NewValue, Quota, StoredValues, StoreOutcome
 from tests.product import Product, open_product
@@ -187,11 +186,11 @@ async def test_only_one_of_many_adds_an_id(product: Product) -> None:
 
 
 async def test_of_many_at_once_the_last_call_wins(product: Product) -> None:
-    values, time = product.services.stored_values, to_datetime(product.clock.now_ms())
+    values, time_ms = product.services.stored_values, product.clock.now_ms()
     quota = Quota(1_000, 1 << 20)
 
     async def store(number: int) -> Any:
-        value = NewValue("show", "contested", b'{"n":%d}' % number, time)
+        value = NewValue("show", "contested", b'{"n":%d}' % number, time_ms)
         return await values.store("demo", value, quota, None, may_replace=True)
 
     outcomes = await asyncio.gather(*map(store, range(20)))
@@ -205,12 +204,14 @@ async def test_many_projects_are_stored_to_by_many_processes(product: Product, m
     for project in projects:
         await make_project(product, project)
     other = await Database.open(module_dsn, size=2, timeout_s=5)
-    time, quota = to_datetime(product.clock.now_ms()), Quota(1_000, 1 << 20)
+    time_ms, quota = product.clock.now_ms(), Quota(1_000, 1 << 20)
     try:
         stores = (product.services.stored_values, StoredValues(other))
         for turn in range(20):
             work = [
-                values.store("demo", NewValue(project, f"{turn}", b"{}", time), quota, None, may_replace=True)
+                values.store(
+                    "demo", NewValue(project, f"{turn}", b"{}", time_ms), quota, None, may_replace=True
+                )
                 for values, names in zip(stores, (projects, projects[::-1]), strict=True)
                 for project in names
             ]

@@ -6,6 +6,7 @@ strict mode cannot. A rule about a kind of value stands here once and nowhere el
 
 import re
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import (
@@ -19,8 +20,12 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from broker.clock import to_datetime
+
 MAX_INTEGER = 2**53  # the largest magnitude that every JSON reader keeps exact (RFC 8259, section 6)
 MAX_NAME_CHARACTERS = 1_000
+_TIME = "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ"  # in half the time of `isoformat`
+_SECONDS = 100  # remembered at a time
 _ID = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
 _ACCOUNT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # also a DNS label (RFC 1035, section 2.3.1)
 RESERVED_IDS = frozenset({"filter", ".", ".."})  # `filter` is a path of its own; dots vanish from URLs
@@ -42,8 +47,21 @@ class Model(BaseModel):
 
 def format_time(moment: datetime) -> str:
     """ISO 8601 in UTC with milliseconds and `Z`, as every datetime leaves us."""
-    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
-    return f"{text[:-6]}Z"  # without +00:00
+    utc = moment.astimezone(UTC)
+    return _TIME % (
+        utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second, utc.microsecond // 1000,
+    )  # fmt: skip
+
+
+def format_ms(ms: int) -> str:
+    """`format_time` of milliseconds since 1970-01-01T00:00:00Z; fast where many are of the same second."""
+    second, rest = divmod(ms, 1000)
+    return f"{_format_second(second)}{rest:03d}Z"
+
+
+@lru_cache(_SECONDS)
+def _format_second(second: int) -> str:
+    return format_time(to_datetime(second * 1000))[:-4]
 
 
 def parse_time(value: object) -> datetime:

@@ -6,10 +6,9 @@ one in place of another.
 
 from pydantic import Field
 
-from broker.clock import to_datetime
 from broker.domain.permission_table import Target
 from broker.domain.stored_values import StoredValue, stored_value_json
-from broker.domain.values import FreeObject, Id, Model, limited_by
+from broker.domain.values import FreeObject, Id, Model, format_ms, limited_by
 from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
@@ -56,9 +55,9 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
         project_id=params.project_id,
         id=params.id or services.ids.uuid7(),
         metadata=compact(params.metadata, "metadata", settings.storage_value_limit_bytes),
-        time=to_datetime(services.clock.now_ms()),
+        time_ms=services.clock.now_ms(),
     )
-    result = stored_value_json(value.id, value.metadata, value.time)
+    result = stored_value_json(value.id, value.metadata, format_ms(value.time_ms))
     key = context.key
     claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
     outcome = await services.stored_values.store(
