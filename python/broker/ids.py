@@ -1,5 +1,6 @@
 """The only source of identifiers and of randomness that others see."""
 
+import os
 import secrets
 import threading
 
@@ -26,10 +27,9 @@ class IdSource:
             stamp = self._clock.now_ms() << _COUNTER_BITS
             self._last = max(self._last + 1, stamp)
             stamp = self._last
-        ms, counter = stamp >> _COUNTER_BITS, stamp & ((1 << _COUNTER_BITS) - 1)
-        value = ms << 80 | 7 << 76 | counter << 64 | 2 << 62 | secrets.randbits(62)
-        text = f"{value:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        time, counter = f"{stamp >> _COUNTER_BITS:012x}", stamp & ((1 << _COUNTER_BITS) - 1)
+        rest = f"{2 << 62 | int.from_bytes(os.urandom(8)) >> 2:016x}"
+        return f"{time[:8]}-{time[8:]}-7{counter:03x}-{rest[:4]}-{rest[4:]}"
 
     def epoch(self) -> str:
         """A new name for one life of a program's history: 12 letters and digits, about 71 random bits."""

@@ -106,7 +106,7 @@ def parse_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
         InvalidRequest: with one fault for every field that is wrong.
     """
     try:
-        return operation.params.model_validate(raw, by_alias=True, by_name=False)
+        return operation.params.__pydantic_validator__.validate_python(raw, by_alias=True, by_name=False)
     except ValidationError as error:
         raise invalid_request(error) from None
 

@@ -49,6 +49,7 @@ from broker.rest.request import (
     negotiate,
     parse_body,
     parse_query,
+    read_body,
     request_id_of,
     take_token,
 )
@@ -240,8 +241,8 @@ class RestApp:
     async def _read_fields(
         self, endpoint: Endpoint, headers: Headers, receive: Receive, media_type: str
     ) -> dict[str, Any]:
-        parts = [chunk async for chunk in body_chunks(receive, headers, self._limit(endpoint), self._waits)]
-        return parse_body(b"".join(parts), media_type, endpoint.operation.route.whole_body)
+        content = await read_body(receive, headers, self._limit(endpoint), self._waits)
+        return parse_body(content, media_type, endpoint.operation.route.whole_body)
 
     def _limit(self, endpoint: Endpoint) -> int:
         settings = self._services.settings

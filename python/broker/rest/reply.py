@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -34,6 +35,7 @@ PREFLIGHT: tuple[Header, ...] = (
 )
 
 _WITH_HEADERS = (Json, Stream, Forwarded, Reply)
+_NAMES = 500  # remembered at a time
 
 
 class Exchange:
@@ -83,8 +85,9 @@ class Exchange:
 
     async def result(self, endpoint: Endpoint, result: Result) -> None:
         """Send what an operation answered."""
-        headers = dict(result.headers) if isinstance(result, _WITH_HEADERS) else {}
-        headers.setdefault("Cache-Control", "no-store")
+        headers = {"Cache-Control": "no-store"}
+        if isinstance(result, _WITH_HEADERS):
+            headers.update(result.headers)
         if isinstance(result, Stream):
             await self._stream(endpoint.operation.route.status, result, _encoded(headers))
             return
@@ -157,7 +160,12 @@ def _is_known(etag: str, if_none_match: str | None) -> bool:
 
 
 def _encoded(headers: dict[str, str]) -> list[Header]:
-    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    return [(_encode(name), value.encode("latin-1")) for name, value in headers.items()]
+
+
+@lru_cache(_NAMES)
+def _encode(name: str) -> bytes:
+    return name.lower().encode()
 
 
 def _location(template: str, body: bytes) -> str:
