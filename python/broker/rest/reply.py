@@ -41,6 +41,11 @@ _NAMES = 500  # remembered at a time
 class Exchange:
     """One reply on its way; knows whether it has begun and how large it became."""
 
+    __slots__ = (
+        "_if_none_match", "_is_head", "_receive", "_send", "_tells_request_id",
+        "request_id", "sent_bytes", "status",
+    )  # fmt: skip
+
     def __init__(
         self,
         send: Send,
@@ -71,8 +76,8 @@ class Exchange:
         fixed = [(b"content-length", b"%d" % len(body))] if status not in (204, 304) else []
         if body:
             fixed.append((b"content-type", media_type.encode()))
-        await self._begin(status, [*fixed, *headers])
-        await self._part(b"" if self._is_head else body, more=False)
+        await self._send(self._start(status, [*fixed, *headers]))
+        await self._send(self._part(b"" if self._is_head else body, more=False))
 
     async def error(self, error: BrokerError, headers: Iterable[Header] = ()) -> None:
         """Send an error."""
@@ -109,13 +114,13 @@ class Exchange:
         chunks = stream.chunks
         try:
             if self._is_head:
-                await self._begin(status, fixed)
-                await self._part(b"", more=False)
+                await self._send(self._start(status, fixed))
+                await self._send(self._part(b"", more=False))
                 return
             # The first part is made before the status is sent: what fails at once can still be told.
             first = await anext(chunks, b"")
-            await self._begin(status, fixed)
-            await self._part(first, more=True)
+            await self._send(self._start(status, fixed))
+            await self._send(self._part(first, more=True))
             await self._until_hung_up(chunks)
         finally:
             if isinstance(chunks, AsyncGenerator):
@@ -127,8 +132,8 @@ class Exchange:
             async for chunk in chunks:
                 if hung_up.done():
                     return
-                await self._part(chunk, more=True)
-            await self._part(b"", more=False)
+                await self._send(self._part(chunk, more=True))
+            await self._send(self._part(b"", more=False))
         finally:
             hung_up.cancel()
             with suppress(asyncio.CancelledError):
@@ -139,16 +144,16 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def _begin(self, status: int, headers: list[Header]) -> None:
+    def _start(self, status: int, headers: list[Header]) -> dict[str, Any]:
         self.status = status
-        all_headers = [*headers, *CROSS_ORIGIN]
+        headers += CROSS_ORIGIN
         if self._tells_request_id:
-            all_headers.append((b"x-request-id", self.request_id.encode()))
-        await self._send({"type": "http.response.start", "status": status, "headers": all_headers})
+            headers.append((b"x-request-id", self.request_id.encode()))
+        return {"type": "http.response.start", "status": status, "headers": headers}
 
-    async def _part(self, body: bytes, *, more: bool) -> None:
+    def _part(self, body: bytes, *, more: bool) -> dict[str, Any]:
         self.sent_bytes += len(body)
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        return {"type": "http.response.body", "body": body, "more_body": more}
 
 
 def _is_known(etag: str, if_none_match: str | None) -> bool:

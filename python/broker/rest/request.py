@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
@@ -303,7 +303,7 @@ def leading_token(start: bytes) -> str | None:
     return token if token is None else str(token)
 
 
-def merge_path(fields: dict[str, Any], endpoint: Endpoint, values: list[str]) -> dict[str, Any]:
+def merge_path(fields: dict[str, Any], endpoint: Endpoint, values: Sequence[str]) -> dict[str, Any]:
     """The path's values joined to the other params; a field of the same name must say the same.
 
     Raises:
