@@ -26,6 +26,7 @@ MAX_INTEGER = 2**53  # the largest magnitude that every JSON reader keeps exact 
 MAX_NAME_CHARACTERS = 1_000
 _TIME = "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ"  # in half the time of `isoformat`
 _SECONDS = 100  # remembered at a time
+_IDS = 10_000
 _ID = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
 _ACCOUNT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # also a DNS label (RFC 1035, section 2.3.1)
 RESERVED_IDS = frozenset({"filter", ".", ".."})  # `filter` is a path of its own; dots vanish from URLs
@@ -85,6 +86,7 @@ def parse_time(value: object) -> datetime:
         raise ValueError("must be an ISO 8601 date or datetime") from None
 
 
+@lru_cache(_IDS)  # a call from the validator costs more than the check
 def _check_id(value: str) -> str:
     if not _ID.fullmatch(value):
         raise ValueError("must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ : -")

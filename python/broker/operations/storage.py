@@ -69,7 +69,8 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
     )
     if isinstance(outcome, bytes):
         return _stored(outcome, params.project_id, params.id, StoreOutcome.CREATED)
-    _refuse(outcome, value, settings.storage_project_values, settings.storage_project_bytes)
+    if not outcome.is_stored:
+        _refuse(outcome, value, settings.storage_project_values, settings.storage_project_bytes)
     await services.owners.value_stored(principal.account, value.project_id)
     return _stored(result, value.project_id, value.id, outcome)
 

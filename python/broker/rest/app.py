@@ -197,43 +197,43 @@ class RestApp:
         receive: Receive,
         exchange: Exchange,
     ) -> None:
-        operation = endpoint.operation
+        operation, services = endpoint.operation, self._services
+        route = operation.route
         account = self._account(headers)
-        if not await self._services.accounts.exists(account):
+        if not await services.accounts.exists(account):
             raise NotFound("there is no such account")
         token = bearer_token(headers)
         if token is None:
             principal = _anonymous(account)
         else:
-            principal = await self._services.auth.authenticate(account, token)
-        is_proxy = operation.route.is_proxy
-        accept = "" if is_proxy else negotiate(headers, operation.route.produces)
+            principal = await services.auth.authenticate(account, token)
+        accept = "" if route.is_proxy else negotiate(headers, route.produces)
         fields = parse_query(scope.get("query_string", b""), endpoint)
         body: AsyncIterator[bytes] | None = None
         body_type = ""
-        if operation.route.streams_body:
-            body_type = check_body_type(headers, operation.route)
+        if route.streams_body:
+            body_type = check_body_type(headers, route)
             body = body_chunks(receive, headers, self._limit(endpoint), self._waits)
             if principal.is_anonymous:
                 body, token = await _peek_token(body)
                 principal = await self._principal(account, token)
         elif has_content(headers):
-            body_type = check_body_type(headers, operation.route)
+            body_type = check_body_type(headers, route)
             content = await read_body(receive, headers, self._limit(endpoint), self._waits)
-            sent = parse_body(content, body_type, operation.route.whole_body)
+            sent = parse_body(content, body_type, route.whole_body)
             token = take_token(sent)
             if principal.is_anonymous:
                 principal = await self._principal(account, token)
             fields |= sent if endpoint.has_body else _no_fields(sent)
         context = Context(
-            services=self._services,
+            services=services,
             principal=principal,
             request_id=exchange.request_id,
             address=self._address(scope, headers),
             idempotency_key=_text(headers, b"idempotency-key"),
             if_match=_text(headers, b"if-match"),
             body_type=body_type,
-            headers=_texts(headers) if is_proxy else {},
+            headers=_texts(headers) if route.is_proxy else {},
             accept=accept,
             body=body,
         )

@@ -58,6 +58,9 @@ class StoreOutcome(StrEnum):
         return self in (StoreOutcome.CREATED, StoreOutcome.REPLACED)
 
 
+_OUTCOMES = {outcome.value: outcome for outcome in StoreOutcome}
+
+
 class Quota(NamedTuple):
     """The most that one project may store: values, and bytes of their compact JSON in all."""
 
@@ -175,7 +178,7 @@ class StoredValues:
         """Store values in one transaction, which is one statement; each project's in their order."""
         columns = _join_columns([storing.arguments for storing in storings])
         outcomes = await connection.fetchval(_STORE_ALL, *columns)
-        return {storing: StoreOutcome(outcome) for storing, outcome in zip(storings, outcomes, strict=True)}
+        return {storing: _OUTCOMES[outcome] for storing, outcome in zip(storings, outcomes, strict=True)}
 
     async def newest(self, account: str, project_id: str) -> int | None:
         """The number of the project's newest storing, 0 without one; None when there is no such project."""
