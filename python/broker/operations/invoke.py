@@ -139,6 +139,8 @@ def _message(kind: str, text: str) -> str:
         return "is not a field of this request"
     if kind == "missing":
         return "is required"
+    if kind == "is_instance_of":  # a `FreeObject` is the only such type
+        return "must be an object"
     return text.removeprefix("Value error, ")
 
 
