@@ -185,6 +185,22 @@ async def test_only_one_of_many_adds_an_id(product: Product) -> None:
     assert (statuses.count(201), statuses.count(409)) == (1, 9)
 
 
+async def test_values_that_are_stored_and_read_together_stay_apart(product: Product) -> None:
+    """A group goes to the database as joined text; nothing in a value may end it early."""
+    texts = ["", "\x1f", "\\x1f", "NULL", "null", '","', "{}", "a,b", "\\", "\n\t", "é€😀", "'", "\x7f"]
+    values = {f"odd-{number}": {text: [text, None]} for number, text in enumerate(texts)}
+    made = await asyncio.gather(
+        *(
+            call(product, "POST", "/storage/show", {"id": id_, "metadata": metadata})
+            for id_, metadata in values.items()
+        )
+    )
+    assert {answer.status_code for answer in made} == {201}
+    read = await asyncio.gather(*(call(product, "GET", f"/storage/show/{id_}") for id_ in values))
+    assert {answer.json()["id"]: answer.json()["metadata"] for answer in read} == values
+    assert [answer.json() for answer in read] == [answer.json() for answer in made]
+
+
 async def test_of_many_at_once_the_last_call_wins(product: Product) -> None:
     values, time_ms = product.services.stored_values, product.clock.now_ms()
     quota = Quota(1_000, 1 << 20)
