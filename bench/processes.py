@@ -71,6 +71,20 @@ def cpu_s(product: Product) -> dict[str, float]:
     return add_up(list_processes(product), process_cpu_s)
 
 
+def turns(product: Product) -> dict[str, float]:
+    """Kind → how often a thread of its living processes has got a processor: its wake-ups, where it idles."""
+    return add_up(list_processes(product), count_turns)
+
+
+def count_turns(pid: int) -> int:
+    """How often the threads of a process have got a processor; 0 when it is gone."""
+    try:
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[2]) for task in tasks)
+    except OSError:
+        return 0
+
+
 def read_memory(pid: int) -> Memory:
     """What a process has of the memory; nothing when it is gone."""
     try:

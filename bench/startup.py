@@ -7,7 +7,7 @@ processes, watches their CPU time, and ends it with SIGTERM until its last proce
 import argparse
 import time
 
-from bench.processes import add_up, cpu_s, list_processes, read_memory
+from bench.processes import add_up, cpu_s, list_processes, read_memory, turns
 from bench.product import running_product
 from bench.report import Medians
 from bench.scenes import Outcome, measure_scenes
@@ -49,13 +49,14 @@ def measure_startup(idle_s: float) -> Outcome:
         rss = add_up(kinds, lambda pid: memories[pid].rss_bytes / 1e6)
         pss = add_up(kinds, lambda pid: memories[pid].pss_bytes / 1e6)
         counts = add_up(kinds, lambda _: 1)
-        before, watched_s = cpu_s(product), time.monotonic()
+        before, turns_before, watched_s = cpu_s(product), turns(product), time.monotonic()
         time.sleep(idle_s)
-        after, watched_s = cpu_s(product), time.monotonic() - watched_s
+        after, turns_after, watched_s = cpu_s(product), turns(product), time.monotonic() - watched_s
         told_s = time.monotonic()
     left = wait_until_gone(mark, told_s + GONE_S)
     gone_s = time.monotonic() - told_s
     busy = {kind: (after.get(kind, 0.0) - before.get(kind, 0.0)) / watched_s * 100 for kind in kinds.values()}
+    wakes = {kind: (turns_after.get(kind, 0) - turns_before.get(kind, 0)) / watched_s for kind in busy}
     whole: Medians = {
         "ready_s": ready_s,
         "gone_s": gone_s,
@@ -63,6 +64,7 @@ def measure_startup(idle_s: float) -> Outcome:
         "all_RSS_MB": sum(rss.values()),
         "all_PSS_MB": sum(pss.values()),
         "all_CPU_percent": sum(busy.values()),
+        "all_wakes_s": sum(wakes.values()),
     }
     scenes = {"whole": whole}
     for kind in sorted(busy, key=lambda kind: -busy[kind]):
@@ -71,6 +73,7 @@ def measure_startup(idle_s: float) -> Outcome:
             "RSS_MB": rss[kind],
             "PSS_MB": pss[kind],
             "CPU_percent": busy[kind],
+            "wakes_s": wakes[kind],
         }
     return scenes, [f"{left} processes are left after {GONE_S:.0f} s"] if left else []
 

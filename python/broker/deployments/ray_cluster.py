@@ -1,8 +1,10 @@
 """Ray: a cluster of our own, as light as it can be, or one that is there already.
 
-Of the processes that `ray start` runs, ours has the GCS, the raylet and the raylet's two agents. Dashboard,
-autoscaler, client server and log monitor are left out: together 300 MB and half of the start. Ray's
-own switches cannot leave the dashboard out, hence the subclass.
+Of the processes that `ray start` runs, ours has the GCS and the raylet. Dashboard, autoscaler, client server
+and log monitor are left out: together 300 MB and half of the start. Ray's own switches cannot leave the
+dashboard out, hence the subclass. The raylet cannot be without its two agents: `standby` takes their places,
+which saves 190 MB. The one for runtime environments comes when an actor wants one; the other would only
+serve the dashboard.
 
 Ray rewrites the address 127.0.0.1 to the machine's own and then fails to find itself. Any other address of
 the loopback network is left alone, so each instance gets one of its own, made from its data directory; two
@@ -13,18 +15,34 @@ Ray's ports listen on every interface, so a secret that changes at each start is
 
 import hashlib
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import ray
+from ray._private import services
 from ray._private.node import Node
 from ray._private.parameter import RayParams
+from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them out
+    DASHBOARD_AGENT_LISTEN_PORT_NAME,
+    METRICS_AGENT_PORT_NAME,
+    METRICS_EXPORT_PORT_NAME,
+    RUNTIME_ENV_AGENT_PORT_NAME,
+    persist_port,
+)
 
+from broker.deployments import standby
 from broker.deployments.environment import serve_environment
 from broker.deployments.ports import free_port
 
 NAMESPACE = "broker"
+
+_UNUSED_PORTS = (METRICS_AGENT_PORT_NAME, METRICS_EXPORT_PORT_NAME, DASHBOARD_AGENT_LISTEN_PORT_NAME)
+_NOBODY = -1  # Ray's word for a port where nothing listens
+_start_ray_process = services.start_ray_process
 
 _OBJECT_STORE_BYTES = 80 << 20  # Ray's smallest is 75 MiB; nothing large goes through it
 
@@ -48,7 +66,7 @@ def start_local(scratch: Path) -> LocalRay:
         object_store_memory=_OBJECT_STORE_BYTES,
         temp_dir=str(scratch),
         include_dashboard=False,
-        dashboard_agent_listen_port=free_port(),
+        runtime_env_agent_port=free_port(),
         include_log_monitor=False,  # type: ignore[arg-type]  # Ray annotates a bool as text
         no_monitor=True,
         ray_client_server_port=None,
@@ -93,9 +111,38 @@ def _loopback_address(scratch: Path) -> str:
 
 
 class _LightNode(Node):
-    """A head node without the dashboard's process."""
+    """A head node without the dashboard's process and with helpers that wait until they are asked for."""
+
+    def start_raylet(self, *arguments: Any, **options: Any) -> None:
+        """Start the raylet, which must have both helpers, but not these."""
+        asked: int = self._ray_params.runtime_env_agent_port  # type: ignore[assignment]  # `start_local` gave it
+        # Nobody else will tell the raylet where they are, and it waits for that.
+        ports = dict.fromkeys(_UNUSED_PORTS, _NOBODY) | {RUNTIME_ENV_AGENT_PORT_NAME: asked}
+        for name, port in ports.items():
+            persist_port(self._session_dir, self._node_id, name, port)
+        services.start_ray_process = partial(_start_with_standbys, self._node_ip_address, asked)
+        try:
+            super().start_raylet(*arguments, **options)
+        finally:
+            services.start_ray_process = _start_ray_process
 
     def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:
         """Start nothing."""
         del include_dashboard, raise_on_failure
         self._webui_url = ""
+
+
+def _start_with_standbys(ip: str, port: int, command: list[str], *arguments: Any, **options: Any) -> Any:
+    """Ray's `start_ray_process` with another `command`."""
+    light = [stand_in(word, ip, port) for word in command]
+    return _start_ray_process(light, *arguments, **options)
+
+
+def stand_in(word: str, ip: str, port: int) -> str:
+    """An argument of the raylet; one that names a helper names `standby` in its place."""
+    name, _, helper = word.partition("=")
+    asked = {"--dashboard_agent_command": 0, "--runtime_env_agent_command": port}.get(name)
+    if asked is None:
+        return word
+    waiting = [sys.executable, "-I", "-S", standby.__file__, ip, str(asked)]
+    return f"{name}={subprocess.list2cmdline(waiting)} {helper}"

@@ -1,0 +1,21 @@
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+import broker.deployments.parts
+print(*sorted(sys.modules))
+"""
+
+
+def test_the_conductor_does_not_hold_what_only_the_doors_need() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    held = set(done.stdout.split())
+    assert "broker.deployments.serve_app" in held
+    assert not held & {
+        "broker.rest.app",
+        "broker.gateway.gateway",
+        "broker.operations.catalogue",
+        "httpx",
+        "jwt",
+    }

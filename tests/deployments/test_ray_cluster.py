@@ -1,0 +1,69 @@
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from broker.deployments.environment import build_environment
+from broker.deployments.processes import MARK, end_marked, list_marked
+from broker.settings import Settings
+
+pytestmark = pytest.mark.cluster
+
+# In a process of its own: Ray reads its environment when it is imported.
+SCRIPT = """
+import os, pathlib, signal, subprocess, sys
+from broker.deployments import ray_cluster
+local = ray_cluster.start_local(pathlib.Path(sys.argv[1]))
+ray_cluster.connect_local(local)
+import ray
+
+def helpers():
+    titles = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines()
+    titles = [title for title in titles if local.ip in title and "standby.py" in title]
+    return [title for title in titles if "--raylet_socket_name" not in title]
+
+@ray.remote(num_cpus=0)
+def read():
+    return os.environ.get("GREETING")
+
+assert ray.get(read.remote()) is None
+assert len(helpers()) == 2, helpers()
+assert ray.get(read.options(runtime_env={"env_vars": {"GREETING": "hello"}}).remote(), timeout=60) == "hello"
+assert len(helpers()) == 1, helpers()
+print("done", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_helpers_of_our_own_ray_come_when_they_are_asked_and_end_with_it() -> None:
+    mark = f"test-{os.getpid()}"
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        environment, _ = build_environment(Settings(), Path(directory))
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", SCRIPT, directory],
+                env=os.environ | environment | {MARK: mark},
+                capture_output=True,
+                text=True,
+                timeout=100,
+                start_new_session=True,
+            )
+            assert (done.stdout, done.returncode) == ("done\n", -signal.SIGKILL), done.stderr[-2000:]
+            deadline_s = time.monotonic() + 30
+            while left := [pid for pid in list_marked(mark) if b"standby.py" in read_title(pid)]:
+                assert time.monotonic() < deadline_s, left
+                time.sleep(0.1)
+        finally:
+            end_marked(mark)
+
+
+def read_title(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
