@@ -171,6 +171,26 @@ fn a_batch_is_bounded() {
         matches!(jsonrpc::parse(&batch(100)), Ok(Incoming::Batch(calls)) if calls.len() == 100)
     );
     assert_eq!(rejected(&batch(101)), invalid("null"));
+    let (full, first) = (batch(100), batch(98));
+    let behind = |text: &str, rest: &str| text.replace(']', rest);
+    assert_eq!(
+        rejected(&behind(&full, ",1,")),
+        invalid("null"),
+        "no more is read"
+    );
+    assert_eq!(rejected(&behind(&full, "x]")), rejected("["));
+    assert_eq!(rejected(&behind(&full, "]x")), rejected("["));
+    assert_eq!(rejected(&behind(&first, ",1,")), rejected("["));
+}
+
+#[test]
+fn keys_may_be_escaped() {
+    let longest = r"\u006a\u0073\u006f\u006e\u0072\u0070\u0063";
+    let text = format!(
+        r#"{{"{longest}":"2.0","m\u0065thod":"m","\ud800":1,"{longest}x":2,"\u0069dx":{{}}}}"#
+    );
+    assert_eq!(single(&text).method, "m");
+    assert_eq!(single(&text).id, None);
 }
 
 #[test]
