@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
 use crate::Outcome;
 
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 15] = [
     "drip",
     "header",
     "garbage",
@@ -22,6 +22,7 @@ pub const NAMES: [&str; 14] = [
     "small values",
     "pings",
     "subscribes",
+    "recoveries",
     "deep JSON",
     "half-open",
     "slow readers",
@@ -98,6 +99,15 @@ pub fn run(port: u16, name: &str, process: u16) -> Outcome<()> {
                 br#"{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"programId":"none"}}"#;
             flood(port, &text_frame(call).repeat(500))
         },
+        "recoveries" => {
+            |port| {
+                let [on, off] = [("subscribe", r#","history":1000"#), ("unsubscribe", "")].map(|(method, more)| {
+                let params = format!(r#"{{"programId":"p"{more}}}"#);
+                text_frame(format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#).as_bytes())
+            });
+                flood(port, &[on, off].concat().repeat(50))
+            }
+        }
         "deep JSON" => |port| flood(port, &text_frame("[".repeat(100_000).as_bytes())),
         "half-open" => |port| hold(port, 300, b""),
         "slow readers" => slow_readers,

@@ -4,9 +4,6 @@
 //! than its bytes take to be looked at once. The grammar is that of RFC 8259. What an escape in a string means and how
 //! large a number is are not looked at.
 
-/// How many bytes are looked at together.
-const STEP: usize = 16;
-
 /// Reads a text from its beginning. Each method answers `None` where the text is no JSON; then nothing more can be read.
 #[derive(Clone, Debug)]
 pub struct Scanner<'a> {
@@ -22,12 +19,8 @@ impl<'a> Scanner<'a> {
 
     /// The next byte that is no white space, which is not taken.
     pub fn peek(&mut self) -> Option<u8> {
-        let next = self.byte()?;
-        if next > b' ' {
-            return Some(next);
-        }
-        self.pass(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'));
-        self.byte()
+        self.at = skip_space(self.text.as_bytes(), self.at);
+        self.text.as_bytes().get(self.at).copied()
     }
 
     /// Takes the next byte that is no white space, if it is this one.
@@ -44,138 +37,194 @@ impl<'a> Scanner<'a> {
 
     /// Takes a value whose arrays and objects nest at most `depth` (up to 128) deep, and returns its text.
     pub fn value(&mut self, depth: usize) -> Option<&'a str> {
-        debug_assert!(depth <= 128, "a bit for each");
-        let first = self.peek()?;
+        self.peek()?;
         let begin = self.at;
-        // How many arrays and objects are open, and for each a bit, the innermost lowest: whether it is an object.
-        let (mut open, mut objects) = (0, 0_u128);
-        let mut next = first;
-        loop {
-            match next {
-                b'[' | b'{' => {
-                    if open == depth {
-                        return None;
-                    }
-                    self.at += 1;
-                    // In ASCII, what closes is two behind what opens.
-                    if !self.take(next + 2) {
-                        (open, objects) = (open + 1, objects << 1 | u128::from(next == b'{'));
-                        if next == b'{' {
-                            self.key()?;
-                        }
-                        next = self.peek()?;
-                        continue;
-                    }
-                }
-                b'"' => self.string()?,
-                b't' => self.word("true")?,
-                b'f' => self.word("false")?,
-                b'n' => self.word("null")?,
-                _ => self.number()?,
-            }
-            // A value is over, and with it perhaps what it is the last of.
-            loop {
-                if open == 0 {
-                    return Some(&self.text[begin..self.at]);
-                }
-                let is_object = objects & 1 == 1;
-                if self.take(b',') {
-                    if is_object {
-                        self.key()?;
-                    }
-                    break;
-                }
-                if !self.take(if is_object { b'}' } else { b']' }) {
-                    return None;
-                }
-                (open, objects) = (open - 1, objects >> 1);
-            }
-            next = self.peek()?;
-        }
+        self.at = skip_value(self.text.as_bytes(), begin, depth)?;
+        Some(&self.text[begin..self.at])
     }
 
     /// Takes the key of a member and the colon behind it; returns the key as it stands there, with its quotes.
     pub fn key(&mut self) -> Option<&'a str> {
-        if self.peek()? != b'"' {
-            return None;
-        }
+        self.peek()?;
         let begin = self.at;
-        self.string()?;
-        let end = self.at;
-        self.take(b':').then(|| &self.text[begin..end])
+        self.at = skip_string(self.text.as_bytes(), begin)?;
+        let key = &self.text[begin..self.at];
+        self.take(b':').then_some(key)
     }
+}
 
-    fn byte(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
-    }
+// Each of these is given where something must begin, and answers where it ends.
 
-    /// Passes the bytes that belong, many at a time.
-    fn pass(&mut self, belongs: impl Fn(u8) -> bool) {
-        let rest = &self.text.as_bytes()[self.at..];
-        let all = |step: &&[u8]| step.iter().fold(true, |all, &byte| all & belongs(byte));
-        let whole = rest.chunks_exact(STEP).take_while(all).count() * STEP;
-        let tail = &rest[whole..];
-        self.at += whole + tail.iter().take_while(|&&byte| belongs(byte)).count();
-    }
-
-    fn string(&mut self) -> Option<()> {
-        self.at += 1;
+fn skip_value(bytes: &[u8], mut at: usize, depth: usize) -> Option<usize> {
+    debug_assert!(depth <= 128, "a bit for each");
+    // How many arrays and objects are open, and for each a bit, the innermost lowest: whether it is an object.
+    let (mut open, mut objects) = (0, 0_u128);
+    loop {
+        at = match *bytes.get(at)? {
+            b'"' => skip_string(bytes, at)?,
+            b't' => skip_word(bytes, at, b"true")?,
+            b'f' => skip_word(bytes, at, b"false")?,
+            b'n' => skip_word(bytes, at, b"null")?,
+            opening @ (b'[' | b'{') => {
+                if open == depth {
+                    return None;
+                }
+                at = skip_space(bytes, at + 1);
+                // In ASCII, what closes is two behind what opens.
+                if *bytes.get(at)? == opening + 2 {
+                    at + 1
+                } else {
+                    let is_object = opening == b'{';
+                    (open, objects) = (open + 1, objects << 1 | u128::from(is_object));
+                    if is_object {
+                        at = skip_key(bytes, at)?;
+                    }
+                    continue;
+                }
+            }
+            _ => skip_number(bytes, at)?,
+        };
+        // A value is over, and with it perhaps what it is the last of.
         loop {
-            self.pass(|byte| byte != b'"' && byte != b'\\' && byte >= b' ');
-            let special = self.byte()?;
-            self.at += 1;
-            match special {
-                b'"' => return Some(()),
-                b'\\' => self.escape()?,
+            if open == 0 {
+                return Some(at);
+            }
+            at = skip_space(bytes, at);
+            let is_object = objects & 1 == 1;
+            match *bytes.get(at)? {
+                b',' => {
+                    at = skip_space(bytes, at + 1);
+                    if is_object {
+                        at = skip_key(bytes, at)?;
+                    }
+                    break;
+                }
+                b']' if !is_object => {}
+                b'}' if is_object => {}
                 _ => return None,
             }
+            (at, open, objects) = (at + 1, open - 1, objects >> 1);
         }
     }
+}
 
-    fn escape(&mut self) -> Option<()> {
-        let letter = self.byte()?;
-        self.at += 1;
-        match letter {
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(()),
-            b'u' => {
-                let digits = self.text.as_bytes().get(self.at..self.at + 4)?;
-                self.at += 4;
-                digits.iter().all(u8::is_ascii_hexdigit).then_some(())
+/// A key, its colon and the white space behind that.
+fn skip_key(bytes: &[u8], at: usize) -> Option<usize> {
+    let colon = skip_space(bytes, skip_string(bytes, at)?);
+    (*bytes.get(colon)? == b':').then(|| skip_space(bytes, colon + 1))
+}
+
+#[inline]
+fn skip_space(bytes: &[u8], at: usize) -> usize {
+    // Mostly there is none.
+    match bytes.get(at) {
+        Some(..=b' ') => skip_much_space(bytes, at),
+        _ => at,
+    }
+}
+
+/// Where there is much, many bytes are looked at together.
+#[inline(never)]
+fn skip_much_space(bytes: &[u8], mut at: usize) -> usize {
+    const STEP: usize = 16;
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+    while bytes.get(at).is_some_and(is_space) {
+        at += 1;
+        while let Some(step) = bytes.get(at..at + STEP) {
+            if !step.iter().fold(true, |all, byte| all & is_space(byte)) {
+                break;
             }
-            _ => None,
+            at += STEP;
         }
     }
+    at
+}
 
-    fn number(&mut self) -> Option<()> {
-        self.at += usize::from(self.byte() == Some(b'-'));
-        if self.byte() == Some(b'0') {
-            self.at += 1;
-        } else {
-            self.digits()?;
-        }
-        if self.byte() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        if let Some(b'e' | b'E') = self.byte() {
-            self.at += 1;
-            self.at += usize::from(matches!(self.byte(), Some(b'+' | b'-')));
-            self.digits()?;
-        }
-        Some(())
+fn skip_string(bytes: &[u8], at: usize) -> Option<usize> {
+    if *bytes.get(at)? != b'"' {
+        return None;
     }
+    let mut at = at + 1;
+    loop {
+        match *bytes.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at = skip_escape(bytes, at + 1)?,
+            byte if byte < b' ' => return None,
+            _ => at += 1 + plain_bytes(&bytes[at + 1..]),
+        }
+    }
+}
 
-    /// At least one.
-    fn digits(&mut self) -> Option<()> {
-        let begin = self.at;
-        while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
-            self.at += 1;
+/// How many bytes at the beginning of `bytes` mean themselves in a string. Eight are looked at together; the last few
+/// of the text are not looked at.
+fn plain_bytes(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 0xFF;
+    const HIGHS: u64 = ONES << 7;
+    // The high bit of each byte that is below `limit`, at most 128; above the first such byte there may be wrong ones.
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & HIGHS;
+    let mut plain = 0;
+    for step in bytes.chunks_exact(8) {
+        let Ok(step) = <[u8; 8]>::try_from(step) else {
+            unreachable!("chunks_exact gives eight bytes");
+        };
+        let word = u64::from_le_bytes(step);
+        let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+        let special = below(word, u64::from(b' ')) | is(b'"') | is(b'\\');
+        if special != 0 {
+            return plain + special.trailing_zeros() as usize / 8;
         }
-        (self.at > begin).then_some(())
+        plain += 8;
     }
+    plain
+}
 
-    fn word(&mut self, word: &str) -> Option<()> {
-        let is_it = self.text.as_bytes()[self.at..].starts_with(word.as_bytes());
-        is_it.then(|| self.at += word.len())
+/// What is behind a backslash.
+fn skip_escape(bytes: &[u8], at: usize) -> Option<usize> {
+    match *bytes.get(at)? {
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(at + 1),
+        b'u' => {
+            let digits = bytes.get(at + 1..at + 5)?;
+            let are_digits = digits.iter().all(u8::is_ascii_hexdigit);
+            are_digits.then_some(at + 5)
+        }
+        _ => None,
     }
+}
+
+fn skip_number(bytes: &[u8], at: usize) -> Option<usize> {
+    let at = match *bytes.get(at)? {
+        b'-' if *bytes.get(at + 1)? == b'0' => at + 2,
+        b'-' => skip_digits(bytes, at + 1)?,
+        b'0' => at + 1,
+        _ => skip_digits(bytes, at)?,
+    };
+    match bytes.get(at) {
+        Some(b'.' | b'e' | b'E') => skip_fraction(bytes, at),
+        _ => Some(at),
+    }
+}
+
+/// What is behind the whole part of a number, with the exponent.
+fn skip_fraction(bytes: &[u8], mut at: usize) -> Option<usize> {
+    if bytes[at] == b'.' {
+        at = skip_digits(bytes, at + 1)?;
+    }
+    if let Some(b'e' | b'E') = bytes.get(at) {
+        let has_sign = matches!(bytes.get(at + 1), Some(b'+' | b'-'));
+        at = skip_digits(bytes, at + 1 + usize::from(has_sign))?;
+    }
+    Some(at)
+}
+
+/// At least one.
+fn skip_digits(bytes: &[u8], begin: usize) -> Option<usize> {
+    let mut at = begin;
+    while bytes.get(at).is_some_and(u8::is_ascii_digit) {
+        at += 1;
+    }
+    (at > begin).then_some(at)
+}
+
+fn skip_word(bytes: &[u8], at: usize, word: &[u8]) -> Option<usize> {
+    bytes[at..].starts_with(word).then_some(at + word.len())
 }
