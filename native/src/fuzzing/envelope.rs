@@ -13,7 +13,7 @@ pub fn envelope(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
     };
-    let mut scanner = Scanner::new(text);
+    let mut scanner = Scanner::new(text, jsonrpc::VALUES);
     let value = scanner.value(jsonrpc::DEPTH);
     let is_whole = value.is_some() && scanner.is_over();
     assert!(!is_whole || is_json(input), "only JSON is taken");

@@ -1,7 +1,7 @@
 //! Where the values of a JSON text begin and end.
 //!
 //! One pass, without recursion and without a copy: a message of the largest size holds an event loop for no longer
-//! than its bytes take to be looked at once. The grammar is that of RFC 8259. What an escape in a string means and how
+//! than its bytes take to be looked at once. What takes longest is many small values, so their number has a bound. The grammar is that of RFC 8259. What an escape in a string means and how
 //! large a number is are not looked at.
 
 /// Reads a text from its beginning. Each method answers `None` where the text is no JSON; then nothing more can be read.
@@ -9,12 +9,19 @@
 pub struct Scanner<'a> {
     text: &'a str,
     at: usize,
+    /// How many more values may be taken.
+    left: usize,
 }
 
 impl<'a> Scanner<'a> {
+    /// Reads `text` up to the first `most` values, each of those inside others counted.
     #[must_use]
-    pub fn new(text: &'a str) -> Self {
-        Self { text, at: 0 }
+    pub fn new(text: &'a str, most: usize) -> Self {
+        Self {
+            text,
+            at: 0,
+            left: most,
+        }
     }
 
     /// The next byte that is no white space, which is not taken.
@@ -39,7 +46,7 @@ impl<'a> Scanner<'a> {
     pub fn value(&mut self, depth: usize) -> Option<&'a str> {
         self.peek()?;
         let begin = self.at;
-        self.at = skip_value(self.text.as_bytes(), begin, depth)?;
+        (self.at, self.left) = skip_value(self.text.as_bytes(), begin, depth, self.left)?;
         Some(&self.text[begin..self.at])
     }
 
@@ -55,11 +62,18 @@ impl<'a> Scanner<'a> {
 
 // Each of these is given where something must begin, and answers where it ends.
 
-fn skip_value(bytes: &[u8], mut at: usize, depth: usize) -> Option<usize> {
+/// Also answers how many of the `left` values are left then.
+fn skip_value(
+    bytes: &[u8],
+    mut at: usize,
+    depth: usize,
+    mut left: usize,
+) -> Option<(usize, usize)> {
     debug_assert!(depth <= 128, "a bit for each");
     // How many arrays and objects are open, and for each a bit, the innermost lowest: whether it is an object.
     let (mut open, mut objects) = (0, 0_u128);
     loop {
+        left = left.checked_sub(1)?;
         at = match *bytes.get(at)? {
             b'"' => skip_string(bytes, at)?,
             b't' => skip_word(bytes, at, b"true")?,
@@ -87,7 +101,7 @@ fn skip_value(bytes: &[u8], mut at: usize, depth: usize) -> Option<usize> {
         // A value is over, and with it perhaps what it is the last of.
         loop {
             if open == 0 {
-                return Some(at);
+                return Some((at, left));
             }
             at = skip_space(bytes, at);
             let is_object = objects & 1 == 1;

@@ -4,7 +4,7 @@
 //! exactly as it was and params are read once, by whoever runs the method. The rules are those of the JSON-RPC 2.0
 //! specification, sections 4 to 6:
 //!
-//! * text that is no JSON, or is nested deeper than [`DEPTH`], is a parse error (-32700);
+//! * text that is no JSON, is nested deeper than [`DEPTH`] or has more than [`VALUES`] values is a parse error (-32700);
 //! * JSON that is no request is an invalid request (-32600), with the id when it can be told, else `null`;
 //! * a request without `id` is a notification and gets no answer; `"id": null` is a request;
 //! * `params` is an object or an array, and `null` is the same as none;
@@ -21,6 +21,9 @@ use super::json::Scanner;
 pub const BATCH: usize = 100;
 /// The deepest nesting of arrays and objects, the batch's own array included.
 pub const DEPTH: usize = 128;
+/// The most values in one message, each in an array or object counted. A megabyte of usual events has less than half as many;
+/// one of nothing but small values would take as long to read as several.
+pub const VALUES: usize = 1 << 17;
 /// The longest id in bytes as JSON; it is kept until the answer is sent.
 pub const ID_BYTES: usize = 256;
 
@@ -65,7 +68,7 @@ pub type Element<'a> = Result<Call<'a>, Rejection<'a>>;
 /// # Errors
 /// The one answer that the whole message gets.
 pub fn parse(text: &str) -> Result<Incoming<'_>, Rejection<'_>> {
-    let mut scanner = Scanner::new(text);
+    let mut scanner = Scanner::new(text, VALUES);
     let incoming = if scanner.take(b'[') {
         let calls = take_batch(&mut scanner)?;
         (!calls.is_empty())

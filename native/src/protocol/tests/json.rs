@@ -5,7 +5,7 @@ use crate::protocol::json::Scanner;
 
 /// The value that `text` is, and nothing else.
 fn whole(text: &str, depth: usize) -> Option<&str> {
-    let mut scanner = Scanner::new(text);
+    let mut scanner = Scanner::new(text, usize::MAX);
     let value = scanner.value(depth)?;
     scanner.is_over().then_some(value)
 }
@@ -17,7 +17,7 @@ fn agrees_with_serde(text: &str) {
 
 #[test]
 fn values_are_taken_one_by_one() {
-    let mut scanner = Scanner::new(" [1,\n{\"a\\\"\":[]}] , \"x\" \t");
+    let mut scanner = Scanner::new(" [1,\n{\"a\\\"\":[]}] , \"x\" \t", usize::MAX);
     assert_eq!(scanner.value(3), Some("[1,\n{\"a\\\"\":[]}]"));
     assert!(!scanner.take(b';') && scanner.take(b','));
     assert!(!scanner.is_over());
@@ -27,13 +27,13 @@ fn values_are_taken_one_by_one() {
 
 #[test]
 fn keys_have_a_colon() {
-    let mut scanner = Scanner::new(r#" "a\n" : 1"#);
+    let mut scanner = Scanner::new(r#" "a\n" : 1"#, usize::MAX);
     assert_eq!(
         (scanner.key(), scanner.value(0)),
         (Some(r#""a\n""#), Some("1"))
     );
-    assert_eq!(Scanner::new(r#""a" 1"#).key(), None);
-    assert_eq!(Scanner::new("a:1").key(), None);
+    assert_eq!(Scanner::new(r#""a" 1"#, usize::MAX).key(), None);
+    assert_eq!(Scanner::new("a:1", usize::MAX).key(), None);
 }
 
 #[test]
@@ -48,6 +48,18 @@ fn depth_is_that_of_the_value() {
     let objects = r#"{"a":"#.repeat(128) + "1" + &"}".repeat(128);
     assert!(whole(&objects, 128).is_some() && whole(&objects, 127).is_none());
     assert!(whole(&(objects + "}"), 128).is_none());
+}
+
+#[test]
+fn values_are_counted() {
+    for (text, values) in [("1", 1), ("[]", 1), (r#"[1,"",{"a":[null]}]"#, 6)] {
+        assert_eq!(Scanner::new(text, values).value(9), Some(text));
+        assert_eq!(Scanner::new(text, values - 1).value(9), None, "{text}");
+    }
+    let mut scanner = Scanner::new("1,[2],3", 3);
+    assert!(scanner.value(0).is_some() && scanner.take(b','));
+    assert!(scanner.value(1).is_some() && scanner.take(b','));
+    assert!(scanner.value(0).is_none());
 }
 
 #[test]

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::protocol::jsonrpc::{
-    self, Call, DEPTH, INVALID_REQUEST, Incoming, PARSE_ERROR, Rejection,
+    self, Call, DEPTH, INVALID_REQUEST, Incoming, PARSE_ERROR, Rejection, VALUES,
 };
 
 fn single(text: &str) -> Call<'_> {
@@ -133,6 +133,17 @@ fn depth_is_bounded() {
         jsonrpc::parse(&text).is_ok(),
         "brackets in a string do not nest"
     );
+}
+
+#[test]
+fn the_number_of_values_is_bounded() {
+    // The version, the method and the params themselves are three.
+    let text = |values: usize| {
+        let values = vec!["1"; values - 3].join(",");
+        format!(r#"{{"jsonrpc":"2.0","method":"m","params":[{values}]}}"#)
+    };
+    assert!(jsonrpc::parse(&text(VALUES)).is_ok());
+    assert_eq!(rejected(&text(VALUES + 1)), rejected("["));
 }
 
 #[test]
