@@ -6,9 +6,9 @@ two medians is what lies between them:
 * by HTTP through the ingress, and by HTTP straight to the replica: the *ingress*;
 * straight to the replica, and from a process that calls the owner as a replica does: the *replica*, with
   the client and one connection;
-* that call with an event in it, and one that asks the actor for nothing: the *actor call*, and the *commit*,
+* that call with an event in it, and one that asks the owner for nothing: the *call*, and the *commit*,
   with the owner's planning and the database's answer;
-* when the same process, following as a gateway does, hears of the event, half an actor call and a commit
+* when the same process, following as a gateway does, hears of the event, half a call and a commit
   after it was sent: the *poll*;
 * when the viewers have it: the *send*, with the gateway's log and the client's reading.
 """
@@ -24,7 +24,7 @@ PER_S = 50
 TURNS = 5
 PROBED = ("call", "followed")
 """What the process behind the doors measures besides: a call for nothing, and hearing of the event."""
-HOPS = ("ingress", "replica", "actor call", "commit", "poll", "send")
+HOPS = ("ingress", "replica", "call", "commit", "poll", "send")
 
 
 def measure_hops(doors: Doors, titles: dict[int, str], events: int) -> tuple[dict[str, Medians], list[str]]:

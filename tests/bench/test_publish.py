@@ -57,7 +57,7 @@ def test_hops_are_what_lies_between_the_ways() -> None:
 
 def test_hops_add_up_to_the_acknowledged_way() -> None:
     hops = divide(WAYS)
-    assert sum(hops[f"{name}_ms"] for name in ("ingress", "replica", "actor call", "commit")) == 5.0
+    assert sum(hops[f"{name}_ms"] for name in ("ingress", "replica", "call", "commit")) == 5.0
 
 
 def test_a_figure_that_a_row_lacks_is_a_dash() -> None:

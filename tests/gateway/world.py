@@ -1,6 +1,6 @@
 """A gateway with everything behind it, in one process: native server, owner, PostgreSQL; and its clients.
 
-Only Ray is left out: the owner is called directly where `OwnerLink` would make an actor call.
+Only Ray is left out: the owner is called directly where `OwnerLink` would call it over a connection.
 """
 
 import asyncio
@@ -47,6 +47,9 @@ class DirectLink:
                 return await answer
         except TimeoutError as error:
             raise OwnerLost(method) from error
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class RpcError(Exception):

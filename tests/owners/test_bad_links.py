@@ -60,6 +60,9 @@ class BadLink:
             raise OwnerLost(method)
         return answer
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 @pytest.fixture
 async def link(dsn: str) -> AsyncIterator[BadLink]:
@@ -176,6 +179,9 @@ class OwnLink:
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
         answer = getattr(self._owner, method)(*arguments)
         return await answer if asyncio.iscoroutine(answer) else answer
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 async def test_entries_never_come_before_the_head(listener: Listener, owners: RayOwners) -> None:

@@ -26,6 +26,11 @@ class HealthChecks:
         states = await asyncio.gather(*(_state(check) for check in checks.values()))
         return dict(zip(checks, states, strict=True))
 
+    def close(self) -> None:
+        """Leave the owners."""
+        for link in self._links:
+            link.close()
+
     async def _database(self) -> None:
         async with self._services.database.connection() as connection:
             await connection.execute("SELECT 1")

@@ -67,6 +67,7 @@ class ApiApp:
         join_writes()  # Serve starts the replica's server when this has come back
         self._opened = await open_services(self._settings, self._dsn)
         health = HealthChecks(self._opened.services)
+        self._opened.stack.callback(health.close)
         # Ray Serve puts the request's id on every reply itself.
         self._app = build_app(self._opened.services, health.check, build_registry(), tells_request_id=False)
         # Serve has taken what was loaded out of the collector's sight; what requests leave is seldom garbage.

@@ -13,11 +13,15 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
+import ray
+
 from broker.errors import BrokerError
 from broker.owners.commands import Answer, Command
+from broker.owners.listener import Listener
 from broker.owners.owner import FollowAnswer, Owner
 from broker.owners.protocol import Entry
 from broker.owners.sessions import Follow, PollAnswer
+from broker.owners.wire import Address
 from broker.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -40,13 +44,24 @@ class OwnerActor:
         self._starting = asyncio.Lock()
         self._owner: Owner | None = None
         self._guard: asyncio.Task[None] | None = None
+        called = (
+            self.ready, self.process_id, self.submit, self.nudge, self.open, self.follow, self.unfollow,
+            self.poll, self.leave, self.history,
+        )  # fmt: skip
+        methods = {method.__name__: method for method in called}
+        host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray leaves it without types
+        self._listener = Listener(host, methods)
+
+    async def address(self) -> Address:
+        """Where the methods besides this, `stop` and `restart` can be called too, much cheaper."""
+        return await self._listener.address()
 
     async def ready(self) -> BrokerError | None:
         """Start; None when the owner has its slot."""
         owner = await self._get()
         return owner if isinstance(owner, BrokerError) else None
 
-    def process_id(self) -> int:
+    async def process_id(self) -> int:
         """The operating system's number of this process; answers at once, also without a slot."""
         return os.getpid()
 

@@ -1,9 +1,8 @@
-"""The port `Owners` over Ray: what the doors publish with.
+"""The port `Owners` over links: what the doors publish with.
 
-A call to an actor costs a millisecond of two processes, so calls are shared: while one is in flight to an
-owner, what arrives for it waits and goes with the next one. One call at a time and whole batches also keep
-the order. A call that brings no answer is made again with the same commands until their time is over; the
-owner knows them by their ids and does nothing twice.
+Calls are shared: while one is in flight to an owner, what arrives for it waits and goes with the next one.
+One call at a time and whole batches also keep the order. A call that brings no answer is made again with the
+same commands until their time is over; the owner knows them by their ids and does nothing twice.
 """
 
 import asyncio
@@ -49,7 +48,7 @@ _QUEUE_BYTES = 64 << 20
 _RETRY_S = (0.02, 0.5)  # first and longest pause before a call is made again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 _NUDGE_S = 1.0
-_NUDGE_PAUSE_S = 0.02  # between two of one channel: a call costs a millisecond of both sides
+_NUDGE_PAUSE_S = 0.02  # between two of one channel, which looks for its news in the database
 _NUDGES = 1_000  # under way at a time; who is not nudged looks by itself within a second
 
 
@@ -132,18 +131,15 @@ class RayOwners:
             nudge.cancel()
         if nudges:
             await asyncio.wait(nudges)
+        for link in self._links:
+            link.close()
 
     async def _ask(self, command: Command) -> Answer:
         """Queue the command, before the first await, and raise or return its answer."""
         topic = program_topic(command.account, command.program_id)
         lane = self._lanes[owner_of(topic, self._settings.owners)]
         wait_s = self._settings.publish_timeout_s
-        answer = lane.add(command, self._clock.monotonic_s() + wait_s)
-        try:
-            async with asyncio.timeout(wait_s + _GRACE_S):
-                result = await answer
-        except TimeoutError as error:
-            raise _unavailable() from error
+        result = await lane.add(command, self._clock.monotonic_s() + wait_s)
         if isinstance(result, BrokerError):
             raise result
         return result
@@ -196,7 +192,7 @@ class _Lane:
         self._queue.append(waiting)
         self._queued_bytes += waiting.size_bytes
         self._arrived.set()
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="owner lane")
         return waiting.answer
 

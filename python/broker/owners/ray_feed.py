@@ -1,4 +1,4 @@
-"""The port `Feed` over Ray: a gateway's following of topics, whatever happens to the owners.
+"""The port `Feed` over links: a gateway's following of topics, whatever happens to the owners.
 
 For each owner there is one session there and one task here. The task opens the session with the cursors of
 everything that is followed, then polls: each poll acknowledges the answer before it. When anything goes wrong
@@ -74,9 +74,9 @@ class RayFeed:
         self._clock = clock
         self._followings: dict[str, _Following] = {}
         name = ids.uuid7()
+        self._links = links or [OwnerLink(index) for index in range(settings.owners)]
         self._polls = [
-            _Poller(link, f"{name}/{index}", sink, self._forget)
-            for index, link in enumerate(links or [OwnerLink(index) for index in range(settings.owners)])
+            _Poller(link, f"{name}/{index}", sink, self._forget) for index, link in enumerate(self._links)
         ]
 
     async def follow(self, topic: str, cursor: Cursor | None = None) -> Head:
@@ -122,6 +122,8 @@ class RayFeed:
         """See `Feed.close`."""
         self._followings.clear()
         await asyncio.gather(*(poller.close() for poller in self._polls))
+        for link in self._links:
+            link.close()
 
     def _poller(self, topic: str) -> "_Poller":
         return self._polls[owner_of(topic, self._settings.owners)]

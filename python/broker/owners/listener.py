@@ -1,0 +1,97 @@
+"""The owner's side of the links: takes calls of its methods from the doors and the gateways."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from broker.owners.wire import EMPTY_FRAME, SECRET_BYTES, Address, OwnerWire, pack
+
+_GREETING_S = 5.0
+_log = logging.getLogger(__name__)
+
+Method = Callable[..., Awaitable[object]]
+
+
+class Listener:
+    """Listens from the first call of `address` on; `close` it on the same loop.
+
+    Calls run beside each other, begun in the order in which they came. One whose caller is gone runs to its
+    end: others may wait for what it has begun.
+
+    Args:
+        methods: what may be called, by name.
+    """
+
+    def __init__(self, host: str, methods: Mapping[str, Method]) -> None:
+        self._host = host
+        self._methods = methods
+        self._secret = secrets.token_bytes(SECRET_BYTES)
+        self._peers: set[_Peer] = set()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._starting = asyncio.Lock()
+        self._server: asyncio.Server | None = None
+
+    async def address(self) -> Address:
+        """Where to connect, with the secret. Raises OSError."""
+        async with self._starting:
+            if self._server is None:
+                loop = asyncio.get_running_loop()
+                self._server = await loop.create_server(lambda: _Peer(self._secret, self), self._host, 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return Address(self._host, port, self._secret)
+
+    async def close(self) -> None:
+        """Take no more calls, end those under way and all connections."""
+        if self._server is not None:
+            self._server.close()
+        for peer in self._peers:
+            peer.transport.abort()
+        calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    def _begin(self, peer: "_Peer", number: int, method: str, arguments: tuple[object, ...]) -> None:
+        call = asyncio.get_running_loop().create_task(self._serve(peer, number, method, arguments))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+
+    async def _serve(self, peer: "_Peer", number: int, method: str, arguments: tuple[object, ...]) -> None:
+        try:
+            answer = pack((number, True, await self._methods[method](*arguments)))
+        except Exception:
+            _log.exception("call_failed method=%s", method)
+            answer = pack((number, False, None))
+        if not peer.transport.is_closing():
+            peer.transport.write(answer)
+
+
+class _Peer(OwnerWire):
+    """One caller."""
+
+    def __init__(self, secret: bytes, listener: Listener) -> None:
+        super().__init__(secret)
+        self._listener = listener
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        self._listener._peers.add(self)
+        self._timer = asyncio.get_running_loop().call_later(_GREETING_S, self.transport.abort)
+
+    def _open(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self) -> None:
+        self._open()
+        self._listener._peers.discard(self)
+
+    def _take(self, value: Any) -> None:
+        if value is None:
+            self.transport.write(EMPTY_FRAME)
+        else:
+            self._listener._begin(self, *value)
