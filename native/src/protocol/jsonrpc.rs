@@ -21,8 +21,8 @@ use super::json::Scanner;
 pub const BATCH: usize = 100;
 /// The deepest nesting of arrays and objects, the batch's own array included.
 pub const DEPTH: usize = 128;
-/// The most values in one message, each in an array or object counted. A megabyte of usual events has less than half as many;
-/// one of nothing but small values would take as long to read as several.
+/// The most values in one message, each in an array or object counted. A megabyte of usual events has less than half
+/// as many; one of nothing but small values would take as long to read as several.
 pub const VALUES: usize = 1 << 17;
 /// The longest id in bytes as JSON; it is kept until the answer is sent.
 pub const ID_BYTES: usize = 256;

@@ -10,7 +10,7 @@ const UNREAD_FACTOR: usize = 4;
 /// shared log.
 const CROWDED_BYTES: usize = 4 << 10;
 
-/// More than this is not deflated for one client: at some 80 MB a second the loop would do nothing else for long, and
+/// More than this is not deflated for one client: at some 60 MB a second the loop would do nothing else for long, and
 /// a client can ask for a megabyte as often as it likes.
 const DEFLATE_TO_BYTES: usize = 64 << 10;
 
