@@ -80,6 +80,7 @@ fn the_grammar_is_that_of_serde() {
         for text in [
             format!("\"{pad}\""),
             format!("\"{pad}\u{1}\""),
+            format!("\"{pad}\u{1f}\""),
             format!("\"{pad}\u{7f}é\\n\""),
             format!("\"{pad}\n\""),
             format!("\"{pad}"),
