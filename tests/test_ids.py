@@ -1,5 +1,6 @@
 """`broker.ids`."""
 
+import os
 from uuid import UUID
 
 from broker.ids import IdSource
@@ -30,6 +31,22 @@ def test_uuid7_grows_while_the_clock_stands_still_or_steps_back() -> None:
     clock.ms -= 60_000
     made += [ids.uuid7() for _ in range(10)]
     assert made == sorted(set(made))
+
+
+def test_a_fork_makes_other_identifiers() -> None:
+    ids = IdSource(StoppedClock(1_700_000_000_000))
+    ids.uuid7()  # some random numbers are there now
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, ids.uuid7().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    own, forked = ids.uuid7(), os.read(reader, 100).decode()
+    os.close(reader)
+    os.close(writer)
+    assert own[:19] == forked[:19]  # time and counter
+    assert own[19:] != forked[19:]
 
 
 def test_epochs_differ() -> None:

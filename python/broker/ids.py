@@ -1,11 +1,14 @@
 """The only source of identifiers and of randomness that others see."""
 
+import os
 import secrets
+import struct
 import threading
 
 from broker.clock import Clock
 
 _COUNTER_BITS = 12  # rand_a of RFC 9562, section 5.7, used as a counter within a millisecond
+_RANDOM = 128  # numbers asked of the system at a time: one takes as long as all else of an identifier
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -16,6 +19,9 @@ class IdSource:
         self._clock = clock
         self._lock = threading.Lock()
         self._last = 0
+        self._random: list[int] = []
+        # Two processes must not use the same ones.
+        os.register_at_fork(after_in_child=self._random.clear)
 
     def uuid7(self) -> str:
         """A new UUIDv7 (RFC 9562, section 5.7) in its 36-character form.
@@ -23,13 +29,15 @@ class IdSource:
         Each is greater than the one before from the same source, also when the wall clock steps back.
         """
         with self._lock:
+            if not self._random:
+                self._random += struct.unpack(f"{_RANDOM}Q", os.urandom(8 * _RANDOM))
+            random = self._random.pop()
             stamp = self._clock.now_ms() << _COUNTER_BITS
             self._last = max(self._last + 1, stamp)
             stamp = self._last
-        ms, counter = stamp >> _COUNTER_BITS, stamp & ((1 << _COUNTER_BITS) - 1)
-        value = ms << 80 | 7 << 76 | counter << 64 | 2 << 62 | secrets.randbits(62)
-        text = f"{value:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        time, counter = f"{stamp >> _COUNTER_BITS:012x}", stamp & ((1 << _COUNTER_BITS) - 1)
+        rest = f"{2 << 62 | random >> 2:016x}"
+        return f"{time[:8]}-{time[8:]}-7{counter:03x}-{rest[:4]}-{rest[4:]}"
 
     def epoch(self) -> str:
         """A new name for one life of a program's history: 12 letters and digits, about 71 random bits."""

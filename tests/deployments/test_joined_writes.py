@@ -2,14 +2,13 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import uvicorn
-from uvicorn.protocols.http import auto
 
-from broker.deployments.joined_writes import JoinedWrites, JoiningProtocol, join_writes
+from broker.deployments.joined_writes import JoinedWrites, JoiningProtocol
 
 pytestmark = pytest.mark.anyio
 
@@ -38,13 +37,6 @@ class Wire(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return b"closed" in self.writes
-
-
-@pytest.fixture
-def restored() -> Iterator[None]:
-    before = auto.AutoHTTPProtocol
-    yield
-    auto.AutoHTTPProtocol = before
 
 
 async def test_two_writes_of_a_turn_are_one() -> None:
@@ -99,10 +91,9 @@ async def _reply(scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]
     await send({"type": "http.response.body", "body": b"two"})
 
 
-async def test_a_server_that_joins_writes_answers_as_before(restored: None) -> None:
-    join_writes()
+async def test_a_server_that_joins_writes_answers_as_before() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(_reply, lifespan="off", log_config=None)
+        config = uvicorn.Config(_reply, http=JoiningProtocol, lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         task = asyncio.create_task(server.serve(sockets=[listening]))
         reader, writer = await asyncio.open_connection(*listening.getsockname())
@@ -117,6 +108,5 @@ async def test_a_server_that_joins_writes_answers_as_before(restored: None) -> N
         writer.write(_UPGRADE)
         assert (await reader.read()).startswith(b"HTTP/1.1 403 Forbidden\r\n")
         writer.close()
-        assert config.http_protocol_class is JoiningProtocol
         server.should_exit = True
         await task

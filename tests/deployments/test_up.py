@@ -4,12 +4,17 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import httpx
+import psutil
 import pytest
 
+from broker.deployments.haproxy import find_haproxy
 from broker.deployments.ports import free_port
+from tests.adversity.faults import TITLES, find
 from tests.deployments.hostile import assert_refused
 from tests.deployments.instance import Instance
 
@@ -55,6 +60,37 @@ def wait_until_ready(instance: Instance) -> None:
         time.sleep(0.2)
 
 
+def assert_requests_are_named(instance: Instance) -> None:
+    """Every reply has one id; an id that cannot be one is exchanged where Ray Serve is not asked first."""
+    told = {path: get_ids(instance, path, "mine") for path in ("/api/v1/version", "/healthz")}
+    assert told == {"/api/v1/version": ["mine"], "/healthz": ["mine"]}
+    (given,) = get_ids(instance, "/api/v1/version", "not mine")
+    assert (given != "not mine") == (find_haproxy() is not None)
+    logs = [path.read_text() for path in (instance.data_dir / "log").iterdir() if path.is_file()]
+    assert "requests_go_through_serve" not in "".join(logs)
+
+
+def get_ids(instance: Instance, path: str, told: str) -> list[str]:
+    reply = httpx.get(f"{instance.url}{path}", headers={"X-Request-Id": told}, timeout=20)
+    return reply.raise_for_status().headers.get_list("x-request-id")
+
+
+def send_slowly(url: str, is_over: Event) -> set[int]:
+    """Send one request after the other, with bodies that take a second; returns the statuses."""
+
+    def body() -> Iterator[bytes]:
+        yield b"{"
+        time.sleep(1)
+        yield b"}"
+
+    statuses = set()
+    while not is_over.is_set():
+        headers = {"Content-Type": "application/json"}
+        reply = httpx.post(f"{url}/api/v1/servertime", content=body(), headers=headers, timeout=20)
+        statuses.add(reply.status_code)
+    return statuses
+
+
 def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     instance.start()
     parts = [line.split()[0] for line in instance.lines]
@@ -63,6 +99,7 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     assert httpx.get(f"{instance.url}/readyz", timeout=20).json()["status"] == "ok"
     acknowledged = publish(instance, 20)
     assert_refused(instance.url)
+    assert_requests_are_named(instance)
 
     # Nobody else gets at the directory or the ports of one that runs.
     assert "in use by another `broker up`" in Instance(instance.data_dir).fail()
@@ -74,11 +111,18 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     instance.start()
     assert read_ids(instance) == acknowledged
 
-    # An exchange of gateways and replicas, with a door open all the time.
-    instance.process.send_signal(signal.SIGHUP)
-    for _ in range(20):
-        socket.create_connection(("127.0.0.1", instance.ws_port), timeout=5).close()
-        time.sleep(0.2)
+    # An exchange of gateways and replicas, with both doors open all the time.
+    replicas, is_over = find(instance, TITLES["API replica"]), Event()
+    with ThreadPoolExecutor() as pool:
+        sending = [pool.submit(send_slowly, instance.url, is_over) for _ in range(4)]
+        instance.process.send_signal(signal.SIGHUP)
+        for _ in range(20):
+            socket.create_connection(("127.0.0.1", instance.ws_port), timeout=5).close()
+            time.sleep(0.2)
+        _, left = psutil.wait_procs(replicas, 90)
+        is_over.set()
+    assert left == []
+    assert [statuses.result() for statuses in sending] == [{200}] * 4
     wait_until_ready(instance)
     assert read_ids(instance) == acknowledged
 

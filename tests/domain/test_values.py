@@ -14,6 +14,7 @@ from broker.domain.values import (
     Integer,
     Name,
     Time,
+    format_ms,
     format_time,
     is_account_name,
     parse_time,
@@ -46,6 +47,16 @@ def test_what_is_no_time_is_refused(value: object) -> None:
 @given(st.integers(min_value=0, max_value=4_102_444_800_000))
 def test_milliseconds_survive_the_way_through_a_datetime(ms: int) -> None:
     assert to_ms(to_datetime(ms)) == ms
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_a_time_is_written_as_iso_8601_has_it(moment: datetime) -> None:
+    assert format_time(moment) == moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@given(st.integers(min_value=0, max_value=4_102_444_800_000))
+def test_milliseconds_are_written_as_their_datetime_is(ms: int) -> None:
+    assert format_ms(ms) == format_time(to_datetime(ms))
 
 
 def test_a_time_is_written_in_one_form() -> None:

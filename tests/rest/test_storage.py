@@ -6,7 +6,6 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.clock import to_datetime
 from broker.storage.database import Database
 from broker.storage.stored_values import NewValue, Quota, StoredValues, StoreOutcome
 from tests.product import Product, open_product
@@ -186,12 +185,28 @@ async def test_only_one_of_many_adds_an_id(product: Product) -> None:
     assert (statuses.count(201), statuses.count(409)) == (1, 9)
 
 
+async def test_values_that_are_stored_and_read_together_stay_apart(product: Product) -> None:
+    """A group goes to the database as joined text; nothing in a value may end it early."""
+    texts = ["", "\x1f", "\\x1f", "NULL", "null", '","', "{}", "a,b", "\\", "\n\t", "é€😀", "'", "\x7f"]
+    values = {f"odd-{number}": {text: [text, None]} for number, text in enumerate(texts)}
+    made = await asyncio.gather(
+        *(
+            call(product, "POST", "/storage/show", {"id": id_, "metadata": metadata})
+            for id_, metadata in values.items()
+        )
+    )
+    assert {answer.status_code for answer in made} == {201}
+    read = await asyncio.gather(*(call(product, "GET", f"/storage/show/{id_}") for id_ in values))
+    assert {answer.json()["id"]: answer.json()["metadata"] for answer in read} == values
+    assert [answer.json() for answer in read] == [answer.json() for answer in made]
+
+
 async def test_of_many_at_once_the_last_call_wins(product: Product) -> None:
-    values, time = product.services.stored_values, to_datetime(product.clock.now_ms())
+    values, time_ms = product.services.stored_values, product.clock.now_ms()
     quota = Quota(1_000, 1 << 20)
 
     async def store(number: int) -> Any:
-        value = NewValue("show", "contested", b'{"n":%d}' % number, time)
+        value = NewValue("show", "contested", b'{"n":%d}' % number, time_ms)
         return await values.store("demo", value, quota, None, may_replace=True)
 
     outcomes = await asyncio.gather(*map(store, range(20)))
@@ -205,12 +220,14 @@ async def test_many_projects_are_stored_to_by_many_processes(product: Product, m
     for project in projects:
         await make_project(product, project)
     other = await Database.open(module_dsn, size=2, timeout_s=5)
-    time, quota = to_datetime(product.clock.now_ms()), Quota(1_000, 1 << 20)
+    time_ms, quota = product.clock.now_ms(), Quota(1_000, 1 << 20)
     try:
         stores = (product.services.stored_values, StoredValues(other))
         for turn in range(20):
             work = [
-                values.store("demo", NewValue(project, f"{turn}", b"{}", time), quota, None, may_replace=True)
+                values.store(
+                    "demo", NewValue(project, f"{turn}", b"{}", time_ms), quota, None, may_replace=True
+                )
                 for values, names in zip(stores, (projects, projects[::-1]), strict=True)
                 for project in names
             ]

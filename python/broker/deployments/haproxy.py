@@ -6,10 +6,8 @@ client that trying again is of no use. Ray starts HAProxy by a path that we may 
 first moves both pages to sockets in a private directory, takes the log out and makes those answers our own
 503, then becomes HAProxy.
 
-For each request Serve starts a task that watches whether the client hangs up, and a timer, which take a fifth
-of a short request's time. The API does both itself where they matter, so HAProxy asks Serve to leave them
-out, by headers that Serve has for that, and gives each request its id, which takes Serve longer. Other
-applications behind the same ingress are left as they are.
+HAProxy also gives each request of the API its id, which takes Python longer. Other applications behind the
+same ingress are left as they are.
 """
 
 import importlib.util
@@ -36,9 +34,7 @@ for argument in "$@"; do
             -e '/^frontend prom/,/^frontend h/ s#^ *bind :.*# bind unix@{directory}/figures mode 600#' \
             -e '/^listen stats/,$ s#^ *bind .*# bind unix@{directory}/page mode 600#' \
             -e '/^ *log .* local0 info$/d' \
-            -e '/^backend http-{application}$/a\{set_header} x-request-timeout-seconds 0' \
-            -e '/^backend http-{application}$/a\{set_header} x-request-disconnect-disabled ?1' \
-            -e '/^backend http-{application}$/a\{set_header} x-request-id %[uuid] {unless_named}' \
+            -e '/^backend http-{application}$/a\{name_request}' \
             -e 's#^\( *errorfile 50[234]\) .*#\1 {directory}/503.http#' \
             -e 's#^\( *http-request return status\) 404 .*#\1 503 errorfile {directory}/503.http#' \
             "$argument" || exit 1
@@ -47,9 +43,8 @@ for argument in "$@"; do
 done
 exec {binary} "$@"
 """
+_NAME_REQUEST = "    http-request set-header x-request-id %[uuid] unless { req.hdr(x-request-id) -m found }"
 # What the client reads while no replica can take its request: `Unavailable` without a request id.
-_SET_HEADER = "    http-request set-header"
-_UNLESS_NAMED = "unless { req.hdr(x-request-id) -m found }"
 _UNAVAILABLE = {
     "error": Unavailable.name,
     "error_description": "the API cannot be reached; repeat the request, a change with its Idempotency-Key",
@@ -80,8 +75,7 @@ def serve_environment(program: Path, directory: Path) -> dict[str, str]:
             directory=directory,
             binary=shlex.quote(str(program)),
             application=APPLICATION,
-            set_header=_SET_HEADER,
-            unless_named=_UNLESS_NAMED,
+            name_request=_NAME_REQUEST,
         )
     )
     script.chmod(0o700)

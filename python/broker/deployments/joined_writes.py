@@ -63,8 +63,3 @@ class JoiningProtocol(Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
         super().connection_made(cast("asyncio.Transport", JoinedWrites(transport)))
-
-
-def join_writes() -> None:
-    """Let the HTTP servers that this process starts from now on join their writes."""
-    auto.AutoHTTPProtocol = JoiningProtocol

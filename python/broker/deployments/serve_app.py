@@ -8,9 +8,9 @@ from typing import Any
 from ray import serve
 
 from broker.deployments.compose import Opened, open_services
+from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.deployments.haproxy import APPLICATION
 from broker.deployments.health import HealthChecks
-from broker.deployments.joined_writes import join_writes
 from broker.deployments.logs import configure_logs
 from broker.operations.catalogue import build_registry
 from broker.rest.app import RestApp, build_app
@@ -40,12 +40,12 @@ class ApiApp:
         self._app: RestApp | None = None
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
+        """Serve one ASGI scope that Serve hands on; see `broker.deployments.direct_requests`."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
         assert self._app is not None, "a server runs the lifespan before it sends requests"
-        await self._app(scope, receive, send)
+        await self._app(scope, receive, without_request_id(send))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -64,12 +64,11 @@ class ApiApp:
 
     async def _open(self) -> None:
         configure_logs(self._settings)
-        join_writes()  # Serve starts the replica's server when this has come back
         self._opened = await open_services(self._settings, self._dsn)
         health = HealthChecks(self._opened.services)
         self._opened.stack.callback(health.close)
-        # Ray Serve puts the request's id on every reply itself.
-        self._app = build_app(self._opened.services, health.check, build_registry(), tells_request_id=False)
+        self._app = build_app(self._opened.services, health.check, build_registry())
+        serve_directly(self._app)  # Serve starts the replica's server when this has come back
         # Serve has taken what was loaded out of the collector's sight; what requests leave is seldom garbage.
         gc.set_threshold(_COLLECT_AFTER)
 

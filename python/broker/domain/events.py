@@ -1,6 +1,7 @@
 """Events: their names, their fields and the limits on them."""
 
 import re
+from functools import lru_cache
 from typing import Annotated, Any
 
 import orjson
@@ -12,9 +13,11 @@ MAX_EVENT_NAME_CHARACTERS = 200
 MAX_METADATA_BYTES = 64 * 1024
 MAX_BATCH_EVENTS = 1_000
 MAX_IMPORT_EVENTS = 100_000
+_NAMES = 1_000  # remembered at a time
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*#[A-Za-z][A-Za-z0-9._-]*")
 
 
+@lru_cache(_NAMES)
 def _check_name(value: str) -> str:
     if len(value) > MAX_EVENT_NAME_CHARACTERS or not _NAME.fullmatch(value):
         raise ValueError(

@@ -1,10 +1,8 @@
 """Stored values: JSON that the clients of a project share."""
 
-from datetime import datetime
-
 import orjson
 
-from broker.domain.values import FreeObject, Id, Model, Time, format_time
+from broker.domain.values import FreeObject, Id, Model, Time
 
 
 class StoredValue(Model):
@@ -15,8 +13,6 @@ class StoredValue(Model):
     created_time: Time
 
 
-def stored_value_json(value_id: str, metadata: bytes, created_time: datetime) -> bytes:
-    """The JSON of a `StoredValue`; `metadata` is compact JSON and is not parsed."""
-    return orjson.dumps(
-        {"id": value_id, "metadata": orjson.Fragment(metadata), "createdTime": format_time(created_time)}
-    )
+def stored_value_json(value_id: str, metadata: bytes, created_time: str) -> bytes:
+    """The JSON of a `StoredValue`; `metadata` is compact JSON and is not parsed, the time is ISO 8601."""
+    return orjson.dumps({"id": value_id, "metadata": orjson.Fragment(metadata), "createdTime": created_time})

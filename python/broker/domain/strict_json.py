@@ -89,6 +89,8 @@ def _is_plain(text: bytes, value: Any) -> bool:
         again = orjson.dumps(value, option=orjson.OPT_STRICT_INTEGER)
     except TypeError:  # an integer beyond its limit, which is one below ours
         return False
+    if again == text:
+        return True  # most writers are as terse as ours
     if again.count(b'"') != text.count(b'"') or b"u0022" in text:
         return False
     return _LONG_INTEGER not in text.translate(_DIGITS)

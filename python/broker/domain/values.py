@@ -6,6 +6,7 @@ strict mode cannot. A rule about a kind of value stands here once and nowhere el
 
 import re
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import (
@@ -14,13 +15,19 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     PlainSerializer,
     WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
 
+from broker.clock import to_datetime
+
 MAX_INTEGER = 2**53  # the largest magnitude that every JSON reader keeps exact (RFC 8259, section 6)
 MAX_NAME_CHARACTERS = 1_000
+_TIME = "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ"  # in half the time of `isoformat`
+_SECONDS = 100  # remembered at a time
+_IDS = 10_000
 _ID = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
 _ACCOUNT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # also a DNS label (RFC 1035, section 2.3.1)
 RESERVED_IDS = frozenset({"filter", ".", ".."})  # `filter` is a path of its own; dots vanish from URLs
@@ -42,8 +49,21 @@ class Model(BaseModel):
 
 def format_time(moment: datetime) -> str:
     """ISO 8601 in UTC with milliseconds and `Z`, as every datetime leaves us."""
-    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
-    return f"{text[:-6]}Z"  # without +00:00
+    utc = moment.astimezone(UTC)
+    return _TIME % (
+        utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second, utc.microsecond // 1000,
+    )  # fmt: skip
+
+
+def format_ms(ms: int) -> str:
+    """`format_time` of milliseconds since 1970-01-01T00:00:00Z; fast where many are of the same second."""
+    second, rest = divmod(ms, 1000)
+    return f"{_format_second(second)}{rest:03d}Z"
+
+
+@lru_cache(_SECONDS)
+def _format_second(second: int) -> str:
+    return format_time(to_datetime(second * 1000))[:-4]
 
 
 def parse_time(value: object) -> datetime:
@@ -67,6 +87,7 @@ def parse_time(value: object) -> datetime:
         raise ValueError("must be an ISO 8601 date or datetime") from None
 
 
+@lru_cache(_IDS)  # a call from the validator costs more than the check
 def _check_id(value: str) -> str:
     if not _ID.fullmatch(value):
         raise ValueError("must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ : -")
@@ -100,12 +121,6 @@ def limited_by(setting: str) -> dict[str, Any]:
     return {"x-limited-by": setting}
 
 
-def _check_object(value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise ValueError("must be an object")
-    return value
-
-
 Time = Annotated[
     datetime,
     BeforeValidator(parse_time),
@@ -126,4 +141,4 @@ STORABLE = Field(json_schema_extra={"pattern": "^[^\\u0000]*$"})  # what `check_
 Name = Annotated[
     str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(check_storable), STORABLE
 ]
-FreeObject = Annotated[dict[str, Any], BeforeValidator(_check_object)]
+FreeObject = InstanceOf[dict[str, Any]]  # taken as it is: nothing inside is ours to check, or to copy

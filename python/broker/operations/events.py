@@ -183,14 +183,14 @@ class EventExport(Model):
 async def _publish(context: Context, params: PublishParams) -> Json:
     new = _events_of(params, context.services.settings.batch_limit_events)
     limit_bytes = context.services.settings.metadata_limit_bytes
-    prefix = "" if params.events is None else "events[{}]."
+    prefix = "metadata" if params.events is None else "events[{}].metadata"
     rows = [
         NewEventRow(
             context.services.ids.uuid7(),
             event.timestamp,
             event.timecode,
             event.event or "",
-            compact(event.metadata, f"{prefix.format(index)}metadata", limit_bytes),
+            compact(event.metadata, prefix.format(index), limit_bytes),
         )
         for index, event in enumerate(new)
     ]

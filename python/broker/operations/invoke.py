@@ -40,7 +40,13 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
     began_s = clock.monotonic_s()
     outcome = "cancelled"
     try:
-        result = await _run(operation, context, raw)
+        permissions.require_audience(operation.rule, context.principal)
+        params = parse_params(operation, raw)
+        context.rule = operation.rule
+        if context.idempotency_key is None or not operation.idempotent_by_key:
+            result = await operation.handler(context, params)
+        else:
+            result = await _run_with_key(operation, context, raw, params)
         outcome = "ok"
     except BrokerError as error:
         outcome = error.name
@@ -58,12 +64,9 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
     return result
 
 
-async def _run(operation: Operation, context: Context, raw: Mapping[str, Any]) -> Result:
-    permissions.require_audience(operation.rule, context.principal)
-    params = parse_params(operation, raw)
-    context.rule = operation.rule
-    if context.idempotency_key is None or not operation.idempotent_by_key:
-        return await operation.handler(context, params)
+async def _run_with_key(
+    operation: Operation, context: Context, raw: Mapping[str, Any], params: Any
+) -> Result:
     context.key = _claim(operation, context, raw)
     if operation.keeps_own_key or context.key is None:
         return await operation.handler(context, params)
@@ -106,7 +109,7 @@ def parse_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
         InvalidRequest: with one fault for every field that is wrong.
     """
     try:
-        return operation.params.model_validate(raw, by_alias=True, by_name=False)
+        return operation.params.__pydantic_validator__.validate_python(raw, by_alias=True, by_name=False)
     except ValidationError as error:
         raise invalid_request(error) from None
 
@@ -136,6 +139,8 @@ def _message(kind: str, text: str) -> str:
         return "is not a field of this request"
     if kind == "missing":
         return "is required"
+    if kind == "is_instance_of":  # a `FreeObject` is the only such type
+        return "must be an object"
     return text.removeprefix("Value error, ")
 
 

@@ -6,10 +6,9 @@ one in place of another.
 
 from pydantic import Field
 
-from broker.clock import to_datetime
 from broker.domain.permission_table import Target
 from broker.domain.stored_values import StoredValue, stored_value_json
-from broker.domain.values import FreeObject, Id, Model, limited_by
+from broker.domain.values import FreeObject, Id, Model, format_ms, limited_by
 from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
@@ -56,9 +55,9 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
         project_id=params.project_id,
         id=params.id or services.ids.uuid7(),
         metadata=compact(params.metadata, "metadata", settings.storage_value_limit_bytes),
-        time=to_datetime(services.clock.now_ms()),
+        time_ms=services.clock.now_ms(),
     )
-    result = stored_value_json(value.id, value.metadata, value.time)
+    result = stored_value_json(value.id, value.metadata, format_ms(value.time_ms))
     key = context.key
     claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
     outcome = await services.stored_values.store(
@@ -70,7 +69,8 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
     )
     if isinstance(outcome, bytes):
         return _stored(outcome, params.project_id, params.id, StoreOutcome.CREATED)
-    _refuse(outcome, value, settings.storage_project_values, settings.storage_project_bytes)
+    if not outcome.is_stored:
+        _refuse(outcome, value, settings.storage_project_values, settings.storage_project_bytes)
     await services.owners.value_stored(principal.account, value.project_id)
     return _stored(result, value.project_id, value.id, outcome)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from broker.clock import Clock, to_datetime
-from broker.domain.values import format_time
+from broker.clock import Clock
+from broker.domain.values import format_ms
 from broker.rest.reply import Exchange
 
 NAME = "broker.access"
@@ -31,14 +31,13 @@ class AccessLog:
         self._clock = clock
         self._lines: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._second = 0, ""  # since 1970, and its text up to the milliseconds
 
     def write(self, scope: Mapping[str, Any], host: bytes, exchange: Exchange, duration_s: float) -> None:
         """Log a request that has been answered; status 0 means that the client hung up first."""
         if not _log.isEnabledFor(logging.INFO):
             return
         fields = {
-            "time": self._time(),
+            "time": format_ms(self._clock.now_ms()),
             "level": "info",
             "logger": NAME,
             "event": "request",
@@ -55,12 +54,6 @@ class AccessLog:
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_S, self.flush)
-
-    def _time(self) -> str:
-        second, ms = divmod(self._clock.now_ms(), 1000)
-        if second != self._second[0]:
-            self._second = second, format_time(to_datetime(second * 1000))[:-4]
-        return f"{self._second[1]}{ms:03d}Z"
 
     def flush(self) -> None:
         """Write what was gathered."""

@@ -7,7 +7,7 @@ layer that runs handlers in another task breaks context variables.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -49,13 +49,14 @@ from broker.rest.request import (
     negotiate,
     parse_body,
     parse_query,
+    read_body,
     request_id_of,
     take_token,
 )
 from broker.rest.routing import Endpoint, RouteTable, allowed_methods, split_path
 from broker.storage.gateways import Gateways
 
-PREFIX = ["api", "v1"]
+DOCUMENT = ["api", "v1", "openapi.json"]
 
 Health = Callable[[], Awaitable[Mapping[str, str]]]
 """Tells the parts that the product needs (`database`, `owners`, `gateways`): `ok`, or what is wrong."""
@@ -68,26 +69,20 @@ _NO_STORE = ((b"cache-control", b"no-store"),)
 _log = logging.getLogger(__name__)
 
 
-def build_app(
-    services: Services, health: Health, registry: Registry, *, tells_request_id: bool = True
-) -> "RestApp":
+def build_app(services: Services, health: Health, registry: Registry) -> "RestApp":
     """The application that serves `registry`.
 
     Args:
         health: asked by `/readyz`; ready means that every part is `ok`. Must come back within seconds.
-        tells_request_id: whether replies carry `X-Request-Id`; false where somebody else adds it.
     """
-    return RestApp(services, health, registry, tells_request_id=tells_request_id)
+    return RestApp(services, health, registry)
 
 
 class RestApp:
     """See the module's docstring. Safe for any number of requests at a time on one event loop."""
 
-    def __init__(
-        self, services: Services, health: Health, registry: Registry, *, tells_request_id: bool
-    ) -> None:
+    def __init__(self, services: Services, health: Health, registry: Registry) -> None:
         self._services = services
-        self._tells_request_id = tells_request_id
         self._health = health
         self._access_log = AccessLog(services.clock)
         self._deadlines = Deadlines(services.settings.http_timeout_s, services.clock)
@@ -128,14 +123,7 @@ class RestApp:
         request_id = request_id_of(headers) or self._services.ids.uuid7()
         method = scope["method"]
         known = _text(headers, b"if-none-match") if method in ("GET", "HEAD") else None
-        exchange = Exchange(
-            send,
-            receive,
-            request_id,
-            is_head=method == "HEAD",
-            if_none_match=known,
-            tells_request_id=self._tells_request_id,
-        )
+        exchange = Exchange(send, receive, request_id, is_head=method == "HEAD", if_none_match=known)
         task = self._deadlines.begin()
         try:
             await self._serve(scope, headers, receive, exchange)
@@ -147,6 +135,7 @@ class RestApp:
             await exchange.error(Unavailable("the request took too long; try again", retry_after_s=1))
         except BrokerError as error:
             if exchange.has_begun:
+                _log.warning("%s", _failure(request_id, error))
                 raise  # the server cuts the connection, so that half a document is not taken for a whole
             await self._send_error(exchange, error, headers, receive)
         except Exception as error:
@@ -173,90 +162,83 @@ class RestApp:
     async def _serve(
         self, scope: Mapping[str, Any], headers: Headers, receive: Receive, exchange: Exchange
     ) -> None:
-        segments = split_path(scope.get("raw_path") or scope["path"].encode())
-        if segments[:2] != PREFIX:
-            await self._serve_page(scope["method"], segments, exchange)
-            return
-        if segments[2:] == ["openapi.json"]:
-            await self._serve_document(scope["method"], exchange)
-            return
-        endpoints, values = self._routes.find(segments[2:])
+        path = scope.get("raw_path") or scope["path"].encode()
+        endpoints, values = self._routes.find(path)
         if not endpoints:
-            raise NotFound("there is nothing at this path")
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        if method == "OPTIONS":
-            await exchange.whole(204, b"", "", [(b"allow", allowed_methods(endpoints).encode()), *PREFLIGHT])
+            await self._serve_page(scope["method"], split_path(path), exchange)
             return
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
         endpoint = endpoints.get(method)
-        if endpoint is None:
+        if endpoint is not None:
+            await self._serve_operation(endpoint, values, scope, headers, receive, exchange)
+        elif method == "OPTIONS":
+            await exchange.whole(204, b"", "", [(b"allow", allowed_methods(endpoints).encode()), *PREFLIGHT])
+        else:
             raise _wrong_method(allowed_methods(endpoints))
-        await self._serve_operation(endpoint, values, scope, headers, receive, exchange)
 
     async def _serve_operation(
         self,
         endpoint: Endpoint,
-        values: list[str],
+        values: Sequence[str],
         scope: Mapping[str, Any],
         headers: Headers,
         receive: Receive,
         exchange: Exchange,
     ) -> None:
-        operation = endpoint.operation
-        account = await self._account(headers)
-        principal = await self._principal(account, bearer_token(headers))
-        is_proxy = operation.route.is_proxy
-        accept = "" if is_proxy else negotiate(headers, operation.route.produces)
+        operation, services = endpoint.operation, self._services
+        route = operation.route
+        account = self._account(headers)
+        if not await services.accounts.exists(account):
+            raise NotFound("there is no such account")
+        token = bearer_token(headers)
+        if token is None:
+            principal = _anonymous(account)
+        else:
+            principal = await services.auth.authenticate(account, token)
+        accept = "" if route.is_proxy else negotiate(headers, route.produces)
         fields = parse_query(scope.get("query_string", b""), endpoint)
         body: AsyncIterator[bytes] | None = None
         body_type = ""
-        if operation.route.streams_body:
-            body_type = check_body_type(headers, operation.route)
+        if route.streams_body:
+            body_type = check_body_type(headers, route)
             body = body_chunks(receive, headers, self._limit(endpoint), self._waits)
             if principal.is_anonymous:
                 body, token = await _peek_token(body)
                 principal = await self._principal(account, token)
         elif has_content(headers):
-            body_type = check_body_type(headers, operation.route)
-            sent = await self._read_fields(endpoint, headers, receive, body_type)
+            body_type = check_body_type(headers, route)
+            content = await read_body(receive, headers, self._limit(endpoint), self._waits)
+            sent = parse_body(content, body_type, route.whole_body)
             token = take_token(sent)
             if principal.is_anonymous:
                 principal = await self._principal(account, token)
             fields |= sent if endpoint.has_body else _no_fields(sent)
         context = Context(
-            services=self._services,
+            services=services,
             principal=principal,
             request_id=exchange.request_id,
             address=self._address(scope, headers),
             idempotency_key=_text(headers, b"idempotency-key"),
             if_match=_text(headers, b"if-match"),
             body_type=body_type,
-            headers=_texts(headers) if is_proxy else {},
+            headers=_texts(headers) if route.is_proxy else {},
             accept=accept,
             body=body,
         )
         result = await invoke(operation, context, merge_path(fields, endpoint, values))
         await exchange.result(endpoint, result)
 
-    async def _read_fields(
-        self, endpoint: Endpoint, headers: Headers, receive: Receive, media_type: str
-    ) -> dict[str, Any]:
-        parts = [chunk async for chunk in body_chunks(receive, headers, self._limit(endpoint), self._waits)]
-        return parse_body(b"".join(parts), media_type, endpoint.operation.route.whole_body)
-
     def _limit(self, endpoint: Endpoint) -> int:
         settings = self._services.settings
         general = settings.import_limit_bytes if endpoint.operation.route.streams_body else None
         return endpoint.operation.limit or general or settings.body_limit_bytes
 
-    async def _account(self, headers: Headers) -> str:
+    def _account(self, headers: Headers) -> str:
         settings = self._services.settings
         host = headers.get(b"host")
         if host is None:  # RFC 9112, section 3.2; a proxy may hand it on nevertheless
             raise InvalidRequest.of_field("Host", "is missing")
-        account = account_of_host(host.decode("latin-1"), settings.public_host, settings.default_account)
-        if not await self._services.accounts.exists(account):
-            raise NotFound("there is no such account")
-        return account
+        return account_of_host(host.decode("latin-1"), settings.public_host, settings.default_account)
 
     async def _principal(self, account: str, token: str | None) -> Principal:
         if token is None:
@@ -269,6 +251,9 @@ class RestApp:
         return self._proxies.caller(client[0] if client else "", forwarded)
 
     async def _serve_page(self, method: str, segments: list[str], exchange: Exchange) -> None:
+        if segments == DOCUMENT:
+            await self._serve_document(method, exchange)
+            return
         page = self._pages.get("/".join(segments))
         if page is None:
             raise NotFound("there is nothing at this path")

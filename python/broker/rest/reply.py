@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -34,10 +35,15 @@ PREFLIGHT: tuple[Header, ...] = (
 )
 
 _WITH_HEADERS = (Json, Stream, Forwarded, Reply)
+_NAMES = 500  # remembered at a time
 
 
 class Exchange:
     """One reply on its way; knows whether it has begun and how large it became."""
+
+    __slots__ = (
+        "_if_none_match", "_is_head", "_receive", "_send", "request_id", "sent_bytes", "status",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -47,11 +53,9 @@ class Exchange:
         *,
         is_head: bool,
         if_none_match: str | None = None,
-        tells_request_id: bool = True,
     ) -> None:
         """Args: if_none_match: the request's, when it is a GET or HEAD."""
         self._send = send
-        self._tells_request_id = tells_request_id
         self._if_none_match = if_none_match
         self._receive = receive
         self._is_head = is_head
@@ -69,8 +73,8 @@ class Exchange:
         fixed = [(b"content-length", b"%d" % len(body))] if status not in (204, 304) else []
         if body:
             fixed.append((b"content-type", media_type.encode()))
-        await self._begin(status, [*fixed, *headers])
-        await self._part(b"" if self._is_head else body, more=False)
+        await self._send(self._start(status, [*fixed, *headers]))
+        await self._send(self._part(b"" if self._is_head else body, more=False))
 
     async def error(self, error: BrokerError, headers: Iterable[Header] = ()) -> None:
         """Send an error."""
@@ -83,8 +87,9 @@ class Exchange:
 
     async def result(self, endpoint: Endpoint, result: Result) -> None:
         """Send what an operation answered."""
-        headers = dict(result.headers) if isinstance(result, _WITH_HEADERS) else {}
-        headers.setdefault("Cache-Control", "no-store")
+        headers = {"Cache-Control": "no-store"}
+        if isinstance(result, _WITH_HEADERS):
+            headers.update(result.headers)
         if isinstance(result, Stream):
             await self._stream(endpoint.operation.route.status, result, _encoded(headers))
             return
@@ -106,13 +111,13 @@ class Exchange:
         chunks = stream.chunks
         try:
             if self._is_head:
-                await self._begin(status, fixed)
-                await self._part(b"", more=False)
+                await self._send(self._start(status, fixed))
+                await self._send(self._part(b"", more=False))
                 return
             # The first part is made before the status is sent: what fails at once can still be told.
             first = await anext(chunks, b"")
-            await self._begin(status, fixed)
-            await self._part(first, more=True)
+            await self._send(self._start(status, fixed))
+            await self._send(self._part(first, more=True))
             await self._until_hung_up(chunks)
         finally:
             if isinstance(chunks, AsyncGenerator):
@@ -124,8 +129,8 @@ class Exchange:
             async for chunk in chunks:
                 if hung_up.done():
                     return
-                await self._part(chunk, more=True)
-            await self._part(b"", more=False)
+                await self._send(self._part(chunk, more=True))
+            await self._send(self._part(b"", more=False))
         finally:
             hung_up.cancel()
             with suppress(asyncio.CancelledError):
@@ -136,16 +141,15 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def _begin(self, status: int, headers: list[Header]) -> None:
+    def _start(self, status: int, headers: list[Header]) -> dict[str, Any]:
         self.status = status
-        all_headers = [*headers, *CROSS_ORIGIN]
-        if self._tells_request_id:
-            all_headers.append((b"x-request-id", self.request_id.encode()))
-        await self._send({"type": "http.response.start", "status": status, "headers": all_headers})
+        headers += CROSS_ORIGIN
+        headers.append((b"x-request-id", self.request_id.encode()))
+        return {"type": "http.response.start", "status": status, "headers": headers}
 
-    async def _part(self, body: bytes, *, more: bool) -> None:
+    def _part(self, body: bytes, *, more: bool) -> dict[str, Any]:
         self.sent_bytes += len(body)
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        return {"type": "http.response.body", "body": body, "more_body": more}
 
 
 def _is_known(etag: str, if_none_match: str | None) -> bool:
@@ -157,7 +161,12 @@ def _is_known(etag: str, if_none_match: str | None) -> bool:
 
 
 def _encoded(headers: dict[str, str]) -> list[Header]:
-    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    return [(_encode(name), value.encode("latin-1")) for name, value in headers.items()]
+
+
+@lru_cache(_NAMES)
+def _encode(name: str) -> bytes:
+    return name.lower().encode()
 
 
 def _location(template: str, body: bytes) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
@@ -161,29 +161,51 @@ async def body_chunks(
         InvalidRequest: it does not come in time.
         ClientGone: the client hung up.
     """
-    length = headers.get(b"content-length", b"")
-    if length.isdigit() and int(length) > limit_bytes:
-        raise _too_large(limit_bytes)
+    _require_length(headers, limit_bytes)
     size, more = 0, True
     while more:
-        wait = waits.begin()
-        try:
-            message = await receive()
-        except asyncio.CancelledError:
-            if not waits.is_late(wait):
-                raise
-            raise InvalidRequest.of_field("body", "did not arrive in time") from None
-        finally:
-            waits.end(wait)
-        if message["type"] == "http.disconnect":
-            raise ClientGone("the connection ended before the body did")
-        chunk = message.get("body", b"")
-        more = message.get("more_body", False)
+        chunk, more = await _next_chunk(receive, waits)
         size += len(chunk)
         if size > limit_bytes:
             raise _too_large(limit_bytes)
         if chunk:
             yield chunk
+
+
+async def read_body(receive: Receive, headers: Headers, limit_bytes: int, waits: Deadlines) -> bytes:
+    """The whole body; see `body_chunks`, which takes longer."""
+    _require_length(headers, limit_bytes)
+    chunks: list[bytes] = []
+    size, more = 0, True
+    while more:
+        chunk, more = await _next_chunk(receive, waits)
+        size += len(chunk)
+        if size > limit_bytes:
+            raise _too_large(limit_bytes)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _require_length(headers: Headers, limit_bytes: int) -> None:
+    length = headers.get(b"content-length", b"")
+    if length.isdigit() and int(length) > limit_bytes:
+        raise _too_large(limit_bytes)
+
+
+async def _next_chunk(receive: Receive, waits: Deadlines) -> tuple[bytes, bool]:
+    """The next part of a body, and whether there is another one."""
+    wait = waits.begin()
+    try:
+        message = await receive()
+    except asyncio.CancelledError:
+        if not waits.is_late(wait):
+            raise
+        raise InvalidRequest.of_field("body", "did not arrive in time") from None
+    finally:
+        waits.end(wait)
+    if message["type"] == "http.disconnect":
+        raise ClientGone("the connection ended before the body did")
+    return message.get("body", b""), message.get("more_body", False)
 
 
 async def drain(receive: Receive) -> bool:
@@ -281,7 +303,7 @@ def leading_token(start: bytes) -> str | None:
     return token if token is None else str(token)
 
 
-def merge_path(fields: dict[str, Any], endpoint: Endpoint, values: list[str]) -> dict[str, Any]:
+def merge_path(fields: dict[str, Any], endpoint: Endpoint, values: Sequence[str]) -> dict[str, Any]:
     """The path's values joined to the other params; a field of the same name must say the same.
 
     Raises:

@@ -1,27 +1,32 @@
 """Stored values in PostgreSQL, each with the number by which its channel tells it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import asyncpg
 
 from broker.clock import to_datetime
 from broker.domain.stored_values import stored_value_json
+from broker.domain.values import format_ms, format_time
 from broker.storage.claims import first_result
 from broker.storage.database import Database
 from broker.storage.programs import Claim
 
 _STORE = "SELECT store_value($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-_STORE_ALL = "SELECT store_values($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+# A group's values go to the server as columns of joined text: the driver takes an array apart in Python.
+_SEPARATOR = "\x1f"  # is in no name and no number, and in JSON only as an escape
+_COLUMNS = [f"string_to_array(${number}, E'\\x1f')" for number in range(1, 10)]
+_STORE_ALL = """
+SELECT store_values(
+    {}, {}, {}, {}, {}::integer[], {}::timestamptz[], {}::boolean[], {}::bigint[], {}::bigint[])
+""".format(*_COLUMNS)
 _FIND = """
-SELECT v.account, v.project_id, v.id, v.metadata::text, v.created_time
-FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (account, project_id, id)
+SELECT wanted.place::integer, v.metadata::text, v.created_time
+FROM unnest({}, {}, {}) WITH ORDINALITY AS wanted (account, project_id, id, place)
 JOIN stored_values v ON v.account = wanted.account AND v.project_id = wanted.project_id AND v.id = wanted.id
 WHERE NOT v.superseded
-"""
+""".format(*_COLUMNS[:3])
 _GROUP = 200  # values read, or stored, by one query
 _NEWEST = """
 SELECT (SELECT coalesce(max(number), 0) FROM stored_values WHERE account = $1 AND project_id = $2)
@@ -53,22 +58,23 @@ class StoreOutcome(StrEnum):
         return self in (StoreOutcome.CREATED, StoreOutcome.REPLACED)
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
+_OUTCOMES = {outcome.value: outcome for outcome in StoreOutcome}
+
+
+class Quota(NamedTuple):
     """The most that one project may store: values, and bytes of their compact JSON in all."""
 
     values: int
     total_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewValue:
+class NewValue(NamedTuple):
     """A value to store; `metadata` is compact JSON."""
 
     project_id: str
     id: str
     metadata: bytes
-    time: datetime
+    time_ms: int
 
 
 class StoredValueRow(NamedTuple):
@@ -86,11 +92,13 @@ class _NotStored(Exception):
         self.outcome = outcome
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Storing:
-    """One call of `store_value`; equal to no other."""
+    """One value of a group: its arguments of `store_values` as texts. Equal to no other."""
 
-    arguments: tuple[Any, ...]
+    __slots__ = ("arguments",)
+
+    def __init__(self, *arguments: str) -> None:
+        self.arguments = arguments
 
 
 class StoredValues:
@@ -112,27 +120,39 @@ class StoredValues:
         Raises:
             Conflict: the key was used for another request.
         """
-        arguments = (
+        if key is not None:
+            return await self._store_once(account, value, quota, key, may_replace)
+        storing = _Storing(
             account,
             value.project_id,
             value.id,
             value.metadata.decode(),
-            len(value.metadata),
-            value.time,
-            may_replace,
-            quota.values,
-            quota.total_bytes,
+            str(len(value.metadata)),
+            format_ms(value.time_ms),
+            "t" if may_replace else "f",
+            str(quota.values),
+            str(quota.total_bytes),
         )
-        if key is None:
-            outcome = await self._stored.ask(_Storing(arguments))
-            assert outcome is not None, "every storing of a group has its outcome"
-            return outcome
+        outcome = await self._stored.ask(storing)
+        assert outcome is not None, "every storing of a group has its outcome"
+        return outcome
+
+    async def _store_once(
+        self, account: str, value: NewValue, quota: Quota, key: Claim, may_replace: bool
+    ) -> StoreOutcome | bytes:
+        time = to_datetime(value.time_ms)
         try:
             async with self._database.transaction() as connection:
-                stored = await first_result(connection, account, key, value.time)
+                stored = await first_result(connection, account, key, time)
                 if stored is not None:
                     return stored
-                outcome = StoreOutcome(await connection.fetchval(_STORE, *arguments))
+                text = value.metadata.decode()
+                outcome = StoreOutcome(
+                    await connection.fetchval(
+                        _STORE, account, value.project_id, value.id, text, len(value.metadata), time,
+                        may_replace, *quota,
+                    )
+                )  # fmt: skip
                 if not outcome.is_stored:
                     raise _NotStored(outcome)
                 return outcome
@@ -146,16 +166,19 @@ class StoredValues:
     async def _find(
         self, connection: asyncpg.Connection, keys: Sequence[tuple[str, str, str]]
     ) -> dict[tuple[str, str, str], bytes]:
-        rows = await connection.fetch(_FIND, *zip(*keys, strict=True))
-        return {tuple(row[:3]): stored_value_json(row[2], row[3].encode(), row[4]) for row in rows}
+        found = {}
+        for place, metadata, created_time in await connection.fetch(_FIND, *_join_columns(keys)):
+            key = keys[place - 1]
+            found[key] = stored_value_json(key[2], metadata.encode(), format_time(created_time))
+        return found
 
     async def _store(
         self, connection: asyncpg.Connection, storings: Sequence["_Storing"]
     ) -> dict["_Storing", StoreOutcome]:
         """Store values in one transaction, which is one statement; each project's in their order."""
-        arguments = zip(*(storing.arguments for storing in storings), strict=True)
-        outcomes = await connection.fetchval(_STORE_ALL, *arguments)
-        return {storing: StoreOutcome(outcome) for storing, outcome in zip(storings, outcomes, strict=True)}
+        columns = _join_columns([storing.arguments for storing in storings])
+        outcomes = await connection.fetchval(_STORE_ALL, *columns)
+        return {storing: _OUTCOMES[outcome] for storing, outcome in zip(storings, outcomes, strict=True)}
 
     async def newest(self, account: str, project_id: str) -> int | None:
         """The number of the project's newest storing, 0 without one; None when there is no such project."""
@@ -167,10 +190,23 @@ class StoredValues:
         """At most `limit` storings after `number`, oldest first."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_AFTER, account, project_id, number, limit)
-        return [StoredValueRow(row[0], stored_value_json(row[1], row[2].encode(), row[3])) for row in rows]
+        return [
+            StoredValueRow(row[0], stored_value_json(row[1], row[2].encode(), format_time(row[3])))
+            for row in rows
+        ]
 
     async def purge(self, before_ms: int, limit: int) -> int:
         """Drop at most `limit` superseded values stored before `before_ms`; returns how many."""
         async with self._database.connection() as connection:
             status = await connection.execute(_PURGE, to_datetime(before_ms), limit)
         return int(status.split()[1])
+
+
+def _join_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Each column of the rows as one text; see `_COLUMNS`."""
+    columns = [_SEPARATOR.join(column) for column in zip(*rows, strict=True)]
+    most = len(rows) - 1
+    assert all(column.count(_SEPARATOR) == most for column in columns), (
+        "names and JSON have no such character"
+    )
+    return columns

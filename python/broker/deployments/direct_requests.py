@@ -1,0 +1,154 @@
+"""Requests go from uvicorn to the API, past what Ray Serve does for each of them.
+
+Behind HAProxy a replica of Ray Serve runs uvicorn itself. Around each request Serve then makes an id and a
+description of it and keeps figures of its own: a quarter of a replica's time in `python -m bench http`, POST
+stored value. What Serve needs to know is how many requests run: by that it adds and removes replicas, waits
+before it ends one, and holds back what is too much. So requests of the API are counted with Serve's own
+counters and are the API's otherwise; uvicorn's reading of the client's address stays in front.
+
+Everything else goes Serve's way: other paths, other protocols, and whatever comes while the replica has as
+many requests as it may. So does everything when Serve is not made as this expects, which the log says once.
+On that way too the API alone watches and times its requests.
+"""
+
+import asyncio
+import copy
+import logging
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Any
+
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http import auto
+
+from broker.deployments.joined_writes import JoiningProtocol
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI application."""
+Send = Callable[[Any], Awaitable[None]]
+"""Where it sends its reply."""
+
+_PATHS = "/api/v1/"
+# By these Serve starts neither a task that waits for the client to hang up nor a timer.
+_UNWATCHED = [(b"x-request-timeout-seconds", b"0"), (b"x-request-disconnect-disabled", b"?1")]
+
+_log = logging.getLogger(__name__)
+
+
+class DirectRequests:
+    """The application of a replica's uvicorn. Belongs to the event loop on which Serve and the API run."""
+
+    def __init__(self, theirs: ProxyHeadersMiddleware, api: App) -> None:
+        """Find Serve's counters behind the application that Serve gave to uvicorn.
+
+        Raises:
+            Exception: of any kind; Serve is not made as expected.
+        """
+        # Names that Serve may change, so a start must not depend on them.
+        from ray.serve._private.common import RequestMetadata, RequestProtocol
+        from ray.serve._private.http_util import RequestIdMiddleware
+
+        if type(theirs) is not ProxyHeadersMiddleware or type(theirs.app) is not RequestIdMiddleware:
+            raise TypeError("there is another middleware in front of Serve")
+        entry: Any = theirs.app._app
+        replica = entry.__self__
+        if entry != replica._direct_ingress_asgi:
+            raise TypeError("Serve takes its requests elsewhere")
+        semaphore = replica._semaphore
+        figures = replica._metrics_manager
+        self._theirs = through_serve(theirs)
+        self._is_full = semaphore.locked
+        self._take_place = semaphore.acquire
+        self._leave_place = semaphore.release
+        self._begin = figures.inc_num_ongoing_requests
+        self._end = figures.dec_num_ongoing_requests
+        self._request = RequestMetadata(
+            request_id="",
+            internal_request_id="",
+            is_streaming=True,
+            is_direct_ingress=True,
+            _request_protocol=RequestProtocol.HTTP,
+        )
+        self._check(replica.get_num_ongoing_requests)
+        self._api = copy.copy(theirs)
+        self._api.app = api
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] != "http" or not scope["path"].startswith(_PATHS) or self._is_full():
+            await self._theirs(scope, receive, send)
+            return
+        await self._take_place()  # at once, since there is one
+        self._begin(self._request)
+        try:
+            await self._api(scope, receive, send)
+        finally:
+            self._end(self._request)
+            self._leave_place()
+
+    def _check(self, count: Callable[[], int]) -> None:
+        """Count one request that is none."""
+        before = count()
+        if self._is_full() is not False:
+            raise RuntimeError("a replica is full from its start")
+        try:
+            self._take_place().send(None)
+        except StopIteration:
+            self._begin(self._request)
+            during = count()
+            self._end(self._request)
+            self._leave_place()
+            if (during, count()) != (before + 1, before):
+                raise RuntimeError("Serve counts otherwise") from None
+        else:
+            raise RuntimeError("a place is not taken at once")
+
+
+def through_serve(theirs: App) -> App:
+    """Serve's application, which leaves it to the API to watch and time its requests."""
+
+    async def call(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            scope["headers"].extend(_UNWATCHED)  # after the client's own: the last one counts
+        await theirs(scope, receive, send)
+
+    return call
+
+
+def without_request_id(send: Send) -> Send:
+    """Leave the request's id out of a reply: Serve adds it to what it hands on."""
+
+    async def send_rest(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            headers = [header for header in message["headers"] if header[0] != b"x-request-id"]
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return send_rest
+
+
+def serve_directly(api: App) -> None:
+    """Let the HTTP servers that Serve starts in this process from now on hand requests of the API to `api`.
+
+    Call it on the event loop on which `api` runs.
+    """
+    loop = asyncio.get_running_loop()
+
+    @lru_cache
+    def build(theirs: Any) -> App:
+        try:
+            if asyncio.get_running_loop() is not loop:
+                raise RuntimeError("Serve runs the API on another event loop")
+            return DirectRequests(theirs, api)
+        except Exception as error:  # Serve may have become anything; then requests go its way
+            _log.warning("requests_go_through_serve", extra={"cause": repr(error)})
+            return through_serve(theirs)
+
+    class DirectProtocol(JoiningProtocol):
+        """uvicorn's protocol in front of that application."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.app = build(self.app)
+
+    auto.AutoHTTPProtocol = DirectProtocol
