@@ -404,6 +404,25 @@ fn a_million_subscriptions_make_nothing() {
 }
 
 #[test]
+fn a_long_recovery_is_not_deflated_for_one_client() {
+    let mut scene = Scene::new(strict());
+    scene.publish(1_000);
+    for _ in 0..50 {
+        scene.publish(10_000);
+    }
+    for (history, is_deflated) in [(1, true), (50, false)] {
+        let mut attacker = Attacker::open(&scene, true);
+        let params = format!(r#"{{"programId":"p","history":{history}}}"#);
+        let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{params}}}"#);
+        attacker.send_text(call.as_bytes());
+        let mut first = [0];
+        attacker.0.read_exact(&mut first).expect("an answer");
+        assert_eq!(first[0] & 0x40 != 0, is_deflated, "{history}");
+    }
+    scene.check();
+}
+
+#[test]
 fn deep_json_is_refused_and_the_client_goes_on() {
     let mut scene = Scene::new(strict());
     let mut client = Client::connect(scene.running.port, false);

@@ -2,7 +2,8 @@
 //!
 //! `hostile [RUNS] [SECONDS] [ATTACK …]` runs a gateway of one event loop, 200 viewers of one program at 100 messages a
 //! second, and each attack in turn, always after a quiet spell of the same length; a row has the medians of the runs,
-//! and how much of a core the gateway used, which tells that an attack did strike.
+//! and how much of a core the gateway used, which tells that an attack did strike, what memory and how many connections
+//! it held at most, and how many it was refused.
 //!
 //! The gateway has core 0. Viewers and attackers are processes on core 1. What is measured is what an attack makes of the
 //! gateway, not that attackers need a core as well, nor what else runs on the machine: gateway and viewers are scheduled
@@ -33,15 +34,13 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const CONNECTIONS_PER_ADDRESS: usize = 5_000;
 const CORE_OF_GATEWAY: &str = "0";
 const CORE_OF_CLIENTS: &str = "1";
-/// How long an attack runs before it is measured.
-const WARM_UP: Duration = Duration::from_millis(700);
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["view", port] => viewers::run(port.parse()?),
-        ["attack", port, name] => attacks::run(port.parse()?, name),
+        ["attack", port, name, process] => attacks::run(port.parse()?, name, process.parse()?),
         [] => compare(3, 3, &[]),
         [runs] => compare(runs.parse()?, 3, &[]),
         [runs, seconds, ref attacks @ ..] => compare(runs.parse()?, seconds.parse()?, attacks),
@@ -74,7 +73,7 @@ fn compare(runs: usize, seconds: u64, only: &[&str]) -> Outcome<()> {
     let publisher = publish(Arc::clone(&hub), Arc::clone(&is_over));
     let mut viewers = Viewers::start(port)?;
     println!(
-        "{:<14}{:>10}{:>10}{:>12}{:>12}{:>8}{:>8}{:>8}{:>12}",
+        "{:<14}{:>10}{:>10}{:>12}{:>12}{:>8}{:>8}{:>8}{:>12}{:>13}{:>10}",
         "attack",
         "quiet p50",
         "under it",
@@ -83,31 +82,46 @@ fn compare(runs: usize, seconds: u64, only: &[&str]) -> Outcome<()> {
         "ratio",
         "CPU",
         "quiet",
-        "held, MiB"
+        "held, MiB",
+        "connections",
+        "refused"
     );
     for name in attacks::NAMES
         .iter()
         .filter(|name| only.is_empty() || only.contains(name))
     {
         let (mut quiet, mut attacked, mut held_bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut connections, mut refused) = (0, 0);
         for _ in 0..runs {
             quiet.push(viewers.measure(seconds)?);
-            let before_bytes = resident_bytes();
-            let mut child = spawn(
-                &["attack", &port.to_string(), name],
-                &["chrt", "--other", "0"],
-            )?;
-            thread::sleep(WARM_UP);
+            let (before_bytes, shared) = (resident_bytes(), server.shared());
+            let before_refused = shared.counters.refused.load(Ordering::Relaxed);
+            let mut children = (0..attacks::processes(name))
+                .map(|process| {
+                    let (port, process) = (port.to_string(), process.to_string());
+                    spawn(
+                        &["attack", &port, name, &process],
+                        &["chrt", "--other", "0"],
+                    )
+                })
+                .collect::<Outcome<Vec<_>>>()?;
+            thread::sleep(attacks::warm_up(name));
             attacked.push(viewers.measure(seconds)?);
             held_bytes = held_bytes.max(resident_bytes().saturating_sub(before_bytes));
-            child.kill()?;
-            child.wait()?;
+            let count = shared.connections.load(Ordering::Relaxed);
+            connections = connections.max(count.saturating_sub(viewers::VIEWERS));
+            let count = shared.counters.refused.load(Ordering::Relaxed);
+            refused = refused.max(count - before_refused);
+            for child in &mut children {
+                child.kill()?;
+                child.wait()?;
+            }
             wait_until_gone(&server);
         }
         let (quiet, attacked) = (median(&quiet), median(&attacked));
         let (ratio, held_mib) = (attacked.p99_ms / quiet.p99_ms, held_bytes >> 20);
         println!(
-            "{name:<14}{:>7.2} ms{:>7.2} ms{:>9.2} ms{:>9.2} ms{ratio:>8.2}{:>8.2}{:>8.2}{held_mib:>12}",
+            "{name:<14}{:>7.2} ms{:>7.2} ms{:>9.2} ms{:>9.2} ms{ratio:>8.2}{:>8.2}{:>8.2}{held_mib:>12}{connections:>13}{refused:>10}",
             quiet.p50_ms,
             attacked.p50_ms,
             quiet.p99_ms,

@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 
+use crate::protocol::json::Scanner;
 use crate::protocol::jsonrpc::{self, Call, Incoming, Rejection};
 
 /// What is accepted is JSON of the right shape, and every answer to it is JSON too.
@@ -12,6 +13,15 @@ pub fn envelope(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
     };
+    let mut scanner = Scanner::new(text, jsonrpc::VALUES);
+    let value = scanner.value(jsonrpc::DEPTH);
+    let is_whole = value.is_some() && scanner.is_over();
+    assert!(!is_whole || is_json(input), "only JSON is taken");
+    let brackets = input.iter().filter(|byte| b"[{".contains(byte)).count();
+    assert!(
+        is_whole || brackets > jsonrpc::DEPTH || !is_json(input),
+        "JSON is taken"
+    );
     match jsonrpc::parse(text) {
         Ok(Incoming::Single(call)) => {
             assert!(is_json(text.as_bytes()), "only JSON is accepted");

@@ -4,24 +4,26 @@
 //! exactly as it was and params are read once, by whoever runs the method. The rules are those of the JSON-RPC 2.0
 //! specification, sections 4 to 6:
 //!
-//! * text that is no JSON, or is nested deeper than [`DEPTH`], is a parse error (-32700);
+//! * text that is no JSON, is nested deeper than [`DEPTH`] or has more than [`VALUES`] values is a parse error (-32700);
 //! * JSON that is no request is an invalid request (-32600), with the id when it can be told, else `null`;
 //! * a request without `id` is a notification and gets no answer; `"id": null` is a request;
 //! * `params` is an object or an array, and `null` is the same as none;
 //! * a batch is an array of 1 to [`BATCH`] requests. An element that is no request gets an error of its own; an
-//!   empty or longer array gets one for the whole.
+//!   empty or longer array gets one for the whole, and a longer one is not read to its end.
 //!
 //! Members that the envelope does not know are ignored, as most implementations do.
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use super::json::Scanner;
 
 /// The most requests in one batch. Larger ones would let one message hold an event loop.
 pub const BATCH: usize = 100;
 /// The deepest nesting of arrays and objects, the batch's own array included.
 pub const DEPTH: usize = 128;
+/// The most values in one message, each in an array or object counted. A megabyte of usual events has less than half
+/// as many; one of nothing but small values would take as long to read as several.
+pub const VALUES: usize = 1 << 17;
 /// The longest id in bytes as JSON; it is kept until the answer is sent.
 pub const ID_BYTES: usize = 256;
 
@@ -55,31 +57,34 @@ pub struct Rejection<'a> {
 pub enum Incoming<'a> {
     Single(Call<'a>),
     /// 1 to [`BATCH`] elements. Their answers go out together in one array, or not at all when all are notifications.
-    Batch(Vec<Result<Call<'a>, Rejection<'a>>>),
+    Batch(Vec<Element<'a>>),
 }
+
+/// One of a batch.
+pub type Element<'a> = Result<Call<'a>, Rejection<'a>>;
 
 /// Reads the envelope of one text message.
 ///
 /// # Errors
 /// The one answer that the whole message gets.
 pub fn parse(text: &str) -> Result<Incoming<'_>, Rejection<'_>> {
-    if is_too_deep(text) {
-        return Err(PARSE_REJECTION);
+    let mut scanner = Scanner::new(text, VALUES);
+    let incoming = if scanner.take(b'[') {
+        let calls = take_batch(&mut scanner)?;
+        (!calls.is_empty())
+            .then_some(Incoming::Batch(calls))
+            .ok_or(invalid("null"))
+    } else {
+        let call = take_call(&mut scanner, DEPTH).ok_or(PARSE_REJECTION)?;
+        call.map(Incoming::Single)
+    };
+    if scanner.is_over() {
+        incoming
+    } else {
+        Err(PARSE_REJECTION)
     }
-    if !text.trim_start_matches(WHITESPACE).starts_with('[') {
-        return parse_call(text).map(Incoming::Single);
-    }
-    let elements: Vec<&RawValue> = serde_json::from_str(text).map_err(|_| PARSE_REJECTION)?;
-    if elements.is_empty() || elements.len() > BATCH {
-        return Err(invalid("null"));
-    }
-    let calls = elements
-        .into_iter()
-        .map(|element| parse_call(element.get()));
-    Ok(Incoming::Batch(calls.collect()))
 }
 
-const WHITESPACE: [char; 4] = [' ', '\t', '\n', '\r'];
 const PARSE_REJECTION: Rejection<'static> = Rejection {
     id: "null",
     code: PARSE_ERROR,
@@ -94,61 +99,103 @@ const fn invalid(id: &str) -> Rejection<'_> {
     }
 }
 
-/// The members of a request as JSON text, before their types are looked at.
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    method: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    params: Option<&'a RawValue>,
-}
-
-/// Keeps `null` apart from an absent member.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
-}
-
-fn parse_call(text: &str) -> Result<Call<'_>, Rejection<'_>> {
-    let envelope: Envelope<'_> = match serde_json::from_str(text) {
-        // serde's derive reads an array as a struct too.
-        Ok(_) if !text.trim_start_matches(WHITESPACE).starts_with('{') => {
+/// Takes the elements of a batch, whose bracket is taken; those over [`BATCH`] are not looked at.
+fn take_batch<'a>(scanner: &mut Scanner<'a>) -> Result<Vec<Element<'a>>, Rejection<'a>> {
+    let mut calls = Vec::new();
+    if scanner.take(b']') {
+        return Ok(calls);
+    }
+    loop {
+        calls.push(take_call(scanner, DEPTH - 1).ok_or(PARSE_REJECTION)?);
+        if scanner.take(b']') {
+            return Ok(calls);
+        }
+        if !scanner.take(b',') {
+            return Err(PARSE_REJECTION);
+        }
+        if calls.len() == BATCH {
             return Err(invalid("null"));
         }
-        Ok(envelope) => envelope,
-        Err(error) if error.is_data() && is_json(text) => return Err(invalid("null")),
-        Err(_) => return Err(PARSE_REJECTION),
-    };
-    let id = match envelope.id.map(RawValue::get) {
-        Some(id) if !is_id(id) => return Err(invalid("null")),
-        id => id,
-    };
-    read_call(&envelope, id).ok_or_else(|| invalid(id.unwrap_or("null")))
+    }
 }
 
-fn read_call<'a>(envelope: &Envelope<'a>, id: Option<&'a str>) -> Option<Call<'a>> {
+/// The members of a request as JSON text, before their types are looked at.
+#[derive(Default)]
+struct Envelope<'a> {
+    jsonrpc: Option<&'a str>,
+    id: Option<&'a str>,
+    method: Option<&'a str>,
+    params: Option<&'a str>,
+}
+
+impl<'a> Envelope<'a> {
+    fn member(&mut self, key: &str) -> Option<&mut Option<&'a str>> {
+        match parse_key(key)?.as_ref() {
+            "jsonrpc" => Some(&mut self.jsonrpc),
+            "id" => Some(&mut self.id),
+            "method" => Some(&mut self.method),
+            "params" => Some(&mut self.params),
+            _ => None,
+        }
+    }
+}
+
+/// Takes a value that should be a request; `None` when it is no JSON or nests deeper than `depth`.
+fn take_call<'a>(scanner: &mut Scanner<'a>, depth: usize) -> Option<Element<'a>> {
+    if scanner.peek()? != b'{' {
+        scanner.value(depth)?;
+        return Some(Err(invalid("null")));
+    }
+    let (mut envelope, mut is_clear) = (Envelope::default(), true);
+    scanner.take(b'{');
+    let mut is_over = scanner.take(b'}');
+    while !is_over {
+        let key = scanner.key()?;
+        let value = scanner.value(depth - 1)?;
+        if let Some(member) = envelope.member(key) {
+            // Which of two counts, implementations do not agree on.
+            is_clear &= member.replace(value).is_none();
+        }
+        is_over = scanner.take(b'}');
+        if !is_over && !scanner.take(b',') {
+            return None;
+        }
+    }
+    if !is_clear || envelope.id.is_some_and(|id| !is_id(id)) {
+        return Some(Err(invalid("null")));
+    }
+    Some(read_call(&envelope).ok_or_else(|| invalid(envelope.id.unwrap_or("null"))))
+}
+
+fn read_call<'a>(envelope: &Envelope<'a>) -> Option<Call<'a>> {
     if parse_string(envelope.jsonrpc?)? != "2.0" {
         return None;
     }
     let method = parse_string(envelope.method?)?;
-    let params = match envelope.params.map(RawValue::get) {
+    let params = match envelope.params {
         None | Some("null") => None,
         Some(params) if params.starts_with(['{', '[']) => Some(params),
         Some(_) => return None,
     };
+    let id = envelope.id;
     Some(Call { id, method, params })
 }
 
-/// A string without escapes is borrowed.
-fn parse_string(value: &RawValue) -> Option<Cow<'_, str>> {
-    #[derive(Deserialize)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-    serde_json::from_str::<Text<'_>>(value.get())
-        .ok()
-        .map(|text| text.0)
+/// A key that may be one of ours, which have at most seven letters of at most six bytes each.
+fn parse_key(key: &str) -> Option<Cow<'_, str>> {
+    if key.len() > 2 + 6 * "jsonrpc".len() {
+        return None;
+    }
+    parse_string(key)
+}
+
+/// The meaning of a JSON string; `None` for what is none, or no Unicode. Without escapes it is borrowed.
+fn parse_string(json: &str) -> Option<Cow<'_, str>> {
+    let inner = json.strip_prefix('"')?.strip_suffix('"')?;
+    if inner.as_bytes().contains(&b'\\') {
+        return serde_json::from_str(json).ok().map(Cow::Owned);
+    }
+    Some(Cow::Borrowed(inner))
 }
 
 /// Whether a well-formed JSON value may be an id.
@@ -156,33 +203,6 @@ fn is_id(text: &str) -> bool {
     text.len() <= ID_BYTES
         && (text == "null"
             || text.starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit()))
-}
-
-fn is_json(text: &str) -> bool {
-    serde_json::from_str::<&RawValue>(text).is_ok()
-}
-
-/// Whether brackets outside strings nest deeper than [`DEPTH`]; text that is no JSON may give either answer.
-///
-/// serde skips raw values without recursion and so without a limit, and whoever reads the params later may recurse.
-fn is_too_deep(text: &str) -> bool {
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for byte in text.bytes() {
-        if in_string {
-            (in_string, escaped) = (escaped || byte != b'"', !escaped && byte == b'\\');
-            continue;
-        }
-        match byte {
-            b'"' => in_string = true,
-            b'[' | b'{' => depth += 1,
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > DEPTH {
-            return true;
-        }
-    }
-    false
 }
 
 /// Appends the answer to a request; `id` and `result` are JSON text.

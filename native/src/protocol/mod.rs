@@ -8,6 +8,7 @@
 //! * [`decoder`] turns received bytes into messages and control frames (sections 5 to 8);
 //! * [`fault`] names what a peer can do wrong and the close code for it;
 //! * [`deflate`] negotiates and runs permessage-deflate (RFC 7692);
+//! * `json` finds where values of JSON begin and end;
 //! * [`jsonrpc`] reads the JSON-RPC 2.0 envelope of a text message and writes answers.
 //!
 //! Memory: a connection that waits for a frame holds a [`decoder::Decoder`] of 16 bytes and nothing else. Buffers
@@ -19,6 +20,7 @@ pub mod deflate;
 pub mod fault;
 pub mod frame;
 pub mod handshake;
+pub(crate) mod json;
 pub mod jsonrpc;
 
 #[cfg(test)]

@@ -78,6 +78,11 @@ impl Mailbox {
         }
     }
 
+    /// Whether commands wait; may be late by a moment.
+    pub(super) fn has_news(&self) -> bool {
+        self.is_woken.load(Ordering::Relaxed)
+    }
+
     /// Moves all commands into `commands`, which is empty.
     pub(super) fn take(&self, commands: &mut Vec<Command>) {
         // Cleared first: a command that comes after this line wakes the loop again.

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::protocol::jsonrpc::{
-    self, Call, DEPTH, INVALID_REQUEST, Incoming, PARSE_ERROR, Rejection,
+    self, Call, DEPTH, INVALID_REQUEST, Incoming, PARSE_ERROR, Rejection, VALUES,
 };
 
 fn single(text: &str) -> Call<'_> {
@@ -136,6 +136,17 @@ fn depth_is_bounded() {
 }
 
 #[test]
+fn the_number_of_values_is_bounded() {
+    // The version, the method and the params themselves are three.
+    let text = |values: usize| {
+        let values = vec!["1"; values - 3].join(",");
+        format!(r#"{{"jsonrpc":"2.0","method":"m","params":[{values}]}}"#)
+    };
+    assert!(jsonrpc::parse(&text(VALUES)).is_ok());
+    assert_eq!(rejected(&text(VALUES + 1)), rejected("["));
+}
+
+#[test]
 fn a_batch_answers_each_element() {
     let text = r#"[{"jsonrpc":"2.0","method":"a","id":1}, 1, {"jsonrpc":"2.0","method":"b"}, [2]]"#;
     let Ok(Incoming::Batch(calls)) = jsonrpc::parse(text) else {
@@ -171,6 +182,26 @@ fn a_batch_is_bounded() {
         matches!(jsonrpc::parse(&batch(100)), Ok(Incoming::Batch(calls)) if calls.len() == 100)
     );
     assert_eq!(rejected(&batch(101)), invalid("null"));
+    let (full, first) = (batch(100), batch(98));
+    let behind = |text: &str, rest: &str| text.replace(']', rest);
+    assert_eq!(
+        rejected(&behind(&full, ",1,")),
+        invalid("null"),
+        "no more is read"
+    );
+    assert_eq!(rejected(&behind(&full, "x]")), rejected("["));
+    assert_eq!(rejected(&behind(&full, "]x")), rejected("["));
+    assert_eq!(rejected(&behind(&first, ",1,")), rejected("["));
+}
+
+#[test]
+fn keys_may_be_escaped() {
+    let longest = r"\u006a\u0073\u006f\u006e\u0072\u0070\u0063";
+    let text = format!(
+        r#"{{"{longest}":"2.0","m\u0065thod":"m","\ud800":1,"{longest}x":2,"\u0069dx":{{}}}}"#
+    );
+    assert_eq!(single(&text).method, "m");
+    assert_eq!(single(&text).id, None);
 }
 
 #[test]

@@ -4,4 +4,5 @@ mod decoder;
 mod deflate;
 mod frame;
 mod handshake;
+mod json;
 mod jsonrpc;

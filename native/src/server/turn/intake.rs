@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use super::super::config::{client_address, is_among};
 use super::super::connection::{NEVER, NoRoom, Rate, SlotIndex, State};
@@ -13,7 +12,7 @@ use super::super::handler::{Admission, Handler, Message};
 use super::super::refusals::{build_refusal, refusal, refuse_unread};
 use super::super::shared::Counters;
 use super::super::sys::{self, Accepted, Moved};
-use super::Loop;
+use super::{Loop, is_late};
 use crate::protocol::frame::{self, Opcode};
 use crate::protocol::handshake::{self, Head, Limits, Request};
 use crate::protocol::{Decoder, Flow, Item, Role};
@@ -229,14 +228,14 @@ impl<H: Handler> Loop<H> {
         }
         let blank = Decoder::new(Role::Server, 0, false);
         let mut decoder = std::mem::replace(&mut self.core.connection(slot).decoder, blank);
-        let (core, handler, late) = (&mut self.core, &mut self.handler, self.late);
+        let (core, handler, intake) = (&mut self.core, &mut self.handler, self.intake);
         let mut has_ended_one = false;
         let fed = decoder.feed_some(bytes, &mut self.inflater, &mut |item| {
             has_ended_one |= matches!(item, Item::Text(_) | Item::Binary(_));
             take_item(core, handler, slot, item);
             if !core.is_open(slot) {
                 Flow::End
-            } else if core.connection(slot).paused || Instant::now() >= late {
+            } else if core.connection(slot).paused || is_late(core, intake) {
                 Flow::Pause
             } else {
                 Flow::On

@@ -24,9 +24,11 @@ const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 /// One read of a connection; also what a client can put into one turn before its pause is looked at.
 const READ_BYTES: usize = 64 << 10;
-/// How long a turn takes in connections and messages before it sends: what keeps one client busy for longer is
+/// How long a turn takes in connections, and then messages, before it sends: what keeps one client busy for longer is
 /// spread over turns, so that the others' pushes do not wait for it.
 const INTAKE: Duration = Duration::from_millis(1);
+/// As long when something waits to be sent.
+const SHORT_INTAKE: Duration = Duration::from_micros(250);
 
 /// One event loop with its application.
 pub(super) struct Loop<H> {
@@ -39,8 +41,8 @@ pub(super) struct Loop<H> {
     buffer: Vec<u8>,
     due: Vec<(u64, SlotIndex)>,
     next_tick_ms: u64,
-    /// When this turn has taken in enough.
-    late: Instant,
+    /// Since when this turn takes in.
+    intake: Instant,
     drain: Option<Drain>,
 }
 
@@ -61,7 +63,7 @@ impl<H: Handler> Loop<H> {
             buffer: vec![0; READ_BYTES],
             due: Vec::new(),
             next_tick_ms,
-            late: Instant::now(),
+            intake: Instant::now(),
             drain: None,
         })
     }
@@ -84,12 +86,12 @@ impl<H: Handler> Loop<H> {
         };
         self.core.poll.wait(timeout, ready);
         self.core.now_ms = self.core.shared.now_ms();
-        self.late = Instant::now() + INTAKE;
+        self.intake = Instant::now();
         for event in ready.drain(..) {
             self.event(event);
         }
         // A time of its own: those who come must not keep those who are here from being heard.
-        self.late = Instant::now() + INTAKE;
+        self.intake = Instant::now();
         self.read_waiting();
         self.core.shared.mailboxes[self.core.index].take(commands);
         for command in commands.drain(..) {
@@ -110,7 +112,7 @@ impl<H: Handler> Loop<H> {
 
     /// Whether this turn's time for taking in is over.
     fn is_late(&self) -> bool {
-        Instant::now() >= self.late
+        is_late(&self.core, self.intake)
     }
 
     fn flush(&mut self) {
@@ -253,6 +255,37 @@ impl<H: Handler> Loop<H> {
             self.core.close(slot, 1001, "going_away");
             self.core.flush(slot);
             self.core.drop_connection(slot);
+        }
+    }
+}
+
+/// Whether one who takes in since `intake` has to let others be sent to.
+fn is_late(core: &Core, intake: Instant) -> bool {
+    is_enough(intake.elapsed(), || {
+        core.shared.mailboxes[core.index].has_news()
+    })
+}
+
+fn is_enough(spent: Duration, has_news: impl FnOnce() -> bool) -> bool {
+    spent >= INTAKE || (spent >= SHORT_INTAKE && has_news())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taking_in_ends_sooner_when_something_waits_to_be_sent() {
+        let before = |time: Duration| time.saturating_sub(Duration::from_nanos(1));
+        for (spent, without, with) in [
+            (Duration::ZERO, false, false),
+            (before(SHORT_INTAKE), false, false),
+            (SHORT_INTAKE, false, true),
+            (before(INTAKE), false, true),
+            (INTAKE, true, true),
+        ] {
+            assert_eq!(is_enough(spent, || false), without, "{spent:?}");
+            assert_eq!(is_enough(spent, || true), with, "{spent:?}");
         }
     }
 }

@@ -1,0 +1,244 @@
+//! Where the values of a JSON text begin and end.
+//!
+//! One pass, without recursion and without a copy: a message of the largest size holds an event loop for no longer
+//! than its bytes take to be looked at once. What takes longest is many small values, so their number has a bound. The grammar is that of RFC 8259. What an escape in a string means and how
+//! large a number is are not looked at.
+
+/// Reads a text from its beginning. Each method answers `None` where the text is no JSON; then nothing more can be read.
+#[derive(Clone, Debug)]
+pub struct Scanner<'a> {
+    text: &'a str,
+    at: usize,
+    /// How many more values may be taken.
+    left: usize,
+}
+
+impl<'a> Scanner<'a> {
+    /// Reads `text` up to the first `most` values, each of those inside others counted.
+    #[must_use]
+    pub fn new(text: &'a str, most: usize) -> Self {
+        Self {
+            text,
+            at: 0,
+            left: most,
+        }
+    }
+
+    /// The next byte that is no white space, which is not taken.
+    pub fn peek(&mut self) -> Option<u8> {
+        self.at = skip_space(self.text.as_bytes(), self.at);
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    /// Takes the next byte that is no white space, if it is this one.
+    pub fn take(&mut self, byte: u8) -> bool {
+        let is_next = self.peek() == Some(byte);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    /// Whether only white space is left.
+    pub fn is_over(&mut self) -> bool {
+        self.peek().is_none()
+    }
+
+    /// Takes a value whose arrays and objects nest at most `depth` (up to 128) deep, and returns its text.
+    pub fn value(&mut self, depth: usize) -> Option<&'a str> {
+        self.peek()?;
+        let begin = self.at;
+        (self.at, self.left) = skip_value(self.text.as_bytes(), begin, depth, self.left)?;
+        Some(&self.text[begin..self.at])
+    }
+
+    /// Takes the key of a member and the colon behind it; returns the key as it stands there, with its quotes.
+    pub fn key(&mut self) -> Option<&'a str> {
+        self.peek()?;
+        let begin = self.at;
+        self.at = skip_string(self.text.as_bytes(), begin)?;
+        let key = &self.text[begin..self.at];
+        self.take(b':').then_some(key)
+    }
+}
+
+// Each of these is given where something must begin, and answers where it ends.
+
+/// Also answers how many of the `left` values are left then.
+fn skip_value(
+    bytes: &[u8],
+    mut at: usize,
+    depth: usize,
+    mut left: usize,
+) -> Option<(usize, usize)> {
+    debug_assert!(depth <= 128, "a bit for each");
+    // How many arrays and objects are open, and for each a bit, the innermost lowest: whether it is an object.
+    let (mut open, mut objects) = (0, 0_u128);
+    loop {
+        left = left.checked_sub(1)?;
+        at = match *bytes.get(at)? {
+            b'"' => skip_string(bytes, at)?,
+            b't' => skip_word(bytes, at, b"true")?,
+            b'f' => skip_word(bytes, at, b"false")?,
+            b'n' => skip_word(bytes, at, b"null")?,
+            opening @ (b'[' | b'{') => {
+                if open == depth {
+                    return None;
+                }
+                at = skip_space(bytes, at + 1);
+                // In ASCII, what closes is two behind what opens.
+                if *bytes.get(at)? == opening + 2 {
+                    at + 1
+                } else {
+                    let is_object = opening == b'{';
+                    (open, objects) = (open + 1, objects << 1 | u128::from(is_object));
+                    if is_object {
+                        at = skip_key(bytes, at)?;
+                    }
+                    continue;
+                }
+            }
+            _ => skip_number(bytes, at)?,
+        };
+        // A value is over, and with it perhaps what it is the last of.
+        loop {
+            if open == 0 {
+                return Some((at, left));
+            }
+            at = skip_space(bytes, at);
+            let is_object = objects & 1 == 1;
+            match *bytes.get(at)? {
+                b',' => {
+                    at = skip_space(bytes, at + 1);
+                    if is_object {
+                        at = skip_key(bytes, at)?;
+                    }
+                    break;
+                }
+                b']' if !is_object => {}
+                b'}' if is_object => {}
+                _ => return None,
+            }
+            (at, open, objects) = (at + 1, open - 1, objects >> 1);
+        }
+    }
+}
+
+/// A key, its colon and the white space behind that.
+fn skip_key(bytes: &[u8], at: usize) -> Option<usize> {
+    let colon = skip_space(bytes, skip_string(bytes, at)?);
+    (*bytes.get(colon)? == b':').then(|| skip_space(bytes, colon + 1))
+}
+
+#[inline]
+fn skip_space(bytes: &[u8], at: usize) -> usize {
+    // Mostly there is none.
+    match bytes.get(at) {
+        Some(..=b' ') => skip_much_space(bytes, at),
+        _ => at,
+    }
+}
+
+/// Where there is much, many bytes are looked at together.
+#[inline(never)]
+fn skip_much_space(bytes: &[u8], mut at: usize) -> usize {
+    const STEP: usize = 16;
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+    while bytes.get(at).is_some_and(is_space) {
+        at += 1;
+        while let Some(step) = bytes.get(at..at + STEP) {
+            if !step.iter().fold(true, |all, byte| all & is_space(byte)) {
+                break;
+            }
+            at += STEP;
+        }
+    }
+    at
+}
+
+fn skip_string(bytes: &[u8], at: usize) -> Option<usize> {
+    if *bytes.get(at)? != b'"' {
+        return None;
+    }
+    let mut at = at + 1;
+    loop {
+        match *bytes.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at = skip_escape(bytes, at + 1)?,
+            byte if byte < b' ' => return None,
+            _ => at += 1 + plain_bytes(&bytes[at + 1..]),
+        }
+    }
+}
+
+/// How many bytes at the beginning of `bytes` mean themselves in a string. Eight are looked at together; the last few
+/// of the text are not looked at.
+fn plain_bytes(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 0xFF;
+    const HIGHS: u64 = ONES << 7;
+    // The high bit of each byte that is below `limit`, at most 128; above the first such byte there may be wrong ones.
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & HIGHS;
+    let mut plain = 0;
+    for step in bytes.chunks_exact(8) {
+        let Ok(step) = <[u8; 8]>::try_from(step) else {
+            unreachable!("chunks_exact gives eight bytes");
+        };
+        let word = u64::from_le_bytes(step);
+        let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+        let special = below(word, u64::from(b' ')) | is(b'"') | is(b'\\');
+        if special != 0 {
+            return plain + special.trailing_zeros() as usize / 8;
+        }
+        plain += 8;
+    }
+    plain
+}
+
+/// What is behind a backslash.
+fn skip_escape(bytes: &[u8], at: usize) -> Option<usize> {
+    match *bytes.get(at)? {
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(at + 1),
+        b'u' => {
+            let digits = bytes.get(at + 1..at + 5)?;
+            let are_digits = digits.iter().all(u8::is_ascii_hexdigit);
+            are_digits.then_some(at + 5)
+        }
+        _ => None,
+    }
+}
+
+fn skip_number(bytes: &[u8], at: usize) -> Option<usize> {
+    let at = match *bytes.get(at)? {
+        b'-' if *bytes.get(at + 1)? == b'0' => at + 2,
+        b'-' => skip_digits(bytes, at + 1)?,
+        b'0' => at + 1,
+        _ => skip_digits(bytes, at)?,
+    };
+    match bytes.get(at) {
+        Some(b'.' | b'e' | b'E') => skip_fraction(bytes, at),
+        _ => Some(at),
+    }
+}
+
+/// What is behind the whole part of a number, with the exponent.
+fn skip_fraction(bytes: &[u8], mut at: usize) -> Option<usize> {
+    if bytes[at] == b'.' {
+        at = skip_digits(bytes, at + 1)?;
+    }
+    if let Some(b'e' | b'E') = bytes.get(at) {
+        let has_sign = matches!(bytes.get(at + 1), Some(b'+' | b'-'));
+        at = skip_digits(bytes, at + 1 + usize::from(has_sign))?;
+    }
+    Some(at)
+}
+
+/// At least one.
+fn skip_digits(bytes: &[u8], begin: usize) -> Option<usize> {
+    let mut at = begin;
+    while bytes.get(at).is_some_and(u8::is_ascii_digit) {
+        at += 1;
+    }
+    (at > begin).then_some(at)
+}
+
+fn skip_word(bytes: &[u8], at: usize, word: &[u8]) -> Option<usize> {
+    bytes[at..].starts_with(word).then_some(at + word.len())
+}
