@@ -1,8 +1,8 @@
 //! Where the values of a JSON text begin and end.
 //!
 //! One pass, without recursion and without a copy: a message of the largest size holds an event loop for no longer
-//! than its bytes take to be looked at once. What takes longest is many small values, so their number has a bound. The grammar is that of RFC 8259. What an escape in a string means and how
-//! large a number is are not looked at.
+//! than its bytes take to be looked at once. What takes longest is many small values, so their number has a bound.
+//! The grammar is that of RFC 8259. What an escape in a string means and how large a number is are not looked at.
 
 /// Reads a text from its beginning. Each method answers `None` where the text is no JSON; then nothing more can be read.
 #[derive(Clone, Debug)]
