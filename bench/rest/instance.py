@@ -72,7 +72,8 @@ def deploy_bare(titles: dict[int, str]) -> None:
 
 def join_command(titles: dict[int, str], module: str) -> list[str]:
     """How to run a module that joins the instance's Ray, in its conductor's environment."""
-    (raylet,) = select(titles, "/raylet ")
+    # What stands in for Ray's helpers has the raylet's command behind its own.
+    (raylet,) = (pid for pid in select(titles, "/raylet ") if titles[pid].split()[0].endswith("/raylet"))
     return [sys.executable, "-m", module, str(raylet)]
 
 
