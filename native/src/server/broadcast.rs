@@ -6,6 +6,9 @@ use super::output::count_frames;
 use super::topics::Live;
 use crate::log::Span;
 
+/// What one read of a log may give to all: large enough to coalesce well.
+const SPAN_BYTES: u64 = 256 << 10;
+
 impl Core {
     /// Sends what is new in a log to its live subscribers.
     pub(super) fn broadcast(&mut self, place: u32) {
@@ -44,7 +47,8 @@ impl Core {
         let mut gone = Vec::new();
         let mut span = std::mem::take(&mut self.span);
         while cursor < tip && !live.is_empty() {
-            if self.read_log(place, cursor, tip, track, &mut span).is_err() {
+            let read = self.read_log(place, cursor, tip, track, SPAN_BYTES, &mut span);
+            if read.is_err() {
                 // The log dropped what they have not got: only a burst far over its limits can do this.
                 gone.extend(live.drain(..).map(|target| (target.slot, true)));
                 break;

@@ -1,39 +1,50 @@
 //! One connection served alone: its out-buffer first, then each log it is behind in.
 
-use super::connection::{BEHIND, NEVER, SlotIndex, State};
+use super::connection::{BEHIND, NEVER, SHARE_BYTES, SlotIndex, State};
 use super::core::{Core, SLOW_CONSUMER};
 use super::output::count_frames;
 use super::sys::{self, Moved};
 use crate::log::Span;
 
-/// Spans a connection may be sent in one turn before others have theirs.
-const SPANS_A_TURN: usize = 4;
+/// The least that a span counts in a share: a call costs the kernel about as much as sending so many bytes.
+const LEAST_BYTES: usize = SHARE_BYTES / 4;
 
 enum CatchUp {
     /// Nothing is left to do for this subscription now.
     Done,
     /// The log has ended and everything of it is sent.
     Ended,
-    /// The connection is blocked, gone, or has had its share of the turn.
+    /// The connection is blocked, gone, or has had its share.
     Later,
 }
 
 impl Core {
-    /// Sends what waits for one connection, as far as its socket takes it.
-    pub(super) fn flush(&mut self, slot: SlotIndex) {
+    /// Sends what waits for one connection, as far as its socket takes it, and about `share` bytes at most: for the
+    /// rest it is touched again.
+    pub(super) fn flush(&mut self, slot: SlotIndex, mut share: usize) {
         let connection = self.connections.at(slot);
-        if connection.blocked || connection.state == State::Free || !self.flush_out(slot) {
+        if connection.blocked || connection.state == State::Free {
             return;
         }
-        self.finish_closing(slot);
-        let mut spans = SPANS_A_TURN;
+        if self.flush_out(slot, &mut share) {
+            self.finish_closing(slot);
+            self.flush_logs(slot, share);
+        }
+        let connection = self.connections.at(slot);
+        if connection.unread && connection.is_heard() {
+            self.read_later(slot);
+        }
+    }
+
+    /// Sends what the connection is behind in, log by log.
+    fn flush_logs(&mut self, slot: SlotIndex, mut share: usize) {
         let mut at = 0;
         while let Some(subscription) = self.connections.at(slot).subscriptions.get(at) {
             if subscription.at != BEHIND {
                 at += 1;
                 continue;
             }
-            match self.catch_up(slot, at, &mut spans) {
+            match self.catch_up(slot, at, &mut share) {
                 CatchUp::Done => at += 1,
                 CatchUp::Ended => self.end_subscription(slot, at),
                 CatchUp::Later => return,
@@ -41,8 +52,8 @@ impl Core {
         }
     }
 
-    /// Sends the out-buffer; false when the connection is blocked or gone.
-    fn flush_out(&mut self, slot: SlotIndex) -> bool {
+    /// Sends the out-buffer; false when the connection is blocked, gone, or has had its share.
+    fn flush_out(&mut self, slot: SlotIndex, share: &mut usize) -> bool {
         let now_ms = self.now_ms;
         loop {
             let connection = self.connections.at(slot);
@@ -56,18 +67,21 @@ impl Core {
                 self.weigh(slot);
                 return true;
             }
-            match sys::write(fd, &connection.out[connection.out_at..]) {
+            if *share == 0 {
+                connection.trim_out();
+                self.weigh(slot);
+                self.touch(slot);
+                return false;
+            }
+            let rest = &connection.out[connection.out_at..];
+            match sys::write(fd, &rest[..rest.len().min(*share)]) {
                 Moved::Bytes(sent) => {
                     connection.out_at += sent;
+                    *share -= sent;
                     connection.progress_ms = now_ms;
                 }
                 Moved::Blocked => {
-                    // Keeps the memory in proportion to what is left.
-                    if connection.out_at > connection.out.len() / 2 {
-                        connection.out.drain(..connection.out_at);
-                        connection.out.shrink_to_fit();
-                        connection.out_at = 0;
-                    }
+                    connection.trim_out();
                     self.note_blocked(slot);
                     self.weigh(slot);
                     return false;
@@ -81,7 +95,7 @@ impl Core {
     }
 
     /// Serves one subscription that is behind.
-    fn catch_up(&mut self, slot: SlotIndex, at: usize, spans: &mut usize) -> CatchUp {
+    fn catch_up(&mut self, slot: SlotIndex, at: usize, share: &mut usize) -> CatchUp {
         let connection = self.connections.at(slot);
         let track = connection.track();
         let place = connection.subscriptions[at].topic;
@@ -99,14 +113,15 @@ impl Core {
                 topic.ahead.push(slot);
                 return CatchUp::Done;
             }
-            if *spans == 0 {
+            if *share == 0 {
                 self.touch(slot);
                 return CatchUp::Later;
             }
-            *spans -= 1;
-            let head = topic.head;
+            let (head, bytes) = (topic.head, *share as u64);
             let mut span = std::mem::take(&mut self.span);
-            let is_sent = if self.read_log(place, cursor, head, track, &mut span).is_ok() {
+            let read = self.read_log(place, cursor, head, track, bytes, &mut span);
+            *share = share.saturating_sub(span.bytes().max(LEAST_BYTES));
+            let is_sent = if read.is_ok() {
                 self.send_alone(slot, at, cursor, &span)
             } else {
                 self.close(slot, SLOW_CONSUMER.0, SLOW_CONSUMER.1);

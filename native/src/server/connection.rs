@@ -151,6 +151,9 @@ pub(super) struct Connection {
     pub calls: Option<Box<Calls>>,
 }
 
+/// What one connection is sent alone before others have their turn. The kernel sends as much in one piece.
+pub(super) const SHARE_BYTES: usize = 64 << 10;
+
 /// A deadline that does not come.
 pub(super) const NEVER: u64 = u64::MAX;
 
@@ -208,6 +211,25 @@ impl Connection {
     /// Bytes that wait to be sent.
     pub fn unsent_bytes(&self) -> usize {
         self.out.len() - self.out_at
+    }
+
+    /// Whether it has to wait for us: its socket takes more, and a share of sending is not enough.
+    pub fn is_owed(&self) -> bool {
+        !self.blocked && self.unsent_bytes() >= SHARE_BYTES
+    }
+
+    /// Whether what it sends is read. What we owe it goes first, so that we never owe much more.
+    pub fn is_heard(&self) -> bool {
+        !self.paused && !self.is_owed()
+    }
+
+    /// Lets go of what is sent of `out`, once it is the larger part.
+    pub fn trim_out(&mut self) {
+        if self.out_at > self.out.len() / 2 {
+            self.out.drain(..self.out_at);
+            self.out.shrink_to_fit();
+            self.out_at = 0;
+        }
     }
 
     /// Bytes of memory that the client makes us hold by sending or reading in part.
@@ -348,6 +370,13 @@ impl Slab {
     pub fn id(&mut self, slot: SlotIndex) -> ConnId {
         let generation = self.at(slot).generation;
         ConnId::new(self.loop_index, slot, generation)
+    }
+
+    /// The connections.
+    #[cfg(test)]
+    pub fn all(&self) -> Vec<&Connection> {
+        let all = self.pages.iter().flatten();
+        all.filter(|one| one.state != State::Free).collect()
     }
 
     /// All slots ever taken; some may be free.

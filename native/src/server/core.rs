@@ -29,8 +29,8 @@ pub struct Core {
     pub(super) deflater: Deflater,
     pub(super) span: Span,
     pub(super) results: Vec<i32>,
-    /// Connections with something to send.
-    pub(super) touched: Vec<SlotIndex>,
+    /// Connections with something to send, who has waited longest first.
+    pub(super) touched: VecDeque<SlotIndex>,
     /// Connections whose socket was full; some may have gone on since.
     pub(super) blocked: Vec<SlotIndex>,
     /// Connections that may have something to read which no event will tell of.
@@ -62,7 +62,7 @@ impl Core {
             deflater: Deflater::new(),
             span: Span::default(),
             results: Vec::new(),
-            touched: Vec::new(),
+            touched: VecDeque::new(),
             blocked: Vec::new(),
             unread: VecDeque::new(),
             waiting_bytes: 0,
@@ -153,12 +153,17 @@ impl Core {
         self.waiting_bytes > self.shared.config.waiting_bytes / self.shared.mailboxes.len()
     }
 
-    /// Notes that a connection has something to send in this turn.
+    /// Whether something waits to be broadcast, or may.
+    pub(super) fn has_news(&self) -> bool {
+        !self.grown.is_empty() || self.shared.mailboxes[self.index].has_news()
+    }
+
+    /// Queues a connection for sending, behind those that wait already.
     pub(super) fn touch(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
         if !connection.in_touched {
             connection.in_touched = true;
-            self.touched.push(slot);
+            self.touched.push_back(slot);
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Two paths. *Broadcast* (`broadcast`): all live subscribers of a log stand at the same cursor, so one span goes to all of
 //! them and nothing needs to be noted for those that took it whole. *Flush* (`catch_up`): a connection that has bytes of its
-//! own waiting, or is behind, is served alone: its out-buffer first, then each log it is behind in.
+//! own waiting, or is behind, is served alone: its out-buffer first, then each log it is behind in. It gets a share, then
+//! it queues again, and the broadcast of something new goes before the queue.
 //!
 //! Frames never interleave: when a socket takes a frame in part, the rest of that one frame is copied into the
 //! out-buffer, and the cursor moves to the next frame. So cursors always stand between frames, and whatever is put into
@@ -14,9 +15,6 @@ use super::shared::Counters;
 use crate::log::{Deflate, Lost, Span};
 use crate::protocol::frame;
 
-/// What one read of a log may give: large enough to coalesce well, small enough for a lagging connection's turn.
-const SPAN_BYTES: u64 = 256 << 10;
-
 impl Core {
     pub(super) fn read_log(
         &mut self,
@@ -24,6 +22,7 @@ impl Core {
         cursor: u64,
         until: u64,
         track: usize,
+        bytes: u64,
         span: &mut Span,
     ) -> Result<(), Lost> {
         let deflater = &mut self.deflater;
@@ -34,7 +33,7 @@ impl Core {
             .shared
             .log
             .lock()
-            .read(cursor, until, SPAN_BYTES, deflate, span)
+            .read(cursor, until, bytes, deflate, span)
     }
 
     /// Notes that a socket took `sent` bytes of whole frames and is full: the rest of a frame it took in part

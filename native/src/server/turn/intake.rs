@@ -96,7 +96,7 @@ impl<H: Handler> Loop<H> {
     fn read(&mut self, slot: SlotIndex) {
         let connection = self.core.connection(slot);
         let Some(fd) = &connection.fd else { return };
-        if !connection.unread || connection.paused || connection.state == State::Waiting {
+        if !connection.unread || !connection.is_heard() || connection.state == State::Waiting {
             return;
         }
         if connection.input.is_empty() {
@@ -235,7 +235,7 @@ impl<H: Handler> Loop<H> {
             take_item(core, handler, slot, item);
             if !core.is_open(slot) {
                 Flow::End
-            } else if core.connection(slot).paused || is_late(core, intake) {
+            } else if !core.connection(slot).is_heard() || is_late(core, intake) {
                 Flow::Pause
             } else {
                 Flow::On

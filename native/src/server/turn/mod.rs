@@ -1,7 +1,8 @@
 //! The event loop.
 //!
 //! One turn: wait for sockets and commands; read and handle; take commands; send answers; broadcast what logs have
-//! gained. While one broadcast runs, what is appended gathers and goes out together in the next turn.
+//! gained. While one broadcast runs, what is appended gathers and goes out together in the next turn. A broadcast goes to
+//! all at once; everything else has its time and is gone on with in the next turn.
 
 mod drain;
 mod intake;
@@ -10,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use self::drain::Drain;
-use super::connection::{ConnId, NEVER, SlotIndex, State};
+use super::connection::{ConnId, NEVER, SHARE_BYTES, SlotIndex, State};
 use super::core::Core;
 use super::handler::Handler;
 use super::mailbox::Command;
@@ -24,11 +25,21 @@ const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 /// One read of a connection; also what a client can put into one turn before its pause is looked at.
 const READ_BYTES: usize = 64 << 10;
-/// How long a turn takes in connections, and then messages, before it sends: what keeps one client busy for longer is
-/// spread over turns, so that the others' pushes do not wait for it.
-const INTAKE: Duration = Duration::from_millis(1);
-/// As long when something waits to be sent.
-const SHORT_INTAKE: Duration = Duration::from_micros(250);
+
+/// How long a turn may go on with one thing: what keeps one client busy for longer is spread over turns, so that the
+/// others' pushes do not wait for it.
+#[derive(Clone, Copy)]
+struct Patience {
+    most: Duration,
+    /// As long when something waits to be broadcast.
+    with_news: Duration,
+}
+
+/// For taking in connections, for taking in messages, and for sending to connections one by one.
+const PATIENCE: Patience = Patience {
+    most: Duration::from_millis(1),
+    with_news: Duration::from_micros(250),
+};
 
 /// One event loop with its application.
 pub(super) struct Loop<H> {
@@ -43,6 +54,8 @@ pub(super) struct Loop<H> {
     next_tick_ms: u64,
     /// Since when this turn takes in.
     intake: Instant,
+    /// For sending to connections one by one.
+    patience: Patience,
     drain: Option<Drain>,
 }
 
@@ -64,6 +77,7 @@ impl<H: Handler> Loop<H> {
             due: Vec::new(),
             next_tick_ms,
             intake: Instant::now(),
+            patience: PATIENCE,
             drain: None,
         })
     }
@@ -115,10 +129,18 @@ impl<H: Handler> Loop<H> {
         is_late(&self.core, self.intake)
     }
 
+    /// Gives those with something to send their turn, until the time is over; the others come first next time.
     fn flush(&mut self) {
-        for slot in std::mem::take(&mut self.core.touched) {
+        let began = Instant::now();
+        while let Some(slot) = self.core.touched.pop_front() {
             self.core.connection(slot).in_touched = false;
-            self.core.flush(slot);
+            self.core.flush(slot, SHARE_BYTES);
+            if self
+                .patience
+                .is_over(began.elapsed(), || self.core.has_news())
+            {
+                return;
+            }
         }
     }
 
@@ -209,7 +231,7 @@ impl<H: Handler> Loop<H> {
         if connection.pong_ms <= now_ms {
             // Nobody is there to read a close frame: say it once and go.
             self.core.close(slot, 1011, "no pong");
-            self.core.flush(slot);
+            self.core.flush(slot, usize::MAX);
             self.core.drop_connection(slot);
             return;
         }
@@ -253,7 +275,7 @@ impl<H: Handler> Loop<H> {
     fn stop(&mut self) {
         for slot in self.core.connections.slots() {
             self.core.close(slot, 1001, "going_away");
-            self.core.flush(slot);
+            self.core.flush(slot, usize::MAX);
             self.core.drop_connection(slot);
         }
     }
@@ -261,31 +283,34 @@ impl<H: Handler> Loop<H> {
 
 /// Whether one who takes in since `intake` has to let others be sent to.
 fn is_late(core: &Core, intake: Instant) -> bool {
-    is_enough(intake.elapsed(), || {
-        core.shared.mailboxes[core.index].has_news()
-    })
+    PATIENCE.is_over(intake.elapsed(), || core.has_news())
 }
 
-fn is_enough(spent: Duration, has_news: impl FnOnce() -> bool) -> bool {
-    spent >= INTAKE || (spent >= SHORT_INTAKE && has_news())
+impl Patience {
+    fn is_over(self, spent: Duration, has_news: impl FnOnce() -> bool) -> bool {
+        spent >= self.most || (spent >= self.with_news && has_news())
+    }
 }
+
+#[cfg(test)]
+mod shares_test;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn taking_in_ends_sooner_when_something_waits_to_be_sent() {
+    fn a_thing_ends_sooner_when_something_waits_to_be_broadcast() {
         let before = |time: Duration| time.saturating_sub(Duration::from_nanos(1));
         for (spent, without, with) in [
             (Duration::ZERO, false, false),
-            (before(SHORT_INTAKE), false, false),
-            (SHORT_INTAKE, false, true),
-            (before(INTAKE), false, true),
-            (INTAKE, true, true),
+            (before(PATIENCE.with_news), false, false),
+            (PATIENCE.with_news, false, true),
+            (before(PATIENCE.most), false, true),
+            (PATIENCE.most, true, true),
         ] {
-            assert_eq!(is_enough(spent, || false), without, "{spent:?}");
-            assert_eq!(is_enough(spent, || true), with, "{spent:?}");
+            assert_eq!(PATIENCE.is_over(spent, || false), without, "{spent:?}");
+            assert_eq!(PATIENCE.is_over(spent, || true), with, "{spent:?}");
         }
     }
 }
