@@ -47,7 +47,7 @@ impl Core {
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
         connection.out.extend_from_slice(&frames[sent..end]);
-        if !connection.blocked || sent > 0 {
+        if sent > 0 {
             connection.progress_ms = now_ms;
         }
         self.note_blocked(slot);
@@ -58,6 +58,9 @@ impl Core {
     pub(super) fn note_blocked(&mut self, slot: SlotIndex) {
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
+        if !connection.blocked {
+            connection.progress_ms = now_ms;
+        }
         connection.blocked = true;
         connection.out_since_ms = connection.out_since_ms.min(now_ms);
         if !connection.in_blocked {

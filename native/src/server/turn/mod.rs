@@ -135,10 +135,8 @@ impl<H: Handler> Loop<H> {
         while let Some(slot) = self.core.touched.pop_front() {
             self.core.connection(slot).in_touched = false;
             self.core.flush(slot, SHARE_BYTES);
-            if self
-                .patience
-                .is_over(began.elapsed(), || self.core.has_news())
-            {
+            let (patience, core) = (self.patience, &self.core);
+            if patience.is_over(began.elapsed(), || core.has_news()) {
                 return;
             }
         }

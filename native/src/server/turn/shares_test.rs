@@ -176,7 +176,7 @@ impl Viewer {
     fn receive(&mut self) {
         self.socket.set_nonblocking(true).expect("a socket");
         loop {
-            let mut buffer = [0; 65_536];
+            let mut buffer = [0; 16_384];
             match self.socket.read(&mut buffer) {
                 Ok(0) => return,
                 Ok(bytes) => self.bytes.extend_from_slice(&buffer[..bytes]),
