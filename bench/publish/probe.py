@@ -21,10 +21,10 @@ from bench.publish.doors import build_metadata
 from bench.rest.bare import find_ray
 from broker.clock import SystemClock
 from broker.ids import IdSource
+from broker.owners.linked_feed import LinkedFeed
+from broker.owners.linked_owners import LinkedOwners
 from broker.owners.placement import owner_of
 from broker.owners.protocol import Entry, NewEventRow, program_topic
-from broker.owners.ray_client import RayOwners
-from broker.owners.ray_feed import RayFeed
 from broker.owners.ray_link import OwnerLink
 from broker.settings import Settings
 
@@ -42,7 +42,7 @@ async def measure(events: int, per_s: float) -> dict[str, float]:
 
     topic = program_topic(settings.default_account, PROGRAM)
     link = OwnerLink(owner_of(topic, settings.owners))
-    owners, feed = RayOwners(settings, clock, ids), RayFeed(settings, clock, ids, take)
+    owners, feed = LinkedOwners(settings, clock, ids), LinkedFeed(settings, clock, ids, take)
     figures: dict[str, list[float]] = {"call": [], "published": [], "followed": []}
     try:
         await feed.follow(topic)

@@ -19,7 +19,7 @@ PROGRAMS = 100
 SLACK_BYTES = 8 << 20
 """What may differ: an allocator keeps what it was given back, and the owner remembers the newest programs."""
 
-_OURS = ("broker.gateway", "broker.owners.ray_feed")
+_OURS = ("broker.gateway", "broker.owners.linked_feed")
 _MAKE = """
     WITH made AS (
         INSERT INTO programs (account, id, name, access, created_time, updated_time)

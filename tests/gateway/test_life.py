@@ -91,7 +91,7 @@ async def test_stopped_gateway_leaves_nothing_behind(migrated_dsn: str) -> None:
         rows = await Gateways(world.product.services.database).list_alive()
         assert rows == []
     left = [task.get_coro().cr_code.co_filename for task in asyncio.all_tasks() - before]
-    assert [name for name in left if "broker/gateway" in name or "ray_feed" in name] == []
+    assert [name for name in left if "broker/gateway" in name or "linked_feed" in name] == []
 
 
 async def test_idle_view_of_the_programs_is_left(migrated_dsn: str) -> None:

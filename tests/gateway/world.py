@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from broker.gateway.gateway import Gateway
 from broker.operations.catalogue import build_registry
-from broker.owners import ray_feed
+from broker.owners import linked_feed
 from broker.owners.feed import Feed, Sink
 from broker.owners.owner import Owner
 from broker.owners.ray_link import OwnerLost
@@ -247,10 +247,10 @@ async def open_world(dsn: str, **settings: Any) -> AsyncIterator[World]:
         services = product.services
 
         def make_feed(sink: Sink) -> Feed:
-            return ray_feed.RayFeed(services.settings, services.clock, services.ids, sink)
+            return linked_feed.LinkedFeed(services.settings, services.clock, services.ids, sink)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ray_feed, "OwnerLink", link)
+            patch.setattr(linked_feed, "OwnerLink", link)
             gateway = Gateway(services, build_registry(), make_feed, host="127.0.0.1", port=0)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(gateway.stop)

@@ -4,7 +4,7 @@ import asyncio
 
 from broker.clock import SystemClock
 from broker.ids import IdSource
-from broker.owners.ray_client import RayOwners
+from broker.owners.linked_owners import LinkedOwners
 from broker.settings import Settings
 from tests.owners.support import row
 
@@ -14,7 +14,7 @@ def publish_elsewhere(settings: Settings, program_id: str, count: int) -> list[b
 
     async def run() -> list[bytes]:
         clock = SystemClock()
-        owners = RayOwners(settings, clock, IdSource(clock))
+        owners = LinkedOwners(settings, clock, IdSource(clock))
         try:
             return await publish_all(owners, program_id, count)
         finally:
@@ -23,7 +23,7 @@ def publish_elsewhere(settings: Settings, program_id: str, count: int) -> list[b
     return asyncio.run(run())
 
 
-async def publish_all(owners: RayOwners, program_id: str, count: int) -> list[bytes]:
+async def publish_all(owners: LinkedOwners, program_id: str, count: int) -> list[bytes]:
     """Each is acknowledged before the next; returns their JSON."""
     events = []
     for _ in range(count):

@@ -11,10 +11,10 @@ import pytest
 from broker.clock import SystemClock
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
+from broker.owners.linked_feed import LinkedFeed
+from broker.owners.linked_owners import LinkedOwners
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, Entry, EntryKind, HistoryLost, program_topic
-from broker.owners.ray_client import RayOwners
-from broker.owners.ray_feed import RayFeed
 from broker.owners.ray_link import OwnerLost
 from broker.settings import Settings
 from tests.owners.support import create_programs, fetch, ids, row
@@ -77,7 +77,7 @@ class Listener:
     def __init__(self, link: BadLink) -> None:
         self.entries: dict[str, list[Entry]] = {}
         self.heard = asyncio.Event()
-        self.feed = RayFeed(SETTINGS, CLOCK, IdSource(CLOCK), self.hear, [link])
+        self.feed = LinkedFeed(SETTINGS, CLOCK, IdSource(CLOCK), self.hear, [link])
 
     def hear(self, topic: str, entries: Sequence[Entry]) -> None:
         self.entries.setdefault(topic, []).extend(entries)
@@ -99,15 +99,15 @@ async def listener(link: BadLink) -> AsyncIterator[Listener]:
 
 
 @pytest.fixture
-async def owners(link: BadLink) -> AsyncIterator[RayOwners]:
-    owners = RayOwners(SETTINGS, CLOCK, ids, [link])
+async def owners(link: BadLink) -> AsyncIterator[LinkedOwners]:
+    owners = LinkedOwners(SETTINGS, CLOCK, ids, [link])
     yield owners
     await owners.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_lost_calls_and_answers_are_made_up_for(
-    link: BadLink, listener: Listener, owners: RayOwners, dsn: str, seed: int
+    link: BadLink, listener: Listener, owners: LinkedOwners, dsn: str, seed: int
 ) -> None:
     link._random.seed(seed)
     link.loss = 0.2
@@ -131,14 +131,14 @@ async def link_replaced(link: BadLink) -> None:
     await link.replace()
 
 
-async def test_publishes_in_flight_share_the_next_call(link: BadLink, owners: RayOwners) -> None:
+async def test_publishes_in_flight_share_the_next_call(link: BadLink, owners: LinkedOwners) -> None:
     link.calls.clear()
     await asyncio.gather(*(owners.publish("demo", "p", [row()], None) for _ in range(100)))
     assert link.calls == ["submit"]
 
 
 async def test_events_of_one_commit_share_a_poll(
-    link: BadLink, listener: Listener, owners: RayOwners
+    link: BadLink, listener: Listener, owners: LinkedOwners
 ) -> None:
     await listener.feed.follow(TOPIC)
     link.calls.clear()
@@ -148,14 +148,14 @@ async def test_events_of_one_commit_share_a_poll(
 
 
 async def test_what_happened_while_away_is_told(
-    link: BadLink, listener: Listener, owners: RayOwners, dsn: str
+    link: BadLink, listener: Listener, owners: LinkedOwners, dsn: str
 ) -> None:
     await listener.feed.follow(TOPIC)
     gone = program_topic("demo", "q")
     await listener.feed.follow(gone)
     link.is_down = True
     assert link.owner is not None
-    direct = RayOwners(SETTINGS, CLOCK, ids, [OwnLink(link.owner)])
+    direct = LinkedOwners(SETTINGS, CLOCK, ids, [OwnLink(link.owner)])
     await direct.publish("demo", "p", [row() for _ in range(60)], None)
     await direct.delete_events("demo", "p")
     await direct.publish("demo", "p", [row()], None)
@@ -184,7 +184,7 @@ class OwnLink:
         """Nothing is open."""
 
 
-async def test_entries_never_come_before_the_head(listener: Listener, owners: RayOwners) -> None:
+async def test_entries_never_come_before_the_head(listener: Listener, owners: LinkedOwners) -> None:
     """Publishing goes on while the topic is followed: the sink hears what is after the head."""
     stop = asyncio.Event()
 
@@ -205,7 +205,7 @@ async def test_entries_never_come_before_the_head(listener: Listener, owners: Ra
 
 
 async def test_cursor_within_the_limit_is_followed_and_beyond_it_lost(
-    listener: Listener, owners: RayOwners
+    listener: Listener, owners: LinkedOwners
 ) -> None:
     accepted = await owners.publish("demo", "p", [row() for _ in range(51)], None)
     epoch = orjson.loads(accepted.events[0])["epoch"]
@@ -220,7 +220,7 @@ async def test_cursor_within_the_limit_is_followed_and_beyond_it_lost(
     assert [entry.seq for entry in await listener.until(50)] == list(range(2, 52))
 
 
-async def test_history_through_the_feed(listener: Listener, owners: RayOwners) -> None:
+async def test_history_through_the_feed(listener: Listener, owners: LinkedOwners) -> None:
     accepted = await owners.publish("demo", "p", [row() for _ in range(3)], None)
     epoch = orjson.loads(accepted.events[0])["epoch"]
     entries = await listener.feed.history(TOPIC, epoch, 1, 10)
@@ -233,7 +233,7 @@ async def test_history_through_the_feed(listener: Listener, owners: RayOwners) -
 
 async def test_owner_that_cannot_be_reached_is_unavailable(link: BadLink) -> None:
     settings = Settings(owners=1, publish_timeout_s=0.2)
-    owners = RayOwners(settings, CLOCK, ids, [link])
+    owners = LinkedOwners(settings, CLOCK, ids, [link])
     link.is_down = True
     try:
         with pytest.raises(Unavailable) as caught:

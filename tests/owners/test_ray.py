@@ -13,11 +13,11 @@ import ray
 from broker.clock import SystemClock
 from broker.errors import BrokerError, NotFound
 from broker.ids import IdSource
+from broker.owners.linked_feed import LinkedFeed
+from broker.owners.linked_owners import LinkedOwners
 from broker.owners.placement import owner_of
 from broker.owners.pool import OwnerPool, find_owner, replace_owner
 from broker.owners.protocol import Entry, EntryKind, program_topic
-from broker.owners.ray_client import RayOwners
-from broker.owners.ray_feed import RayFeed
 from broker.settings import Settings
 from tests.owners.publisher import publish_all, publish_elsewhere
 from tests.owners.support import create_programs, ids, program, row
@@ -60,7 +60,7 @@ class Listener:
     def __init__(self) -> None:
         self.entries: dict[str, list[Entry]] = {}
         self.heard = asyncio.Event()
-        self.feed = RayFeed(SETTINGS, CLOCK, IdSource(CLOCK), self.hear)
+        self.feed = LinkedFeed(SETTINGS, CLOCK, IdSource(CLOCK), self.hear)
 
     def hear(self, topic: str, entries: Sequence[Entry]) -> None:
         self.entries.setdefault(topic, []).extend(entries)
@@ -75,7 +75,7 @@ class Listener:
 
 
 async def test_killed_owner_neither_loses_nor_doubles(pool: str) -> None:
-    listener, owners = Listener(), RayOwners(SETTINGS, CLOCK, ids)
+    listener, owners = Listener(), LinkedOwners(SETTINGS, CLOCK, ids)
     topic = program_topic("demo", "p")
     owner = find_owner(owner_of(topic, 2))
     try:
@@ -101,7 +101,7 @@ async def test_killed_owner_neither_loses_nor_doubles(pool: str) -> None:
 async def test_exchanged_owner_neither_loses_nor_doubles(cluster: None, dsn: str) -> None:
     pool = OwnerPool(SETTINGS, dsn, detached=False)
     await pool.start()
-    listener, owners = Listener(), RayOwners(SETTINGS, CLOCK, ids)
+    listener, owners = Listener(), LinkedOwners(SETTINGS, CLOCK, ids)
     topic = program_topic("demo", "p")
     try:
         before = await process_ids()
@@ -125,7 +125,7 @@ async def process_ids() -> list[int]:
 
 
 async def test_whole_life_of_a_program(pool: str) -> None:
-    listener, owners = Listener(), RayOwners(SETTINGS, CLOCK, ids)
+    listener, owners = Listener(), LinkedOwners(SETTINGS, CLOCK, ids)
     topic = program_topic("demo", "q")
     try:
         head = await listener.feed.follow(topic)
@@ -154,7 +154,7 @@ async def test_whole_life_of_a_program(pool: str) -> None:
 
 
 async def test_parallel_publishers_share_calls_and_keep_their_order(pool: str) -> None:
-    owners = RayOwners(SETTINGS, CLOCK, ids)
+    owners = LinkedOwners(SETTINGS, CLOCK, ids)
     try:
         events = [row() for _ in range(1000)]
         answers = await asyncio.gather(*(owners.publish("demo", "p", [event], None) for event in events))
@@ -165,7 +165,7 @@ async def test_parallel_publishers_share_calls_and_keep_their_order(pool: str) -
 
 
 async def test_unfollowed_topic_is_silent_and_can_be_followed_again(pool: str) -> None:
-    listener, owners = Listener(), RayOwners(SETTINGS, CLOCK, ids)
+    listener, owners = Listener(), LinkedOwners(SETTINGS, CLOCK, ids)
     topics = [program_topic("demo", name) for name in ("p", "q")]
     try:
         await asyncio.gather(*(listener.feed.follow(topic) for topic in topics))
@@ -183,8 +183,8 @@ async def test_unfollowed_topic_is_silent_and_can_be_followed_again(pool: str) -
 
 async def test_pool_that_does_not_run_is_unavailable(cluster: None) -> None:
     settings = Settings(owners=2, publish_timeout_s=0.3)
-    owners = RayOwners(settings, CLOCK, ids)
-    feed = RayFeed(settings, CLOCK, ids, lambda topic, entries: None)
+    owners = LinkedOwners(settings, CLOCK, ids)
+    feed = LinkedFeed(settings, CLOCK, ids, lambda topic, entries: None)
     try:
         with pytest.raises(BrokerError) as caught:
             await owners.publish("demo", "p", [row()], None)
@@ -198,7 +198,7 @@ async def test_pool_that_does_not_run_is_unavailable(cluster: None) -> None:
 
 
 async def test_programs_channel_hears_of_changes(pool: str) -> None:
-    listener, owners = Listener(), RayOwners(SETTINGS, CLOCK, ids)
+    listener, owners = Listener(), LinkedOwners(SETTINGS, CLOCK, ids)
     topic = "demo/channel/programs"
     try:
         await listener.feed.follow(topic)

@@ -9,7 +9,7 @@ from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
 from broker.operations.services import Services, build_services
-from broker.owners.ray_client import RayOwners
+from broker.owners.linked_owners import LinkedOwners
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.database import Database
@@ -49,7 +49,7 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
         auth = Authenticator(database, clock, ids, AuthConfig.of(settings), fetcher.document)
         stack.push_async_callback(auth.close)
         await auth.start()
-        owners = RayOwners(settings, clock, ids)
+        owners = LinkedOwners(settings, clock, ids)
         stack.push_async_callback(owners.close)
         services = build_services(
             settings,

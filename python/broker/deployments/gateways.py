@@ -53,14 +53,14 @@ class GatewayActor:
         from broker.deployments.compose import open_services
         from broker.gateway.gateway import Gateway
         from broker.operations.catalogue import build_registry
-        from broker.owners.ray_feed import RayFeed
+        from broker.owners.linked_feed import LinkedFeed
 
         self._opened = opened = await open_services(self._settings, self._dsn)
         services = opened.services
         self._gateway = Gateway(
             services,
             build_registry(),
-            lambda sink: RayFeed(services.settings, services.clock, services.ids, sink),
+            lambda sink: LinkedFeed(services.settings, services.clock, services.ids, sink),
         )
         return await self._gateway.start()
 

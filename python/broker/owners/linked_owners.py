@@ -60,7 +60,7 @@ class _Waiting:
     answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
 
 
-class RayOwners:
+class LinkedOwners:
     """See `Owners`. Belongs to one event loop; `close` it there."""
 
     def __init__(

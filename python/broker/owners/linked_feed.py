@@ -54,7 +54,7 @@ class _Following:
     is_over: bool = False
 
 
-class RayFeed:
+class LinkedFeed:
     """See `Feed`. Belongs to one event loop; `close` it there.
 
     The entries after a head come no sooner than the loop's next turn after `follow` has returned, so whoever
