@@ -39,7 +39,7 @@ lint: build ## Format, style, types and import contracts.
 test: lint ## Everything, in the order of speed.
 	cargo test --quiet
 	$(BIN)/pytest -m "not cluster"
-	$(BIN)/pytest -m cluster $$(grep -rl --include='test_*.py' 'mark\.cluster' tests)
+	$(BIN)/pytest -m cluster $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | sort)
 
 conformance: build ## The WebSocket protocol cases against the native server.
 	$(BIN)/python -m tests.conformance

@@ -10,7 +10,9 @@ from typing import Any
 
 import orjson
 
+from broker.clock import SystemClock
 from broker.deployments import gateways, ray_cluster, serve_app
+from broker.deployments.clock_watch import watch_clock
 from broker.owners.pool import OwnerPool
 from broker.settings import Settings
 
@@ -73,6 +75,8 @@ class Parts:
         )
         self._keep(self._gateways.run())
         self._keep(self._owners.watch())
+        if self._local is not None:  # a cluster of others may serve more than us
+            self._keep(watch_clock(SystemClock(), lambda: asyncio.to_thread(serve_app.restart_control)))
 
     async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:
         await start()

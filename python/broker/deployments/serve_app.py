@@ -3,9 +3,13 @@
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import ray
 from ray import serve
+from ray.exceptions import RayError
+from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE, SERVE_PROXY_NAME
 
 from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.deployments.haproxy import APPLICATION
@@ -144,3 +148,15 @@ def stop_application(*, leave_ingress: bool) -> None:
     serve.delete(APPLICATION)
     if not leave_ingress and not serve.status().applications:
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray leaves it without types
+
+
+def restart_control() -> None:
+    """Restart Serve's controller and the managers of its ingress, which know their state again. Blocks.
+
+    Requests go on, but for those that HAProxy has under way.
+    """
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        name, namespace = actor["name"], actor["namespace"]
+        if namespace == SERVE_NAMESPACE and name.startswith((SERVE_CONTROLLER_NAME, SERVE_PROXY_NAME)):
+            with suppress(ValueError, RayError):  # gone meanwhile, and so made anew
+                ray.kill(ray.get_actor(name, namespace=namespace), no_restart=False)
