@@ -1,4 +1,4 @@
-"""One instance for all tests of adversity: with a clock to set, on code that a test may change."""
+"""One instance for nearly all tests of adversity, on code that a test may change."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.adversity.clock import SteppedClock
 from tests.deployments.instance import Instance
 
 _PACKAGE = Path(__file__).parents[2] / "python" / "broker"
@@ -21,20 +20,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def clock(tmp_path_factory: pytest.TempPathFactory) -> SteppedClock:
-    """The wall clock of `instance`."""
-    return SteppedClock(tmp_path_factory.mktemp("clock"))
-
-
-@pytest.fixture(scope="package")
-def instance(
-    tmp_path_factory: pytest.TempPathFactory, package: Path, clock: SteppedClock
-) -> Iterator[Instance]:
-    environment = {
-        "PYTHONPATH": str(package.parent),
-        "BROKER_TOKEN_LIFETIME_S": "86400",  # longer than the steps of the clock
-        **clock.environment,
-    }
+def instance(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[Instance]:
+    environment = {"PYTHONPATH": str(package.parent)}
     instance = Instance(tmp_path_factory.mktemp("adversity") / "data", environment=environment)
     instance.start()
     yield instance
