@@ -148,6 +148,12 @@ async def test_silent_owner_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
         def _take(self, value: Any) -> None:
             """Hear it, and say nothing."""
 
+        def _open(self) -> None:
+            """Go on."""
+
+        def _end(self) -> None:
+            """There is nothing to let go of."""
+
     monkeypatch.setattr(connections, "_LOOK_S", 0.01)
     monkeypatch.setattr(connections, "_SILENCE_S", 0.05)
     async with serving(Silent) as address:

@@ -19,6 +19,7 @@ import hmac
 import pickle
 import secrets
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -51,7 +52,7 @@ def pack(value: object) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-class Wire(asyncio.Protocol):
+class Wire(asyncio.Protocol, ABC):
     """One end of a connection: the handshake, and frames after it.
 
     What a frame holds is given to `_take`; None stands for an empty one. `_open` is called when the other
@@ -67,17 +68,19 @@ class Wire(asyncio.Protocol):
 
     # -- what the ends add
 
+    @abstractmethod
     def _greet(self) -> bool:
         """Take a step of the handshake from what was received; false when more must come first."""
-        raise NotImplementedError
 
+    @abstractmethod
+    def _take(self, value: Any) -> None:
+        """A frame has come."""
+
+    @abstractmethod
     def _open(self) -> None:
         """The other side is one of ours."""
 
-    def _take(self, value: Any) -> None:
-        """A frame has come."""
-        raise NotImplementedError
-
+    @abstractmethod
     def _end(self) -> None:
         """The connection is over."""
 
