@@ -7,7 +7,10 @@ Python as *upcalls*: `upcall_fd` becomes readable and `take` returns them.
 
 from typing import Any, Self, TypeAlias, final
 
-__all__ = ["Entry", "Server", "Upcall"]
+__all__ = ["BUILT_S", "Entry", "Server", "Upcall"]
+
+BUILT_S: int
+"""When the library was built, seconds since 1970-01-01T00:00:00Z."""
 
 Entry: TypeAlias = tuple[int, str, int, str, bytes]
 """(kind, epoch, seq, method, params) as in `broker.owners.protocol.Entry`; kinds 0 to 3 only."""

@@ -1,11 +1,17 @@
 """What stands beside the operations at the HTTP door, and the operations that tell how the server is."""
 
+from pathlib import Path
 from typing import Any
 
 import jwt
 import orjson
 import pytest
 
+import broker
+from broker import _native
+from broker._native import BUILT_S
+from broker.clock import to_datetime
+from broker.domain.values import format_time
 from broker.storage.gateways import GatewayRow, Gateways
 from tests.product import Product
 from tests.rest.support import field
@@ -115,7 +121,17 @@ async def test_requests_are_logged_without_their_secrets(
 async def test_version(product: Product) -> None:
     async with product.door(None) as door:
         body = (await door.get("/version")).json()
-    assert body.keys() == {"version", "buildNumber", "buildDate"}
+    assert body == {
+        "version": broker.__version__,
+        "buildNumber": f"{to_datetime(BUILT_S * 1000):%Y%m%d%H%M%S}",
+        "buildDate": format_time(to_datetime(BUILT_S * 1000)),
+    }
+
+
+def test_the_build_is_stamped_when_it_is_made() -> None:
+    """Not when it is installed or copied: the file may be younger, and is never much older than its stamp."""
+    made_s = Path(_native.__file__).stat().st_mtime
+    assert 1_700_000_000 < BUILT_S <= made_s + 1
 
 
 async def test_ping_needs_a_token(product: Product) -> None:

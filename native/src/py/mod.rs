@@ -13,11 +13,12 @@ mod _native {
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 
-    /// The type aliases of the stub, so that they can be imported.
+    /// The type aliases of the stub, so that they can be imported, and what `build.rs` stamps.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let tuple = module.py().get_type::<PyTuple>();
         module.add("Entry", &tuple)?;
-        module.add("Upcall", &tuple)
+        module.add("Upcall", &tuple)?;
+        module.add("BUILT_S", env!("BROKER_BUILT_S").parse::<u64>()?)
     }
 }

@@ -1,11 +1,11 @@
 """What the server tells of itself: its version, its time, and that it hears the client."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
 import broker
+from broker._native import BUILT_S
 from broker.clock import to_datetime
 from broker.domain.values import Integer, Model, format_time
 from broker.operations.context import Context
@@ -47,10 +47,8 @@ async def _get_version(_context: Context, _params: NoParams) -> Version:
 
 
 def build_version() -> Version:
-    """The version of the running package. A build is named by the moment at which it was made."""
-    package = Path(broker.__file__).parent
-    made = max(path.stat().st_mtime_ns for path in (package / "__init__.py", *package.glob("_native*.so")))
-    moment = to_datetime(made // 1_000_000)
+    """The version of the running package. A build is named by the moment that its build stamped into it."""
+    moment = to_datetime(BUILT_S * 1000)
     return Version(
         version=broker.__version__,
         build_number=f"{moment:%Y%m%d%H%M%S}",
