@@ -238,6 +238,24 @@ async def test_who_says_nothing_is_not_kept(listener: Listener, monkeypatch: pyt
     await within(until(lambda: not listener._peers))
 
 
+async def test_many_who_say_nothing_do_not_keep_a_caller_out(
+    listener: Listener, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listeners, "_MAX_STRANGERS", 8)
+    host, port, _ = address = await listener.address()
+    silent = [await asyncio.open_connection(host, port) for _ in range(20)]
+    caller = await within(open_connection(address))
+    assert await within(caller.call("echo", 1)) == 1
+    assert await within(connection.call("echo", 2)) == 2  # who is known makes no room
+    # Those who came first were sent away, one of them by the caller, who then was no stranger any more.
+    for reader, _ in silent[:13]:
+        assert await within(reader.read()) == b""
+    assert len(listener._strangers) == 7
+    caller.end()
+    for _, writer in silent:
+        writer.close()
+
+
 @pytest.mark.parametrize(("limit", "is_taken"), [(2_000, True), (500, False)])
 async def test_frames_have_a_greatest_length(
     connection: Connection, monkeypatch: pytest.MonkeyPatch, limit: int, *, is_taken: bool

@@ -9,6 +9,7 @@ from typing import Any
 from broker.owners.wire import EMPTY_FRAME, SECRET_BYTES, Address, OwnerWire, pack
 
 _GREETING_S = 5.0
+_MAX_STRANGERS = 512
 _log = logging.getLogger(__name__)
 
 Method = Callable[..., Awaitable[object]]
@@ -29,6 +30,7 @@ class Listener:
         self._methods = methods
         self._secret = secrets.token_bytes(SECRET_BYTES)
         self._peers: set[_Peer] = set()
+        self._strangers: dict[_Peer, None] = {}  # who have not proved themselves yet, longest first
         self._calls: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
         self._server: asyncio.Server | None = None
@@ -52,6 +54,15 @@ class Listener:
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
+
+    def _greet(self, peer: "_Peer") -> None:
+        """Let it prove itself; when too many have yet to, who has had the longest time makes room."""
+        self._peers.add(peer)
+        self._strangers[peer] = None
+        if len(self._strangers) > _MAX_STRANGERS:
+            longest = next(iter(self._strangers))
+            del self._strangers[longest]
+            longest.transport.abort()
 
     def _begin(self, peer: "_Peer", number: int, method: str, arguments: tuple[object, ...]) -> None:
         call = asyncio.get_running_loop().create_task(self._serve(peer, number, method, arguments))
@@ -79,10 +90,11 @@ class _Peer(OwnerWire):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
-        self._listener._peers.add(self)
+        self._listener._greet(self)
         self._timer = asyncio.get_running_loop().call_later(_GREETING_S, self.transport.abort)
 
     def _open(self) -> None:
+        self._listener._strangers.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
 
