@@ -18,6 +18,7 @@ SETTINGS = (
     ("client-output-buffer-limit", "pubsub 0 0 0"),
     ("maxclients", "15000"),
     ("tcp-backlog", "4096"),
+    ("protected-mode", "no"),  # which lets 127.0.0.1 in and no other address of loopback
     ("logfile", "/dev/null"),
 )
 
