@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -110,7 +111,7 @@ fn churn(send: SendChoice) {
         .shared()
         .counters
         .handshakes
-        .load(std::sync::atomic::Ordering::Relaxed)
+        .load(Ordering::Relaxed)
         < 16
     {
         assert!(Instant::now() < deadline, "not all clients came");
@@ -173,6 +174,43 @@ fn large_frames_cross_chunks_and_full_sockets_whole() {
     }
     client.read_until(|messages| messages.len() == 41);
     assert_eq!(check_order(&client.messages), 40);
+}
+
+#[test]
+fn a_burst_over_the_lag_limit_closes_only_those_who_do_not_read() {
+    let running = start(Config {
+        lag_bytes: 64 << 10,
+        history: Limits {
+            bytes: 1 << 30,
+            ..Config::default().history
+        },
+        ..config(SendChoice::Auto)
+    });
+    let mut clients = [0, 1].map(|_| Client::connect(running.port, false));
+    for client in &mut clients {
+        client.call(1, "subscribe", r#"{"programId":"p"}"#);
+        client.read_until(|messages| !messages.is_empty());
+    }
+    for seq in 1..=40 {
+        running
+            .hub
+            .append(TOPIC, &[push(seq, 400_000)])
+            .expect("consecutive");
+    }
+    let [reader, _idle] = &mut clients;
+    while reader.messages.len() < 41 {
+        assert!(reader.read(32 << 10), "closed {:?}", reader.closed);
+        // So that the server looks at who lags several times before the end.
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(check_order(&reader.messages), 40);
+    let slow_consumers = &running.server.shared().counters.slow_consumers;
+    let deadline = Instant::now() + WAIT;
+    while slow_consumers.load(Ordering::Relaxed) == 0 {
+        assert!(Instant::now() < deadline, "who reads nothing is closed");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(slow_consumers.load(Ordering::Relaxed), 1);
 }
 
 #[test]

@@ -106,7 +106,7 @@ class Settings:
     ws_pong_s: float = _setting(10.0, "How long a pong may take.", low=0.1)
     ws_handshake_s: float = _setting(10.0, "How long a WebSocket handshake may take.", low=0.1)
     ws_lag_bytes: int = _setting(
-        1 << 20, "How far a slow consumer may fall behind before it is closed.", low=1024
+        1 << 20, "How far a slow consumer may fall behind that takes nothing for a second.", low=1024
     )
     ws_lag_s: float = _setting(15.0, "How long a slow consumer may be behind before it is closed.", low=0.1)
     ws_connections: int = _setting(1_000_000, "Connections of one gateway.", low=1)

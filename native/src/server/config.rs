@@ -46,7 +46,8 @@ pub struct Config {
     pub handshake_ms: u64,
     /// From the first byte of a message to its last.
     pub message_ms: u64,
-    /// How far behind a subscriber may fall, and how much a client may leave unread of its answers.
+    /// How far behind a subscriber may fall that takes nothing for a second, and how much a client may leave unread
+    /// of its answers.
     pub lag_bytes: u64,
     pub lag_ms: u64,
     pub connections: usize,

@@ -6,6 +6,9 @@ use crate::log::Lost;
 
 /// How many times the lag limit one may take to read what waits for it, though it reads a byte now and then.
 const UNREAD_FACTOR: u64 = 4;
+/// How long one who is far behind may take nothing. A burst is larger than the limit in a moment, before anybody
+/// can have read it, and what is behind waits in a log that all share: who goes on reading costs nothing.
+const STALL_MS: u64 = 1_000;
 
 impl Core {
     /// Closes blocked connections that are over the lag limits.
@@ -35,7 +38,8 @@ impl Core {
         let (lag_bytes, lag_ms) = (self.shared.config.lag_bytes, self.shared.config.lag_ms);
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
-        if now_ms.saturating_sub(connection.progress_ms) > lag_ms {
+        let stalled_ms = now_ms.saturating_sub(connection.progress_ms);
+        if stalled_ms > lag_ms {
             return true;
         }
         if now_ms.saturating_sub(connection.out_since_ms) > lag_ms.saturating_mul(UNREAD_FACTOR) {
@@ -52,7 +56,7 @@ impl Core {
                 Err(Lost) => true,
                 Ok(_) if recovering => false,
                 Ok((bytes, since_ms)) => {
-                    bytes > lag_bytes
+                    bytes > lag_bytes && stalled_ms > STALL_MS
                         || since_ms.is_some_and(|since| now_ms.saturating_sub(since) > lag_ms)
                 }
             }
