@@ -3,6 +3,7 @@
 import os
 import platform
 import resource
+import time
 from pathlib import Path
 
 
@@ -49,3 +50,16 @@ def read_available_bytes() -> int:
     value = find_field(Path("/proc/meminfo"), "MemAvailable")
     assert value, "Linux has said so since 3.14"
     return int(value.split()[0]) * 1024
+
+
+def measure_wake_us(wakes: int = 300, every_s: float = 0.01) -> float:
+    """CPU time of a thread that a timer wakes to do nothing, a wake-up: what the machine takes for it."""
+    before_s = _thread_cpu_s()
+    for _ in range(wakes):
+        time.sleep(every_s)
+    return (_thread_cpu_s() - before_s) / wakes * 1e6
+
+
+def _thread_cpu_s() -> float:
+    # As other processes are measured, with what the kernel does to switch; `time.thread_time` is alike.
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[0]) / 1e9

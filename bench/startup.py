@@ -7,6 +7,7 @@ processes, watches their CPU time, and ends it with SIGTERM until its last proce
 import argparse
 import time
 
+from bench.machine import measure_wake_us
 from bench.processes import add_up, cpu_s, list_processes, read_memory, turns
 from bench.product import running_product
 from bench.report import Medians
@@ -52,6 +53,7 @@ def measure_startup(idle_s: float) -> Outcome:
         before, turns_before, watched_s = cpu_s(product), turns(product), time.monotonic()
         time.sleep(idle_s)
         after, turns_after, watched_s = cpu_s(product), turns(product), time.monotonic() - watched_s
+        wake_us = measure_wake_us()
         told_s = time.monotonic()
     left = wait_until_gone(mark, told_s + GONE_S)
     gone_s = time.monotonic() - told_s
@@ -65,6 +67,8 @@ def measure_startup(idle_s: float) -> Outcome:
         "all_PSS_MB": sum(pss.values()),
         "all_CPU_percent": sum(busy.values()),
         "all_wakes_s": sum(wakes.values()),
+        "bare_wake_us": wake_us,
+        "bare_wakes_CPU_percent": sum(wakes.values()) * wake_us / 1e4,
     }
     scenes = {"whole": whole}
     for kind in sorted(busy, key=lambda kind: -busy[kind]):

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from bench.peers.install import PEERS, PINS
-from bench.servers.command import build_params
+from bench.servers.command import Message, build_params
 from bench.servers.outside import encode_post, serve_outside
 
 ENVELOPE = b'{"push":{"channel":"bench","pub":{"data":%b}}}'
@@ -30,11 +30,9 @@ CONFIG = {
 }
 
 
-def encode(seq: int, size_bytes: int) -> bytes:
+def encode(message: Message) -> bytes:
     """The request that publishes a message."""
-    return encode_post(
-        "/api/publish", b'{"channel":"bench","data":%b}' % build_params(seq, size_bytes, ENVELOPE)
-    )
+    return encode_post("/api/publish", b'{"channel":"bench","data":%b}' % build_params(message, ENVELOPE))
 
 
 async def main(port: int) -> None:

@@ -27,22 +27,31 @@ class Publish:
         return cls(int(count), int(size_bytes), int(interval_us) / 1e6)
 
 
-def build_params(seq: int, size_bytes: int, envelope: bytes = ENVELOPE) -> bytes:
-    """A notification's params, filled up so that the whole message with its envelope has `size_bytes`.
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is published next, and when: nanoseconds of the monotonic clock.
 
-    `sent` is now, in nanoseconds of the monotonic clock.
+    A message of a round with pauses was due at that time, however late the server came to it.
     """
+
+    seq: int
+    size_bytes: int
+    sent_ns: int
+
+
+def build_params(message: Message, envelope: bytes = ENVELOPE) -> bytes:
+    """A notification's params, filled up so that the whole message with its envelope has its size."""
     fields = b'{"seq":%d,"epoch":"bench","programId":"bench","sent":%d,"filler":"' % (
-        seq,
-        time.monotonic_ns(),
+        message.seq,
+        message.sent_ns,
     )
-    filler = size_bytes - (len(envelope) - 2) - len(fields) - 2
+    filler = message.size_bytes - (len(envelope) - 2) - len(fields) - 2
     return fields + b"x" * filler + b'"}'
 
 
-def build_message(seq: int, size_bytes: int) -> bytes:
-    """A whole notification of `size_bytes`."""
-    return ENVELOPE % build_params(seq, size_bytes)
+def build_message(message: Message) -> bytes:
+    """A whole notification."""
+    return ENVELOPE % build_params(message)
 
 
 def say_serving(version: str, pids: Sequence[int] = ()) -> None:
@@ -50,8 +59,8 @@ def say_serving(version: str, pids: Sequence[int] = ()) -> None:
     print(json.dumps({"version": version, "pids": list(pids)}), flush=True)
 
 
-async def serve_commands(publish: Callable[[int, int], Awaitable[None]], messages_a_turn: int = 1) -> None:
-    """Run `publish(seq, size_bytes)` for each message of each command until the input ends.
+async def serve_commands(publish: Callable[[Message], Awaitable[None]], messages_a_turn: int = 1) -> None:
+    """Run `publish` for each message of each command until the input ends.
 
     Answers each command with a line of JSON. After `messages_a_turn` messages without a pause between them
     the event loop gets its turn.
@@ -61,10 +70,12 @@ async def serve_commands(publish: Callable[[int, int], Awaitable[None]], message
         command = Publish.parse(line)
         began = time.monotonic()
         for turn in range(command.count):
+            due = began + turn * command.interval_s
             if command.interval_s or turn % messages_a_turn == 0:
-                await asyncio.sleep(max(0.0, began + turn * command.interval_s - time.monotonic()))
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
             seq += 1
-            await publish(seq, command.size_bytes)
+            sent_ns = int(due * 1e9) if command.interval_s else time.monotonic_ns()
+            await publish(Message(seq, command.size_bytes, sent_ns))
         print(json.dumps({"published": command.count, "seconds": time.monotonic() - began}), flush=True)
 
 

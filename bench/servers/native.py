@@ -13,7 +13,7 @@ actor, would never be answered, and its viewer never ready.
 import asyncio
 import sys
 
-from bench.servers.command import build_params, say_serving, serve_commands
+from bench.servers.command import Message, build_params, say_serving, serve_commands
 from broker import __version__
 from broker._native import Server
 from broker.owners.protocol import EntryKind, program_topic
@@ -32,9 +32,9 @@ async def main(port: int, send: str, programs: int) -> None:
     server.start()
     say_serving(f"{__version__}, {server.stats()['send']}")
 
-    async def publish(seq: int, size_bytes: int) -> None:
+    async def publish(message: Message) -> None:
         for topic in topics:
-            server.append(topic, [(EntryKind.PUSH, "bench", seq, "event", build_params(seq, size_bytes))])
+            server.append(topic, [(EntryKind.PUSH, "bench", message.seq, "event", build_params(message))])
 
     try:
         await serve_commands(publish)

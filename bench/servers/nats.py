@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from bench.peers.install import PEERS
-from bench.servers.command import build_message
+from bench.servers.command import Message, build_message
 from bench.servers.outside import read_version, serve_outside
 
 CONFIG = """
@@ -25,10 +25,10 @@ write_deadline: "60s"
 GREETING = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
 
 
-def encode(seq: int, size_bytes: int) -> bytes:
+def encode(message: Message) -> bytes:
     """The command that publishes a message."""
-    message = build_message(seq, size_bytes)
-    return b"PUB bench %d\r\n%b\r\n" % (len(message), message)
+    payload = build_message(message)
+    return b"PUB bench %d\r\n%b\r\n" % (len(payload), payload)
 
 
 async def main(port: int) -> None:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from bench.peers.install import DEBIAN, PEERS, PINS, read_pins
-from bench.servers.command import build_message
+from bench.servers.command import Message, build_message
 from bench.servers.outside import encode_post, serve_outside
 
 CONFIG = """
@@ -52,9 +52,9 @@ OWN_VAR = (
 duplicate. A mount namespace gives it one that nobody else sees."""
 
 
-def encode(seq: int, size_bytes: int) -> bytes:
+def encode(message: Message) -> bytes:
     """The request that publishes a message."""
-    return encode_post("/publish", build_message(seq, size_bytes))
+    return encode_post("/publish", build_message(message))
 
 
 async def main(port: int) -> None:

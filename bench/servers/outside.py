@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.servers.command import say_serving, serve_commands
+from bench.servers.command import Message, say_serving, serve_commands
 
 START_S = 20.0
 STOP_S = 5.0
@@ -16,7 +16,7 @@ STOP_S = 5.0
 async def serve_outside(
     command: Sequence[str | Path],
     port: int,
-    encode: Callable[[int, int], bytes],
+    encode: Callable[[Message], bytes],
     *,
     version: str,
     greeting: bytes = b"",
@@ -25,7 +25,7 @@ async def serve_outside(
 ) -> None:
     """Start the peer, and publish to it what the bench commands.
 
-    `encode(seq, size_bytes)` gives the bytes that publish a message. They are sent without waiting for the
+    `encode` gives the bytes that publish a message. They are sent without waiting for the
     answers to earlier ones, and answers are read and dropped. The peer has `workers` processes of its own.
     """
     with running(command, environment) as process:
@@ -35,8 +35,8 @@ async def serve_outside(
         try:
             say_serving(version, [process.pid, *await find_workers(process.pid, workers)])
 
-            async def publish(seq: int, size_bytes: int) -> None:
-                writer.write(encode(seq, size_bytes))
+            async def publish(message: Message) -> None:
+                writer.write(encode(message))
                 await writer.drain()
 
             await serve_commands(publish)

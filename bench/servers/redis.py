@@ -8,7 +8,7 @@ import os
 import sys
 
 from bench.peers.install import LIBRARIES, PEERS
-from bench.servers.command import build_message
+from bench.servers.command import Message, build_message
 from bench.servers.outside import read_version, serve_outside
 
 SETTINGS = (
@@ -23,10 +23,10 @@ SETTINGS = (
 )
 
 
-def encode(seq: int, size_bytes: int) -> bytes:
+def encode(message: Message) -> bytes:
     """The command that publishes a message."""
-    message = build_message(seq, size_bytes)
-    return b"*3\r\n$7\r\nPUBLISH\r\n$5\r\nbench\r\n$%d\r\n%b\r\n" % (len(message), message)
+    payload = build_message(message)
+    return b"*3\r\n$7\r\nPUBLISH\r\n$5\r\nbench\r\n$%d\r\n%b\r\n" % (len(payload), payload)
 
 
 async def main(port: int) -> None:

@@ -15,7 +15,7 @@ from typing import cast
 import uvloop
 from websockets.utils import accept_key
 
-from bench.servers.command import build_message, say_serving, serve_commands
+from bench.servers.command import Message, build_message, say_serving, serve_commands
 
 ANSWER = (
     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -73,10 +73,10 @@ async def main(port: int) -> None:
         for viewer in viewers:
             viewer.write(frames)
 
-    async def publish(seq: int, size_bytes: int) -> None:
+    async def publish(message: Message) -> None:
         if not waiting:
             loop.call_soon(flush)
-        waiting.append(build_frame(build_message(seq, size_bytes)))
+        waiting.append(build_frame(build_message(message)))
 
     say_serving(f"{version('uvloop')}, Python {sys.version.split()[0]}")
     await serve_commands(publish, MESSAGES_A_TURN)

@@ -31,24 +31,26 @@ const app = uws
     console.log(JSON.stringify({ version: `${version}, Node.js ${process.versions.node}`, pids: [] }));
   });
 
-function buildMessage(bytes) {
+function buildMessage(bytes, sent_s) {
   seq += 1;
-  const fields = `{"jsonrpc":"2.0","method":"event","params":{"seq":${seq},"epoch":"bench","programId":"bench","sent":${process.hrtime.bigint()},"filler":"`;
+  const fields = `{"jsonrpc":"2.0","method":"event","params":{"seq":${seq},"epoch":"bench","programId":"bench","sent":${Math.round(sent_s * 1e9)},"filler":"`;
   return fields + "x".repeat(bytes - fields.length - 3) + '"}}';
 }
 
-const now = () => performance.now() / 1000;
+// Seconds of the monotonic clock, as the load client reads it.
+const now = () => Number(process.hrtime.bigint()) / 1e9;
 
 async function publish(count, bytes, interval_s) {
   const began = now();
   for (let turn = 0; turn < count; turn += 1) {
+    const due = began + turn * interval_s;
     if (interval_s > 0) {
-      const pause_ms = (began + turn * interval_s - now()) * 1000;
+      const pause_ms = (due - now()) * 1000;
       await new Promise((go) => (pause_ms > 0 ? setTimeout(go, pause_ms) : setImmediate(go)));
     } else if (turn % MESSAGES_A_TURN === 0) {
       await new Promise(setImmediate);
     }
-    app.publish("bench", buildMessage(bytes));
+    app.publish("bench", buildMessage(bytes, interval_s > 0 ? due : now()));
   }
   console.log(JSON.stringify({ published: count, seconds: now() - began }));
 }

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from websockets.asyncio.server import ServerConnection, broadcast, serve
 
-from bench.servers.command import build_message, say_serving, serve_commands
+from bench.servers.command import Message, build_message, say_serving, serve_commands
 
 
 async def main(port: int) -> None:
@@ -21,8 +21,8 @@ async def main(port: int) -> None:
         await connection.wait_closed()
         viewers.discard(connection)
 
-    async def publish(seq: int, size_bytes: int) -> None:
-        broadcast(viewers, build_message(seq, size_bytes).decode())
+    async def publish(message: Message) -> None:
+        broadcast(viewers, build_message(message).decode())
 
     async with serve(follow, "127.0.0.1", port, compression=None, backlog=4096):
         say_serving(f"{version('websockets')}, Python {sys.version.split()[0]}")

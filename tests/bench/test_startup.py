@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from bench.machine import measure_wake_us
 from bench.processes import Memory, add_up, count_turns, kind_of, parse_memory, read_memory
 from bench.scenes import find_missed
 
@@ -64,6 +65,10 @@ def test_each_sleep_of_a_thread_is_a_turn() -> None:
         time.sleep(0.001)
     assert count_turns(os.getpid()) >= before + 20
     assert count_turns(2**30) == 0
+
+
+def test_wake_up_that_does_nothing_takes_some_time() -> None:
+    assert measure_wake_us(20, 0.001) > 0
 
 
 def test_processes_of_a_kind_are_added() -> None:

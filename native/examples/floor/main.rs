@@ -116,16 +116,22 @@ fn publish(
     };
     let (count, bytes): (u32, usize) = (count.parse()?, bytes.parse()?);
     let interval = Duration::from_micros(interval_us.parse()?);
-    let began = Instant::now();
+    let (began, began_ns) = (Instant::now(), monotonic_ns());
     let viewers: Vec<&TcpStream> = viewers.iter().flatten().collect();
     let mut out = Vec::new();
     for turn in 0..count {
-        std::thread::sleep((interval * turn).saturating_sub(began.elapsed()));
+        let pause = interval * turn;
+        std::thread::sleep(pause.saturating_sub(began.elapsed()));
         *seq += 1;
         out.clear();
+        let sent_ns = if interval.is_zero() {
+            monotonic_ns()
+        } else {
+            began_ns + u64::try_from(pause.as_nanos())?
+        };
         frame::encode(
             Opcode::Text,
-            build_message(*seq, bytes).as_bytes(),
+            build_message(*seq, bytes, sent_ns).as_bytes(),
             false,
             &mut out,
         );
@@ -146,10 +152,9 @@ fn publish(
 }
 
 /// A notification as the gateway sends it, filled up to `bytes`.
-fn build_message(seq: u64, bytes: usize) -> String {
+fn build_message(seq: u64, bytes: usize, sent_ns: u64) -> String {
     let mut text = format!(
-        r#"{{"jsonrpc":"2.0","method":"event","params":{{"seq":{seq},"epoch":"bench","programId":"bench","sent":{},"filler":""#,
-        monotonic_ns()
+        r#"{{"jsonrpc":"2.0","method":"event","params":{{"seq":{seq},"epoch":"bench","programId":"bench","sent":{sent_ns},"filler":""#
     );
     let filler = bytes.saturating_sub(text.len() + 3);
     text.extend(std::iter::repeat_n('x', filler));
