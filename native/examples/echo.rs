@@ -1,8 +1,8 @@
 //! Sends every message back: the conformance cases' server.
 //!
 //! `echo ADDRESS` runs the gateway's own protocol and server code. Only the handler differs, and the limits: messages
-//! of up to 16 MiB, answers that are deflated however short they are, because the cases look at each of them, and no
-//! pings, because a case that takes long does not expect one, and any number of frames a second.
+//! of up to 16 MiB, answers that are deflated however short or long they are, because the cases look at each of them,
+//! and no pings, because a case that takes long does not expect one, and any number of frames a second.
 //! SIGTERM ends it, as it ends any program that does not ask otherwise.
 
 use std::error::Error;
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         host: address.ip().to_string(),
         port: address.port(),
         message_limit_bytes: MESSAGE_LIMIT_BYTES,
-        deflate_from_bytes: 0,
+        deflated_bytes: 0..=MESSAGE_LIMIT_BYTES,
         ping_ms: PING_MS,
         messages_per_s: 0.0,
         lag_bytes: 4 * MESSAGE_LIMIT_BYTES as u64,

@@ -10,14 +10,6 @@ const UNREAD_FACTOR: usize = 4;
 /// shared log.
 const CROWDED_BYTES: usize = 4 << 10;
 
-/// More than this is not deflated for one client: at some 60 MB a second the loop would do nothing else for long, and
-/// a client can ask for a megabyte as often as it likes.
-const DEFLATE_TO_BYTES: usize = 64 << 10;
-
-fn pays_to_deflate(bytes: usize, from_bytes: usize) -> bool {
-    (from_bytes..=DEFLATE_TO_BYTES).contains(&bytes)
-}
-
 impl Core {
     /// Sends a text message.
     pub fn send_text(&mut self, slot: SlotIndex, payload: &[u8]) {
@@ -32,10 +24,10 @@ impl Core {
             return;
         }
         let connection = self.connections.at(slot);
-        let from_bytes = self.shared.config.deflate_from_bytes;
+        let deflated = &self.shared.config.deflated_bytes;
         let deflate = connection
             .deflate
-            .filter(|_| pays_to_deflate(payload.len(), from_bytes));
+            .filter(|_| deflated.contains(&payload.len()));
         if let Some(params) = deflate {
             self.scratch.clear();
             self.deflater
@@ -80,22 +72,5 @@ impl Core {
             return false;
         }
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_short_or_long_is_not_deflated() {
-        for (bytes, pays) in [
-            (511, false),
-            (512, true),
-            (DEFLATE_TO_BYTES, true),
-            (DEFLATE_TO_BYTES + 1, false),
-        ] {
-            assert_eq!(pays_to_deflate(bytes, 512), pays, "{bytes}");
-        }
     }
 }

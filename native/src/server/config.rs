@@ -1,6 +1,7 @@
 //! What a server is told before it starts.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use crate::log;
 
@@ -38,8 +39,9 @@ pub struct Config {
     pub send: SendChoice,
     /// Of one message from a client, inflated.
     pub message_limit_bytes: usize,
-    /// Answers below this many bytes are not worth deflating one by one.
-    pub deflate_from_bytes: usize,
+    /// How long an answer is that is deflated by itself. A shorter one is not worth it; at a longer one, at some 60 MB a
+    /// second, the loop would do nothing else for long, and a client can ask for a megabyte as often as it likes.
+    pub deflated_bytes: RangeInclusive<usize>,
     pub ping_ms: u64,
     pub pong_ms: u64,
     /// From accept to the finished handshake, the token's check included.
@@ -80,7 +82,7 @@ impl Default for Config {
             loops: 0,
             send: SendChoice::Auto,
             message_limit_bytes: 1 << 20,
-            deflate_from_bytes: 512,
+            deflated_bytes: 512..=64 << 10,
             ping_ms: 25_000,
             pong_ms: 10_000,
             handshake_ms: 10_000,
