@@ -270,6 +270,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_short_or_long_is_not_deflated() {
+        let deflated = Config::default().deflated_bytes;
+        for (bytes, pays) in [
+            (511, false),
+            (512, true),
+            (64 << 10, true),
+            ((64 << 10) + 1, false),
+        ] {
+            assert_eq!(deflated.contains(&bytes), pays, "{bytes}");
+        }
+    }
+
+    #[test]
     fn a_bad_argument_is_named() {
         let config = Config {
             subscriptions: 0,

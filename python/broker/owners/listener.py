@@ -55,7 +55,7 @@ class Listener:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
-    def _greet(self, peer: "_Peer") -> None:
+    def _admit(self, peer: "_Peer") -> None:
         """Let it prove itself; when too many have yet to, who has had the longest time makes room."""
         self._peers.add(peer)
         self._strangers[peer] = None
@@ -90,7 +90,7 @@ class _Peer(OwnerWire):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
-        self._listener._greet(self)
+        self._listener._admit(self)
         self._timer = asyncio.get_running_loop().call_later(_GREETING_S, self.transport.abort)
 
     def _open(self) -> None:
