@@ -7,10 +7,12 @@ from pathlib import Path
 import orjson
 import pytest
 from ray import _raylet
+from ray._private import ray_constants
 
 from broker.deployments import haproxy
 from broker.deployments.environment import build_environment
 from broker.deployments.ports import free_port, replica_ports, require_free
+from broker.deployments.worker_setup import relax
 from broker.settings import Settings
 from broker.storage.errors import SetupError
 
@@ -44,6 +46,11 @@ def test_ray_knows_every_setting_that_our_own_ray_is_told(tmp_path: Path) -> Non
     library = Path(_raylet.__file__)
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         assert {name for name in names if text.find(b"\0%b\0" % name.encode()) < 0} == set()
+
+
+def test_ray_knows_the_variable_that_names_what_workers_call_first(tmp_path: Path) -> None:
+    environment, _ = build_environment(Settings(), tmp_path)
+    assert environment[ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR] == f"{relax.__module__}.relax"
 
 
 def test_port_that_is_taken_names_the_option() -> None:

@@ -1,10 +1,12 @@
 """The whole product in its processes. Each start takes long, so one run proves several things in turn."""
 
+import os
 import signal
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
@@ -75,6 +77,35 @@ def get_ids(instance: Instance, path: str, told: str) -> list[str]:
     return reply.raise_for_status().headers.get_list("x-request-id")
 
 
+def assert_timers_may_be_late(instance: Instance) -> None:
+    """Nothing on Ray has a timer that the kernel cannot put together with others; what serves is exact."""
+    found = {name: find(instance, TITLES[name])[0].pid for name in ("owner", "gateway", "Serve controller")}
+    for pid in found.values():
+        assert "anon_inode:[timerfd]" not in list_open(pid)
+        assert "\nSeccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text()
+    if os.geteuid() == 0:  # nobody else may read it
+        assert set(read_slacks(found["gateway"], "broker-loop")) == {50_000}
+        assert set(read_slacks(found["owner"], "worker.io")) == {300_000_000}
+        assert max(read_slacks(found["Serve controller"])) == 1_000_000_000
+
+
+def list_open(pid: int) -> set[str]:
+    """What a process' descriptors are."""
+    names = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            names.add(str(path.readlink()))
+    assert "anon_inode:[eventpoll]" in names
+    return names
+
+
+def read_slacks(pid: int, name: str = "") -> list[int]:
+    """How late, in nanoseconds, timers may be of the threads of a process whose names begin so."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    tids = [task.name for task in tasks if (task / "comm").read_text().startswith(name)]
+    return [int(Path(f"/proc/{tid}/timerslack_ns").read_text()) for tid in tids]
+
+
 def send_slowly(url: str, is_over: Event) -> set[int]:
     """Send one request after the other, with bodies that take a second; returns the statuses."""
 
@@ -100,6 +131,7 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     acknowledged = publish(instance, 20)
     assert_refused(instance.url)
     assert_requests_are_named(instance)
+    assert_timers_may_be_late(instance)
 
     # Nobody else gets at the directory or the ports of one that runs.
     assert "in use by another `broker up`" in Instance(instance.data_dir).fail()

@@ -379,6 +379,11 @@ impl Slab {
         all.filter(|one| one.state != State::Free).collect()
     }
 
+    /// Whether there is no connection at all.
+    pub fn is_empty(&self) -> bool {
+        self.free.len() == self.slots as usize
+    }
+
     /// All slots ever taken; some may be free.
     pub fn slots(&self) -> std::ops::Range<SlotIndex> {
         0..self.slots
@@ -388,6 +393,17 @@ impl Slab {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slab_is_empty_before_the_first_connection_and_after_the_last() {
+        let mut slab = Slab::new(0);
+        assert!(slab.is_empty());
+        let (one, other) = (slab.take(), slab.take());
+        slab.give_back(one);
+        assert!(!slab.is_empty());
+        slab.give_back(other);
+        assert!(slab.is_empty());
+    }
 
     #[test]
     fn an_id_dies_with_its_connection() {

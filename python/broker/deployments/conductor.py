@@ -22,6 +22,7 @@ from pathlib import Path
 
 import orjson
 
+from broker import timers
 from broker.deployments import ray_cluster
 from broker.deployments.logs import configure_logs
 from broker.deployments.processes import end_own_session
@@ -38,6 +39,8 @@ def main() -> None:
     settings = Settings.load()
     configure_logs(settings)
     status = 0
+    if not settings.ray_address:
+        timers.deny_timer_descriptors()  # before any thread is started
     try:
         # The parts take seconds to import, which Ray's processes need to come up.
         preload = threading.Thread(target=importlib.import_module, args=(_PARTS,), daemon=True)

@@ -9,6 +9,8 @@ from broker.deployments import haproxy
 from broker.deployments.ports import free_port, replica_ports
 from broker.settings import Settings
 
+SETUP_HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
+"""The variable in which Ray's workers find what to call first."""
 _SERVE_DRAIN_S = 1
 _NO_HAPROXY = "HAProxy cannot run here; HTTP goes through Ray Serve's own proxy, at about a tenth of the rate"
 
@@ -52,6 +54,7 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
+        SETUP_HOOK: "broker.deployments.worker_setup.relax",
         # Every worker is an actor of ours; one that waits for work costs 50 MB for nothing.
         "RAY_enable_worker_prestart": "0",
         "RAY_prestart_worker_first_driver": "0",

@@ -17,6 +17,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from broker import timers
 from broker.deployments.logs import configure_logs
 from broker.deployments.ray_cluster import NAMESPACE
 from broker.settings import Settings
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _PREFIX = "gateway-"
 _START_S = 60.0
 _DRAIN_GRACE_S = 10.0
-_ROUND_S = 1.0
+_ROUND_S = 5.0  # between two looks for new nodes
 _LOOK_S = 2.0  # between two looks at a gateway
 _HUNG_S = 10.0  # without an answer; Ray watches over processes, not over what does not answer
 _RETRY_S = (0.5, 10.0)
@@ -55,6 +56,7 @@ class GatewayActor:
         from broker.operations.catalogue import build_registry
         from broker.owners.linked_feed import LinkedFeed
 
+        timers.allow_late(timers.EXACT_S)  # of the event loops too, which it starts
         self._opened = opened = await open_services(self._settings, self._dsn)
         services = opened.services
         self._gateway = Gateway(

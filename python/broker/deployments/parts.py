@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from broker import timers
 from broker.clock import SystemClock
 from broker.deployments import gateways, ray_cluster, serve_app
 from broker.deployments.clock_watch import watch_clock
@@ -18,6 +19,7 @@ from broker.settings import Settings
 
 _STOP_S = 11.0  # for everything; `broker up` has four more
 _DRAIN_LIMIT_S = 6.0
+_LATE_S = 0.3  # timers once all runs: what is left are looks every few seconds
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +78,7 @@ class Parts:
         self._keep(self._gateways.run())
         self._keep(self._owners.watch())
         if self._local is not None:  # a cluster of others may serve more than us
+            timers.allow_late(_LATE_S)
             self._keep(watch_clock(SystemClock(), lambda: asyncio.to_thread(serve_app.restart_control)))
 
     async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:

@@ -17,6 +17,8 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,7 @@ from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them 
     persist_port,
 )
 
+from broker import timers
 from broker.deployments import standby
 from broker.deployments.environment import serve_environment
 from broker.deployments.ports import free_port
@@ -44,6 +47,8 @@ _UNUSED_PORTS = (METRICS_AGENT_PORT_NAME, METRICS_EXPORT_PORT_NAME, DASHBOARD_AG
 _NOBODY = -1  # Ray's word for a port where nothing listens
 _start_ray_process = services.start_ray_process
 
+# How late timers of Ray's processes may be. With more it takes longer to start, and to restart parts.
+_RAY_LATE_S = 0.3
 _OBJECT_STORE_BYTES = 80 << 20  # Ray's smallest is 75 MiB; nothing large goes through it
 
 
@@ -77,13 +82,14 @@ def start_local(scratch: Path) -> LocalRay:
 
 def connect_local(local: LocalRay) -> None:
     """Make this process a driver of our own cluster."""
-    ray.init(
-        local.address,
-        namespace=NAMESPACE,
-        log_to_driver=False,
-        configure_logging=False,
-        _node_ip_address=local.ip,
-    )
+    with timers.late(_RAY_LATE_S):
+        ray.init(
+            local.address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            configure_logging=False,
+            _node_ip_address=local.ip,
+        )
 
 
 def join(address: str) -> None:
@@ -113,6 +119,11 @@ def _loopback_address(scratch: Path) -> str:
 class _LightNode(Node):
     """A head node without the dashboard's process and with helpers that wait until they are asked for."""
 
+    def start_gcs_server(self) -> None:
+        """Start the GCS."""
+        with _starting_with(_start_late):
+            super().start_gcs_server()  # type: ignore[no-untyped-call]  # Ray leaves it without types
+
     def start_raylet(self, *arguments: Any, **options: Any) -> None:
         """Start the raylet, which must have both helpers, but not these."""
         asked: int = self._ray_params.runtime_env_agent_port  # type: ignore[assignment]  # `start_local` gave it
@@ -120,11 +131,8 @@ class _LightNode(Node):
         ports = dict.fromkeys(_UNUSED_PORTS, _NOBODY) | {RUNTIME_ENV_AGENT_PORT_NAME: asked}
         for name, port in ports.items():
             persist_port(self._session_dir, self._node_id, name, port)
-        services.start_ray_process = partial(_start_with_standbys, self._node_ip_address, asked)
-        try:
+        with _starting_with(partial(_start_with_standbys, self._node_ip_address, asked)):
             super().start_raylet(*arguments, **options)
-        finally:
-            services.start_ray_process = _start_ray_process
 
     def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:
         """Start nothing."""
@@ -132,10 +140,26 @@ class _LightNode(Node):
         self._webui_url = ""
 
 
+@contextmanager
+def _starting_with(start: Callable[..., Any]) -> Iterator[None]:
+    """Ray starts its processes with `start` inside."""
+    services.start_ray_process = start
+    try:
+        yield
+    finally:
+        services.start_ray_process = _start_ray_process
+
+
+def _start_late(command: list[str], *arguments: Any, **options: Any) -> Any:
+    """Ray's `start_ray_process`; timers of the process, and of all that it starts, may be late."""
+    with timers.late(_RAY_LATE_S):
+        return _start_ray_process(command, *arguments, **options)
+
+
 def _start_with_standbys(ip: str, port: int, command: list[str], *arguments: Any, **options: Any) -> Any:
     """Ray's `start_ray_process` with another `command`."""
     light = [stand_in(word, ip, port) for word in command]
-    return _start_ray_process(light, *arguments, **options)
+    return _start_late(light, *arguments, **options)
 
 
 def stand_in(word: str, ip: str, port: int) -> str:

@@ -11,6 +11,7 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE, SERVE_PROXY_NAME
 
+from broker import timers
 from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.deployments.haproxy import APPLICATION
 from broker.deployments.logs import configure_logs
@@ -25,6 +26,8 @@ _TARGET_REQUESTS = 32  # where autoscaling adds a replica
 _LOGS = {"log_level": "WARNING", "enable_access_log": False}
 _CPUS = 0.01  # a claim, not a limit: replicas must fit beside everything else on two cores
 
+# Timers of a replica: its server looks around ten times a second, its requests only time out.
+_LATE_S = 0.2
 _COLLECT_AFTER = 20_000  # objects more than there were; Python's 700 are ten requests
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -74,6 +77,7 @@ class ApiApp:
         from broker.rest.app import build_app
 
         configure_logs(self._settings)
+        timers.allow_late(_LATE_S)
         self._opened = await open_services(self._settings, self._dsn)
         health = HealthChecks(self._opened.services)
         self._opened.stack.callback(health.close)

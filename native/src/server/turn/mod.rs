@@ -25,6 +25,8 @@ const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 /// One read of a connection; also what a client can put into one turn before its pause is looked at.
 const READ_BYTES: usize = 64 << 10;
+/// How long a loop without connections sleeps: the handler's upkeep is all that there is to do.
+const REST_MS: u64 = 1_000;
 
 /// How long a turn may go on with one thing: what keeps one client busy for longer is spread over turns, so that the
 /// others' pushes do not wait for it.
@@ -95,6 +97,8 @@ impl<H: Handler> Loop<H> {
             && self.core.grown.is_empty());
         let timeout = if is_busy {
             0
+        } else if self.is_at_rest() {
+            REST_MS
         } else {
             self.next_tick_ms.saturating_sub(self.core.now_ms)
         };
@@ -122,6 +126,11 @@ impl<H: Handler> Loop<H> {
             self.tick();
         }
         true
+    }
+
+    /// Whether nobody is here whose time could be over.
+    fn is_at_rest(&self) -> bool {
+        self.core.connections.is_empty() && self.is_accepting && self.drain.is_none()
     }
 
     /// Whether this turn's time for taking in is over.
