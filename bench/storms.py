@@ -1,7 +1,8 @@
 """What goes wrong on a big evening, as figures: `python -m bench storms [NAME …] [--runs N] [--quick]`."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from bench.child import Child
@@ -24,21 +25,36 @@ DEFLATED_BYTES = 1000
 
 
 def storm_handshakes(part: int) -> Figures:
-    """Thousands connect and subscribe at once while a thousand others watch."""
+    """Thousands connect and subscribe at once: alone, then while a thousand others watch."""
     comers = 15_000 // part
     with Crowd(1000) as crowd:
+        with come(crowd, comers) as alone:
+            pass
         calm = crowd.run_round(200 // part, MESSAGE_BYTES, PACED_US)
         before_s = crowd.begin_round(400 // part, MESSAGE_BYTES, PACED_US)
-        quiet = Contender("broker", run_python("native"), subscribe='{"programId":"quiet"}')
-        with Child(build_load(crowd.port, comers, quiet), ROOT) as load:
-            ready = load.receive()
+        with come(crowd, comers) as beside:
             stormed = crowd.end_round(before_s)
-            figures = {
-                "handshakes_and_subscribes_per_s": comers / ready["seconds"],
-                "watchers_p99_before_ms": calm["latency_p99_us"] / 1000,
-                "watchers_p99_meanwhile_ms": stormed["latency_p99_us"] / 1000,
-            }
+    figures = {
+        **{f"{name}_alone": figure for name, figure in alone.items()},
+        **{f"{name}_beside_watchers": figure for name, figure in beside.items()},
+        "watchers_p99_before_ms": calm["latency_p99_us"] / 1000,
+        "watchers_p99_meanwhile_ms": stormed["latency_p99_us"] / 1000,
+    }
     return figures, list_faults("handshakes", calm, stormed)
+
+
+@contextmanager
+def come(crowd: Crowd, comers: int) -> Iterator[Medians]:
+    """So many connect and subscribe to a quiet programme at once, and are there within the block."""
+    quiet = Contender("broker", run_python("native"), subscribe='{"programId":"quiet"}')
+    before_s = crowd.cpu_s()
+    with Child(build_load(crowd.port, comers, quiet), ROOT) as load:
+        seconds = load.receive()["seconds"]
+        yield {
+            "handshakes_per_s": comers / seconds,
+            "gateway_cores": (crowd.cpu_s() - before_s) / seconds,
+            "clients_cores": load.cpu_s() / seconds,
+        }
 
 
 def storm_programs(part: int) -> Figures:

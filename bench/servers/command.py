@@ -7,6 +7,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+Wait = Callable[[float], Awaitable[None]]
+
 ENVELOPE = b'{"jsonrpc":"2.0","method":"event","params":%b}'
 
 
@@ -59,11 +61,24 @@ def say_serving(version: str, pids: Sequence[int] = ()) -> None:
     print(json.dumps({"version": version, "pids": list(pids)}), flush=True)
 
 
-async def serve_commands(publish: Callable[[Message], Awaitable[None]], messages_a_turn: int = 1) -> None:
+async def turn_until(due: float) -> None:
+    """Wait for a moment of the monotonic clock while the event loop goes on; it is late by up to 1 ms."""
+    await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+
+async def wait_until_exactly(due: float) -> None:
+    """Wait for a moment of the monotonic clock; for its last two milliseconds nothing else runs here."""
+    await asyncio.sleep(max(0.0, due - time.monotonic() - 0.002))
+    time.sleep(max(0.0, due - time.monotonic()))  # noqa: ASYNC251 - the event loop counts in milliseconds
+
+
+async def serve_commands(
+    publish: Callable[[Message], Awaitable[None]], messages_a_turn: int = 1, wait_until: Wait = turn_until
+) -> None:
     """Run `publish` for each message of each command until the input ends.
 
     Answers each command with a line of JSON. After `messages_a_turn` messages without a pause between them
-    the event loop gets its turn.
+    the event loop gets its turn. A thread that serves no viewers waits with `wait_until_exactly`.
     """
     seq = 0
     async for line in read_lines():
@@ -71,8 +86,10 @@ async def serve_commands(publish: Callable[[Message], Awaitable[None]], messages
         began = time.monotonic()
         for turn in range(command.count):
             due = began + turn * command.interval_s
-            if command.interval_s or turn % messages_a_turn == 0:
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
+            if command.interval_s:
+                await wait_until(due)
+            elif turn % messages_a_turn == 0:
+                await asyncio.sleep(0)
             seq += 1
             sent_ns = int(due * 1e9) if command.interval_s else time.monotonic_ns()
             await publish(Message(seq, command.size_bytes, sent_ns))

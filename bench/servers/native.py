@@ -13,7 +13,7 @@ actor, would never be answered, and its viewer never ready.
 import asyncio
 import sys
 
-from bench.servers.command import Message, build_params, say_serving, serve_commands
+from bench.servers.command import Message, build_params, say_serving, serve_commands, wait_until_exactly
 from broker import __version__
 from broker._native import Server
 from broker.owners.protocol import EntryKind, program_topic
@@ -37,7 +37,7 @@ async def main(port: int, send: str, programs: int) -> None:
             server.append(topic, [(EntryKind.PUSH, "bench", message.seq, "event", build_params(message))])
 
     try:
-        await serve_commands(publish)
+        await serve_commands(publish, wait_until=wait_until_exactly)
     finally:
         server.stop()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.servers.command import Message, say_serving, serve_commands
+from bench.servers.command import Message, say_serving, serve_commands, wait_until_exactly
 
 START_S = 20.0
 STOP_S = 5.0
@@ -39,7 +39,7 @@ async def serve_outside(
                 writer.write(encode(message))
                 await writer.drain()
 
-            await serve_commands(publish)
+            await serve_commands(publish, wait_until=wait_until_exactly)
         finally:
             drop.cancel()
             writer.close()
