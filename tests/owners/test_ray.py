@@ -119,6 +119,29 @@ async def test_exchanged_owner_neither_loses_nor_doubles(cluster: None, dsn: str
         await pool.stop()
 
 
+async def test_exchange_spreads_owners_again_after_one_was_exchanged_alone(cluster: None, dsn: str) -> None:
+    pool = OwnerPool(SETTINGS, dsn, detached=False)
+    await pool.start()
+    watching = asyncio.create_task(pool.watch())
+    try:
+        os.kill((await process_ids())[0], signal.SIGSTOP)  # it hangs, so its number is not free
+        async with asyncio.timeout(120):
+            while owner_names() != ["owner-0.2", "owner-1.1"]:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.1)
+        await process_ids()  # both answer
+        watching.cancel()
+        await pool.exchange()
+        assert owner_names() == ["owner-0.3", "owner-1.3"]  # of one number: on nodes that follow each other
+    finally:
+        watching.cancel()
+        await pool.stop()
+
+
+def owner_names() -> list[str]:
+    names = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
+    return sorted(name for name in names if name.startswith("owner-"))
+
+
 async def process_ids() -> list[int]:
     handles: list[Any] = [find_owner(index) for index in range(SETTINGS.owners)]
     return [await handle.process_id.remote() for handle in handles]

@@ -57,12 +57,14 @@ class OwnerPool:
         Raises:
             Unavailable: an owner does not start in time, or cannot reach the database.
         """
-        await asyncio.gather(*(self._renew(index) for index in range(len(self._locks))))
+        number = await self._next_number()
+        await asyncio.gather(*(self._renew(index, number) for index in range(len(self._locks))))
 
     async def exchange(self) -> None:
         """Exchange every owner for a new one, one after the other. Raises Unavailable."""
+        number = await self._next_number()
         for index in range(len(self._locks)):
-            await self._renew(index)
+            await self._renew(index, number)
 
     async def watch(self) -> None:
         """Exchange owners that hang or have ended for good, until cancelled."""
@@ -75,14 +77,20 @@ class OwnerPool:
         await asyncio.gather(*(_end(name) for name in of_pool))
         self._held.clear()
 
-    async def _renew(self, index: int) -> None:
-        async with self._locks[index]:
-            await self._succeed(index)
+    async def _next_number(self) -> int:
+        """A number that no owner has had: owners of one number are spread over the nodes."""
+        names = await asyncio.to_thread(_list_names)
+        of_pool = [name for index in range(len(self._locks)) for name in _of_slot(index, names)]
+        return 1 + max(map(_number, of_pool), default=0)
 
-    async def _succeed(self, index: int) -> None:
-        """Put a new owner into a slot, in the place of those that it has."""
+    async def _renew(self, index: int, number: int) -> None:
+        async with self._locks[index]:
+            await self._succeed(index, number)
+
+    async def _succeed(self, index: int, least: int = 1) -> None:
+        """Put a new owner into a slot, with the next number or `least`, in the place of those that it has."""
         old = _of_slot(index, await asyncio.to_thread(_list_names))
-        number = 1 + max((_number(name) for name in old), default=0)
+        number = max(least, 1 + max(map(_number, old), default=0))
         handle = await asyncio.to_thread(self._create, index, number)
         try:
             async with asyncio.timeout(_START_S):
