@@ -72,16 +72,17 @@ class OwnerPool:
 
     async def stop(self) -> None:
         """End the owners; what they do not store in time is answered `Unavailable`. Idempotent."""
-        names = await asyncio.to_thread(_list_names)
-        of_pool = [name for index in range(len(self._locks)) for name in _of_slot(index, names)]
-        await asyncio.gather(*(_end(name) for name in of_pool))
+        await asyncio.gather(*(_end(name) for name in await self._names()))
         self._held.clear()
 
     async def _next_number(self) -> int:
         """A number that no owner has had: owners of one number are spread over the nodes."""
+        return 1 + max(map(_number, await self._names()), default=0)
+
+    async def _names(self) -> list[str]:
+        """The names of all owners that the slots have."""
         names = await asyncio.to_thread(_list_names)
-        of_pool = [name for index in range(len(self._locks)) for name in _of_slot(index, names)]
-        return 1 + max(map(_number, of_pool), default=0)
+        return [name for index in range(len(self._locks)) for name in _of_slot(index, names)]
 
     async def _renew(self, index: int, number: int) -> None:
         async with self._locks[index]:
