@@ -23,6 +23,7 @@ FREE_CONTEXTS = "freeContexts"
 _UNPRINTABLE = "\\u0000-\\u001f\\u007f-\\u009f\\u200b-\\u200f\\u2028-\\u202f\\u2060-\\u206f\\ufeff"
 _PRINTABLE = f"^[^{_UNPRINTABLE}]+$"
 _IS_PRINTABLE = re.compile(_PRINTABLE[:-1]).fullmatch
+_IS_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}").fullmatch
 _WORD: re.Pattern[str] = re.compile(r"[^\W_]+")
 _APOSTROPHE = re.compile(r"['\u2019]")
 
@@ -31,6 +32,11 @@ def _check_printable(value: str) -> str:
     if not _IS_PRINTABLE(value):
         raise ValueError("must be printable characters")
     return value
+
+
+def _lower_uuid(value: str) -> str:
+    """The one spelling of an event's id, so that one event is one context."""
+    return value.lower() if _IS_UUID(value) else value
 
 
 def _check_choice(value: object) -> tuple[int, ...]:
@@ -59,6 +65,7 @@ PrintableText = Annotated[
     Field(min_length=1, max_length=MAX_TEXT_CHARACTERS, json_schema_extra={"pattern": _PRINTABLE}),
     AfterValidator(_check_printable),
 ]
+ContextId = Annotated[PrintableText, AfterValidator(_lower_uuid)]
 MeasureName = Annotated[
     str,
     Field(min_length=1, max_length=MAX_MEASURE_CHARACTERS, json_schema_extra={"pattern": _PRINTABLE}),
@@ -70,7 +77,7 @@ class AnswerEntry(Model):
     """What one visitor answers to one measure of one context."""
 
     measure_name: MeasureName
-    context_id: PrintableText
+    context_id: ContextId
     measure_value: Choice
     visitor_id: PrintableText
     session_id: PrintableText | None = None
@@ -80,7 +87,7 @@ class ImpressionEntry(Model):
     """That one visitor was shown one measure of one context."""
 
     measure_name: MeasureName
-    context_id: PrintableText
+    context_id: ContextId
     visitor_id: PrintableText
     session_id: PrintableText
 
