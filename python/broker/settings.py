@@ -108,7 +108,7 @@ class Settings:
 
     program_polls: int = _setting(
         10_000,
-        "Measures of contexts that one program may have answers to; a tenth is for those that events declare.",
+        "Measures of contexts that a program may have answers to; a tenth is for those that events declare.",
         low=1,
     )
     responses_rate_per_address: float = _setting(

@@ -29,7 +29,7 @@ from broker.domain.values import Id, Model
 from broker.errors import NotFound
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
-from broker.operations.program_access import is_project
+from broker.operations.program_access import WITHOUT_PROJECT, is_project
 from broker.operations.registry import Json, Operation, Route
 from broker.storage.polls import PollCount
 
@@ -113,7 +113,11 @@ async def _read_results(context: Context, params: ResultsParams) -> Json:
     counts = [
         count
         for count in await context.services.audience.polls.count(
-            account, params.response_name, program_id=params.program_id, context_id=params.context_id
+            account,
+            params.response_name,
+            project_id=None if params.project_id in WITHOUT_PROJECT else params.project_id,
+            program_id=params.program_id,
+            context_id=params.context_id,
         )
         if is_project(params.project_id, count.project_id)
     ]
@@ -162,8 +166,8 @@ OPERATIONS = (
             "GET",
             "/responses/{accountId}/{projectId}/{programId}/report",
             description=(
-                "One entry for each measure of a context that was answered or shown, the oldest first, with the"
-                " title and the labels that the event's metadata has. `projectId` is `undefined` for a program"
+                "One entry for each measure of a context that was answered or shown, the oldest first, with"
+                " the title and the labels of the event's metadata. `projectId` is `undefined` for a program"
                 " without one."
             ),
         ),
@@ -181,9 +185,10 @@ OPERATIONS = (
             "GET",
             "/responses/{accountId}/{responseName}/results",
             description=(
-                "The answers to a measure, added up over all contexts unless limited; at most a second behind."
-                " May be cached for seconds, and for a minute once all its contexts have closed. A name that"
-                " nobody has answered has zeros. The channel `responses:<programId>` sends results as `results`."
+                "The answers to a measure, added up over all contexts unless limited; at most a second"
+                " behind. May be cached for seconds, and for a minute once all its contexts have closed. A"
+                " name that nobody has answered has zeros. The channel `responses:<programId>` sends those of"
+                " a program as `results`, when they have changed."
             ),
         ),
         errors=(NotFound,),

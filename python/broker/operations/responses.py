@@ -28,7 +28,15 @@ from broker.domain.answers import (
 from broker.domain.permission_table import Target
 from broker.domain.programs import Access
 from broker.domain.values import Id, Model, limited_by
-from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge, SlowDown
+from broker.errors import (
+    BrokerError,
+    Conflict,
+    FieldFault,
+    InvalidRequest,
+    NotFound,
+    PayloadTooLarge,
+    SlowDown,
+)
 from broker.operations.context import Context
 from broker.operations.invoke import MAX_FAULTS
 from broker.operations.known_polls import Measure
@@ -141,7 +149,8 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
     )
     wanted = {(entry.measure_name, entry.context_id) for _, entry in entries}
     polls = await audience.known.rows(program.uid, wanted, declared)
-    _require_polls(entries, polls, context.services.settings.program_polls)
+    if len(polls) < len(wanted):
+        raise await _refusal(context, place, program, entries, polls)
     records: list[Entry] = []
     told: list[int] = []  # of each entry, the place of the record that says whether it changed a count
     for _, entry in entries:
@@ -207,13 +216,25 @@ def _check(
             raise kind(f"{found[0].field}: {found[0].message}", faults=found[:MAX_FAULTS])
 
 
-def _require_polls(entries: Sequence[_Named], polls: Mapping[Measure, PollRow], most: int) -> None:
-    for path, entry in entries:
-        if _measure(entry) not in polls:
-            message = f"the program has answers to {most} measures of contexts, as many as it may"
-            raise PayloadTooLarge(
-                f"{path}measureName: {message}", faults=[FieldFault(f"{path}measureName", message)]
-            )
+async def _refusal(
+    context: Context,
+    place: _Place,
+    program: PollProgram,
+    entries: Sequence[_Named],
+    polls: Mapping[Measure, PollRow],
+) -> BrokerError:
+    """Why there is no poll for some entry: the program has as many as it may, or it is gone."""
+    known, account = context.services.audience.known, context.principal.account
+    known.forget(account, place.program_id, program.uid, ())
+    now = await known.program(account, place.program_id)
+    if now is None or now.uid != program.uid:
+        return _no_program(place.program_id)
+    path = next(path for path, entry in entries if _measure(entry) not in polls)
+    most = context.services.settings.program_polls
+    message = f"the program has answers to {most} measures of contexts, as many as it may, or nearly so"
+    return PayloadTooLarge(
+        f"{path}measureName: {message}", faults=[FieldFault(f"{path}measureName", message)]
+    )
 
 
 def _records(
@@ -268,6 +289,18 @@ _CONTEXT = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
 _ANSWER = {"measureName": "whoWins", "contextId": _CONTEXT, "measureValue": 1, "visitorId": "visitor-1"}
 _SHOWN = {"measureName": "whoWins", "contextId": _CONTEXT, "visitorId": "visitor-1", "sessionId": "session-1"}
 
+_INGEST = (
+    "A visitor counts once for each measure of a context: its first answer stands, or with `allowChange` in the"
+    " event's metadata its last one. `accepted` entries changed a count and are durable, the others are"
+    " `duplicates`. One entry that is wrong, or an answer that comes before the event's `opens` or after its"
+    " `closes` (409), refuses the whole request. `contextId` is an event of the program, or any text where the"
+    " program's metadata has `freeContexts: true`. All entries of one request are {batch_limit_responses} at"
+    " most. One address sends {responses_rate_per_address} entries a second (in a burst"
+    " {responses_burst_per_address}), one connection {responses_rate_per_connection} (in a burst"
+    " {responses_burst_per_connection}); 0 has no limit. Over WebSocket `respond` and `impression` take one"
+    " entry each."
+)
+
 OPERATIONS = (
     Operation(
         name="addResponses",
@@ -279,17 +312,7 @@ OPERATIONS = (
             "POST",
             "/responses/{accountId}/{projectId}/{programId}",
             status=202,
-            description=(
-                "A visitor counts once for each measure of a context: its first answer stands, or with"
-                " `allowChange` in the event's metadata its last one. `accepted` entries changed a count and are"
-                " durable, the others are `duplicates`. One entry that is wrong, or that comes before the event's"
-                " `opens` or after its `closes` (409), refuses the whole request. `contextId` is an event of the"
-                " program, or any text where the program's metadata has `freeContexts: true`. All entries of one"
-                " request are {batch_limit_responses} at most. One address sends {responses_rate_per_address}"
-                " entries a second (in a burst {responses_burst_per_address}), one connection"
-                " {responses_rate_per_connection} (in a burst {responses_burst_per_connection}); 0 has no limit."
-                " Over WebSocket `respond` and `impression` take one entry each."
-            ),
+            description=_INGEST,
         ),
         errors=_ERRORS,
         example={

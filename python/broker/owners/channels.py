@@ -10,9 +10,9 @@ from broker.owners.protocol import PROGRAMS_CHANNEL, RESPONSES_CHANNEL, STORAGE_
 from broker.owners.responses_channel import ResponsesChannel
 from broker.owners.storage_channel import StorageChannel
 from broker.owners.tail import Channel
+from broker.storage.polls import Polls
 from broker.storage.program_changes import ProgramChanges
 from broker.storage.programs import Programs
-from broker.storage.polls import Polls
 from broker.storage.stored_values import StoredValues
 
 _log = logging.getLogger(__name__)

@@ -24,8 +24,9 @@ from broker.owners.topics import ProgramTopic, Topic, Topics
 from broker.owners.writer import Writer, WriterLimits
 from broker.settings import Settings
 from broker.storage.database import Database
+from broker.storage.fence import Fenced, connection_name
 from broker.storage.history import History
-from broker.storage.journal import Fenced, Journal, connection_name
+from broker.storage.journal import Journal
 from broker.storage.polls import Polls
 from broker.storage.program_changes import ProgramChanges
 from broker.storage.programs import Programs

@@ -39,9 +39,7 @@ class ResponsesChannel(Channel):
     ) -> None:
         self._channel = f"{RESPONSES_CHANNEL}{program.id}"
         # A later owner of the channel begins higher: it cannot have told more than once a millisecond.
-        super().__init__(
-            channel_topic(account, self._channel), clock.now_ms(), clock, limits, public=False
-        )
+        super().__init__(channel_topic(account, self._channel), clock.now_ms(), clock, limits, public=False)
         self._account = account
         self._program_id = program.id
         self._attributes = _attributes(program)
