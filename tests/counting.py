@@ -1,4 +1,4 @@
-"""The port to the counters in one process: native tallies, stored as counters store them, one call at a time."""
+"""The port to the counters in one process: native tallies, stored as counters store them."""
 
 import asyncio
 from collections.abc import Sequence

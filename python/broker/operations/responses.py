@@ -290,13 +290,13 @@ _ANSWER = {"measureName": "whoWins", "contextId": _CONTEXT, "measureValue": 1, "
 _SHOWN = {"measureName": "whoWins", "contextId": _CONTEXT, "visitorId": "visitor-1", "sessionId": "session-1"}
 
 _INGEST = (
-    "A visitor counts once for each measure of a context: its first answer stands, or with `allowChange` in the"
-    " event's metadata its last one. `accepted` entries changed a count and are durable, the others are"
+    "A visitor counts once for each measure of a context: its first answer stands, or with `allowChange` in"
+    " the event's metadata its last one. `accepted` entries changed a count and are durable, the others are"
     " `duplicates`. One entry that is wrong, or an answer that comes before the event's `opens` or after its"
-    " `closes` (409), refuses the whole request. `contextId` is an event of the program, or any text where the"
-    " program's metadata has `freeContexts: true`. All entries of one request are {batch_limit_responses} at"
-    " most. One address sends {responses_rate_per_address} entries a second (in a burst"
-    " {responses_burst_per_address}), one connection {responses_rate_per_connection} (in a burst"
+    " `closes` (409), refuses the whole request. `contextId` is an event of the program, or any text where"
+    " the program's metadata has `freeContexts: true`. All entries of one request are"
+    " {batch_limit_responses} at most. One address sends {responses_rate_per_address} entries a second (in a"
+    " burst {responses_burst_per_address}), one connection {responses_rate_per_connection} (in a burst"
     " {responses_burst_per_connection}); 0 has no limit. Over WebSocket `respond` and `impression` take one"
     " entry each."
 )
