@@ -6,7 +6,7 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::model::{Model, Sent, encode};
-use super::{Fault, Kind, Malformed, NoAnswer, Records, Tally, encode_answer};
+use super::{Fault, Malformed, NoAnswer, Records, Tally, encode_answer};
 
 const HASH: [u8; 8] = [8, 7, 6, 5, 4, 3, 2, 1];
 

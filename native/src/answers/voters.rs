@@ -2,13 +2,16 @@
 //!
 //! Theory of operation. Linear hashing (Litwin, 1980) over segments of some four thousand entries: when the segments
 //! are full on average, one more is added and takes over half of an earlier one, each in its turn. So the work of one
-//! insertion is bounded by the size of a segment, whatever that of the set. A segment is an open-addressing table
-//! with linear probing; it grows by an eighth when seven eighths full, so that at least 77 % of the slots are in use:
-//! 8 bytes of hash and a value take at most 1.29 times as much. Nothing is ever removed.
+//! insertion is bounded by the size of a segment, whatever that of the set.
 //!
-//! The low bits of a hash choose the segment, the high ones the slot. Hashes that reach one table have the residue in
-//! common by which their shard was chosen, so they are mixed first, by a bijection that keeps 0, the empty slot's
-//! mark; what is stored is the mixed hash.
+//! A segment is a table with ordered linear probing (Amble and Knuth, 1974): the keys of the slots in use ascend. An
+//! entry lies at its home, to which its key is proportional, or as little after it as the entries before it allow. It
+//! grows by an eighth when seven eighths full, so that at least 77 % of the slots are in use: 8 bytes of hash and a
+//! value take at most 1.29 times as much. Growing that often costs little because the order stays: entries are copied
+//! one after another, and nothing is looked up. Nothing is ever removed.
+//!
+//! The low bits of a hash choose the segment, the high ones the home. Hashes that reach one table have the residue in
+//! common by which their shard was chosen, so they are mixed first, by a bijection; what is stored is the mixed hash.
 
 use std::mem;
 
@@ -17,6 +20,12 @@ const SEGMENT: usize = 4_096;
 
 /// Slots of the smallest segment; it grows by as many while an eighth is less.
 const LEAST_SLOTS: usize = 8;
+
+/// Slots after the last home: at most so many are needed 98 times of a hundred when a segment is about to grow.
+const TAIL: usize = 16;
+
+/// The key of a slot that is not in use.
+const EMPTY: u64 = u64::MAX;
 
 /// Hashes that are not 0, each with a value.
 #[derive(Debug)]
@@ -39,12 +48,15 @@ impl<V: Copy + Default> Table<V> {
 
     /// Bytes of the heap that the table takes.
     pub fn memory_bytes(&self) -> usize {
-        let slots: usize = self.segments.iter().map(|segment| segment.keys.len()).sum();
-        slots * (mem::size_of::<u64>() + mem::size_of::<V>())
+        let of_segment = |segment: &Segment<V>| {
+            segment.keys.capacity() * mem::size_of::<u64>()
+                + segment.values.len() * mem::size_of::<V>()
+        };
+        self.segments.iter().map(of_segment).sum::<usize>()
             + self.segments.capacity() * mem::size_of::<Segment<V>>()
     }
 
-    /// The value of `hash` if it is known; else adds it with `value`.
+    /// The value of `hash`, which is not 0, if it is known; else adds it with `value`.
     #[inline]
     pub fn find_or_insert(&mut self, hash: u64, value: V) -> Option<&mut V> {
         if self.segments.is_empty() {
@@ -54,18 +66,17 @@ impl<V: Copy + Default> Table<V> {
         }
         let key = mix(hash);
         let at = segment_of(key, self.segments.len());
+        let slot = self.segments[at].seek(key);
         // Looked up by index because a reference would live on in the other branch.
-        match self.segments[at].find(key) {
-            Ok(slot) => Some(&mut self.segments[at].values[slot]),
-            Err(slot) => {
-                self.segments[at].put(slot, key, value);
-                self.entries += 1;
-                if self.entries > self.segments.len() * SEGMENT {
-                    self.add_segment();
-                }
-                None
-            }
+        if self.segments[at].keys.get(slot) == Some(&key) {
+            return Some(&mut self.segments[at].values[slot]);
         }
+        self.segments[at].insert(slot, key, value);
+        self.entries += 1;
+        if self.entries > self.segments.len() * SEGMENT {
+            self.add_segment();
+        }
+        None
     }
 
     /// Adds a segment, and gives it the entries that are now its own.
@@ -73,95 +84,116 @@ impl<V: Copy + Default> Table<V> {
         let count = self.segments.len();
         let donor = count - highest_bit(count);
         let old = mem::replace(&mut self.segments[donor], Segment::new(0));
-        let (mut stay, mut go) = (Vec::new(), Vec::new());
-        for entry in old.entries() {
-            let goes = segment_of(entry.0, count + 1) == count;
-            (if goes { &mut go } else { &mut stay }).push(entry);
-        }
-        self.segments[donor] = Segment::of(&stay);
-        self.segments.push(Segment::of(&go));
+        let (go, stay): (Vec<_>, Vec<_>) = old
+            .entries()
+            .partition(|entry| segment_of(entry.0, count + 1) == count);
+        // A fifth is the room that a segment has on average.
+        let with_room = |entries: &[_]| entries.len() + entries.len() / 5 + LEAST_SLOTS;
+        self.segments[donor] = Segment::of(with_room(&stay), stay.into_iter());
+        self.segments
+            .push(Segment::of(with_room(&go), go.into_iter()));
     }
 }
 
-/// Slots in a row, empty where the key is 0.
+/// Slots in a row; the keys ascend where they are not [`EMPTY`].
 #[derive(Debug)]
 struct Segment<V> {
-    keys: Box<[u64]>,
-    values: Box<[V]>,
+    keys: Vec<u64>,
+    values: Vec<V>,
+    /// Homes are below it; the slots from here on are for those that found theirs taken.
+    homes: usize,
     entries: usize,
 }
 
 impl<V: Copy + Default> Segment<V> {
     fn new(slots: usize) -> Self {
         Self {
-            keys: vec![0; slots].into_boxed_slice(),
-            values: vec![V::default(); slots].into_boxed_slice(),
+            keys: vec![EMPTY; slots],
+            values: vec![V::default(); slots],
+            homes: slots - (slots / 8).min(TAIL),
             entries: 0,
         }
     }
 
-    /// A segment of these entries, with the room that one has on average.
-    fn of(entries: &[(u64, V)]) -> Self {
-        let mut segment = Self::new(entries.len() + entries.len() / 5 + LEAST_SLOTS);
-        segment.extend(entries.iter().copied());
+    /// A segment of these entries, whose keys ascend.
+    fn of(slots: usize, entries: impl Iterator<Item = (u64, V)>) -> Self {
+        let mut segment = Self::new(slots);
+        let mut next = 0;
+        for (key, value) in entries {
+            let slot = segment.home(key).max(next);
+            if slot == segment.keys.len() {
+                segment.extend_tail();
+            }
+            segment.keys[slot] = key;
+            segment.values[slot] = value;
+            segment.entries += 1;
+            next = slot + 1;
+        }
         segment
     }
 
-    /// The slot of `key`, or, as an error, the one where it belongs.
+    /// The first slot from the key's home on that is empty or whose key is not smaller; it may be after the last.
     #[inline]
-    fn find(&self, key: u64) -> Result<usize, usize> {
-        let home = slot_of(key, self.keys.len());
-        let (before, after) = self.keys.split_at(home);
-        for (range, start) in [(after, home), (before, 0)] {
-            for (index, &there) in range.iter().enumerate() {
-                if there == key {
-                    return Ok(start + index);
-                }
-                if there == 0 {
-                    return Err(start + index);
-                }
-            }
-        }
-        unreachable!("`put` leaves empty slots")
+    fn seek(&self, key: u64) -> usize {
+        let home = self.home(key);
+        // `EMPTY` is greater than every key.
+        let after = self.keys[home..].iter().position(|&there| there >= key);
+        after.map_or(self.keys.len(), |after| home + after)
     }
 
-    /// Adds an entry at the slot that `find` has named, and keeps an eighth of the slots empty.
+    /// Adds an entry at the slot that `seek` has named, and keeps an eighth of the slots empty.
     #[inline]
-    fn put(&mut self, slot: usize, key: u64, value: V) {
+    fn insert(&mut self, slot: usize, key: u64, value: V) {
+        let after = self.keys[slot..].iter().position(|&there| there == EMPTY);
+        let empty = after.map_or(self.keys.len(), |after| slot + after);
+        if empty == self.keys.len() {
+            self.extend_tail();
+        }
+        self.keys.copy_within(slot..empty, slot + 1);
+        self.values.copy_within(slot..empty, slot + 1);
         self.keys[slot] = key;
         self.values[slot] = value;
         self.entries += 1;
         let slots = self.keys.len();
         if self.entries > slots - slots / 8 - 1 {
-            let grown = Self::new(slots + (slots / 8).max(LEAST_SLOTS));
-            let old = mem::replace(self, grown);
-            self.extend(old.entries());
+            *self = Self::of(slots + (slots / 8).max(LEAST_SLOTS), self.entries());
         }
     }
 
-    /// Adds entries that are new and have room.
-    fn extend(&mut self, entries: impl Iterator<Item = (u64, V)>) {
-        for (key, value) in entries {
-            let Err(slot) = self.find(key) else {
-                unreachable!("a key is in one slot");
-            };
-            self.keys[slot] = key;
-            self.values[slot] = value;
-            self.entries += 1;
-        }
+    /// Adds slots for entries that found all from their home on taken; rare, for the tail is seldom too short.
+    #[cold]
+    fn extend_tail(&mut self) {
+        let slots = self.keys.len() + LEAST_SLOTS;
+        self.keys.reserve_exact(LEAST_SLOTS);
+        self.keys.resize(slots, EMPTY);
+        self.values.reserve_exact(LEAST_SLOTS);
+        self.values.resize(slots, V::default());
     }
 
+    /// The slot where `key` lies if no other is in its way.
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "below `homes`, which is a usize"
+    )]
+    fn home(&self, key: u64) -> usize {
+        ((u128::from(key) * self.homes as u128) >> 64) as usize
+    }
+
+    /// The entries, ascending.
     fn entries(&self) -> impl Iterator<Item = (u64, V)> {
         let slots = self.keys.iter().copied().zip(self.values.iter().copied());
-        slots.filter(|&(key, _)| key != 0)
+        slots.filter(|&(key, _)| key != EMPTY)
     }
 }
 
-/// The high half folded onto the low one, then multiplied by an odd number (that of `SplitMix64`), so that every bit
-/// of the hash has a say in the low bits and in the high ones.
+/// The high half folded onto the low one, then multiplied by an odd number (one of `SplitMix64`), so that every bit
+/// of the hash has a say in the low bits and in the high ones. 0 would become [`EMPTY`], and no other does.
 #[inline]
 fn mix(hash: u64) -> u64 {
-    (hash ^ (hash >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    (hash ^ (hash >> 32))
+        .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+        .wrapping_sub(1)
 }
 
 /// The segment of `count` to which `key` belongs, by its low bits.
@@ -181,16 +213,6 @@ fn segment_of(key: u64, count: usize) -> usize {
     }
 }
 
-/// The slot of `slots` at which the search for `key` begins, by its high bits.
-#[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "below `slots`, which is a usize"
-)]
-fn slot_of(key: u64, slots: usize) -> usize {
-    ((u128::from(key) * slots as u128) >> 64) as usize
-}
-
 /// The highest power of two that is at most `number`.
 fn highest_bit(number: usize) -> usize {
     1 << number.ilog2()
@@ -198,7 +220,7 @@ fn highest_bit(number: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{SEGMENT, Table, highest_bit, mix};
+    use super::{EMPTY, SEGMENT, Segment, Table, highest_bit, mix};
 
     /// The 64-bit generator `SplitMix64`: as good as hashes for the table.
     fn hashes() -> impl Iterator<Item = u64> {
@@ -215,7 +237,7 @@ mod tests {
         let runs = table
             .segments
             .iter()
-            .flat_map(|segment| segment.keys.split(|&key| key == 0).map(<[u64]>::len));
+            .flat_map(|segment| segment.keys.split(|&key| key == EMPTY).map(<[u64]>::len));
         runs.max().unwrap_or(0)
     }
 
@@ -238,6 +260,24 @@ mod tests {
             assert!(table.find_or_insert(hash, ()).is_none());
             assert!(table.find_or_insert(hash, ()).is_some());
         }
+    }
+
+    /// No hashes do this by chance; then the segment is a sorted list.
+    #[test]
+    fn keys_of_one_home_are_kept_too() {
+        let mut segment = Segment::new(8);
+        for number in 0..1_000u64 {
+            let key = u64::MAX / 2 + number * 7 % 1_000;
+            let slot = segment.seek(key);
+            segment.insert(slot, key, number);
+        }
+        let keys: Vec<_> = segment.entries().map(|entry| entry.0).collect();
+        assert!(keys.is_sorted() && keys.len() == 1_000);
+        assert!(
+            keys.iter()
+                .all(|&key| segment.keys[segment.seek(key)] == key)
+        );
+        assert!(segment.keys.len() < 1_400, "{} slots", segment.keys.len());
     }
 
     #[test]
@@ -295,8 +335,8 @@ mod tests {
     }
 
     #[test]
-    fn mixing_keeps_zero_and_loses_nothing() {
-        assert_eq!(mix(0), 0);
+    fn mixing_makes_zero_the_empty_mark_and_loses_nothing() {
+        assert_eq!(mix(0), EMPTY);
         let mut seen: Vec<_> = (0..100_000)
             .chain((0..1_000).map(|n| n << 32))
             .map(mix)
