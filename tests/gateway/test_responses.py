@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.auth.services import StoppedClock
 from tests.gateway.test_calls import fails
 from tests.gateway.world import Viewer, World
 
@@ -81,19 +82,19 @@ async def test_the_whole_is_checked_as_over_http(world: World) -> None:
 
 
 async def test_a_connection_has_its_rate(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = await asked(world)
+    clock = StoppedClock()
+    monkeypatch.setattr(world.product.services.audience.per_connection, "_clock", clock)
+    place = await asked(world) | {"measureValue": 1}
     viewer, other = await world.join(), await world.join()
     for _ in range(50):
-        await viewer.call("respond", **place, measureValue=1)
-    refusals = 0
-    for _ in range(20):  # some tokens come back meanwhile
-        try:
-            await viewer.call("respond", **place, measureValue=1)
-        except Exception as error:
-            assert getattr(error, "name", "") == "slow_down"
-            refusals += 1
-    assert refusals
-    assert await other.call("respond", **place, measureValue=1) == ACCEPTED
+        await viewer.call("respond", **place)
+    refused = await fails(viewer, "respond", **place)
+    assert (refused.name, refused.data["retryAfter"]) == ("slow_down", 1)
+    assert await other.call("respond", **place) == ACCEPTED
+    clock.ms += 100
+    assert await viewer.call("respond", **place) == DUPLICATE
+    assert (await fails(viewer, "impression", **place | {"measureValue": 1})).code == -32602
+    assert (await fails(viewer, "respond", **place)).name == "slow_down"
 
 
 # -- the channel
