@@ -25,8 +25,9 @@ from broker.owners.writer import Writer, WriterLimits
 from broker.settings import Settings
 from broker.slots.placement import slot_name
 from broker.storage.database import Database
+from broker.storage.fence import Fenced, connection_name
 from broker.storage.history import History
-from broker.storage.journal import Fenced, Journal, connection_name
+from broker.storage.journal import Journal
 from broker.storage.program_changes import ProgramChanges
 from broker.storage.statistics import Statistics
 from broker.storage.statistics_recorder import FLUSH_S, Recorder
