@@ -3,6 +3,7 @@
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from broker.answers.linked_counters import LinkedCounters
 from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.clock import SystemClock
 from broker.fetching.fetcher import FetchConfig, Fetcher
@@ -51,6 +52,8 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
         await auth.start()
         owners = LinkedOwners(settings, clock, ids)
         stack.push_async_callback(owners.close)
+        counters = LinkedCounters(settings, clock, ids)
+        stack.push_async_callback(counters.close)
         services = build_services(
             settings,
             clock,
@@ -60,6 +63,7 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
             users=Users(database),
             auth=auth,
             owners=owners,
+            counters=counters,
         )
         stack.push_async_callback(services.source_replies.close)
     except BaseException:

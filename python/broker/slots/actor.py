@@ -12,7 +12,7 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import ray
 
@@ -46,7 +46,13 @@ P = TypeVar("P", bound=Part)
 
 
 class SlotActor(ABC, Generic[P]):
-    """The base of the classes that `broker.slots.pool` makes actors of."""
+    """The base of the classes that `broker.slots.pool` makes actors of.
+
+    Attributes:
+        late_s: how late the timers of its loop may be, so that a part with no short waits rests longer.
+    """
+
+    late_s: ClassVar[float] = timers.EXACT_S
 
     def __init__(self, settings: Settings, dsn: str, index: int, *methods: Method) -> None:
         """Listen; nothing is started yet.
@@ -101,7 +107,7 @@ class SlotActor(ABC, Generic[P]):
         """The part, started if need be."""
         async with self._starting:
             if self._part is None:
-                timers.allow_late(timers.EXACT_S)
+                timers.allow_late(self.late_s)
                 try:
                     self._part = await self._start()
                 except BrokerError as error:
