@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Mapping
 
 from broker.errors import BrokerError, Unavailable
 from broker.operations.services import Services
-from broker.owners.placement import slot_name
-from broker.owners.ray_link import OwnerLink, OwnerLost
+from broker.owners.placement import OWNER
+from broker.slots.link import LinkLost, SlotLink
+from broker.slots.placement import slot_name
 from broker.storage.gateways import Gateways
 
 _CHECK_S = 2.0
@@ -18,7 +19,7 @@ class HealthChecks:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._gateways = Gateways(services.database)
-        self._links = [OwnerLink(index) for index in range(services.settings.owners)]
+        self._links = [SlotLink(OWNER, index) for index in range(services.settings.owners)]
 
     async def check(self) -> Mapping[str, str]:
         """`ok`, or what is wrong, for `database`, `owners` and `gateways`."""
@@ -44,13 +45,13 @@ class HealthChecks:
             raise Unavailable("no gateway takes connections")
 
 
-async def _require_owner(index: int, link: OwnerLink) -> None:
+async def _require_owner(index: int, link: SlotLink) -> None:
     try:
         error = await link.call("ready", timeout_s=_CHECK_S)
-    except OwnerLost:
-        raise Unavailable(f"{slot_name(index)} does not answer") from None
+    except LinkLost:
+        raise Unavailable(f"{slot_name(OWNER, index)} does not answer") from None
     if error is not None:
-        raise Unavailable(f"{slot_name(index)}: {error.message}")
+        raise Unavailable(f"{slot_name(OWNER, index)}: {error.message}")
 
 
 async def _state(check: Awaitable[None]) -> str:

@@ -14,8 +14,10 @@ from broker import timers
 from broker.clock import SystemClock
 from broker.deployments import gateways, ray_cluster, serve_app
 from broker.deployments.clock_watch import watch_clock
-from broker.owners.pool import OwnerPool
+from broker.owners.actor import OwnerActor
+from broker.owners.placement import OWNER
 from broker.settings import Settings
+from broker.slots.pool import SlotPool
 
 _STOP_S = 11.0  # for everything; `broker up` has four more
 _DRAIN_LIMIT_S = 6.0
@@ -36,7 +38,7 @@ class Parts:
         self._rolls = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._gateways: gateways.Gateways | None = None
-        self._owners: OwnerPool | None = None
+        self._owners: SlotPool | None = None
         self._api_started = False
 
     async def run(self) -> None:
@@ -68,7 +70,9 @@ class Parts:
         dsn = await self._dsn
         joined = self._local is None
         self._api_started = True
-        self._owners = OwnerPool(self._settings, dsn, detached=joined)
+        self._owners = SlotPool(
+            OWNER, OwnerActor, self._settings.owners, self._settings, dsn, detached=joined
+        )
         self._gateways = gateways.Gateways(self._settings, dsn, outlive_driver=joined)
         await asyncio.gather(
             self._part("owners", self._owners.start, lambda: f"{self._settings.owners} of them"),
