@@ -54,7 +54,7 @@ fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, f
 	$(BIN)/python -m tests.rest.fuzzing
 
 FUZZ_S ?= 300
-FUZZ_TARGETS ?= handshake frames envelope log
+FUZZ_TARGETS ?= handshake frames envelope log answers
 
 .PHONY: nightly
 nightly:

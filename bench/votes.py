@@ -2,10 +2,10 @@
 
     python -m bench votes [--runs N] [--quick]
 
-Doors send batches, each the next one when the last is answered, so what is answered is exact and durable. CPU is
-that of this process and of all of the server's, a vote; `a core` is how many votes a second one core counts and
-stores, both together. `PostgreSQL alone` has the database find the repeats by a primary key and count: the way
-without a counter. Memory is what a tally says that it holds, beside what this process grew by.
+Doors send batches, each the next one when the last is answered, so what is answered is exact and durable.
+CPU is that of this process and of all of the server's, a vote; `a core` is how many votes a second one core
+counts and stores, both together. `PostgreSQL alone` has the database find the repeats by a primary key and
+count: the way without a counter. Memory is what a tally says that it holds, beside what this process grew by.
 """
 
 import argparse
@@ -75,11 +75,9 @@ def main(words: Sequence[str]) -> int:
     runs, part = (1, QUICK) if arguments.quick else (arguments.runs, 1)
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(", ".join(f"{name} {value}" for name, value in describe_machine().items()))
+    says, grew = measure_memory(VOTERS // part)  # first, while this process has nothing to use again
     console.print(build_table(uvloop.run(measure(runs, part)), runs))
-    says, grew = measure_memory(VOTERS // part)
-    console.print(
-        f"memory of a voter, {VOTERS // part:,} voters: {says:.1f} bytes at most; the process grew by {grew:.1f}"
-    )
+    console.print(f"{VOTERS // part:,} voters: at most {says:.1f} bytes each; the process grew by {grew:.1f}")
     return 0
 
 
@@ -135,8 +133,8 @@ async def measure_counter(
     """Votes of as many voters, `batch` at a time, by `DOORS` doors; then the same again."""
     connection = await asyncpg.connect(dsn)
     poll = await connection.fetchval(
-        "INSERT INTO answer_polls (program_uid, measure, context, shards, created_time)"
-        " SELECT uid, 'winner', $1, 1, now() FROM programs RETURNING uid",
+        "INSERT INTO answer_polls (program_uid, account, measure, context, shards, created_time)"
+        " SELECT uid, account, 'winner', $1, 1, now() FROM programs RETURNING uid",
         context,
     )
     counter = await Counter.start(Settings(), dsn, SLOT)
@@ -176,7 +174,8 @@ def build_records(poll: int, start: int, count: int) -> bytes:
     """The records of `count` voters, each of whom chooses one option."""
     key = bytes(16)
     return b"".join(
-        pack_answer(key, poll, f"visitor-{number}", [number % OPTIONS]) for number in range(start, start + count)
+        pack_answer(key, poll, f"visitor-{number}", [number % OPTIONS])
+        for number in range(start, start + count)
     )
 
 

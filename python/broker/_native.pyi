@@ -1,13 +1,23 @@
-"""The native WebSocket server: sockets, framing, program logs, native subscribe.
+"""The native WebSocket server (sockets, framing, program logs, native subscribe), and the tallies of answers.
 
-Threads of its own run the event loops; every method here is quick, may be called from any thread, and
+Threads of its own run the server's event loops; every method here is quick, may be called from any thread, and
 releases the interpreter while it holds a lock of the native side. What native code cannot decide comes to
 Python as *upcalls*: `upcall_fd` becomes readable and `take` returns them.
 """
 
+from collections.abc import Sequence
 from typing import Any, Self, TypeAlias, final
 
-__all__ = ["BUILT_S", "Entry", "Server", "Upcall"]
+__all__ = [
+    "BUILT_S",
+    "Entry",
+    "Server",
+    "Tally",
+    "Upcall",
+    "pack_answer",
+    "pack_impression",
+    "pack_session",
+]
 
 BUILT_S: int
 """When the library was built, seconds since 1970-01-01T00:00:00Z."""
@@ -147,3 +157,76 @@ class Server:
         messages_in, slow_consumers, handshakes, refused, logs, log_bytes, send (the strategy in use),
         draining; `topics` maps topic to subscribers, `topic_deliveries` topic to notifications given to connections
         since its log was opened, `accounts` account to open connections."""
+
+@final
+class Tally:
+    """What one shard of a poll has counted, in about 15 bytes a voter.
+
+    It is fed *records*, one after another: answers, impressions and sessions as `pack_answer`, `pack_impression` and
+    `pack_session` make them. Long inputs are read without the interpreter; calls from several threads take turns.
+    """
+
+    impressions: int
+    """How often the poll was shown; set it after `load`, for the records do not tell it."""
+
+    def __new__(cls) -> Self:
+        """A tally that has counted nothing."""
+
+    def apply(self, records: bytes, *, allow_change: bool) -> tuple[bytes, bytes]:
+        """Count a batch of records.
+
+        A voter's first answer counts. A later one counts only with `allow_change`, if it differs, and then instead of
+        the earlier. Every impression counts, a session changes no count.
+
+        Returns:
+            (outcomes, news). `outcomes` has one byte a record: 1 if it has changed a count, else 0. `news` are the
+            records to store: each answer that counts, and the first impression of a visitor or session.
+
+        Raises:
+            ValueError: A record is malformed; the message names its offset, and nothing has been counted.
+        """
+
+    def load(self, records: bytes) -> None:
+        """Take news that were stored, in the order in which `apply` gave them; `impressions` stays as it is.
+
+        Raises:
+            ValueError: A record is malformed; the message names its offset, and nothing has been taken.
+        """
+
+    def totals(self) -> list[int]:
+        """The answers of each option: index 0 up to the highest that was ever chosen, zeros included."""
+
+    @property
+    def visitors(self) -> int:
+        """To how many visitors the poll was shown."""
+
+    @property
+    def sessions(self) -> int:
+        """In how many sessions the poll was shown."""
+
+    @property
+    def voters(self) -> int:
+        """How many visitors have an answer that counts."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that the tally takes."""
+
+def pack_answer(key: bytes, poll: int, visitor: str, indexes: Sequence[int]) -> bytes:
+    """The record of an answer. Its last 8 bytes, little-endian, are a hash of the visitor under the program's key.
+
+    Args:
+        key: 16 bytes; without it nobody can tell whose hash it is.
+        poll: The poll's uid, not negative; a visitor has another hash for each.
+        visitor: The visitor's id.
+        indexes: The chosen options, 0 to 999, in any order, at least one, none twice.
+
+    Raises:
+        ValueError: The key has another length, or no answer has these indexes.
+    """
+
+def pack_impression(key: bytes, poll: int, visitor: str) -> bytes:
+    """The record of an impression, with another hash than the visitor's answer has. ValueError as in `pack_answer`."""
+
+def pack_session(key: bytes, poll: int, session: str) -> bytes:
+    """The record of a session in which the poll was shown. ValueError as in `pack_answer`."""

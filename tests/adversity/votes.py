@@ -1,12 +1,14 @@
 """A small vote: doors that send answers until they are acknowledged, a reader, and what must come out.
 
-Each visitor always chooses the same, so a repeated answer changes nothing, whether the first try was counted or
-not: in the end exactly every visitor is counted once.
+Each visitor always chooses the same, so a repeated answer changes nothing, whether the first try was counted
+or not: in the end exactly every visitor is counted once.
 """
 
 import asyncio
 import random
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 
@@ -29,6 +31,7 @@ class VotingShow:
     context: str = ""
     chosen: dict[str, int] = field(default_factory=dict)
     seen: list[int] = field(default_factory=list)
+    report: dict[str, Any] = field(default_factory=dict)
 
     async def run(self, disturb: asyncio.Event, *, doors: int, after: int) -> None:
         """Vote, and go on for `after` batches of each door once `disturb` is set; each batch is sent twice.
@@ -47,17 +50,20 @@ class VotingShow:
                     for door in range(doors):
                         group.create_task(self._vote(client, door, disturb, after))
                 async with asyncio.timeout(_SETTLE_S):
-                    while not self.seen or self.seen[-1] < len(self.chosen):
+                    while not self.seen or self.seen[-1] < len(self.chosen):  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(_RETRY_S)
             finally:
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
+            path = f"/responses/{self.account}/undefined/{self.program_id}/report"
+            reply = await client.get(path, headers=self.headers)
+            self.report = reply.raise_for_status().json()
 
-    def judge(self, report: dict[str, object]) -> list[str]:
-        """What is wrong with a report of the program, and with what the reader saw."""
+    def judge(self) -> list[str]:
+        """What is wrong with the report of the program, and with what the reader saw."""
         findings = []
         expected = [list(self.chosen.values()).count(option) for option in range(len(_OPTIONS))]
-        (poll,) = report["responses"]  # type: ignore[misc]
+        (poll,) = self.report["responses"]
         counted = [option["total"] for option in poll["options"]]
         if counted != expected:
             findings.append(f"{counted} were counted, {expected} were acknowledged")
@@ -81,14 +87,21 @@ class VotingShow:
 
     async def _answer(self, client: httpx.AsyncClient, chosen: dict[str, int]) -> dict[str, int]:
         entries = [
-            {"measureName": "whoWins", "contextId": self.context, "measureValue": option, "visitorId": visitor}
+            {
+                "measureName": "whoWins",
+                "contextId": self.context,
+                "measureValue": option,
+                "visitorId": visitor,
+            }
             for visitor, option in chosen.items()
         ]
         path = f"/responses/{self.account}/undefined/{self.program_id}"
         reply: dict[str, int] = await self._insist(client, path, {"responses": entries})
         return reply
 
-    async def _insist(self, client: httpx.AsyncClient, path: str, body: dict[str, object]) -> dict[str, str] | dict:
+    async def _insist(
+        self, client: httpx.AsyncClient, path: str, body: dict[str, object]
+    ) -> dict[str, str] | dict:
         """Send until it is taken."""
         async with asyncio.timeout(_PATIENCE_S):
             while True:
@@ -104,10 +117,8 @@ class VotingShow:
 
     async def _read(self, client: httpx.AsyncClient) -> None:
         while True:
-            try:
+            with suppress(httpx.HTTPError):
                 self.seen.append(await self._total(client))
-            except (httpx.HTTPError, KeyError, ValueError):
-                pass
             await asyncio.sleep(_RETRY_S)
 
     async def _total(self, client: httpx.AsyncClient) -> int:

@@ -20,8 +20,9 @@ async def make_polls(dsn: str, count: int, *, shards: int = 1, program_id: str =
     connection = await asyncpg.connect(dsn)
     try:
         rows = await connection.fetch(
-            "INSERT INTO answer_polls (program_uid, measure, context, shards, created_time)"
-            " SELECT uid, 'winner', 'context-' || n, $3, now() FROM programs, generate_series(1, $2) n"
+            "INSERT INTO answer_polls (program_uid, account, measure, context, shards, created_time)"
+            " SELECT uid, account, 'winner', 'context-' || n, $3, now()"
+            " FROM programs, generate_series(1, $2) n"
             " WHERE id = $1 RETURNING uid",
             program_id,
             count,

@@ -122,12 +122,12 @@ async def test_commit_whose_answer_is_lost_counts_once(
 
 
 async def test_connections_cut_again_and_again_lose_and_double_nothing(dsn: str, poll: int) -> None:
-    cutter = await asyncpg.connect(dsn)
+    cutter, cut = await asyncpg.connect(dsn), 0
     rng = random.Random(3)
 
     async def vote_all(counter: object, door: int) -> int:
         accepted = 0
-        for number in range(1, 41):
+        for number in range(1, 121):
             records = [vote(poll, f"{door}-{number}-{n}", n % 2) for n in range(5)]
             answer = await counter.submit(batch(f"d{door}", number, poll, records), 30)  # type: ignore[attr-defined]
             assert isinstance(answer, tuple), answer
@@ -137,15 +137,16 @@ async def test_connections_cut_again_and_again_lose_and_double_nothing(dsn: str,
     async with open_counter(dsn) as counter:
         doors = [asyncio.create_task(vote_all(counter, door)) for door in range(8)]
         while not all(door.done() for door in doors):
-            await asyncio.sleep(rng.uniform(0.005, 0.03))
-            await cutter.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            await asyncio.sleep(rng.uniform(0.1, 0.4))  # time for some commits in between
+            cut += await cutter.fetchval(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
                 " WHERE application_name LIKE '%counter-0%' AND datname = current_database()"
             )
         accepted = sum([await door for door in doors])
     await cutter.close()
-    assert accepted == 8 * 40 * 5
-    assert await read_totals(dsn, poll) == [8 * 40 * 3, 8 * 40 * 2]
+    assert cut > 2
+    assert accepted == 8 * 120 * 5
+    assert await read_totals(dsn, poll) == [8 * 120 * 3, 8 * 120 * 2]
 
 
 async def test_older_counter_is_shut_out_and_over(dsn: str, poll: int) -> None:
@@ -228,7 +229,8 @@ async def count_rows(dsn: str, poll: int) -> int:
 async def read_impressions(dsn: str, poll: int) -> tuple[int, int, int]:
     connection = await asyncpg.connect(dsn)
     row = await connection.fetchrow(
-        "SELECT sum(impressions)::int, sum(visitors)::int, sum(sessions)::int FROM answer_tallies WHERE poll = $1",
+        "SELECT sum(impressions)::int, sum(visitors)::int, sum(sessions)::int FROM answer_tallies"
+        " WHERE poll = $1",
         poll,
     )
     await connection.close()

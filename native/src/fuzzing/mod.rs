@@ -3,6 +3,7 @@
 //! A target takes any bytes, and panics when a rule is broken that should hold for all of them. `native/fuzz` drives
 //! them with coverage; the tests here run them on the corpus it has gathered, whole and damaged.
 
+mod answers;
 mod envelope;
 mod frames;
 mod handshake;
@@ -10,6 +11,7 @@ mod log;
 #[cfg(test)]
 mod tests;
 
+pub use answers::answers;
 pub use envelope::envelope;
 pub use frames::frames;
 pub use handshake::handshake;

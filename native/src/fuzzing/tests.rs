@@ -27,6 +27,11 @@ fn logs_keep_their_rules() {
     run("log", super::log);
 }
 
+#[test]
+fn answers_keep_their_rules() {
+    run("answers", super::answers);
+}
+
 fn run(name: &str, target: fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fuzz/corpus")

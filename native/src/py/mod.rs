@@ -1,5 +1,6 @@
 //! The Python face of the crate: the only module that names `pyo3`. `_native.pyi` describes it.
 
+mod answers;
 mod arguments;
 mod server;
 mod stats;
@@ -8,6 +9,8 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use super::answers::{Tally, pack_answer, pack_impression, pack_session};
     #[pymodule_export]
     use super::server::Server;
     use pyo3::prelude::*;

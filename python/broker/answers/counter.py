@@ -1,13 +1,13 @@
 """One counter: what its shards of the polls have counted, and the way of batches into the database.
 
-Batches are committed in groups: while one commit runs, what arrives waits and goes into the next. A group is
-applied to the tallies in memory, and what is new of it is stored with the totals and the doors' numbers in one
-statement. Only then are the doors answered.
+Batches are committed in groups: while one commit runs, what arrives waits and goes into the next. A group
+is applied to the tallies in memory, and what is new of it is stored with the totals and the doors' numbers in
+one statement. Only then are the doors answered.
 
 When a commit fails, memory is ahead of the database or the database ahead of memory; nobody knows which. The
 tallies and doors that it touched are forgotten, the counter's generation is counted up, which ends the doubt
-(`broker.storage.fence`), and they are read again from the database, where a batch that did get through is found
-by its door and number.
+(`broker.storage.fence`), and they are read again from the database, where a batch that did get through is
+found by its door and number.
 
 Bounds: the queue (batches and bytes; over them `Unavailable` at once), the group, the time that a batch waits
 (its door says how long), and how long a tally that nobody counts in stays in memory.

@@ -1,8 +1,8 @@
 """The port `Counters` over links: how a door's answers reach the counters.
 
-Calls are shared: while one is in flight to a counter, what arrives for it waits and goes with the next, as one
-batch. A batch that brings no answer is sent again under its number until the time of those who wait for it is
-over; the counter knows it by the number and counts nothing twice.
+Calls are shared: while one is in flight to a counter, what arrives for it waits and goes with the next, as
+one batch. A batch that brings no answer is sent again under its number until the time of those who wait for
+it is over; the counter knows it by the number and counts nothing twice.
 """
 
 import asyncio
@@ -163,7 +163,9 @@ def _build(door: str, number: int, entries: Sequence[Entry]) -> tuple[Batch, lis
         places.append((group, len(records[group])))
         records[group].append(entry.record)
     packed = (b"".join(each) for each in records)
-    return Batch(door, number, tuple(Group(*key, each) for key, each in zip(groups, packed, strict=True))), places
+    return Batch(
+        door, number, tuple(Group(*key, each) for key, each in zip(groups, packed, strict=True))
+    ), places
 
 
 def _hand_out(taken: Sequence[_Waiting], places: Sequence[tuple[int, int]], answer: Answer) -> None:

@@ -83,4 +83,5 @@ class Work:
 
 
 def too_late() -> Unavailable:
+    """The error of a batch that was not counted in its time."""
     return Unavailable("the answers could not be counted in time; try again", retry_after_s=1)

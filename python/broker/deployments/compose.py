@@ -1,5 +1,6 @@
 """The composition root: the one place where the parts of a process are made and put together."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from broker.owners.linked_owners import LinkedOwners
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.database import Database
+from broker.storage.statistics_recorder import Recorder
 from broker.storage.users import Users
 
 
@@ -66,7 +68,17 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
             counters=counters,
         )
         stack.push_async_callback(services.source_replies.close)
+        stack.push_async_callback(services.audience.close)
+        if services.recorder is not None:
+            stack.push_async_callback(_end, asyncio.create_task(services.recorder.run()), services.recorder)
     except BaseException:
         await stack.aclose()
         raise
     return Opened(services, stack)
+
+
+async def _end(running: asyncio.Task[None], recorder: Recorder) -> None:
+    """Write what was counted last."""
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await recorder.close()

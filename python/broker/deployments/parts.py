@@ -1,4 +1,4 @@
-"""What runs on Ray: owners, counters, gateways, the HTTP API. Started in order, watched, exchanged, stopped."""
+"""What runs on Ray: owners, counters, gateways, the HTTP API. Started, watched, exchanged, stopped."""
 
 import asyncio
 import logging
@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 
 from broker import timers
-from broker.clock import SystemClock
 from broker.answers.actor import CounterActor
 from broker.answers.counter import COUNTER
+from broker.clock import SystemClock
 from broker.deployments import gateways, ray_cluster, serve_app
 from broker.deployments.clock_watch import watch_clock
 from broker.owners.actor import OwnerActor
@@ -149,7 +149,7 @@ class Parts:
         task.add_done_callback(self._tasks.discard)
 
     async def _stop(self) -> None:
-        """Let clients and running requests go, then owners and counters, so that nothing accepted is cut off."""
+        """Let clients and running requests go, then the pools, so that nothing accepted is cut off."""
         over_s = min(self._settings.drain_s, _DRAIN_LIMIT_S)
         is_ours = self._local is not None
         doors: list[Awaitable[None]] = []

@@ -32,6 +32,7 @@ from broker.owners.commands import (
 from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import (
     PROGRAMS_CHANNEL,
+    RESPONSES_CHANNEL,
     STORAGE_CHANNEL,
     IdempotencyKey,
     NewEventRow,
@@ -121,6 +122,10 @@ class LinkedOwners:
     async def value_stored(self, account: str, project_id: str) -> None:
         """See `Owners.value_stored`. Does not wait."""
         self._begin_nudge(account, f"{STORAGE_CHANNEL}{project_id}")
+
+    async def answers_counted(self, account: str, program_id: str) -> None:
+        """See `Owners.answers_counted`. Does not wait."""
+        self._begin_nudge(account, f"{RESPONSES_CHANNEL}{program_id}")
 
     async def close(self) -> None:
         """End the lanes; what waits is answered `Unavailable`."""

@@ -28,9 +28,11 @@ from broker.storage.database import Database
 from broker.storage.fence import Fenced, connection_name
 from broker.storage.history import History
 from broker.storage.journal import Journal
+from broker.storage.polls import Polls
 from broker.storage.program_changes import ProgramChanges
+from broker.storage.programs import Programs
 from broker.storage.statistics import Statistics
-from broker.storage.statistics_recorder import FLUSH_S, Recorder
+from broker.storage.statistics_recorder import Recorder
 from broker.storage.stored_values import StoredValues
 
 _log = logging.getLogger(__name__)
@@ -58,7 +60,15 @@ class Owner:
         self._changes = ProgramChanges(database, clock)
         self._topics = Topics(self._history, order, clock, log_limits, LINGER_S)
         self._stored_values = StoredValues(database)
-        self._channels = Channels(self._changes, self._stored_values, clock, log_limits, LINGER_S)
+        self._channels = Channels(
+            self._changes,
+            self._stored_values,
+            Programs(database, clock),
+            Polls(database),
+            clock,
+            log_limits,
+            LINGER_S,
+        )
         self._sessions = Sessions(clock)
         ids = IdSource(clock)
         self._recorder = Recorder(Statistics(database), clock, ids) if settings.statistics else None
@@ -102,7 +112,7 @@ class Owner:
             asyncio.create_task(owner._sweep(), name="sweep"),
         ]
         if owner._recorder is not None:
-            owner._tasks.append(asyncio.create_task(owner._record(owner._recorder), name="statistics"))
+            owner._tasks.append(asyncio.create_task(owner._recorder.run(), name="statistics"))
         if index == 0:
             owner._tasks.append(asyncio.create_task(owner._housekeeping.run(), name="purge"))
         _log.info("owner_started slot=%s generation=%d", slot, generation)
@@ -266,14 +276,6 @@ class Owner:
             self._topics.sweep()
             self._sessions.sweep()
             await self._channels.sweep()
-
-    async def _record(self, recorder: Recorder) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_S)
-            try:
-                await recorder.flush()
-            except Unavailable as error:
-                _log.info("statistics_wait reason=%s", error.log_text)
 
 
 def _lost() -> HistoryLost:

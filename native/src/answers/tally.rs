@@ -1,0 +1,207 @@
+//! The counts, and who has been counted.
+
+use std::mem;
+
+use super::combinations::Combinations;
+use super::record::{Kind, Malformed, Record, Records};
+use super::voters::Table;
+
+/// A choice at or above it is this and the number of a combination; below it, an index.
+const COMBINATIONS: u32 = 1 << 16;
+
+/// What one shard of a poll has counted.
+#[derive(Debug)]
+pub struct Tally {
+    voters: Table<u32>,
+    visitors: Table<()>,
+    sessions: Table<()>,
+    combinations: Combinations,
+    totals: Vec<u64>,
+    impressions: u64,
+}
+
+/// What came of a batch.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// For each record, 1 if it has changed a count, else 0.
+    pub outcomes: Vec<u8>,
+    /// The records that must be stored, one after another.
+    pub news: Vec<u8>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tally {
+    pub fn new() -> Self {
+        Self {
+            voters: Table::new(),
+            visitors: Table::new(),
+            sessions: Table::new(),
+            combinations: Combinations::default(),
+            totals: Vec::new(),
+            impressions: 0,
+        }
+    }
+
+    /// Counts a batch.
+    ///
+    /// A voter's first answer counts; a later one only with `allow_change`, if it differs, and then instead of the
+    /// earlier. Every impression counts; it is news if the visitor is new. A session changes no count; it is news if
+    /// it is new.
+    ///
+    /// # Errors
+    /// [`Malformed`] names the first record that is none; nothing has been counted then.
+    pub fn apply(&mut self, records: &[u8], allow_change: bool) -> Result<Applied, Malformed> {
+        let count = check(records)?;
+        let mut applied = Applied {
+            outcomes: Vec::with_capacity(count),
+            news: Vec::with_capacity(records.len()),
+        };
+        for record in Records::new(records).flatten() {
+            let (counts, is_news) = self.count(&record, allow_change);
+            applied.outcomes.push(counts.into());
+            if is_news {
+                applied.news.extend_from_slice(record.bytes);
+            }
+        }
+        Ok(applied)
+    }
+
+    /// Takes news that were stored, in the order in which they came: a later answer replaces an earlier one.
+    /// Impressions are left as they are, see [`set_impressions`](Self::set_impressions).
+    ///
+    /// # Errors
+    /// [`Malformed`] names the first record that is none; nothing has been taken then.
+    pub fn load(&mut self, records: &[u8]) -> Result<(), Malformed> {
+        check(records)?;
+        let impressions = self.impressions;
+        for record in Records::new(records).flatten() {
+            self.count(&record, true);
+        }
+        self.impressions = impressions;
+        Ok(())
+    }
+
+    /// How often the poll was shown.
+    pub fn impressions(&self) -> u64 {
+        self.impressions
+    }
+
+    pub fn set_impressions(&mut self, impressions: u64) {
+        self.impressions = impressions;
+    }
+
+    /// The answers of each option, index 0 up to the highest that was ever chosen.
+    pub fn totals(&self) -> &[u64] {
+        &self.totals
+    }
+
+    /// How many have an answer that counts.
+    pub fn voters(&self) -> usize {
+        self.voters.len()
+    }
+
+    /// To how many visitors the poll was shown.
+    pub fn visitors(&self) -> usize {
+        self.visitors.len()
+    }
+
+    /// In how many sessions the poll was shown.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Bytes that the tally takes; those of combinations are near enough.
+    pub fn memory_bytes(&self) -> usize {
+        mem::size_of::<Self>()
+            + self.voters.memory_bytes()
+            + self.visitors.memory_bytes()
+            + self.sessions.memory_bytes()
+            + self.combinations.memory_bytes()
+            + self.totals.capacity() * mem::size_of::<u64>()
+    }
+
+    /// (whether a count has changed, whether the record is news)
+    #[inline]
+    fn count(&mut self, record: &Record<'_>, allow_change: bool) -> (bool, bool) {
+        match record.kind {
+            Kind::Impression => {
+                self.impressions += 1;
+                let is_new = self.visitors.find_or_insert(record.hash, ()).is_none();
+                (true, is_new)
+            }
+            Kind::Session => {
+                let is_new = self.sessions.find_or_insert(record.hash, ()).is_none();
+                (false, is_new)
+            }
+            Kind::Single(index) => {
+                let counts = self.vote(record.hash, index.into(), allow_change);
+                (counts, counts)
+            }
+            Kind::Several(several) => {
+                let choice = COMBINATIONS + self.combinations.hold(several);
+                let counts = self.vote(record.hash, choice, allow_change);
+                if !counts {
+                    self.release(choice);
+                }
+                (counts, counts)
+            }
+        }
+    }
+
+    /// Whether the choice counts now.
+    #[inline]
+    fn vote(&mut self, hash: u64, choice: u32, allow_change: bool) -> bool {
+        if let Some(known) = self.voters.find_or_insert(hash, choice) {
+            if !allow_change || *known == choice {
+                return false;
+            }
+            let earlier = mem::replace(known, choice);
+            self.each_index(earlier, |total| *total -= 1);
+            self.release(earlier);
+        }
+        self.each_index(choice, |total| *total += 1);
+        true
+    }
+
+    /// Changes the totals of a choice's indexes.
+    #[inline]
+    fn each_index(&mut self, choice: u32, change: impl Fn(&mut u64)) {
+        let Self {
+            combinations,
+            totals,
+            ..
+        } = self;
+        if let Some(number) = choice.checked_sub(COMBINATIONS) {
+            for index in combinations.indexes(number).indexes() {
+                change(total(totals, index.into()));
+            }
+        } else {
+            change(total(totals, choice as usize));
+        }
+    }
+
+    fn release(&mut self, choice: u32) {
+        if let Some(number) = choice.checked_sub(COMBINATIONS) {
+            self.combinations.release(number);
+        }
+    }
+}
+
+/// How many records there are, if all are well formed.
+fn check(records: &[u8]) -> Result<usize, Malformed> {
+    Records::new(records).try_fold(0, |count, record| record.map(|_| count + 1))
+}
+
+/// The total of an index, made if it is the highest so far.
+#[inline]
+fn total(totals: &mut Vec<u64>, index: usize) -> &mut u64 {
+    if index >= totals.len() {
+        totals.resize(index + 1, 0);
+    }
+    &mut totals[index]
+}
