@@ -34,7 +34,10 @@ def test_impressions_count_each_time_and_are_stored_once():
     tally = Tally()
     shown = pack_impression(KEY, 1, "ann")
     session = pack_session(KEY, 1, "s")
-    assert tally.apply(shown + shown + session + session, allow_change=False) == (b"\1\1\0\0", shown + session)
+    assert tally.apply(shown + shown + session + session, allow_change=False) == (
+        b"\1\1\0\0",
+        shown + session,
+    )
     assert (tally.impressions, tally.visitors, tally.sessions, tally.voters) == (2, 1, 1, 0)
 
 

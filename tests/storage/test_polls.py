@@ -199,13 +199,17 @@ async def test_program_that_is_gone_gets_no_polls(dsn: str, polls: Polls) -> Non
 async def test_count_sums_over_shards(dsn: str, polls: Polls) -> None:
     uid = await make_program(dsn, polls, project="own")
     poll = await make_poll(polls, uid)
-    writes = [PollWrite(poll, 0, 1, b"", [1, 0, 5], 10, 2, 3), PollWrite(poll, 1, 1, b"", [2], 20, 4, 1)]
+    writes = [
+        PollWrite(poll, 0, 1, b"", [1, 0, *range(98)], 10, 2, 3),
+        PollWrite(poll, 1, 1, b"", [2], 20, 4, 1),
+    ]
     async with open_counter(dsn) as (log, generation):
         await log.commit(generation, writes, [])
     (created,) = await fetch(
         dsn, "SELECT (extract(epoch FROM created_time) * 1000)::bigint FROM answer_polls"
     )
-    expected = PollCount(poll, "p", "own", "m", "c", created[0], [3, 0, 5], 30, 6, 4, None)
+    totals = [3, 0, *range(98)]
+    expected = PollCount(poll, "p", "own", "m", "c", created[0], totals, 30, 6, 4, None)
     assert await polls.count("demo", "m") == [expected]
 
 

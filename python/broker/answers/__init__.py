@@ -1,1 +1,1 @@
-"""Audience answers: how they are counted, and what the doors ask of those who count."""
+"""Audience answers: the counters, and how the doors reach them."""

@@ -1,14 +1,17 @@
-"""What doors hand answers to: the caller's side of the counters."""
+"""What operations count answers with: the caller's side of the counters."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
 class Entry(NamedTuple):
-    """One record for one shard of a poll.
+    """One answer, impression or session of one visitor, as the native packers make it.
 
-    `record` is of `broker._native.pack_answer`, `pack_impression` or `pack_session`, and names no visitor;
-    `shard` is what its hash leads to. With `allow_change` a later answer takes the place of an earlier one.
+    Attributes:
+        poll: number of the poll, as `broker.storage.polls` gives it.
+        shard: of the record's visitor, below the poll's number of shards.
+        allow_change: whether a visitor's later answer takes the place of the first.
+        record: what is counted; it holds a keyed hash of the visitor and nothing else of him.
     """
 
     poll: int
@@ -18,18 +21,16 @@ class Entry(NamedTuple):
 
 
 class Counters(Protocol):
-    """The port to the counters. Any number of calls may be under way on one event loop."""
+    """The port to the counters."""
 
     async def submit(self, entries: Sequence[Entry]) -> list[bool]:
-        """Count entries; durable when it returns.
+        """Count entries; what it returns is durable: whether each changed a count, in order.
 
-        Entries of one call that are for one shard are counted in their order. A call that failed may be made
-        again: what it had counted counts once.
-
-        Returns:
-            Whether each entry changed a count, in order.
+        All entries of one poll's shard are counted together or not at all. Safe to repeat: an answer counts
+        once a visitor. Cancelling takes nothing back.
 
         Raises:
-            Unavailable: a counter or the database cannot be reached in time.
-            NotFound: a poll is gone.
+            NotFound: a poll has been deleted with its program.
+            Unavailable: a counter or the database cannot be reached in time; each shard's entries may have
+                been counted.
         """

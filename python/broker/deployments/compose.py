@@ -1,14 +1,12 @@
 """The composition root: the one place where the parts of a process are made and put together."""
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from broker.answers.client import Entry
+from broker.answers.linked_counters import LinkedCounters
 from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.clock import SystemClock
-from broker.errors import Unavailable
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
@@ -56,6 +54,8 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
         await auth.start()
         owners = LinkedOwners(settings, clock, ids)
         stack.push_async_callback(owners.close)
+        counters = LinkedCounters(settings, clock, ids)
+        stack.push_async_callback(counters.close)
         services = build_services(
             settings,
             clock,
@@ -65,7 +65,7 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
             users=Users(database),
             auth=auth,
             owners=owners,
-            counters=_NoCounters(),
+            counters=counters,
         )
         stack.push_async_callback(services.source_replies.close)
         stack.push_async_callback(services.audience.close)
@@ -82,8 +82,3 @@ async def _end(running: asyncio.Task[None], recorder: Recorder) -> None:
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await recorder.close()
-
-
-class _NoCounters:
-    async def submit(self, entries: Sequence[Entry]) -> list[bool]:
-        raise Unavailable(f"{len(entries)} entries cannot be counted")
