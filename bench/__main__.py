@@ -6,6 +6,7 @@
     python -m bench owner [--runs N] [--quick]
     python -m bench publish [--runs N] [--seconds S] [--quick]
     python -m bench startup [--runs N] [--idle S] [--quick]
+    python -m bench votes [--runs N] [--quick]
 
 Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
 alike. The exit status is 1 when a viewer lost, doubled or missed a message, or a contender failed; a peer
@@ -19,7 +20,7 @@ import sys
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import owner, startup, storms, viewers
+from bench import owner, startup, storms, viewers, votes
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
 from bench.machine import raise_open_files
@@ -124,6 +125,7 @@ PARTS = {
     "startup": startup.main,
     "storms": storms.main,
     "viewers": viewers.main,
+    "votes": votes.main,
 }
 
 if __name__ == "__main__":

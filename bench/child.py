@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -92,10 +91,3 @@ def read_private_bytes(pid: int) -> int:
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     sizes = {line.split(":")[0]: line.split()[1] for line in text.splitlines()[1:]}
     return (int(sizes["Private_Dirty"]) + int(sizes["Private_Clean"])) * 1024
-
-
-def find_free_port() -> int:
-    """A port that nobody has at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

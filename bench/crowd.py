@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
-from bench.child import Child, find_free_port
+from bench.child import Child
 from bench.contenders import PROGRAM, ROOT, SOURCE_PORTS, Contender, build_load, run_python
 from bench.machine import raise_open_files
 from bench.measure import find_faults
+from broker.deployments.ports import free_port
 
 SPARE_FILES = 200
 """For what a process opens beside its viewers."""
@@ -42,7 +43,7 @@ class Crowd:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             for _ in self._shares:
-                port = find_free_port()
+                port = free_port()
                 gateway = stack.enter_context(Child(self._contender.command(port), ROOT))
                 gateway.receive_serving()
                 self._ports.append(port)

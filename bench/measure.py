@@ -4,8 +4,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.child import Child, find_free_port
+from bench.child import Child
 from bench.contenders import ROOT, Contender, build_load
+from broker.deployments.ports import free_port
 
 MESSAGE_BYTES = 300
 """A score update with its envelope."""
@@ -52,7 +53,7 @@ def measure(contender: Contender, subscribers: int, is_quick: bool) -> Sample:
         ChildError: the contender or the load client has failed.
     """
     sample = Sample(contender.name, subscribers)
-    port = find_free_port()
+    port = free_port()
     with Child(contender.command(port), ROOT) as server:
         sample.version = server.receive_serving()
         empty_bytes, idle_cpu_s = server.memory_bytes(), server.cpu_s()

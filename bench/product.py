@@ -19,9 +19,10 @@ import httpx
 import orjson
 from websockets.asyncio.client import connect
 
-from bench.child import Child, find_free_port
+from bench.child import Child
 from bench.contenders import EXAMPLES, ROOT
 from bench.measure import find_faults, to_ms
+from broker.deployments.ports import free_port
 
 VIEWERS = 20
 RATE_PER_S = 50
@@ -102,7 +103,7 @@ def running_product(settings: Mapping[str, str] | None = None) -> Iterator[Produ
         settings: variables of its environment.
     """
     with tempfile.TemporaryDirectory(prefix="broker-bench-") as directory:
-        http_port, ws_port, password = find_free_port(), find_free_port(), secrets.token_urlsafe(12)
+        http_port, ws_port, password = free_port(), free_port(), secrets.token_urlsafe(12)
         command: list[str | Path] = [Path(sys.executable).with_name("broker"), "up", "--data-dir", directory]
         command += ["--http-port", str(http_port), "--ws-port", str(ws_port)]
         environment = os.environ | {"BROKER_ADMIN_PASSWORD": password, **(settings or {})}

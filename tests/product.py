@@ -24,6 +24,7 @@ from broker.storage.accounts import Accounts
 from broker.storage.migrations import migrate
 from broker.storage.users import Users
 from tests.auth.services import MovedClock, make_user, open_authenticator, open_database
+from tests.counting import DirectCounters
 
 WAIT_S = 10.0
 ROLES = ("admin", "producer", "user", "client")
@@ -85,6 +86,9 @@ class DirectOwners:
 
     async def value_stored(self, account: str, project_id: str) -> None:
         self.owner.nudge(account, f"storage:{project_id}")
+
+    async def answers_counted(self, account: str, program_id: str) -> None:
+        self.owner.nudge(account, f"responses:{program_id}")
 
     async def program_created(self, account: str) -> None:
         self.nudged.append(account)
@@ -166,7 +170,9 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
             users=Users(database),
             auth=auth,
             owners=owners,
+            counters=DirectCounters(database),
         )
+        stack.push_async_callback(services.audience.close)
         stack.push_async_callback(services.source_replies.close)
         health = {"database": "ok", "owners": "ok", "gateways": "ok"}
         product = Product(services, _app(services, health), owners, clock, health)

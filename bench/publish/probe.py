@@ -23,10 +23,10 @@ from broker.clock import SystemClock
 from broker.ids import IdSource
 from broker.owners.linked_feed import LinkedFeed
 from broker.owners.linked_owners import LinkedOwners
-from broker.owners.placement import owner_of
+from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Entry, NewEventRow, program_topic
-from broker.owners.ray_link import OwnerLink
 from broker.settings import Settings
+from broker.slots.link import SlotLink
 
 FOLLOWED_S = 10.0
 
@@ -41,7 +41,7 @@ async def measure(events: int, per_s: float) -> dict[str, float]:
             arrived.put_nowait(time.monotonic())
 
     topic = program_topic(settings.default_account, PROGRAM)
-    link = OwnerLink(owner_of(topic, settings.owners))
+    link = SlotLink(OWNER, owner_of(topic, settings.owners))
     owners, feed = LinkedOwners(settings, clock, ids), LinkedFeed(settings, clock, ids, take)
     figures: dict[str, list[float]] = {"call": [], "published": [], "followed": []}
     try:

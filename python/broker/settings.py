@@ -69,6 +69,12 @@ class Settings:
     owners: int = _setting(
         1, "Program owners in the pool, a process each; one orders thousands of programs.", low=1, high=1024
     )
+    counters: int = _setting(
+        1,
+        "Counters of audience answers in the pool, a process each; a poll spreads over all.",
+        low=1,
+        high=1024,
+    )
     api_replicas_min: int = _setting(1, "Smallest number of API replicas.", low=1, high=1000)
     http_timeout_s: float = _setting(
         120.0, "How long an HTTP request may take from its first byte to the last of its answer.", low=1
@@ -85,6 +91,7 @@ class Settings:
     body_limit_bytes: int = _setting(1 << 20, "Largest request body.", low=1024)
     import_limit_bytes: int = _setting(64 << 20, "Largest body of an import.", low=1024)
     batch_limit_events: int = _setting(1_000, "Events in one batch.", low=1, high=100_000)
+    batch_limit_responses: int = _setting(1_000, "Answers and impressions in one batch.", low=1, high=100_000)
     import_limit_events: int = _setting(100_000, "Events in one import.", low=1, high=10_000_000)
     metadata_limit_bytes: int = _setting(64 << 10, "Compact UTF-8 of one event's metadata.", low=2)
     storage_value_limit_bytes: int = _setting(256 << 10, "Compact UTF-8 of one stored value.", low=2)
@@ -98,6 +105,20 @@ class Settings:
         500.0, "Values a second that may be stored without a token in one account; 0 has no limit.", low=0
     )
     storage_burst_per_account: int = _setting(5_000, "Such values of one account in a burst.", low=1)
+
+    program_polls: int = _setting(
+        10_000,
+        "Measures of contexts that a program may have answers to; a tenth is for those that events declare.",
+        low=1,
+    )
+    responses_rate_per_address: float = _setting(
+        200.0, "Answers and impressions a second from one address in one process; 0 has no limit.", low=0
+    )
+    responses_burst_per_address: int = _setting(2_000, "Such entries of one address in a burst.", low=1)
+    responses_rate_per_connection: float = _setting(
+        10.0, "Answers and impressions a second over one WebSocket connection; 0 has no limit.", low=0
+    )
+    responses_burst_per_connection: int = _setting(50, "Such entries of one connection in a burst.", low=1)
 
     ws_message_limit_bytes: int = _setting(
         1 << 20, "Largest message of a WebSocket client; over it closes 1009.", low=1024

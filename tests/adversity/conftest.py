@@ -21,7 +21,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def instance(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[Instance]:
-    environment = {"PYTHONPATH": str(package.parent)}
+    environment = {"PYTHONPATH": str(package.parent), "BROKER_RESPONSES_RATE_PER_ADDRESS": "0"}
     instance = Instance(tmp_path_factory.mktemp("adversity") / "data", environment=environment)
     instance.start()
     yield instance

@@ -22,6 +22,9 @@ TITLES = {
 }
 """What can be killed, and what its processes have in their command lines."""
 
+COUNTER = "ray::CounterActor"
+"""What counters have in their command lines; events do not pass them."""
+
 CUT = "connections cut"
 STALL = "connections stalled for 3 s"
 KINDS = (*TITLES, CUT, STALL)

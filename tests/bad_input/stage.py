@@ -176,6 +176,6 @@ def each(*, with_body: bool = False) -> list[Any]:
     """Every operation, or those that HTTP sends a body to."""
     return [
         pytest.param(operation, id=operation.name)
-        for operation in REGISTRY.operations
+        for operation in REGISTRY.routed
         if not with_body or build_endpoint(operation).has_body
     ]

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from broker.deployments.ports import free_port
+
 ROOT = Path(__file__).parents[2]
 BUILD = ["build", "--release", "--quiet", "--example", "echo"]
 RUN = ["run", "--release", "--quiet", "--example", "echo", "--"]
@@ -28,7 +30,7 @@ def running_echo() -> Iterator[str]:
         raise RuntimeError("cargo is not on the PATH; install Rust to run the conformance cases")
     if subprocess.run([cargo, *BUILD], cwd=ROOT, check=False).returncode:
         raise RuntimeError("the echo example does not build")
-    port = find_free_port()
+    port = free_port()
     # On Unix cargo replaces itself with the program, so that the signal below reaches the server.
     server = subprocess.Popen([cargo, *RUN, f"127.0.0.1:{port}"], cwd=ROOT)
     try:
@@ -36,13 +38,6 @@ def running_echo() -> Iterator[str]:
         yield f"127.0.0.1:{port}"
     finally:
         stop(server)
-
-
-def find_free_port() -> int:
-    """A port that nobody has at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until_open(server: subprocess.Popen[bytes], port: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.demo.stage import _free_port
+from broker.deployments.ports import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -28,8 +28,7 @@ def _processes(mark: str) -> list[str]:
 
 
 def test_every_viewer_sees_the_whole_show(tmp_path: Path) -> None:
-    http_port = _free_port(0)
-    ports = ["--http-port", str(http_port), "--ws-port", str(_free_port(0, taken=http_port))]
+    ports = ["--http-port", str(free_port()), "--ws-port", str(free_port())]
     arguments = ["demo", "--seconds", "5", "--viewers", "25", "--data-dir", str(tmp_path / "data"), *ports]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *arguments],

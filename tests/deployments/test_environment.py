@@ -70,7 +70,16 @@ def test_replica_ports_stay_in_their_range() -> None:
     assert replica_ports(0) == (20_000, 20_099)
     assert replica_ports(99) == (29_900, 29_999)
     assert replica_ports(100) == (20_000, 20_099)
-    assert 1024 < free_port() < 65_536
+
+
+def test_free_ports_differ_and_are_none_that_the_system_gives_away() -> None:
+    first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    with socket.create_server(("127.0.0.1", free_port())) as server:
+        taken = server.getsockname()[1]
+        given = [free_port() for _ in range(3_000)]
+    assert taken not in given
+    assert len(set(given[:1_000])) == 1_000
+    assert set(given).isdisjoint(range(int(first), int(last) + 1))
 
 
 def test_secret_of_our_own_ray_changes_with_each_start(tmp_path: Path) -> None:

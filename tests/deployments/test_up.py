@@ -125,7 +125,7 @@ def send_slowly(url: str, is_over: Event) -> set[int]:
 def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     instance.start()
     parts = [line.split()[0] for line in instance.lines]
-    assert set(parts) >= {"postgresql", "schema", "account", "ray", "owners", "gateways", "api"}
+    assert set(parts) >= {"postgresql", "schema", "account", "ray", "owners", "counters", "gateways", "api"}
     assert instance.lines[-1] == f"ready {instance.url} ws://localhost:{instance.ws_port}/api/v1/ws"
     assert httpx.get(f"{instance.url}/readyz", timeout=20).json()["status"] == "ok"
     acknowledged = publish(instance, 20)

@@ -1,6 +1,6 @@
 """A gateway with everything behind it, in one process: native server, owner, PostgreSQL; and its clients.
 
-Only Ray is left out: the owner is called directly where `OwnerLink` would call it over a connection.
+Only Ray is left out: the owner is called directly where `SlotLink` would call it over a connection.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from broker.operations.catalogue import build_registry
 from broker.owners import linked_feed
 from broker.owners.feed import Feed, Sink
 from broker.owners.owner import Owner
-from broker.owners.ray_link import OwnerLost
+from broker.slots.link import LinkLost
 from tests.auth.services import make_user
 from tests.product import Product, open_product
 
@@ -32,13 +32,13 @@ class DirectLink:
     owner: ClassVar[Owner]
     is_cut: ClassVar[bool] = False
 
-    def __init__(self, index: int) -> None:
-        assert index == 0
+    def __init__(self, kind: str, index: int) -> None:
+        assert (kind, index) == ("owner", 0)
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
         if self.is_cut:
             await asyncio.sleep(0.01)
-            raise OwnerLost(method)
+            raise LinkLost(method)
         answer = getattr(self.owner, method)(*arguments)
         if not asyncio.iscoroutine(answer):
             return answer
@@ -46,7 +46,7 @@ class DirectLink:
             async with asyncio.timeout(timeout_s):
                 return await answer
         except TimeoutError as error:
-            raise OwnerLost(method) from error
+            raise LinkLost(method) from error
 
     def close(self) -> None:
         """Nothing is open."""
@@ -250,7 +250,7 @@ async def open_world(dsn: str, **settings: Any) -> AsyncIterator[World]:
             return linked_feed.LinkedFeed(services.settings, services.clock, services.ids, sink)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(linked_feed, "OwnerLink", link)
+            patch.setattr(linked_feed, "SlotLink", link)
             gateway = Gateway(services, build_registry(), make_feed, host="127.0.0.1", port=0)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(gateway.stop)

@@ -15,8 +15,8 @@ from broker.owners.linked_feed import LinkedFeed
 from broker.owners.linked_owners import LinkedOwners
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, Entry, EntryKind, HistoryLost, program_topic
-from broker.owners.ray_link import OwnerLost
 from broker.settings import Settings
+from broker.slots.link import LinkLost
 from tests.owners.support import create_programs, fetch, ids, row
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -48,16 +48,16 @@ class BadLink:
         owner = self.owner
         if self.is_down or owner is None or self._random.random() < self.loss:
             await asyncio.sleep(0.001)
-            raise OwnerLost(method)
+            raise LinkLost(method)
         try:
             async with asyncio.timeout(timeout_s):
                 answer = getattr(owner, method)(*arguments)
                 if asyncio.iscoroutine(answer):
                     answer = await answer
         except TimeoutError as error:
-            raise OwnerLost(method) from error
+            raise LinkLost(method) from error
         if self.is_down or self._random.random() < self.loss or owner is not self.owner:
-            raise OwnerLost(method)
+            raise LinkLost(method)
         return answer
 
     def close(self) -> None:

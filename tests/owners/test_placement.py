@@ -1,8 +1,6 @@
 from collections import Counter
 
-import pytest
-
-from broker.owners.placement import node_of, owner_of
+from broker.owners.placement import owner_of
 
 
 def test_placement_never_changes() -> None:
@@ -18,9 +16,3 @@ def test_larger_pool_takes_only_what_the_new_owner_wins() -> None:
     for number in range(1_000):
         topic = f"demo/program/{number}"
         assert owner_of(topic, 5) in (owner_of(topic, 4), 4)
-
-
-def test_owners_go_round_the_nodes() -> None:
-    assert [node_of(index, ["b", "c", "a"]) for index in range(5)] == ["a", "b", "c", "a", "b"]
-    with pytest.raises(ValueError, match="no node"):
-        node_of(0, [])

@@ -13,12 +13,13 @@ import ray
 from broker.clock import SystemClock
 from broker.errors import BrokerError, NotFound
 from broker.ids import IdSource
+from broker.owners.actor import OwnerActor
 from broker.owners.linked_feed import LinkedFeed
 from broker.owners.linked_owners import LinkedOwners
-from broker.owners.placement import owner_of
-from broker.owners.pool import OwnerPool, find_owner, replace_owner
+from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.settings import Settings
+from broker.slots.pool import SlotPool, get_actor, restart_actor
 from tests.owners.publisher import publish_all, publish_elsewhere
 from tests.owners.support import create_programs, ids, program, row
 
@@ -46,9 +47,13 @@ def cluster() -> Iterator[None]:
         ray.shutdown()
 
 
+def open_pool(dsn: str) -> SlotPool:
+    return SlotPool(OWNER, OwnerActor, SETTINGS.owners, SETTINGS, dsn, detached=False)
+
+
 @pytest.fixture
 async def pool(cluster: None, dsn: str) -> AsyncIterator[str]:
-    owners = OwnerPool(SETTINGS, dsn, detached=False)
+    owners = open_pool(dsn)
     await owners.start()
     yield dsn
     await owners.stop()
@@ -77,7 +82,7 @@ class Listener:
 async def test_killed_owner_neither_loses_nor_doubles(pool: str) -> None:
     listener, owners = Listener(), LinkedOwners(SETTINGS, CLOCK, ids)
     topic = program_topic("demo", "p")
-    owner = find_owner(owner_of(topic, 2))
+    owner = get_actor(OWNER, owner_of(topic, 2))
     try:
         assert (await listener.feed.follow(topic)).seq == 0
         remote: Any = ray.remote(num_cpus=0)(publish_elsewhere)
@@ -99,7 +104,7 @@ async def test_killed_owner_neither_loses_nor_doubles(pool: str) -> None:
 
 
 async def test_exchanged_owner_neither_loses_nor_doubles(cluster: None, dsn: str) -> None:
-    pool = OwnerPool(SETTINGS, dsn, detached=False)
+    pool = open_pool(dsn)
     await pool.start()
     listener, owners = Listener(), LinkedOwners(SETTINGS, CLOCK, ids)
     topic = program_topic("demo", "p")
@@ -120,7 +125,7 @@ async def test_exchanged_owner_neither_loses_nor_doubles(cluster: None, dsn: str
 
 
 async def test_exchange_spreads_owners_again_after_one_was_exchanged_alone(cluster: None, dsn: str) -> None:
-    pool = OwnerPool(SETTINGS, dsn, detached=False)
+    pool = open_pool(dsn)
     await pool.start()
     watching = asyncio.create_task(pool.watch())
     try:
@@ -143,7 +148,7 @@ def owner_names() -> list[str]:
 
 
 async def process_ids() -> list[int]:
-    handles: list[Any] = [find_owner(index) for index in range(SETTINGS.owners)]
+    handles: list[Any] = [get_actor(OWNER, index) for index in range(SETTINGS.owners)]
     return [await handle.process_id.remote() for handle in handles]
 
 
@@ -163,7 +168,7 @@ async def test_whole_life_of_a_program(pool: str) -> None:
         assert await owners.delete_events("demo", "q") == 1
         changed = program("q", access="private")
         assert await owners.update_program("demo", changed) == changed
-        await replace_owner(owner_of(topic, 2))
+        await restart_actor(OWNER, owner_of(topic, 2))
         await owners.delete_program("demo", "q")
         entries = await listener.until(topic, 7)
         assert [entry.kind for entry in entries] == [0, 0, 0, 0, 2, EntryKind.ATTRIBUTES, EntryKind.GONE]

@@ -18,7 +18,8 @@ from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, HistoryLost, program_topic
 from broker.owners.writer import WriterLimits
 from broker.settings import Settings
-from broker.storage.journal import Fenced, Journal
+from broker.storage.fence import Fenced
+from broker.storage.journal import Journal
 from tests.owners.conftest import SETTINGS
 from tests.owners.support import (
     Gateway,

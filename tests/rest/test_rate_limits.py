@@ -78,6 +78,7 @@ async def another_process(product: Product, dsn: str) -> AsyncIterator[Product]:
             users=Users(database),
             auth=first.auth,
             owners=first.owners,
+            counters=first.audience.counters,
         )
 
         async def health() -> dict[str, str]:

@@ -7,14 +7,15 @@ everybody knows, and must never do so in a database that somebody uses.
 import asyncio
 import contextlib
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker.deployments.ports import free_port, require_free
 from broker.settings import environment_without_settings
+from broker.storage.errors import SetupError
 
 ACCOUNT = "demo"
 _HOST = "127.0.0.1"
@@ -45,8 +46,7 @@ class Stage:
 
 def choose_ports(http_port: int | None, ws_port: int | None) -> tuple[int, int]:
     """The wanted ports; where none is wanted the usual one if it is free, else any that is."""
-    http = http_port or _free_port(8000)
-    return http, ws_port or _free_port(8001, taken=http)
+    return http_port or _usual_or_free(8000), ws_port or _usual_or_free(8001)
 
 
 @asynccontextmanager
@@ -132,16 +132,9 @@ def _last_line(log: Path) -> str:
     return lines[-1].removeprefix("error: ") if lines else f"it said nothing; see {log}"
 
 
-def _free_port(usual: int, taken: int | None = None) -> int:
-    for port in (usual, 0):
-        if port == taken:
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((_HOST, port))
-            except OSError:
-                continue
-            chosen: int = probe.getsockname()[1]
-            return chosen
-    raise StageError("no port is free")
+def _usual_or_free(usual: int) -> int:
+    try:
+        require_free(_HOST, usual, "")
+    except SetupError:
+        return free_port()
+    return usual

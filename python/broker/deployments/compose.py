@@ -1,8 +1,10 @@
 """The composition root: the one place where the parts of a process are made and put together."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from broker.answers.linked_counters import LinkedCounters
 from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.clock import SystemClock
 from broker.fetching.fetcher import FetchConfig, Fetcher
@@ -13,6 +15,7 @@ from broker.owners.linked_owners import LinkedOwners
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.database import Database
+from broker.storage.statistics_recorder import Recorder
 from broker.storage.users import Users
 
 
@@ -51,6 +54,8 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
         await auth.start()
         owners = LinkedOwners(settings, clock, ids)
         stack.push_async_callback(owners.close)
+        counters = LinkedCounters(settings, clock, ids)
+        stack.push_async_callback(counters.close)
         services = build_services(
             settings,
             clock,
@@ -60,9 +65,20 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
             users=Users(database),
             auth=auth,
             owners=owners,
+            counters=counters,
         )
         stack.push_async_callback(services.source_replies.close)
+        stack.push_async_callback(services.audience.close)
+        if services.recorder is not None:
+            stack.push_async_callback(_end, asyncio.create_task(services.recorder.run()), services.recorder)
     except BaseException:
         await stack.aclose()
         raise
     return Opened(services, stack)
+
+
+async def _end(running: asyncio.Task[None], recorder: Recorder) -> None:
+    """Write what was counted last."""
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await recorder.close()

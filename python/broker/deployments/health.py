@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Mapping
 
+from broker.answers.counter import COUNTER
 from broker.errors import BrokerError, Unavailable
 from broker.operations.services import Services
-from broker.owners.placement import slot_name
-from broker.owners.ray_link import OwnerLink, OwnerLost
+from broker.owners.placement import OWNER
+from broker.slots.link import LinkLost, SlotLink
+from broker.slots.placement import slot_name
 from broker.storage.gateways import Gateways
 
 _CHECK_S = 2.0
@@ -18,39 +20,50 @@ class HealthChecks:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._gateways = Gateways(services.database)
-        self._links = [OwnerLink(index) for index in range(services.settings.owners)]
+        settings = services.settings
+        self._links = {
+            kind: [SlotLink(kind, index) for index in range(slots)]
+            for kind, slots in ((OWNER, settings.owners), (COUNTER, settings.counters))
+        }
 
     async def check(self) -> Mapping[str, str]:
-        """`ok`, or what is wrong, for `database`, `owners` and `gateways`."""
-        checks = {"database": self._database(), "owners": self._owners(), "gateways": self._live_gateways()}
+        """`ok`, or what is wrong, for `database`, `owners`, `counters` and `gateways`."""
+        checks = {
+            "database": self._database(),
+            "owners": self._slots(OWNER),
+            "counters": self._slots(COUNTER),
+            "gateways": self._live_gateways(),
+        }
         states = await asyncio.gather(*(_state(check) for check in checks.values()))
         return dict(zip(checks, states, strict=True))
 
     def close(self) -> None:
-        """Leave the owners."""
-        for link in self._links:
-            link.close()
+        """Leave the owners and counters."""
+        for links in self._links.values():
+            for link in links:
+                link.close()
 
     async def _database(self) -> None:
         async with self._services.database.connection() as connection:
             await connection.execute("SELECT 1")
 
-    async def _owners(self) -> None:
-        """Each owner answers, and says that it has its slot."""
-        await asyncio.gather(*(_require_owner(index, link) for index, link in enumerate(self._links)))
+    async def _slots(self, kind: str) -> None:
+        """Each of a kind answers, and says that it has its slot."""
+        links = self._links[kind]
+        await asyncio.gather(*(_require(slot_name(kind, index), link) for index, link in enumerate(links)))
 
     async def _live_gateways(self) -> None:
         if not any(not gateway.draining for gateway in await self._gateways.list_alive()):
             raise Unavailable("no gateway takes connections")
 
 
-async def _require_owner(index: int, link: OwnerLink) -> None:
+async def _require(slot: str, link: SlotLink) -> None:
     try:
         error = await link.call("ready", timeout_s=_CHECK_S)
-    except OwnerLost:
-        raise Unavailable(f"{slot_name(index)} does not answer") from None
+    except LinkLost:
+        raise Unavailable(f"{slot} does not answer") from None
     if error is not None:
-        raise Unavailable(f"{slot_name(index)}: {error.message}")
+        raise Unavailable(f"{slot}: {error.message}")
 
 
 async def _state(check: Awaitable[None]) -> str:

@@ -1,4 +1,4 @@
-"""What runs on Ray: owners, gateways, the HTTP API. Started in order, watched, exchanged, stopped."""
+"""What runs on Ray: owners, counters, gateways, the HTTP API. Started, watched, exchanged, stopped."""
 
 import asyncio
 import logging
@@ -11,11 +11,15 @@ from typing import Any
 import orjson
 
 from broker import timers
+from broker.answers.actor import CounterActor
+from broker.answers.counter import COUNTER
 from broker.clock import SystemClock
 from broker.deployments import gateways, ray_cluster, serve_app
 from broker.deployments.clock_watch import watch_clock
-from broker.owners.pool import OwnerPool
+from broker.owners.actor import OwnerActor
+from broker.owners.placement import OWNER
 from broker.settings import Settings
+from broker.slots.pool import SlotPool
 
 _STOP_S = 11.0  # for everything; `broker up` has four more
 _DRAIN_LIMIT_S = 6.0
@@ -36,7 +40,8 @@ class Parts:
         self._rolls = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._gateways: gateways.Gateways | None = None
-        self._owners: OwnerPool | None = None
+        self._owners: SlotPool | None = None
+        self._counters: SlotPool | None = None
         self._api_started = False
 
     async def run(self) -> None:
@@ -68,15 +73,22 @@ class Parts:
         dsn = await self._dsn
         joined = self._local is None
         self._api_started = True
-        self._owners = OwnerPool(self._settings, dsn, detached=joined)
+        self._owners = SlotPool(
+            OWNER, OwnerActor, self._settings.owners, self._settings, dsn, detached=joined
+        )
+        self._counters = SlotPool(
+            COUNTER, CounterActor, self._settings.counters, self._settings, dsn, detached=joined, first_node=1
+        )
         self._gateways = gateways.Gateways(self._settings, dsn, outlive_driver=joined)
         await asyncio.gather(
             self._part("owners", self._owners.start, lambda: f"{self._settings.owners} of them"),
+            self._part("counters", self._counters.start, lambda: f"{self._settings.counters} of them"),
             self._part("gateways", self._gateways.start, self._gateway_detail),
             self._part("api", self._start_api(dsn), lambda: f"port {self._settings.http_port}"),
         )
         self._keep(self._gateways.run())
         self._keep(self._owners.watch())
+        self._keep(self._counters.watch())
         if self._local is not None:  # a cluster of others may serve more than us
             timers.allow_late(_LATE_S)
             self._keep(watch_clock(SystemClock(), lambda: asyncio.to_thread(serve_app.restart_control)))
@@ -116,19 +128,20 @@ class Parts:
         self._stopping.set()
 
     async def _roll(self) -> None:
-        """Exchange gateways, replicas and owners; a second request waits for the first."""
-        if self._gateways is None or self._owners is None or self._dsn is None:
+        """Exchange gateways, replicas, owners and counters; a second request waits for the first."""
+        if self._gateways is None or self._owners is None or self._counters is None or self._dsn is None:
             return
         async with self._rolls:
             try:
                 await self._gateways.roll()
                 await self._start_api(await self._dsn)()
                 await self._owners.exchange()
+                await self._counters.exchange()
             except Exception as error:
                 _log.exception("roll_failed")
                 tell({"warning": f"the update failed: {one_line(error)}"})
             else:
-                tell({"part": "update", "detail": "gateways, API replicas and owners exchanged"})
+                tell({"part": "update", "detail": "gateways, API replicas, owners and counters exchanged"})
 
     def _keep(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -136,7 +149,7 @@ class Parts:
         task.add_done_callback(self._tasks.discard)
 
     async def _stop(self) -> None:
-        """Let clients and running requests go, then owners, so that nothing accepted is cut off."""
+        """Let clients and running requests go, then the pools, so that nothing accepted is cut off."""
         over_s = min(self._settings.drain_s, _DRAIN_LIMIT_S)
         is_ours = self._local is not None
         doors: list[Awaitable[None]] = []
@@ -147,8 +160,8 @@ class Parts:
         for result in await asyncio.gather(*doors, return_exceptions=True):
             if isinstance(result, Exception):
                 _log.error("stop_failed", extra={"cause": one_line(result)})
-        if self._owners is not None:
-            await self._owners.stop()
+        pools = [pool for pool in (self._owners, self._counters) if pool is not None]
+        await asyncio.gather(*(pool.stop() for pool in pools))
 
 
 def tell(message: dict[str, object]) -> None:

@@ -1,11 +1,15 @@
 """Ports: whether one is free, and free ones for what nobody but us connects to."""
 
+import random
 import socket
+from itertools import cycle
 
 from broker.storage.errors import SetupError
 
 _REPLICA_PORTS = range(20_000, 30_000, 100)  # below the ports that the system hands out by itself
 _REPLICA_BLOCK = 100
+_FREE_PORTS = range(30_000, 32_768)  # Linux gives away 32,768 and more, also to connections that go out
+_turns = cycle(random.sample(_FREE_PORTS, len(_FREE_PORTS)))
 
 
 def require_free(host: str, port: int, setting: str) -> None:
@@ -19,9 +23,20 @@ def require_free(host: str, port: int, setting: str) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """A port of the loopback interface that nobody listens on at the moment.
+
+    It is one that the system gives to nobody by itself, so it stays free until whoever asked listens on it,
+    which may be many seconds later; and the next call in this process gives another. Raises OSError when none
+    is left.
+    """
+    for port, _ in zip(_turns, _FREE_PORTS, strict=False):
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError as error:
+            if error.errno not in _IN_USE:
+                raise
+    raise OSError(f"no port of {_FREE_PORTS.start} to {_FREE_PORTS.stop - 1} is free")
 
 
 def replica_ports(seed: int) -> tuple[int, int]:

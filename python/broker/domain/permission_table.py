@@ -138,6 +138,16 @@ PROGRAM_FOLLOW = _READ_PRIVATE | Rule({
     Target.PUBLIC_FREE:     (YES, YES,  YES,  YES,  YES),
     Target.PUBLIC_FOREIGN:  (YES, YES,  YES,  YES,  YES),
 })
+# Answering a program: where the caller may not, it is not there, as nobody is asked who answers.
+PROGRAM_ANSWER = Rule({
+    Target.PUBLIC_OWN:      (YES, YES,  YES,  YES,  YES),
+    Target.PUBLIC_FREE:     (YES, YES,  YES,  YES,  YES),
+    Target.PUBLIC_FOREIGN:  (YES, YES,  YES,  YES,  YES),
+    Target.PRIVATE_OWN:     (YES, YES,  YES,  E404, E404),
+    Target.PRIVATE_FREE:    (YES, YES,  YES,  E404, E404),
+    Target.PRIVATE_FOREIGN: (YES, E404, E404, E404, E404),
+    Target.UNKNOWN:         (E404, E404, E404, E404, E404),
+})
 PROGRAM_CHANGE = Rule({
     Target.PUBLIC_OWN:      (YES, YES,  E403, E403, E401),
     Target.PUBLIC_FREE:     (YES, YES,  E403, E403, E401),
@@ -240,7 +250,7 @@ STATISTICS = Rule({
     Target.NO_PROJECT:      (YES, YES,  YES,  E403, E401),
     Target.FOREIGN:         (YES, OUT,  OUT,  E403, E401),
 })
-STATISTICS_OF = Rule({  # of one program, or of one project
+STATISTICS_OF = Rule({  # of one program, or of one project; answers to a program
     Target.OWN:             (YES, YES,  YES,  E403, E401),
     Target.NO_PROJECT:      (YES, YES,  YES,  E403, E401),
     Target.FOREIGN:         (YES, E404, E404, E403, E401),
@@ -318,6 +328,12 @@ PERMISSIONS: Mapping[str, Rule] = {
     "deleteApplicationRequest": SOURCE_REQUEST,
     "getStoredValue": VALUE_READ,
     "storeValue": VALUE_STORE,
+    # Audience answers
+    "addResponses": PROGRAM_ANSWER,
+    "respond": PROGRAM_ANSWER,
+    "impression": PROGRAM_ANSWER,
+    "getResponseReport": STATISTICS_OF,
+    "getResponseResults": OPEN,
     # Users
     "getCurrentUser": ANY_TOKEN,
     "updateCurrentUser": OWN_USER_CHANGE,
@@ -343,5 +359,6 @@ SUBSCRIPTIONS: Mapping[str, Rule] = {
     "programs": PROGRAMS_CHANNEL,
     "project:": PROJECT_CHANNEL,
     "storage:": VALUE_READ,
+    "responses:": PROGRAM_FOLLOW,
 }
 """The rule of what can be followed: a program, and channels by name or by the start of their names."""

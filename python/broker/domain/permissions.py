@@ -94,7 +94,12 @@ def belonging(principal: Principal, project_id: str | None) -> Target:
 
 def program_target(principal: Principal, program: Program) -> Target:
     """How the caller stands to the program."""
-    return _PROGRAM[program.access, belonging(principal, program.project_id)]
+    return access_target(principal, program.access, program.project_id)
+
+
+def access_target(principal: Principal, access: Access, project_id: str | None) -> Target:
+    """How the caller stands to a program of this access and project."""
+    return _PROGRAM[access, belonging(principal, project_id)]
 
 
 def require_program(rule: Rule, principal: Principal, program: Program | None, program_id: str) -> None:

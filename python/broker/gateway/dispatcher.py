@@ -22,7 +22,7 @@ from broker.gateway.sessions import Session, Sessions, SignIns
 from broker.gateway.upcalls import Call
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
-from broker.operations.registry import Operation, Registry
+from broker.operations.registry import Operation, Registry, Route
 from broker.operations.services import Services
 
 _log = logging.getLogger(__name__)
@@ -65,6 +65,7 @@ class Dispatcher:
         limits: LaneLimits | None = None,
     ) -> None:
         self._replies = replies
+        self._name = services.ids.uuid7()  # no two gateways have a connection of one name
         self._services = services
         self._registry = registry
         self._sessions = sessions
@@ -132,19 +133,22 @@ class Dispatcher:
             raise _NotRun(unknown_method_json(call.method))
         params = _parse_params(call.params)
         with_etag = _take_with_etag(operation, params)
+        route = operation.route
+        streams_body = route is not None and route.streams_body
         context = Context(
             services=self._services,
             principal=session.principal if session else Principal(call.account),
             request_id=request_id,
             address=call.address,
+            connection=f"{self._name}/{call.conn}",
             idempotency_key=_take_key(operation, params),
             if_match=_take_match(operation, params),
-            body=_once(orjson.dumps(params)) if operation.route.streams_body else None,
+            body=_once(orjson.dumps(params)) if streams_body else None,
             ordered=ordered,
         )
-        if operation.route.streams_body:
+        if route is not None and route.streams_body:
             # As at the other door: the path's params come apart from the body, which the handler reads.
-            params = {name: params[name] for name in _path_names(operation) if name in params}
+            params = {name: params[name] for name in _path_names(route) if name in params}
         result = await result_json(await invoke(operation, context, params), RESULT_LIMIT_BYTES)
         if operation.name == LOGIN:
             await self._sign_in(call, result)
@@ -223,8 +227,8 @@ def _take_with_etag(operation: Operation, params: dict[str, Any]) -> bool:
     return bool(wanted)
 
 
-def _path_names(operation: Operation) -> list[str]:
-    return [name for _, name, _, _ in Formatter().parse(operation.route.path) if name]
+def _path_names(route: Route) -> list[str]:
+    return [name for _, name, _, _ in Formatter().parse(route.path) if name]
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

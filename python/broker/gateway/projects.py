@@ -76,9 +76,9 @@ class ProjectChannels:
 
     def attributes_changed(self, followed: Followed, before: Attributes, now: Attributes) -> None:
         """Move a followed program from the channel of its earlier project to that of its present one."""
-        if before.project_id == now.project_id:
+        account, kind, _ = followed.topic.split("/", 2)
+        if before.project_id == now.project_id or kind != "program":  # live results are no events
             return
-        account = followed.topic.split("/", 1)[0]
         left = self._find(account, before.project_id)
         if left is not None:
             self._unlink(left, followed.topic)

@@ -7,6 +7,9 @@ is let in. Then native code decides again. From the second viewer on, none of th
 The right is decided from what the topic's owner said of it last; the database is asked only for programs that
 nobody follows yet. So a program that is followed takes new viewers while the database is away.
 
+Who may read a program may follow its live results, the channel `responses:<id>`; that is decided as for the
+program itself.
+
 Of the channel `programs` admins, producers and users are told what they may know; where that is not all, they
 follow a view of it. A channel `project:<id>` is for those who belong to the project.
 """
@@ -39,6 +42,7 @@ from broker.gateway.upcalls import Call, Idle
 from broker.operations.services import Services
 from broker.owners.protocol import (
     PROGRAMS_CHANNEL,
+    RESPONSES_CHANNEL,
     STORAGE_CHANNEL,
     Attributes,
     channel_topic,
@@ -110,7 +114,7 @@ class Subscriptions:
 
     def attributes_changed(self, followed: Followed, before: Attributes, now: Attributes) -> None:
         """A private program moved to another project: the readers of the earlier one may lose it."""
-        if now.public or before.project_id == now.project_id or _is_channel(followed.topic):
+        if now.public or before.project_id == now.project_id or _program_of(followed.topic) is None:
             return
         for reader in list(followed.readers):
             somebody = self._sessions.reader(reader)
@@ -131,34 +135,42 @@ class Subscriptions:
     async def _open_program(self, principal: Principal, wanted: SubscribeParams) -> str:
         assert wanted.program_id is not None, "params name a program or a channel"
         topic = program_topic(principal.account, wanted.program_id)
-        try:
-            followed = self._topics.find(topic)
-            if followed is None:
-                program = await self._services.programs.recall(principal.account, wanted.program_id)
-                _require_read(principal, program, wanted.program_id)
-                followed = await self._topics.open(topic)
-        except NotFound:
-            if principal.is_anonymous:
-                # As for a private one: without a token nobody learns which programs there are.
-                raise Unauthenticated("an access token is required") from None
-            raise
-        _require_read(principal, _stand_in(followed), wanted.program_id)
+        await self._open_readable(principal, topic, wanted.program_id)
         if wanted.since is not None:
             await self._backfill.since(topic, wanted.since.epoch, wanted.since.seq)
         elif wanted.history:
             await self._backfill.last(topic, wanted.history)
         return topic
 
+    async def _open_readable(self, principal: Principal, topic: str, program_id: str) -> None:
+        """Follow a topic that is for those who may read the program."""
+        try:
+            followed = self._topics.find(topic)
+            if followed is None:
+                program = await self._services.programs.recall(principal.account, program_id)
+                _require_read(principal, program, program_id)
+                followed = await self._topics.open(topic)
+        except NotFound:
+            if principal.is_anonymous:
+                # As for a private one: without a token nobody learns which programs there are.
+                raise Unauthenticated("an access token is required") from None
+            raise
+        _require_read(principal, _stand_in(followed), program_id)
+
     async def _open_channel(self, principal: Principal, session: Session | None, channel: str) -> str:
         topic = channel_topic(principal.account, channel)
-        if _project_of(channel, STORAGE_CHANNEL) is not None:
+        program_id = _id_of(channel, RESPONSES_CHANNEL)
+        if program_id is not None:
+            await self._open_readable(principal, topic, program_id)
+            return topic
+        if _id_of(channel, STORAGE_CHANNEL) is not None:
             # Open to everybody, as reading a value is; the owner knows whether there is such a project.
             try:
                 await self._topics.open(topic)
             except NotFound:
                 raise NotFound(f"there is no channel {channel}") from None
             return topic
-        project_id = _project_of(channel, PROJECT_CHANNEL)
+        project_id = _id_of(channel, PROJECT_CHANNEL)
         if channel != PROGRAMS_CHANNEL and project_id is None:
             raise NotFound(f"there is no channel {channel}")
         if project_id is not None:
@@ -175,7 +187,7 @@ class Subscriptions:
     def _let_in(self, topic: str, session: Session) -> None:
         """Remember that the caller's class of readers may follow; nothing to remember of a public topic."""
         followed = self._topics.find(topic)
-        if followed is not None and followed.attributes is not None and not _is_channel(topic):
+        if followed is not None and followed.attributes is not None and _program_of(topic) is not None:
             # Decided once more: the program may have changed while its history was fetched.
             program = _stand_in(followed)
             _require_read(session.principal, program, program.id)
@@ -186,8 +198,8 @@ class Subscriptions:
         self._logs.allow(topic, session.reader, True)
 
 
-def _project_of(channel: str, kind: str) -> str | None:
-    """The project whose channel of this kind has this name."""
+def _id_of(channel: str, kind: str) -> str | None:
+    """The id of the project or program whose channel of this kind has this name."""
     if not channel.startswith(kind):
         return None
     try:
@@ -197,12 +209,12 @@ def _project_of(channel: str, kind: str) -> str | None:
 
 
 def _may_follow(principal: Principal, reader: int, topic: str, followed: Followed | None) -> bool:
-    if not _is_channel(topic):
+    if _program_of(topic) is not None:
         return followed is not None and _may_read(principal, followed)
     channel = topic.split("/", 2)[2]
     if channel.startswith(STORAGE_CHANNEL):
         return True
-    project_id = _project_of(channel, PROJECT_CHANNEL)
+    project_id = _id_of(channel, PROJECT_CHANNEL)
     if project_id is None:
         return sees_everything(principal) or topic == view_topic(principal.account, reader)
     target = permissions.belonging(principal, project_id)
@@ -227,7 +239,7 @@ def _stand_in(followed: Followed) -> Program:
     """The followed program, as far as it matters for who may read it."""
     assert followed.attributes is not None, "the topic is open"
     return Program.model_construct(
-        id=followed.topic.split("/", 2)[2],
+        id=_program_of(followed.topic) or "",
         name="",
         access=Access.PUBLIC if followed.attributes.public else Access.PRIVATE,
         project_id=followed.attributes.project_id,
@@ -236,5 +248,7 @@ def _stand_in(followed: Followed) -> Program:
     )
 
 
-def _is_channel(topic: str) -> bool:
-    return topic.split("/", 2)[1] == "channel"
+def _program_of(topic: str) -> str | None:
+    """The program whose topic this is, or the channel of whose live results; None of any other channel."""
+    _, kind, name = topic.split("/", 2)
+    return name if kind == "program" else _id_of(name, RESPONSES_CHANNEL)

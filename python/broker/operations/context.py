@@ -27,6 +27,7 @@ class Context:
         rule: of the operation; `invoke` sets it, and the handler asks it about the resource.
         request_id: for logs and error bodies.
         address: of the caller, after trusted proxies are taken off; for rate limits.
+        connection: names the WebSocket connection among all there are; empty over REST.
         idempotency_key: as sent and not checked yet, or None.
         key: the checked key with its caller and request; `invoke` sets it for operations that honour keys.
         if_match: entity tag that a change must meet, or None.
@@ -42,6 +43,7 @@ class Context:
     principal: Principal
     request_id: str
     address: str = ""
+    connection: str = ""
     rule: Rule = CLOSED
     idempotency_key: str | None = None
     key: IdempotencyKey | None = None

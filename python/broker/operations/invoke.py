@@ -81,7 +81,7 @@ async def _run_once(operation: Operation, context: Context, key: IdempotencyKey,
     ) as turn:
         if turn.stored is None:
             result = await operation.handler(context, params)
-            turn.keep(operation.route.status, result_json(result))
+            turn.keep(operation.route.status if operation.route else 200, result_json(result))
             return result
     return Json(turn.stored)
 

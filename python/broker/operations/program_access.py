@@ -5,6 +5,9 @@ from broker.domain.programs import Program
 from broker.domain.users import Role
 from broker.operations.context import Context
 
+# The interface document's spelling, and the one that was meant: programs without a project.
+WITHOUT_PROJECT = frozenset({"undefiend", "undefined"})
+
 
 async def allowed_program(context: Context, program_id: str) -> Program:
     """The program, for a caller whom the operation's rule lets do it.
@@ -27,6 +30,13 @@ async def check_publisher(context: Context, program_id: str) -> None:
         return
     program = await context.services.programs.recall(context.principal.account, program_id)
     _allowed(context, program, program_id)
+
+
+def is_project(named: str | None, project_id: str | None) -> bool:
+    """Whether a request that names a project, or None, means the program of `project_id`."""
+    if named is None or named == project_id:
+        return True
+    return project_id is None and named in WITHOUT_PROJECT
 
 
 def _allowed(context: Context, program: Program | None, program_id: str) -> Program:

@@ -24,12 +24,10 @@ from broker.errors import Conflict, InvalidRequest, NotFound
 from broker.operations.context import Context
 from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
 from broker.operations.metadata import compact
-from broker.operations.program_access import allowed_program
+from broker.operations.program_access import WITHOUT_PROJECT, allowed_program
 from broker.operations.registry import Json, Operation, Route, Stream
 from broker.storage.programs import Claim, ProgramQuery
 
-# The interface document's spelling, and the one that was meant: programs without a project.
-_WITHOUT_PROJECT = frozenset({"undefiend", "undefined"})
 _EXAMPLE = {
     "id": "final-2026",
     "name": "The final",
@@ -214,7 +212,7 @@ async def _get_producer_programs(context: Context, _params: NoParams) -> Stream:
 async def _filter_programs(context: Context, params: FilterProgramsParams) -> ProgramPage:
     if params.from_ is not None and params.to is not None and params.to < params.from_:
         raise InvalidRequest.of_field("to", "must not be before from")
-    without_project = params.project_id in _WITHOUT_PROJECT
+    without_project = params.project_id in WITHOUT_PROJECT
     projects = _projects(context)
     query = ProgramQuery(
         limit=params.limit,

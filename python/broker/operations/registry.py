@@ -116,6 +116,7 @@ class Operation:
 
     Attributes:
         rule: of the permission table.
+        route: None for what only connections can do: REST does not serve it.
         result: a model, a list of models (`list[Program]`), or None; for the OpenAPI document.
         former_names: earlier WebSocket names that still work.
         errors: what the handler raises beyond what every operation may answer.
@@ -135,7 +136,7 @@ class Operation:
     params: type[BaseModel]
     result: Any
     handler: Callable[[Context, Any], Awaitable[Result]]
-    route: Route
+    route: Route | None
     former_names: tuple[str, ...] = ()
     errors: tuple[type[BrokerError], ...] = ()
     idempotent_by_key: bool = False
@@ -170,10 +171,17 @@ class Registry:
                 if name in self._by_name:
                     raise ValueError(f"two operations are named {name}")
                 self._by_name[name] = operation
+            if operation.route is None:
+                continue
             place = (operation.route.method, operation.route.path)
             if place in routes:
                 raise ValueError(f"two operations are served at {place}")
             routes.add(place)
+
+    @property
+    def routed(self) -> tuple[Operation, ...]:
+        """The operations that REST serves; the others are WebSocket's alone."""
+        return tuple(operation for operation in self.operations if operation.route is not None)
 
     def find(self, name: str) -> Operation | None:
         """The operation that goes by `name`, by a former name too."""

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+from broker.answers.client import Counters
 from broker.auth.rate_limits import Rate, RateLimit
 from broker.auth.service import Auth
 from broker.clock import Clock
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
+from broker.operations.audience import Audience, build_audience
 from broker.operations.presence import Presence
 from broker.operations.source_replies import SourceConfig, SourceReplies
 from broker.owners.client import Owners
@@ -25,13 +27,18 @@ from broker.storage.projects import Projects
 from broker.storage.rate_buckets import RateBuckets
 from broker.storage.revisions import Revisions
 from broker.storage.statistics import Statistics
+from broker.storage.statistics_recorder import Recorder
 from broker.storage.stored_values import StoredValues
 from broker.storage.users import Users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """One of each; every field is safe for concurrent use within one event loop."""
+    """One of each; every field is safe for concurrent use within one event loop.
+
+    `recorder` counts what the process itself takes, None while the statistics are off; who opened the
+    services runs it and closes it, and closes `source_replies` and `audience`.
+    """
 
     settings: Settings
     clock: Clock
@@ -52,11 +59,13 @@ class Services:
     imports: Imports
     idempotency: Idempotency
     statistics: Statistics
+    recorder: Recorder | None
     presence: Presence
     audit: Audit
     auth: Auth
     login_rate: RateLimit
     owners: Owners
+    audience: Audience
 
 
 def build_services(
@@ -69,6 +78,7 @@ def build_services(
     users: Users,
     auth: Auth,
     owners: Owners,
+    counters: Counters,
     fetcher: Fetcher | None = None,
 ) -> Services:
     """The services of one process over one database.
@@ -122,6 +132,7 @@ def build_services(
         imports=Imports(database),
         idempotency=Idempotency(database),
         statistics=statistics,
+        recorder=Recorder(statistics, clock, ids) if settings.statistics else None,
         presence=Presence(statistics, clock, is_on=settings.statistics),
         audit=Audit(database),
         auth=auth,
@@ -133,4 +144,5 @@ def build_services(
             per_account=Rate(settings.login_rate_per_account, settings.login_burst_per_account),
         ),
         owners=owners,
+        audience=build_audience(settings, clock, database, counters, owners),
     )

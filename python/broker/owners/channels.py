@@ -6,10 +6,13 @@ import logging
 from broker.clock import Clock
 from broker.owners.channel import ProgramsChannel
 from broker.owners.log import LogLimits
-from broker.owners.protocol import PROGRAMS_CHANNEL, STORAGE_CHANNEL
+from broker.owners.protocol import PROGRAMS_CHANNEL, RESPONSES_CHANNEL, STORAGE_CHANNEL
+from broker.owners.responses_channel import ResponsesChannel
 from broker.owners.storage_channel import StorageChannel
-from broker.owners.tail import TailedChannel
+from broker.owners.tail import Channel
+from broker.storage.polls import Polls
 from broker.storage.program_changes import ProgramChanges
+from broker.storage.programs import Programs
 from broker.storage.stored_values import StoredValues
 
 _log = logging.getLogger(__name__)
@@ -19,17 +22,26 @@ class Channels:
     """All of them, by account and name."""
 
     def __init__(
-        self, changes: ProgramChanges, values: StoredValues, clock: Clock, limits: LogLimits, linger_s: float
+        self,
+        changes: ProgramChanges,
+        values: StoredValues,
+        programs: Programs,
+        polls: Polls,
+        clock: Clock,
+        limits: LogLimits,
+        linger_s: float,
     ) -> None:
+        self._programs = programs
+        self._polls = polls
         self._changes = changes
         self._values = values
         self._clock = clock
         self._limits = limits
         self._linger_s = linger_s
-        self._channels: dict[tuple[str, str], TailedChannel] = {}
+        self._channels: dict[tuple[str, str], Channel] = {}
         self._tails: dict[tuple[str, str], asyncio.Task[None]] = {}
 
-    async def load(self, account: str, name: str) -> TailedChannel | None:
+    async def load(self, account: str, name: str) -> Channel | None:
         """The channel, tailed from its newest row on; None when there is none. Raises Unavailable."""
         key = (account, name)
         if key not in self._channels:
@@ -64,10 +76,15 @@ class Channels:
         for tail in tails:
             await _end(tail)
 
-    async def _make(self, account: str, name: str) -> TailedChannel | None:
+    async def _make(self, account: str, name: str) -> Channel | None:
         if name == PROGRAMS_CHANNEL:
             newest = await self._changes.newest(account)
             return ProgramsChannel(account, newest, self._changes, self._clock, self._limits)
+        if name.startswith(RESPONSES_CHANNEL):
+            program_id = name.removeprefix(RESPONSES_CHANNEL)
+            return await ResponsesChannel.load(
+                account, program_id, self._programs, self._polls, self._clock, self._limits
+            )
         if not name.startswith(STORAGE_CHANNEL):
             return None
         project_id = name.removeprefix(STORAGE_CHANNEL)

@@ -74,5 +74,8 @@ class Owners(Protocol):
     async def value_stored(self, account: str, project_id: str) -> None:
         """Tell the owner of the project's `storage` channel to look for news; loses nothing when it fails."""
 
+    async def answers_counted(self, account: str, program_id: str) -> None:
+        """Tell the owner of the program's `responses` channel to look for news; as `value_stored` does."""
+
     async def program_created(self, account: str) -> None:
         """Tell the owner of the `programs` channel to look for news; loses nothing when it fails."""

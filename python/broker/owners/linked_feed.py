@@ -17,11 +17,11 @@ from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
 from broker.owners.encoding import attributes_entry, gone_entry, parse_attributes
 from broker.owners.feed import Sink
-from broker.owners.placement import owner_of
+from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
-from broker.owners.ray_link import Link, OwnerLink, OwnerLost
 from broker.owners.sessions import POLL_WAIT_S, Batch, Follow, PollAnswer
 from broker.settings import Settings
+from broker.slots.link import Link, LinkLost, SlotLink
 
 _log = logging.getLogger(__name__)
 _RETRY_S = (0.05, 1.0)  # first and longest pause before an owner is asked again
@@ -74,7 +74,7 @@ class LinkedFeed:
         self._clock = clock
         self._followings: dict[str, _Following] = {}
         name = ids.uuid7()
-        self._links = links or [OwnerLink(index) for index in range(settings.owners)]
+        self._links = links or [SlotLink(OWNER, index) for index in range(settings.owners)]
         self._polls = [
             _Poller(link, f"{name}/{index}", sink, self._forget) for index, link in enumerate(self._links)
         ]
@@ -181,7 +181,7 @@ class _Poller:
             life = self._life
             follow = Follow(following.number, following.topic, following.start, strict=True)
             answers = await self._link.call("follow", self._session, [follow], timeout_s=wait_s)
-        except (TimeoutError, OwnerLost):
+        except (TimeoutError, LinkLost):
             return None
         if answers is None or life != self._life:
             return None
@@ -224,7 +224,7 @@ class _Poller:
         """Tell the owner; one that cannot be told keeps sending, and is told again then."""
         try:
             await self._link.call("unfollow", self._session, [following.number], timeout_s=_LEAVE_S)
-        except OwnerLost:
+        except LinkLost:
             self._strays.add(following.number)
 
     async def insist(self, clock: Clock, wait_s: float, method: str, *arguments: object) -> Any:
@@ -236,7 +236,7 @@ class _Poller:
                 answer = await self._link.call(method, *arguments, timeout_s=left_s)
                 if not isinstance(answer, Unavailable):
                     return answer
-            except OwnerLost:
+            except LinkLost:
                 pass
             await asyncio.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, _RETRY_S[1])
@@ -251,7 +251,7 @@ class _Poller:
         await asyncio.wait([self._task])
         try:
             await self._link.call("leave", self._session, timeout_s=_LEAVE_S)
-        except OwnerLost:
+        except LinkLost:
             return  # it forgets the session by itself
 
     # -- the task
@@ -269,7 +269,7 @@ class _Poller:
                     self._opened.set()
                     pause_s = _RETRY_S[0]
                     await self._poll()
-            except OwnerLost as error:
+            except LinkLost as error:
                 _log.info("owner_lost session=%s call=%s", self._session, error)
             except Exception:
                 _log.exception("poll_failed session=%s", self._session)
@@ -279,7 +279,7 @@ class _Poller:
             pause_s = min(2 * pause_s, _RETRY_S[1])
 
     async def _open(self) -> bool:
-        """Begin a session with everything that is followed. Raises OwnerLost.
+        """Begin a session with everything that is followed. Raises LinkLost.
 
         Returns:
             False when the owner cannot yet.
@@ -310,7 +310,7 @@ class _Poller:
         return True
 
     async def _poll(self) -> None:
-        """Poll until the session is unknown or nothing is followed. Raises OwnerLost."""
+        """Poll until the session is unknown or nothing is followed. Raises LinkLost."""
         ack = 0
         while self._wanted.is_set():
             answer = await self._link.call("poll", self._session, ack, timeout_s=POLL_WAIT_S + _POLL_GRACE_S)

@@ -29,17 +29,18 @@ from broker.owners.commands import (
     UpdateProgram,
     size_bytes,
 )
-from broker.owners.placement import owner_of
+from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import (
     PROGRAMS_CHANNEL,
+    RESPONSES_CHANNEL,
     STORAGE_CHANNEL,
     IdempotencyKey,
     NewEventRow,
     channel_topic,
     program_topic,
 )
-from broker.owners.ray_link import Link, OwnerLink, OwnerLost
 from broker.settings import Settings
+from broker.slots.link import Link, LinkLost, SlotLink
 
 _BATCH_COMMANDS = 500
 _BATCH_BYTES = 4 << 20
@@ -70,7 +71,7 @@ class LinkedOwners:
         self._settings = settings
         self._clock = clock
         self._ids = ids
-        self._links = links or [OwnerLink(index) for index in range(settings.owners)]
+        self._links = links or [SlotLink(OWNER, index) for index in range(settings.owners)]
         self._lanes = [_Lane(link, clock) for link in self._links]
         self._nudges: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._late: set[tuple[str, str]] = set()  # channels with news since their nudge began
@@ -122,6 +123,10 @@ class LinkedOwners:
         """See `Owners.value_stored`. Does not wait."""
         self._begin_nudge(account, f"{STORAGE_CHANNEL}{project_id}")
 
+    async def answers_counted(self, account: str, program_id: str) -> None:
+        """See `Owners.answers_counted`. Does not wait."""
+        self._begin_nudge(account, f"{RESPONSES_CHANNEL}{program_id}")
+
     async def close(self) -> None:
         """End the lanes; what waits is answered `Unavailable`."""
         for lane in self._lanes:
@@ -162,7 +167,7 @@ class LinkedOwners:
             self._late.remove(key)
             try:
                 await link.call("nudge", *key, timeout_s=_NUDGE_S)
-            except OwnerLost:
+            except LinkLost:
                 self._late.discard(key)
                 return  # the owner looks by itself every second
             await asyncio.sleep(_NUDGE_PAUSE_S)
@@ -239,7 +244,7 @@ class _Lane:
             commands = [waiting.command for waiting in batch]
             try:
                 answers = await self._link.call("submit", commands, left_s, timeout_s=left_s + _GRACE_S)
-            except OwnerLost:
+            except LinkLost:
                 answers = None
             batch = _settle(batch, answers)
             if batch:

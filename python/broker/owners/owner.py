@@ -17,18 +17,22 @@ from broker.owners.commands import Answer, Command
 from broker.owners.encoding import push_entry
 from broker.owners.housekeeping import Housekeeping
 from broker.owners.log import LogLimits
-from broker.owners.placement import slot_name
+from broker.owners.placement import OWNER
 from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost
 from broker.owners.sessions import POLL_WAIT_S, Follow, PollAnswer, Session, Sessions
 from broker.owners.topics import ProgramTopic, Topic, Topics
 from broker.owners.writer import Writer, WriterLimits
 from broker.settings import Settings
+from broker.slots.placement import slot_name
 from broker.storage.database import Database
+from broker.storage.fence import Fenced, connection_name
 from broker.storage.history import History
-from broker.storage.journal import Fenced, Journal, connection_name
+from broker.storage.journal import Journal
+from broker.storage.polls import Polls
 from broker.storage.program_changes import ProgramChanges
+from broker.storage.programs import Programs
 from broker.storage.statistics import Statistics
-from broker.storage.statistics_recorder import FLUSH_S, Recorder
+from broker.storage.statistics_recorder import Recorder
 from broker.storage.stored_values import StoredValues
 
 _log = logging.getLogger(__name__)
@@ -49,14 +53,22 @@ class Owner:
         self._settings = settings
         self._database = database
         self._clock = clock
-        self._index = index
+        self._slot = slot_name(OWNER, index)
         order = asyncio.Lock()
-        self._journal = Journal(database, slot_name(index))
+        self._journal = Journal(database, self._slot)
         self._history = History(database)
         self._changes = ProgramChanges(database, clock)
         self._topics = Topics(self._history, order, clock, log_limits, LINGER_S)
         self._stored_values = StoredValues(database)
-        self._channels = Channels(self._changes, self._stored_values, clock, log_limits, LINGER_S)
+        self._channels = Channels(
+            self._changes,
+            self._stored_values,
+            Programs(database, clock),
+            Polls(database),
+            clock,
+            log_limits,
+            LINGER_S,
+        )
         self._sessions = Sessions(clock)
         ids = IdSource(clock)
         self._recorder = Recorder(Statistics(database), clock, ids) if settings.statistics else None
@@ -78,15 +90,15 @@ class Owner:
         writer_limits: WriterLimits | None = None,
     ) -> "Owner":
         """Take the slot `index` and begin. Raises Unavailable when the database cannot be reached."""
-        clock = clock or SystemClock()
+        clock, slot = clock or SystemClock(), slot_name(OWNER, index)
         database = await Database.open(
             dsn,
             size=settings.database_pool,
             timeout_s=settings.database_timeout_s,
-            name=connection_name(slot_name(index)),
+            name=connection_name(slot),
         )
         try:
-            generation = await Journal(database, slot_name(index)).acquire()
+            generation = await Journal(database, slot).acquire()
         except BaseException:
             await database.close()
             raise
@@ -100,10 +112,10 @@ class Owner:
             asyncio.create_task(owner._sweep(), name="sweep"),
         ]
         if owner._recorder is not None:
-            owner._tasks.append(asyncio.create_task(owner._record(owner._recorder), name="statistics"))
+            owner._tasks.append(asyncio.create_task(owner._recorder.run(), name="statistics"))
         if index == 0:
             owner._tasks.append(asyncio.create_task(owner._housekeeping.run(), name="purge"))
-        _log.info("owner_started slot=%s generation=%d", slot_name(index), generation)
+        _log.info("owner_started slot=%s generation=%d", slot, generation)
         return owner
 
     async def ended(self) -> None:
@@ -112,7 +124,7 @@ class Owner:
         for task in done:
             error = None if task.cancelled() else task.exception()
             if isinstance(error, Fenced):
-                _log.warning("owner_fenced slot=%s", slot_name(self._index))
+                _log.warning("owner_fenced slot=%s", self._slot)
             elif error is not None:
                 _log.error("owner_failed task=%s", task.get_name(), exc_info=error)
 
@@ -256,7 +268,7 @@ class Owner:
                 continue
             # asked after the query: the writer may have renewed meanwhile
             if newest > self._writer.generation and not self._writer.is_renewing:
-                raise Fenced(slot_name(self._index))
+                raise Fenced(self._slot)
 
     async def _sweep(self) -> None:
         while True:
@@ -264,14 +276,6 @@ class Owner:
             self._topics.sweep()
             self._sessions.sweep()
             await self._channels.sweep()
-
-    async def _record(self, recorder: Recorder) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_S)
-            try:
-                await recorder.flush()
-            except Unavailable as error:
-                _log.info("statistics_wait reason=%s", error.log_text)
 
 
 def _lost() -> HistoryLost:

@@ -24,6 +24,8 @@ def channel_topic(account: str, channel: str) -> str:
 PROGRAMS_CHANNEL = "programs"
 STORAGE_CHANNEL = "storage:"
 """What the name of a project's storage channel begins with; the project's id follows."""
+RESPONSES_CHANNEL = "responses:"
+"""What the name of a program's channel of live results begins with; the program's id follows."""
 
 
 class EntryKind(IntEnum):

@@ -1,10 +1,8 @@
-"""A channel that is told from the rows of a table: what the kinds of such channels have in common.
+"""Channels: topics that tell what they find in the database, and those that tell the rows of a table.
 
-Whoever has something to tell writes a row in its own transaction; the channel tails the rows by their
+Whoever has something to tell writes a row in its own transaction; a tailed channel follows the rows by their
 numbers, which become visible in order. It is nudged when a row was written, and looks once a second while
 somebody follows, so a lost nudge costs a second and nothing else.
-
-Its entries have no seq. The cursor of a follower is epoch "" with the number of the last row as seq.
 """
 
 import asyncio
@@ -22,41 +20,37 @@ _log = logging.getLogger(__name__)
 LOOK_S = 1.0  # between looks when nobody nudges
 
 
-class TailedChannel(ABC):
-    """See the module's docstring. `run` keeps it up to date."""
+class Channel(ABC):
+    """A topic that looks for what it has to tell: when it is nudged, and once a second.
 
-    def __init__(self, name: str, newest: int, clock: Clock, limits: LogLimits, *, public: bool, page: int):
-        """Begin after the row `newest`; `page` bounds the rows of one query."""
+    Its entries have no seq. The cursor of a follower is epoch "" with the channel's number as seq, which only
+    grows. `run` keeps it up to date.
+    """
+
+    def __init__(self, name: str, number: int, clock: Clock, limits: LogLimits, *, public: bool):
         self.name = name
         self.log = Log(limits)
         self.waiters: set[Waiter] = set()
         self.idle_since_s = clock.monotonic_s()
-        self._seq = newest
+        self._seq = number
         self._clock = clock
-        self._public = public
-        self._page = page
+        self._attributes = Attributes(public=public, project_id=None)
         self._nudged = asyncio.Event()
 
     def head(self) -> Head:
         """See `Topic.head`."""
-        return Head("", self._seq, Attributes(public=self._public, project_id=None))
+        return Head("", self._seq, self._attributes)
 
     def nudge(self) -> None:
-        """Look at once: a row was written."""
+        """Look at once: there is news."""
         self._nudged.set()
 
+    @abstractmethod
     async def read_behind(self, epoch: str, seq: int, limit: int) -> tuple[Sequence[Step], int | None]:
-        """See `Topic.read_behind`. Rows that were purged are left out. Raises Unavailable."""
-        del epoch
-        end, newest = self.log.end, self._seq
-        limit = min(limit, self._page)
-        rows = await self._read(seq, limit)
-        steps = [step for step in rows if step.seq <= newest]
-        is_all = len(steps) < len(rows) or len(rows) < limit
-        return steps, end if is_all else None
+        """See `Topic.read_behind`. Raises Unavailable."""
 
     async def run(self) -> None:
-        """Tail the rows until cancelled; survives a database that is away."""
+        """Look for news until cancelled; survives a database that is away."""
         while True:
             self._nudged.clear()
             wait_s = LOOK_S
@@ -72,8 +66,42 @@ class TailedChannel(ABC):
             except TimeoutError:
                 continue
 
+    @abstractmethod
     async def _look(self) -> float:
         """Tell what is new; returns how many seconds to wait at most before the next look."""
+
+    def _tell(self, steps: Sequence[Step]) -> None:
+        """Append steps, the last of which has the channel's new number."""
+        for step in steps:
+            self.log.append(step)
+        self._seq = steps[-1].seq
+        for waiter in self.waiters:
+            waiter.wake()
+
+    def _notice(self, number: int, method: str, params: bytes) -> Step:
+        """The step of one notification."""
+        return Step(Entry(EntryKind.NOTICE, "", 0, method, params), "", number, self._clock.monotonic_s())
+
+
+class TailedChannel(Channel):
+    """A channel that tells the rows of a table; its number is that of the last row told."""
+
+    def __init__(self, name: str, newest: int, clock: Clock, limits: LogLimits, *, public: bool, page: int):
+        """Begin after the row `newest`; `page` bounds the rows of one query."""
+        super().__init__(name, newest, clock, limits, public=public)
+        self._page = page
+
+    async def read_behind(self, epoch: str, seq: int, limit: int) -> tuple[Sequence[Step], int | None]:
+        """See `Topic.read_behind`. Rows that were purged are left out. Raises Unavailable."""
+        del epoch
+        end, newest = self.log.end, self._seq
+        limit = min(limit, self._page)
+        rows = await self._read(seq, limit)
+        steps = [step for step in rows if step.seq <= newest]
+        is_all = len(steps) < len(rows) or len(rows) < limit
+        return steps, end if is_all else None
+
+    async def _look(self) -> float:
         await self._tell_news()
         return LOOK_S
 
@@ -82,17 +110,9 @@ class TailedChannel(ABC):
         found = False
         while steps := await self._read(self._seq, self._page):
             found = True
-            for step in steps:
-                self.log.append(step)
-            self._seq = steps[-1].seq
-            for waiter in self.waiters:
-                waiter.wake()
+            self._tell(steps)
         return found
 
     @abstractmethod
     async def _read(self, after: int, limit: int) -> list[Step]:
         """At most `limit` rows after the number `after`, oldest first, as `_notice` makes them."""
-
-    def _notice(self, number: int, method: str, params: bytes) -> Step:
-        """The step of one row."""
-        return Step(Entry(EntryKind.NOTICE, "", 0, method, params), "", number, self._clock.monotonic_s())

@@ -37,7 +37,8 @@ from broker.owners.commands import (
 from broker.owners.encoding import push_json
 from broker.owners.sequencer import INTERNAL_CALLER, Sequencer
 from broker.owners.topics import Topics
-from broker.storage.journal import AlreadyWritten, Fenced, GroupTransaction, Journal
+from broker.storage.fence import Fenced
+from broker.storage.journal import AlreadyWritten, GroupTransaction, Journal
 from broker.storage.statistics_recorder import Recorder
 
 _log = logging.getLogger(__name__)

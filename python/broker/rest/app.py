@@ -88,7 +88,7 @@ class RestApp:
         self._deadlines = Deadlines(services.settings.http_timeout_s, services.clock)
         self._waits = Deadlines(PART_S, services.clock)
         self._gateways = Gateways(services.database)
-        self._routes = RouteTable(registry.operations)
+        self._routes = RouteTable(registry.routed)
         self._proxies = TrustedProxies(services.settings.trusted_proxies)
         self._openapi = orjson.dumps(
             openapi_document(registry, services.settings), option=orjson.OPT_INDENT_2
@@ -186,7 +186,7 @@ class RestApp:
         exchange: Exchange,
     ) -> None:
         operation, services = endpoint.operation, self._services
-        route = operation.route
+        route = endpoint.route
         account = self._account(headers)
         if not await services.accounts.exists(account):
             raise NotFound("there is no such account")
@@ -230,7 +230,7 @@ class RestApp:
 
     def _limit(self, endpoint: Endpoint) -> int:
         settings = self._services.settings
-        general = settings.import_limit_bytes if endpoint.operation.route.streams_body else None
+        general = settings.import_limit_bytes if endpoint.route.streams_body else None
         return endpoint.operation.limit or general or settings.body_limit_bytes
 
     def _account(self, headers: Headers) -> str:

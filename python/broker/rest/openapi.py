@@ -8,7 +8,7 @@ from broker.operations.registry import Operation, Registry
 from broker.rest.openapi_replies import ERROR_SCHEMA, HEADERS, replies
 from broker.rest.openapi_schemas import Schema, Schemas, format_value, without_null
 from broker.rest.request import FORM_TYPE
-from broker.rest.routing import build_endpoint
+from broker.rest.routing import Endpoint, build_endpoint
 from broker.settings import Settings
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -47,7 +47,8 @@ _NONE_MATCH_PARAMETER = {
 }
 _DESCRIPTION = """\
 Ordered, durable events from producers to any number of viewers. The account is the first label of the host.
-The same operations, by the same names, are methods of the WebSocket interface (JSON-RPC 2.0).
+The same operations, by the same names, are methods of the WebSocket interface (JSON-RPC 2.0), which has
+`respond` and `impression` besides.
 
 Every path answers `OPTIONS`, and `HEAD` where it answers `GET`; a method that it does not have is 405 with
 `Allow`. What an operation has no field or parameter for is refused. The limits are those that this server is
@@ -63,9 +64,10 @@ def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
     schemas = Schemas(settings)
     schemas.named["Error"] = ERROR_SCHEMA
     paths: dict[str, dict[str, Any]] = {}
-    for operation in registry.operations:
-        path = paths.setdefault(operation.route.path, {})
-        path[operation.route.method.lower()] = _Description(operation, registry, settings, schemas).whole()
+    for operation in registry.routed:
+        endpoint = build_endpoint(operation)
+        path = paths.setdefault(endpoint.route.path, {})
+        path[endpoint.route.method.lower()] = _Description(endpoint, registry, settings, schemas).whole()
     return {
         "openapi": "3.1.0",
         "info": {
@@ -76,7 +78,7 @@ def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
         },
         "servers": [{"url": "/api/v1"}],
         "paths": paths,
-        "tags": [{"name": tag} for tag in dict.fromkeys(o.tag for o in registry.operations if o.tag)],
+        "tags": [{"name": tag} for tag in dict.fromkeys(o.tag for o in registry.routed if o.tag)],
         "components": {
             "schemas": dict(sorted(schemas.named.items())),
             "responses": dict(sorted(schemas.failures.items())),
@@ -96,16 +98,15 @@ def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
 class _Description:
     """One operation of the document."""
 
-    def __init__(
-        self, operation: Operation, registry: Registry, settings: Settings, schemas: Schemas
-    ) -> None:
-        self._operation = operation
-        self._endpoint = build_endpoint(operation)
+    def __init__(self, endpoint: Endpoint, registry: Registry, settings: Settings, schemas: Schemas) -> None:
+        self._operation = operation = endpoint.operation
+        self._endpoint = endpoint
+        self._route = endpoint.route
         self._registry = registry
         self._settings = settings
         self._schemas = schemas
         self._example = operation.example or {}
-        self._params = schemas.of_params(operation.params, keeps_absent=operation.route.method == "PUT")
+        self._params = schemas.of_params(operation.params, keeps_absent=endpoint.route.method == "PUT")
 
     def whole(self) -> dict[str, Any]:
         """The operation object."""
@@ -117,11 +118,11 @@ class _Description:
             "tags": [operation.tag],
             "security": _security(operation),
             "parameters": self._parameters(),
-            "responses": replies(operation, self._schemas),
+            "responses": replies(self._endpoint, self._schemas),
         }
         links = self._links()
         if links:
-            described["responses"][str(operation.route.status)]["links"] = links
+            described["responses"][str(self._route.status)]["links"] = links
         body = self._body() if self._endpoint.has_body else None
         if body:
             described["requestBody"] = body
@@ -129,7 +130,7 @@ class _Description:
 
     def _description(self) -> str:
         operation = self._operation
-        parts = [self._schemas.fill(operation.route.description)]
+        parts = [self._schemas.fill(self._route.description)]
         if operation.audience is None:
             parts.append("Open to callers without a token.")
         else:
@@ -144,7 +145,7 @@ class _Description:
             {"name": name, "in": "path", "required": True, "schema": without_null(properties[name])}
             for name in endpoint.names
         ]
-        if self._operation.route.is_proxy:
+        if self._route.is_proxy:
             schema: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
             parameters.append(
                 {"name": "query", "in": "query", "style": "form", "explode": True, "schema": schema}
@@ -165,12 +166,12 @@ class _Description:
             parameters.append(_KEY_PARAMETER)
         if self._operation.honours_if_match:
             parameters.append(_MATCH_PARAMETER)
-        if self._operation.route.method == "GET" and self._operation.has_etag:
+        if self._route.method == "GET" and self._operation.has_etag:
             parameters.append(_NONE_MATCH_PARAMETER)
         return parameters
 
     def _body(self) -> dict[str, Any]:
-        route = self._operation.route
+        route = self._route
         schema = self._body_schema()
         if not schema["properties"] and not route.form:
             return {}
@@ -192,16 +193,16 @@ class _Description:
         return {"description": text, "required": is_required, "content": content}
 
     def _body_schema(self) -> Schema:
-        names = set(self._endpoint.names) - set(self._operation.route.echoed)
+        names = set(self._endpoint.names) - set(self._route.echoed)
         schema: Schema = {
             "type": "object",
             "properties": {k: v for k, v in self._params.get("properties", {}).items() if k not in names},
             "additionalProperties": False,
         }
-        for name in self._operation.route.echoed:
+        for name in self._route.echoed:
             schema["properties"][name] = {"anyOf": [schema["properties"][name], {"type": "null"}]}
         required = [name for name in self._params.get("required", []) if name not in self._endpoint.names]
-        required = [*self._operation.route.repeated, *required]
+        required = [*self._route.repeated, *required]
         if required:
             schema["required"] = required
         if "oneOf" in self._params:
@@ -210,14 +211,15 @@ class _Description:
 
     def _links(self) -> dict[str, Any]:
         """What can be done with a created resource: the operations at its `Location` and below."""
-        location = self._operation.route.location
+        location = self._route.location
         if location is None:
             return {}
         fields = _PLACEHOLDER.findall(location)
         links: dict[str, Any] = {}
-        for other in self._registry.operations:
-            names = _PLACEHOLDER.findall(other.route.path)
-            if len(names) == len(fields) and _shape(other.route.path).startswith(_shape(location)):
+        for other in self._registry.routed:
+            path = build_endpoint(other).route.path
+            names = _PLACEHOLDER.findall(path)
+            if len(names) == len(fields) and _shape(path).startswith(_shape(location)):
                 values = {name: f"$response.body#/{field}" for name, field in zip(names, fields, strict=True)}
                 links[other.name.replace("/", ".")] = {"operationId": other.name, "parameters": values}
         return links

@@ -26,6 +26,7 @@ from broker.operations.registry import Operation
 from broker.rest.openapi_schemas import Schema, Schemas
 from broker.rest.request import JSON_TYPE
 from broker.rest.result_examples import EVENT, examples_of
+from broker.rest.routing import Endpoint
 
 ERROR_SCHEMA: Schema = {
     "type": "object",
@@ -117,12 +118,12 @@ _ERRORS = (
 )
 
 
-def replies(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+def replies(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
     """The `responses` of an operation; schemas of its errors are added to the named ones."""
-    route = operation.route
-    found = {str(route.status): _success(operation, schemas, operation.summary, creates=True)}
+    operation, route = endpoint.operation, endpoint.route
+    found = {str(route.status): _success(endpoint, schemas, operation.summary, creates=True)}
     for status, text in route.also.items():
-        found[str(status)] = _success(operation, schemas, text, creates=False)
+        found[str(status)] = _success(endpoint, schemas, text, creates=False)
     if route.method == "GET" and operation.has_etag:
         found["304"] = {
             "description": "The caller has it already, as its `If-None-Match` says.",
@@ -132,14 +133,14 @@ def replies(operation: Operation, schemas: Schemas) -> dict[str, Any]:
         kinds = [kind for kind in errors_of(operation) if kind.status == status]
         found[str(status)] = _failure(kinds, schemas)
     if route.is_proxy:
-        found["default"] = _success(operation, schemas, "Whatever else the upstream answers.", creates=False)
+        found["default"] = _success(endpoint, schemas, "Whatever else the upstream answers.", creates=False)
     return found
 
 
 def errors_of(operation: Operation) -> list[type[BrokerError]]:
     """What the operation may answer, ordered by name."""
     errors: set[type[BrokerError]] = {*_ERRORS, *operation.errors}
-    if not operation.route.is_proxy:
+    if operation.route is None or not operation.route.is_proxy:
         errors.add(NotAcceptable)
     if any(Verdict.E403 in row for row in operation.rule.rows.values()):
         errors.add(InsufficientScope)
@@ -159,8 +160,8 @@ def error_example(kind: type[BrokerError]) -> dict[str, Any]:
     )
 
 
-def _success(operation: Operation, schemas: Schemas, text: str, *, creates: bool) -> dict[str, Any]:
-    route = operation.route
+def _success(endpoint: Endpoint, schemas: Schemas, text: str, *, creates: bool) -> dict[str, Any]:
+    operation, route = endpoint.operation, endpoint.route
     tag = ("ETag",) if operation.has_etag else ()
     headers = _headers(*_ALWAYS, *tag, *(name for name in route.headers if name != "Location" or creates))
     if route.location:

@@ -91,7 +91,7 @@ class Exchange:
         if isinstance(result, _WITH_HEADERS):
             headers.update(result.headers)
         if isinstance(result, Stream):
-            await self._stream(endpoint.operation.route.status, result, _encoded(headers))
+            await self._stream(endpoint.route.status, result, _encoded(headers))
             return
         if isinstance(result, Forwarded):
             await self.whole(result.status, result.body, result.media_type, _encoded(headers))
@@ -100,9 +100,9 @@ class Exchange:
             await self.whole(304, b"", "", _encoded(headers))
             return
         body = result_json(result)
-        status = (result.status if isinstance(result, Json) else None) or endpoint.operation.route.status
-        if endpoint.operation.route.location and "Location" not in headers:
-            headers["Location"] = _location(endpoint.operation.route.location, body)
+        status = (result.status if isinstance(result, Json) else None) or endpoint.route.status
+        if endpoint.route.location and "Location" not in headers:
+            headers["Location"] = _location(endpoint.route.location, body)
         await self.whole(status, body, "application/json", _encoded(headers))
 
     async def _stream(self, status: int, stream: Stream, headers: list[Header]) -> None:

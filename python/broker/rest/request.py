@@ -114,7 +114,7 @@ def parse_query(query: bytes, endpoint: Endpoint) -> dict[str, Any]:
         )
     except ValueError:
         raise InvalidRequest.of_field("query", "must be percent-encoded UTF-8") from None
-    if endpoint.operation.route.is_proxy:
+    if endpoint.route.is_proxy:
         return {"query": _repeatable(pairs)}
     values: dict[str, Any] = {}
     for name, text in pairs:
@@ -309,7 +309,7 @@ def merge_path(fields: dict[str, Any], endpoint: Endpoint, values: Sequence[str]
     Raises:
         InvalidRequest: it says something else.
     """
-    for name in endpoint.operation.route.repeated:
+    for name in endpoint.route.repeated:
         fields.setdefault(name, None)
     for name, value in zip(endpoint.names, values, strict=True):
         if fields.get(name, value) not in (value, None):

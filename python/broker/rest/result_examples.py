@@ -7,6 +7,7 @@ operations.
 from types import UnionType
 from typing import Any, get_args, get_origin
 
+from broker.domain.answers import LiveResults, ResponseReport
 from broker.domain.api_tokens import ApiToken, NewApiToken
 from broker.domain.events import Event
 from broker.domain.programs import ProgramResource
@@ -14,7 +15,7 @@ from broker.domain.projects import Project
 from broker.domain.revisions import LiveRevision, Revision
 from broker.domain.stored_values import StoredValue
 from broker.domain.users import User
-from broker.operations import audit, connect, events, imports, programs, statistics, status, tokens
+from broker.operations import audit, connect, events, imports, programs, responses, statistics, status, tokens
 
 _ID = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
 _USER_ID = "0198b2c4-11aa-7b2c-8d3e-4f5a6b7c8d9e"
@@ -69,8 +70,39 @@ _EXAMPLES: dict[Any, Any] = {
     ApiToken: _API_TOKEN,
     NewApiToken: _API_TOKEN | {"token": "brk_3kX9vQm2Zr8Lw1Tn5Yb7Hc4Jd6Pf0Sg2Vu8Ka1Me3Rq"},
     Event: EVENT,
+    LiveResults: {
+        "accountId": "demo",
+        "projectId": "football",
+        "measureName": "whoWins",
+        "results": {"0": 812, "1": 455},
+        "total": 1267,
+    },
     LiveRevision: _LIVE_REVISION,
     ProgramResource: _PROGRAM,
+    ResponseReport: {
+        "accountId": "demo",
+        "projectId": "football",
+        "programId": "final-2026",
+        "responses": [
+            {
+                "measureName": "whoWins",
+                "programId": "final-2026",
+                "contextId": _ID,
+                "options": [
+                    {"measureValue": 0, "total": 812, "label": "Home"},
+                    {"measureValue": 1, "total": 455, "label": "Away"},
+                ],
+                "total": 1267,
+                "title": "Who wins?",
+                "impressions": {
+                    "measureName": "whoWins",
+                    "total": 5210,
+                    "uniques": 4987,
+                    "sessions": 5102,
+                },
+            }
+        ],
+    },
     Project: {
         "id": "football",
         "name": "Football",
@@ -116,6 +148,7 @@ _EXAMPLES: dict[Any, Any] = {
     imports.ImportResult: {"deleted": 1, "imported": 1, "epoch": _EPOCH},
     programs.LastUpdate: {"programId": "final-2026", "timestamp": _TIME_MS, "seq": 1, "epoch": _EPOCH},
     programs.ProgramPage: {"items": [_PROGRAM], **_PAGE},
+    responses.Counted: {"accepted": 2, "duplicates": 0},
     statistics.Dashboard: {
         "connections": 1200,
         "subscribers": 1100,

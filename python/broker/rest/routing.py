@@ -6,7 +6,7 @@ from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from broker.errors import InvalidRequest
-from broker.operations.registry import Operation
+from broker.operations.registry import Operation, Route
 
 PREFIX = ["api", "v1"]
 
@@ -21,12 +21,14 @@ class Endpoint:
     """One operation as HTTP serves it.
 
     Attributes:
+        route: of the operation.
         names: of the path's placeholders, in order.
         query: the query parameters and their JSON types (`integer`, `boolean`, `string`).
         has_body: whether params come from the body; otherwise they come from the query.
     """
 
     operation: Operation
+    route: Route
     names: tuple[str, ...]
     query: dict[str, str]
     has_body: bool
@@ -65,23 +67,27 @@ class RouteTable:
         return ({} if node is None else node.endpoints), values
 
     def _add(self, operation: Operation) -> None:
-        node = self._root
-        for segment in operation.route.path.strip("/").split("/"):
+        node, endpoint = self._root, build_endpoint(operation)
+        for segment in endpoint.route.path.strip("/").split("/"):
             if segment.startswith("{"):
                 node.placeholder = node.placeholder or _Node()
                 node = node.placeholder
             else:
                 node = node.children.setdefault(segment, _Node())
-        node.endpoints[operation.route.method] = build_endpoint(operation)
+        node.endpoints[endpoint.route.method] = endpoint
 
 
 def build_endpoint(operation: Operation) -> Endpoint:
-    """How HTTP serves an operation."""
-    segments = operation.route.path.split("/")
+    """How HTTP serves an operation that has a route."""
+    route = operation.route
+    assert route is not None, "those of the connections alone are not served here"
+    segments = route.path.split("/")
     names = tuple(segment.strip("{}") for segment in segments if segment.startswith("{"))
-    has_body = operation.route.method in _BODY_METHODS
-    has_query = not has_body and not operation.route.is_proxy
-    return Endpoint(operation, names, {} if not has_query else _query_types(operation, names), has_body)
+    has_body = route.method in _BODY_METHODS
+    has_query = not has_body and not route.is_proxy
+    return Endpoint(
+        operation, route, names, {} if not has_query else _query_types(operation, names), has_body
+    )
 
 
 def split_path(path: bytes) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 
 from broker.domain.history import HeadRow, Writes
+from broker.storage.fence import HOLD
 
 KEY_LIFETIME = "interval '24 hours'"
 # A key that is older than its lifetime is free again. One that another owner wrote meanwhile is not returned.
@@ -33,9 +34,9 @@ def insert_keys(first: int) -> str:
     return _INSERT_KEYS.replace("PARAMETERS", ", ".join(parameters))
 
 
-APPEND = """
+APPEND = f"""
 WITH fence AS MATERIALIZED (
-    SELECT FROM owner_slots WHERE slot = $1 AND generation = $2 FOR SHARE
+    {HOLD}
 ), moved AS (
     UPDATE program_heads h
     SET seq = m.seq, last_change = timestamptz 'epoch' + m.changed * interval '1 millisecond'
@@ -52,7 +53,7 @@ WITH fence AS MATERIALIZED (
         AS n(event, metadata, id, history, seq, created, timestamp, timecode)
 )
 SELECT require_all(EXISTS (SELECT FROM fence), (SELECT count(*) FROM moved) = $3)
-"""
+"""  # noqa: S608  # a constant
 """Its parameters are the slot, the generation and `append_columns`."""
 _APPEND_WITH_KEYS = APPEND.replace(
     ")\nSELECT require",

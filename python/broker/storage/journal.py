@@ -1,19 +1,9 @@
 """Where owners write: one transaction for a group of commands over many programs.
 
-A transaction begins with the fence: it holds its owner's generation in `owner_slots` until it ends, so a
-newer owner, who counts the generation up, waits for it, and an older one cannot write any more. Then it locks
-the heads of its programs. What is planned from them is written whole or not at all.
-
-A transaction whose owner hangs, or whose node is gone, would keep a newer owner waiting: that one ends the
-connections of its slot after a moment. They are known by their name, so an owner's `Database` must have the
-name of its slot (`connection_name`) and nobody else's.
-
-When the connection dies, the outcome of a transaction may be unknown. `renew` settles it: once the generation
-is counted up, the transaction has either committed or never will, and what it wrote can be looked for.
+A transaction begins with the fence (`broker.storage.fence`). Then it locks the heads of its programs. What is
+planned from them is written whole or not at all.
 """
 
-import logging
-import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
@@ -25,34 +15,17 @@ from broker.domain.history import EventRow, HeadRow, KeyRow, ProgramKey, PushRow
 from broker.domain.programs import Program
 from broker.storage.appending import KEY_LIFETIME, append, insert_keys
 from broker.storage.audit import append_audit
-from broker.storage.database import Database
+from broker.storage.fence import HOLD, Fence, Fenced
 from broker.storage.history import HEAD_COLUMNS, TOLD, head_of, push_of
 from broker.storage.program_changes import append_change
 from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
-
-_ACQUIRE = """
-INSERT INTO owner_slots (slot, generation) VALUES ($1, 1)
-ON CONFLICT (slot) DO UPDATE SET generation = owner_slots.generation + $2 RETURNING generation
-"""
-# How long a new owner waits for a commit of the one before it, which may be alive and well.
-_PATIENCE = "SET LOCAL lock_timeout = '1s'"
-_END_OTHERS = """
-SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE application_name = current_setting('application_name') AND datname = current_database()
-    AND usename = current_user AND pid <> pg_backend_pid()
-"""
-_RENEW = """
-UPDATE owner_slots SET generation = $3 WHERE slot = $1 AND generation IN ($2, $3) RETURNING generation
-"""
-_GENERATION = "SELECT generation FROM owner_slots WHERE slot = $1"
 # The heads are joined to the fence: a lost fence is no row, programs that do not exist are a row of NULLs.
 _LOCK = f"""
 WITH fence AS MATERIALIZED (
-    SELECT generation FROM owner_slots WHERE slot = $1 AND generation = $2 FOR SHARE
+    {HOLD}
 ), heads AS MATERIALIZED (
     SELECT p.account, p.id, {HEAD_COLUMNS}
     FROM unnest($3::text[], $4::text[]) AS wanted(account, id)
@@ -125,10 +98,6 @@ UPDATE programs SET name = $2, scheduled_start = $3, scheduled_end = $4, project
 WHERE uid = $1
 """
 _DELETE_PROGRAMS = "DELETE FROM programs WHERE uid = any($1::bigint[])"
-
-
-class Fenced(Exception):
-    """A newer owner has this slot; nothing was written, and nothing ever will be under this generation."""
 
 
 class AlreadyWritten(Exception):
@@ -247,49 +216,8 @@ class GroupTransaction:
             await append_audit(self._connection, account, entry)
 
 
-class Journal:
+class Journal(Fence):
     """The write side of one owner's slot."""
-
-    def __init__(self, database: Database, slot: str) -> None:
-        self._database = database
-        self._slot = slot
-
-    async def acquire(self) -> int:
-        """Take the slot: returns a new generation, after every transaction of older ones has ended.
-
-        Raises Unavailable.
-        """
-        async with self._database.connection() as connection:
-            try:
-                async with connection.transaction():
-                    await connection.execute(_PATIENCE)
-                    return int(await connection.fetchval(_ACQUIRE, self._slot, _step()))
-            except asyncpg.LockNotAvailableError:
-                ended = await connection.fetch(_END_OTHERS)
-                _log.warning("hanging_owner_cut_off slot=%s connections=%d", self._slot, len(ended))
-            return int(await connection.fetchval(_ACQUIRE, self._slot, _step()))
-
-    def next_generation(self, generation: int) -> int:
-        """A generation to `renew` to, which no other owner will come by."""
-        return generation + _step()
-
-    async def renew(self, generation: int, target: int) -> int:
-        """Move one's own generation to `target`, so that the outcome of a lost transaction is settled.
-
-        Raises:
-            Fenced: the slot has another owner.
-            Unavailable: the database cannot be reached; call again with the same target, for it may be done.
-        """
-        async with self._database.connection() as connection:
-            renewed = await connection.fetchval(_RENEW, self._slot, generation, target)
-        if renewed is None:
-            raise Fenced(self._slot)
-        return int(renewed)
-
-    async def generation(self) -> int:
-        """The newest generation of the slot; 0 when it was never taken."""
-        async with self._database.connection() as connection:
-            return int(await connection.fetchval(_GENERATION, self._slot) or 0)
 
     async def append(self, generation: int, writes: Writes, heads: Collection[HeadRow]) -> bool:
         """Append in one statement, as `broker.storage.appending` does it; False when nothing was written.
@@ -312,16 +240,6 @@ class Journal:
                 return await work(GroupTransaction(connection, self._slot, generation))
         except asyncpg.UniqueViolationError as error:
             raise AlreadyWritten(error.constraint_name) from error
-
-
-def connection_name(slot: str) -> str:
-    """What the connections of the slot's owner are called at the server."""
-    return f"broker {slot}"
-
-
-def _step() -> int:
-    """A random step: a generation is known as one's own also when the answer that gave it was lost."""
-    return 1 + random.getrandbits(32)
 
 
 def _event_of(row: Sequence[Any]) -> EventRow:

@@ -9,12 +9,13 @@ unknown is written again under its number, and counts once. Lost is
 * what could not be written for `HELD_MS`, when the database is away for that long.
 """
 
+import asyncio
 import logging
 from contextlib import suppress
 
 from broker.clock import Clock
 from broker.domain.statistics import MINUTE_MS, Amount, Subject, Tally
-from broker.errors import BrokerError
+from broker.errors import BrokerError, Unavailable
 from broker.ids import IdSource
 from broker.storage.statistics import Statistics
 
@@ -40,6 +41,23 @@ class Recorder:
         now_ms = self._clock.now_ms()
         self.tally.count(now_ms, Subject(account, program_id, project_id or ""), events=events)
         self.tally.count(now_ms, Subject(account), events=events)
+
+    def count_responses(
+        self, account: str, program_id: str, project_id: str | None, *, responses: int, impressions: int
+    ) -> None:
+        """Count answers and impressions that a program accepted, for it and for its account."""
+        now_ms = self._clock.now_ms()
+        for subject in (Subject(account, program_id, project_id or ""), Subject(account)):
+            self.tally.count(now_ms, subject, responses=responses, impressions=impressions)
+
+    async def run(self) -> None:
+        """Write every `FLUSH_S` seconds, until cancelled."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            try:
+                await self.flush()
+            except Unavailable as error:
+                _log.info("statistics_wait reason=%s", error.log_text)
 
     async def flush(self) -> None:
         """Write what was added up since the last time.

@@ -1,13 +1,13 @@
-"""The caller's side of a link: calls that share one connection to an owner."""
+"""The caller's side of a link: calls that share one connection to the actor of a slot."""
 
 import asyncio
 from itertools import count
 from typing import Any
 
-from broker.owners.wire import EMPTY_FRAME, Address, CallerWire, pack
+from broker.slots.wire import EMPTY_FRAME, Address, CallerWire, pack
 
 _LOOK_S = 1.0
-_SILENCE_S = 5.0  # of an owner that was asked: it hangs, or its node is cut off
+_SILENCE_S = 5.0  # of an actor that was asked: it hangs, or its node is cut off
 
 
 class ConnectionEnded(Exception):
@@ -27,7 +27,7 @@ class Connection(CallerWire):
         self.is_over = False
 
     async def call(self, method: str, *arguments: object) -> Any:
-        """What the owner's method answers. Raises ConnectionEnded.
+        """What the actor's method answers. Raises ConnectionEnded.
 
         Cancelling leaves the call running there.
         """
@@ -74,7 +74,7 @@ class Connection(CallerWire):
         self.opened.exception()  # read: perhaps nobody waits for it any more
 
     def _watch(self) -> None:
-        """While calls wait, ask every second whether the owner lives; end it all when it is silent."""
+        """While calls wait, ask every second whether the actor lives; end it all when it is silent."""
         self._timer = None
         if not self._calls:
             self._is_silent_s = 0.0

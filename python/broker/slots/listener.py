@@ -1,4 +1,4 @@
-"""The owner's side of the links: takes calls of its methods from the doors and the gateways."""
+"""The actor's side of the links: takes calls of its methods."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from broker.owners.wire import EMPTY_FRAME, SECRET_BYTES, Address, OwnerWire, pack
+from broker.slots.wire import EMPTY_FRAME, SECRET_BYTES, Address, ListenerWire, pack
 
 _GREETING_S = 5.0
 _MAX_STRANGERS = 512
@@ -79,7 +79,7 @@ class Listener:
             peer.transport.write(answer)
 
 
-class _Peer(OwnerWire):
+class _Peer(ListenerWire):
     """One caller."""
 
     def __init__(self, secret: bytes, listener: Listener) -> None:

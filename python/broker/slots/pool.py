@@ -1,12 +1,12 @@
-"""The pool of owners: named Ray actors, one a slot, spread over the nodes.
+"""A pool of slots of one kind: named Ray actors, one a slot, spread over the nodes.
 
 They are found by name, and restarted by Ray for ever. A call is never retried by Ray itself: whether a
 repeated call is harmless is our business.
 
-An owner is exchanged by its successor: an actor of the same slot with the next number in its name. It is
-started first; then the old one finishes what it has and ends, and whoever calls it learns so and finds the
-newest of the slot. Were two to run for a moment, the fence would let only one of them write. An owner that
-hangs is exchanged without being asked: Ray watches over processes and nodes, not over what does not answer.
+An actor is exchanged by its successor: one of the same slot with the next number in its name. It is started
+first; then the old one finishes what it has and ends, and whoever calls it learns so and finds the newest of
+the slot. Were two to run for a moment, the fence would let only one of them write. An actor that hangs is
+exchanged without being asked: Ray watches over processes and nodes, not over what does not answer.
 """
 
 import asyncio
@@ -20,77 +20,95 @@ from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker.errors import BrokerError, Unavailable
-from broker.owners.actor import OwnerActor
-from broker.owners.placement import node_of, slot_name
 from broker.settings import Settings
+from broker.slots.actor import SlotActor
+from broker.slots.placement import node_of, slot_name
 
 NAMESPACE = "broker"
 _START_S = 60.0  # a cold actor process takes seconds on a busy machine
 _STOP_S = 5.0
 _RETRY_S = 0.2
 _CPUS = 0.01  # a claim, not a limit: Ray places what claims nothing anywhere
-_CONCURRENCY = 10_000  # calls at once of one owner: a poll for each gateway, and what is published
-_LOOK_S = 2.0  # between two looks at an owner
-_HUNG_S = 10.0  # without an answer; nothing that an owner does keeps its loop for so long
+_CONCURRENCY = 10_000  # calls at once of one actor, as a poll of an owner for each gateway
+_LOOK_S = 2.0  # between two looks at an actor
+_HUNG_S = 10.0  # without an answer; nothing that a part does keeps its loop for so long
 
 _log = logging.getLogger(__name__)
 
 
-class OwnerPool:
-    """All owners of one instance. `start`, then `watch` in a task; `exchange` and `stop` at any time."""
+class SlotPool:
+    """All slots of one kind. `start`, then `watch` in a task; `exchange` and `stop` at any time."""
 
-    def __init__(self, settings: Settings, dsn: str, *, detached: bool) -> None:
+    def __init__(
+        self,
+        kind: str,
+        actor: type[SlotActor[Any]],
+        slots: int,
+        settings: Settings,
+        dsn: str,
+        *,
+        detached: bool,
+        first_node: int = 0,
+    ) -> None:
         """Nothing is started yet.
 
         Args:
-            detached: owners outlive this process; otherwise they end with it or with `stop`.
+            kind: what the slots are named for.
+            actor: what is made for each slot, with the settings, the dsn and the slot's index.
+            slots: how many there are.
+            detached: actors outlive this process; otherwise they end with it or with `stop`.
+            first_node: the place of slot 0 in the round of the nodes, so that kinds can differ in it.
         """
+        self._kind = kind
+        self._actor = actor
         self._settings = settings
         self._dsn = dsn
         self._detached = detached
-        self._locks = [asyncio.Lock() for _ in range(settings.owners)]  # one change of a slot at a time
+        self._first_node = first_node
+        self._locks = [asyncio.Lock() for _ in range(slots)]  # one change of a slot at a time
         self._held: dict[int, Any] = {}  # an actor that is not detached ends with its last handle
 
     async def start(self) -> None:
-        """Start an owner for each slot; those that an earlier process left are exchanged.
+        """Start an actor for each slot; those that an earlier process left are exchanged.
 
         Raises:
-            Unavailable: an owner does not start in time, or cannot reach the database.
+            Unavailable: one does not start in time, or cannot reach the database.
         """
         number = await self._next_number()
         await asyncio.gather(*(self._renew(index, number) for index in range(len(self._locks))))
 
     async def exchange(self) -> None:
-        """Exchange every owner for a new one, one after the other. Raises Unavailable."""
+        """Exchange every actor for a new one, one after the other. Raises Unavailable."""
         number = await self._next_number()
         for index in range(len(self._locks)):
             await self._renew(index, number)
 
     async def watch(self) -> None:
-        """Exchange owners that hang or have ended for good, until cancelled."""
+        """Exchange actors that hang or have ended for good, until cancelled."""
         await asyncio.gather(*(self._watch(index) for index in range(len(self._locks))))
 
     async def stop(self) -> None:
-        """End the owners; what they do not store in time is answered `Unavailable`. Idempotent."""
+        """End the actors; what they do not store in time is answered `Unavailable`. Idempotent."""
         await asyncio.gather(*(_end(name) for name in await self._names()))
         self._held.clear()
 
     async def _next_number(self) -> int:
-        """A number that no owner has had: owners of one number are spread over the nodes."""
+        """A number that no actor has: actors of one number are spread over the nodes."""
         return 1 + max(map(_number, await self._names()), default=0)
 
     async def _names(self) -> list[str]:
-        """The names of all owners that the slots have."""
+        """The names of all actors that the slots have."""
         names = await asyncio.to_thread(_list_names)
-        return [name for index in range(len(self._locks)) for name in _of_slot(index, names)]
+        return [name for index in range(len(self._locks)) for name in _of_slot(self._name(index), names)]
 
     async def _renew(self, index: int, number: int) -> None:
         async with self._locks[index]:
             await self._succeed(index, number)
 
     async def _succeed(self, index: int, least: int = 1) -> None:
-        """Put a new owner into a slot, with the next number or `least`, in the place of those that it has."""
-        old = _of_slot(index, await asyncio.to_thread(_list_names))
+        """Put a new actor into a slot, with the next number or `least`, in the place of those that it has."""
+        slot = self._name(index)
+        old = _of_slot(slot, await asyncio.to_thread(_list_names))
         number = max(least, 1 + max(map(_number, old), default=0))
         handle = await asyncio.to_thread(self._create, index, number)
         try:
@@ -100,32 +118,49 @@ class OwnerPool:
             await asyncio.to_thread(_kill, handle)
             if not isinstance(error, TimeoutError | RayError):
                 raise
-            text = f"{slot_name(index)} does not start"
+            text = f"{slot} does not start"
             raise Unavailable(text, retry_after_s=1, log_text=repr(error)) from error
         self._held[index] = handle
         await asyncio.gather(*(_end(name) for name in old))
-        await _await_slot(handle, index)
+        await _await_slot(handle, slot)
 
     async def _watch(self, index: int) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
             async with self._locks[index]:
-                fault = await _fault(index)
+                fault = await self._fault(index)
                 if fault is None:
                     continue
-                _log.warning("owner_exchanged", extra={"slot": slot_name(index), "cause": fault})
+                _log.warning("slot_exchanged", extra={"slot": self._name(index), "cause": fault})
                 try:
                     await self._succeed(index)
                 except (Unavailable, RayError) as error:
-                    _log.error("owner_not_exchanged", extra={"slot": slot_name(index), "cause": repr(error)})
+                    _log.error("slot_not_exchanged", extra={"slot": self._name(index), "cause": repr(error)})
+
+    async def _fault(self, index: int) -> str | None:
+        """Why the slot needs another actor; None when it has one, or when Ray is about to restart it."""
+        try:
+            async with asyncio.timeout(_HUNG_S):
+                handle: Any = await asyncio.to_thread(get_actor, self._kind, index)
+                await handle.process_id.remote()
+        except TimeoutError:
+            return f"no answer within {_HUNG_S:g} s"
+        except (ActorDiedError, ValueError):
+            return "it does not run"
+        except RayError:
+            return None
+        return None
+
+    def _name(self, index: int) -> str:
+        return slot_name(self._kind, index)
 
     def _create(self, index: int, number: int) -> Any:
         options: dict[str, Any] = {"lifetime": "detached"} if self._detached else {}
-        # Ray's own SPREAD goes round over all actors, gateways too. Soft, so that owners outlive their node.
+        # Ray's own SPREAD goes round over all actors, gateways too. Soft, so that slots outlive their node.
         # A successor prefers the next node, in case the present one is what hangs.
-        node = node_of(index + number - 1, _live_nodes())
-        actor = ray.remote(OwnerActor).options(
-            name=f"{slot_name(index)}.{number}",
+        node = node_of(self._first_node + index + number - 1, _live_nodes())
+        actor = ray.remote(self._actor).options(
+            name=f"{self._name(index)}.{number}",
             namespace=NAMESPACE,
             get_if_exists=True,
             max_restarts=-1,
@@ -138,28 +173,29 @@ class OwnerPool:
         return actor.remote(self._settings, self._dsn, index)
 
 
-async def replace_owner(index: int) -> None:
-    """Restart one owner; publishes and polls are retried meanwhile by who sent them."""
-    handle: Any = await asyncio.to_thread(find_owner, index)
+async def restart_actor(kind: str, index: int) -> None:
+    """Restart the newest actor of a slot; calls are retried meanwhile by who made them."""
+    handle: Any = await asyncio.to_thread(get_actor, kind, index)
     try:
         await handle.restart.remote()
     except RayError:
         return  # the call ends with the process that it ends
 
 
-def find_owner(index: int) -> "ActorHandle[OwnerActor]":
-    """The handle of a slot's newest owner. Blocks for two round trips to Ray.
+def get_actor(kind: str, index: int) -> "ActorHandle[SlotActor[Any]]":
+    """The handle of a slot's newest actor. Blocks for two round trips to Ray.
 
     Raises:
         ValueError: none runs.
     """
-    names = _of_slot(index, _list_names())
+    slot = slot_name(kind, index)
+    names = _of_slot(slot, _list_names())
     if not names:
-        raise ValueError(f"{slot_name(index)} does not run")
+        raise ValueError(f"{slot} does not run")
     return ray.get_actor(names[-1], namespace=NAMESPACE)
 
 
-async def _await_slot(handle: Any, index: int) -> None:
+async def _await_slot(handle: Any, slot: str) -> None:
     error: BrokerError | None = None
     try:
         async with asyncio.timeout(_START_S):
@@ -170,22 +206,7 @@ async def _await_slot(handle: Any, index: int) -> None:
                 await asyncio.sleep(_RETRY_S)
     except (TimeoutError, RayError) as reason:
         text = repr(reason) if error is None else error.log_text
-        raise Unavailable(f"{slot_name(index)} does not start", retry_after_s=1, log_text=text) from reason
-
-
-async def _fault(index: int) -> str | None:
-    """Why the slot needs another owner; None when it has one, or when Ray is about to restart it."""
-    try:
-        async with asyncio.timeout(_HUNG_S):
-            handle: Any = await asyncio.to_thread(find_owner, index)
-            await handle.process_id.remote()
-    except TimeoutError:
-        return f"no answer within {_HUNG_S:g} s"
-    except (ActorDiedError, ValueError):
-        return "it does not run"
-    except RayError:
-        return None
-    return None
+        raise Unavailable(f"{slot} does not start", retry_after_s=1, log_text=text) from reason
 
 
 def _list_names() -> list[str]:
@@ -193,9 +214,9 @@ def _list_names() -> list[str]:
     return [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
 
 
-def _of_slot(index: int, names: list[str]) -> list[str]:
-    """The names of a slot's owners, the newest last."""
-    return sorted((name for name in names if name.startswith(f"{slot_name(index)}.")), key=_number)
+def _of_slot(slot: str, names: list[str]) -> list[str]:
+    """The names of a slot's actors, the newest last."""
+    return sorted((name for name in names if name.startswith(f"{slot}.")), key=_number)
 
 
 def _number(name: str) -> int:
@@ -208,7 +229,7 @@ def _live_nodes() -> list[str]:
 
 
 async def _end(name: str) -> None:
-    """Let an owner finish what it has, then end it for good; one that does not answer is killed."""
+    """Let an actor finish what it has, then end it for good; one that does not answer is killed."""
     try:
         handle = await asyncio.to_thread(ray.get_actor, name, namespace=NAMESPACE)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Calls to one owner: Ray places it, keeps it alive and finds it; the calls go over a connection of our own.
+"""Calls to one slot: Ray places its actor, keeps it alive and finds it; calls go over our own connection.
 
 An actor call costs a millisecond of two processes, a call over the connection some tens of microseconds.
 """
@@ -8,39 +8,40 @@ from typing import Any, Protocol
 
 from ray.exceptions import RayError
 
-from broker.owners.connection import Connection, ConnectionEnded, open_connection
-from broker.owners.pool import find_owner
+from broker.slots.connection import Connection, ConnectionEnded, open_connection
+from broker.slots.pool import get_actor
 
 _CONNECT_S = 5.0  # others wait for it
 
 
-class OwnerLost(Exception):
+class LinkLost(Exception):
     """The call brought no answer; whether it was executed is not known."""
 
 
 class Link(Protocol):
-    """The way to one owner; tests put a bad one in its place."""
+    """The way to one slot; tests put a bad one in its place."""
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
-        """See `OwnerLink.call`."""
+        """See `SlotLink.call`."""
 
     def close(self) -> None:
-        """See `OwnerLink.close`."""
+        """See `SlotLink.close`."""
 
 
-class OwnerLink:
-    """The way to one owner of the pool. Safe for concurrent calls on one event loop; `close` it there."""
+class SlotLink:
+    """The way to one slot of a pool. Safe for concurrent calls on one event loop; `close` it there."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, kind: str, index: int) -> None:
+        self._kind = kind
         self._index = index
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
-        """Call a method of `OwnerActor` and return what it answers; cancelling leaves the call running.
+        """Call a method of the slot's actor and return what it answers; cancelling leaves the call running.
 
         Raises:
-            OwnerLost: the owner is away, died, does not answer in time, or does not run.
+            LinkLost: the actor is away, died, does not answer in time, or does not run.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -49,10 +50,10 @@ class OwnerLink:
                     connection = await self._connect()
                 return await connection.call(method, *arguments)
         except (ConnectionEnded, RayError, OSError, ValueError) as error:  # TimeoutError is an OSError
-            raise OwnerLost(method) from error
+            raise LinkLost(method) from error
 
     def close(self) -> None:
-        """End the connection; calls under way raise `OwnerLost`."""
+        """End the connection; calls under way raise `LinkLost`."""
         if self._connection is not None:
             self._connection.end()
 
@@ -61,6 +62,6 @@ class OwnerLink:
             if self._connection is None or self._connection.is_over:
                 async with asyncio.timeout(_CONNECT_S):
                     # round trips to Ray's control store that block
-                    owner: Any = await asyncio.to_thread(find_owner, self._index)
-                    self._connection = await open_connection(await owner.address.remote())
+                    actor: Any = await asyncio.to_thread(get_actor, self._kind, self._index)
+                    self._connection = await open_connection(await actor.address.remote())
             return self._connection

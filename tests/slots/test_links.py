@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from broker.errors import NotFound
-from broker.owners import connection as connections
-from broker.owners import listener as listeners
-from broker.owners import wire
-from broker.owners.connection import Connection, ConnectionEnded, open_connection
-from broker.owners.listener import Listener
-from broker.owners.wire import Address, OwnerWire
+from broker.slots import connection as connections
+from broker.slots import listener as listeners
+from broker.slots import wire
+from broker.slots.connection import Connection, ConnectionEnded, open_connection
+from broker.slots.listener import Listener
+from broker.slots.wire import Address, ListenerWire
 from tests.owners.support import publish
 
 pytestmark = pytest.mark.anyio
@@ -103,7 +103,7 @@ async def test_call_that_fails_ends_only_itself(
     assert await within(connection.call("echo", 1)) == 1
 
 
-async def test_end_of_the_owner_ends_calls(connection: Connection, listener: Listener) -> None:
+async def test_end_of_the_listener_ends_calls(connection: Connection, listener: Listener) -> None:
     waiting = asyncio.create_task(connection.call("wait"))
     assert await within(connection.call("echo", 1)) == 1
     await listener.close()
@@ -141,10 +141,10 @@ async def test_cancelled_call_leaves_the_connection_as_it_was(
     assert await within(connection.call("echo", 2)) == 2
 
 
-async def test_silent_owner_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_listener_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """It hangs, or its node is cut off: the connection stands, and nothing comes."""
 
-    class Silent(OwnerWire):
+    class Silent(ListenerWire):
         def _take(self, value: Any) -> None:
             """Hear it, and say nothing."""
 
@@ -162,7 +162,7 @@ async def test_silent_owner_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
             await within(connection.call("echo", 1))
 
 
-async def test_long_wait_of_an_owner_that_lives_is_not_given_up(
+async def test_long_wait_of_a_listener_that_lives_is_not_given_up(
     connection: Connection, methods: Methods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_LOOK_S", 0.01)
@@ -189,14 +189,14 @@ async def test_long_wait_of_an_owner_that_lives_is_not_given_up(
     assert await within(waiting) == "done"
 
 
-async def test_owner_lets_only_those_in_who_know_its_secret(listener: Listener) -> None:
+async def test_listener_lets_only_those_in_who_know_its_secret(listener: Listener) -> None:
     host, port, _ = await listener.address()
     stranger = await asyncio.open_connection(host, port)
     stranger[1].write(secrets.token_bytes(wire.NONCE_BYTES) + bytes(32) + frame_that_writes(Path("/")))
     answer = await within(stranger[0].read())
     assert len(answer) == wire.NONCE_BYTES + 32  # its own proof, then the end
     stranger[1].close()
-    # Who has another secret does not take it for the owner either.
+    # Who has another secret does not take it for the listener either.
     with pytest.raises(ConnectionEnded):
         await within(open_connection(Address(host, port, bytes(32))))
 
@@ -204,7 +204,7 @@ async def test_owner_lets_only_those_in_who_know_its_secret(listener: Listener) 
 async def test_nothing_of_a_stranger_is_unpickled(listener: Listener, tmp_path: Path) -> None:
     host, port, _ = await listener.address()
     reader, writer = await asyncio.open_connection(host, port)
-    writer.write(frame_that_writes(tmp_path / "owner") * 10)
+    writer.write(frame_that_writes(tmp_path / "listener") * 10)
     await within(reader.read())
     writer.close()
 
@@ -215,7 +215,7 @@ async def test_nothing_of_a_stranger_is_unpickled(listener: Listener, tmp_path: 
     async with serving(lambda _secret: Impostor()) as address:
         with pytest.raises(ConnectionEnded):
             await within(open_connection(address))
-    assert not (tmp_path / "owner").exists()
+    assert not (tmp_path / "listener").exists()
     assert not (tmp_path / "caller").exists()
 
 

@@ -1,15 +1,15 @@
 """Calls over a TCP connection between two processes of one instance: what goes over it, and who may speak.
 
-Both ends prove first that they know the owner's secret, which it tells only through Ray, so nothing that a
+Both ends prove first that they know the listener's secret, which it tells only through Ray, so nothing that a
 stranger sends is ever unpickled::
 
-    caller                            owner
+    caller                            listener
     nonce, 32 bytes          ───►
-                             ◄───     nonce, HMAC(secret, "owner" + both nonces)
+                             ◄───     nonce, HMAC(secret, "listener" + both nonces)
     HMAC(secret, "caller" + both)  ─►
 
 After that each side sends frames: a length of four bytes, big-endian, and so many bytes of pickle. An empty
-frame asks whether the other side lives; the owner answers it with one. The connection is not encrypted, as
+frame asks whether the other side lives; the listener answers it with one. The connection is not encrypted, as
 Ray's own are not: a cluster's nodes share a network that they trust.
 """
 
@@ -32,7 +32,7 @@ EMPTY_FRAME = _LENGTH.pack(0)
 
 
 class Address(NamedTuple):
-    """Where an owner listens, and the secret that lets a caller in."""
+    """Where an actor listens, and the secret that lets a caller in."""
 
     host: str
     port: int
@@ -116,8 +116,8 @@ class Wire(asyncio.Protocol, ABC):
         del self._received[:count]
         return head
 
-    def _proof(self, role: bytes, callers_nonce: bytes, owners_nonce: bytes) -> bytes:
-        return hmac.digest(self._secret, role + callers_nonce + owners_nonce, "sha256")
+    def _proof(self, role: bytes, callers_nonce: bytes, listeners_nonce: bytes) -> bytes:
+        return hmac.digest(self._secret, role + callers_nonce + listeners_nonce, "sha256")
 
     def _accept(self) -> None:
         self._advance = self._read_frame
@@ -157,22 +157,22 @@ class CallerWire(Wire):
         if answer is None:
             return False
         nonces = self._nonce, answer[:NONCE_BYTES]
-        if not hmac.compare_digest(answer[NONCE_BYTES:], self._proof(b"owner", *nonces)):
-            raise WireError("not the owner")
+        if not hmac.compare_digest(answer[NONCE_BYTES:], self._proof(b"listener", *nonces)):
+            raise WireError("not the listener")
         self.transport.write(self._proof(b"caller", *nonces))
         self._accept()
         return True
 
 
-class OwnerWire(Wire):
-    """The owner's end."""
+class ListenerWire(Wire):
+    """The listener's end."""
 
     def _greet(self) -> bool:
         callers_nonce = self._cut(NONCE_BYTES)
         if callers_nonce is None:
             return False
         nonces = callers_nonce, self._nonce
-        self.transport.write(self._nonce + self._proof(b"owner", *nonces))
+        self.transport.write(self._nonce + self._proof(b"listener", *nonces))
         expected = self._proof(b"caller", *nonces)
 
         def check() -> bool:

@@ -1,0 +1,1 @@
+"""Audience answers: the counters, and how the doors reach them."""

@@ -1,0 +1,36 @@
+"""What operations count answers with: the caller's side of the counters."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class Entry(NamedTuple):
+    """One answer, impression or session of one visitor, as the native packers make it.
+
+    Attributes:
+        poll: number of the poll, as `broker.storage.polls` gives it.
+        shard: of the record's visitor, below the poll's number of shards.
+        allow_change: whether a visitor's later answer takes the place of the first.
+        record: what is counted; it holds a keyed hash of the visitor and nothing else of him.
+    """
+
+    poll: int
+    shard: int
+    allow_change: bool
+    record: bytes
+
+
+class Counters(Protocol):
+    """The port to the counters."""
+
+    async def submit(self, entries: Sequence[Entry]) -> list[bool]:
+        """Count entries; what it returns is durable: whether each changed a count, in order.
+
+        All entries of one poll's shard are counted together or not at all. Safe to repeat: an answer counts
+        once a visitor. Cancelling takes nothing back.
+
+        Raises:
+            NotFound: a poll has been deleted with its program.
+            Unavailable: a counter or the database cannot be reached in time; each shard's entries may have
+                been counted.
+        """

@@ -1,0 +1,323 @@
+"""One counter: what its shards of the polls have counted, and the way of batches into the database.
+
+Batches are committed in groups: while one commit runs, what arrives waits and goes into the next. A group
+is applied to the tallies in memory, and what is new of it is stored with the totals and the doors' numbers in
+one statement. Only then are the doors answered.
+
+When a commit fails, memory is ahead of the database or the database ahead of memory; nobody knows which. The
+tallies and doors that it touched are forgotten, the counter's generation is counted up, which ends the doubt
+(`broker.storage.fence`), and they are read again from the database, where a batch that did get through is
+found by its door and number.
+
+Bounds: the queue (batches and bytes; over them `Unavailable` at once), the group, the time that a batch waits
+(its door says how long), and how long a tally that nobody counts in stays in memory.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from broker._native import Tally
+from broker.answers.batches import Answer, Batch, unpack_outcomes
+from broker.answers.work import Counted, Door, PollShard, Work, too_late
+from broker.clock import Clock, SystemClock
+from broker.errors import BrokerError, InternalError, Unavailable
+from broker.settings import Settings
+from broker.storage.answer_log import MERGED_ROWS, AnswerLog, StoredTally
+from broker.storage.database import Database
+from broker.storage.fence import Fenced, connection_name
+
+COUNTER = "counter"
+"""Of the slots that counters have."""
+
+_RETRY_S = (0.05, 1.0)  # first and longest pause while the database is away
+_IDLE_S = 900.0  # how long a tally stays in memory that nobody counts in
+_DOOR_S = 3_600.0  # far longer than any door tries again
+_SWEEP_S = 60.0
+_THREAD_BYTES = 1 << 20  # records that take longer to load than others should wait
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterLimits:
+    """Bounds of the queue and of one group."""
+
+    queue_batches: int = 20_000
+    queue_bytes: int = 64 << 20
+    group_bytes: int = 4 << 20
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    batch: Batch
+    deadline_s: float
+    answer: asyncio.Future[Answer]
+
+
+class Counter:
+    """See the module's docstring. `start` makes one; all methods belong to one event loop."""
+
+    def __init__(
+        self, database: Database, slot: str, generation: int, clock: Clock, limits: CounterLimits
+    ) -> None:
+        self._database = database
+        self._slot = slot
+        self._generation = generation
+        self._stored = AnswerLog(database, slot)
+        self._clock = clock
+        self._limits = limits
+        self._queue: deque[_Pending] = deque()
+        self._queued_bytes = 0
+        self._waiting: set[asyncio.Future[Answer]] = set()
+        self._arrived = asyncio.Event()
+        self._tallies: dict[PollShard, Counted] = {}
+        self._doors: dict[str, Door] = {}
+        self._doubtful = False
+        self._renewal: int | None = None
+        self._closed = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def start(
+        cls,
+        settings: Settings,
+        dsn: str,
+        slot: str,
+        *,
+        clock: Clock | None = None,
+        limits: CounterLimits | None = None,
+    ) -> "Counter":
+        """Take the slot and begin. Raises Unavailable when the database cannot be reached."""
+        database = await Database.open(
+            dsn, size=2, timeout_s=settings.database_timeout_s, name=connection_name(slot)
+        )
+        try:
+            generation = await AnswerLog(database, slot).acquire()
+        except BaseException:
+            await database.close()
+            raise
+        counter = cls(database, slot, generation, clock or SystemClock(), limits or CounterLimits())
+        counter._tasks = [
+            asyncio.create_task(counter._run(), name="counting"),
+            asyncio.create_task(counter._sweep(), name="sweep"),
+        ]
+        _log.info("counter_started slot=%s generation=%d", slot, generation)
+        return counter
+
+    async def submit(self, batch: Batch, wait_s: float) -> Answer:
+        """Count a batch; what it answers is durable. Errors are values. Cancelling takes nothing back."""
+        is_full = len(self._queue) >= self._limits.queue_batches
+        if self._closed or is_full or self._queued_bytes + batch.size_bytes > self._limits.queue_bytes:
+            return too_late()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.add(answer)
+        answer.add_done_callback(self._waiting.discard)
+        self._queue.append(_Pending(batch, self._clock.monotonic_s() + wait_s, answer))
+        self._queued_bytes += batch.size_bytes
+        self._arrived.set()
+        return await answer
+
+    async def ended(self) -> None:
+        """Return when the counter can go on no longer: it was shut out, or one of its tasks failed."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, Fenced):
+                _log.warning("counter_fenced slot=%s", self._slot)
+            elif error is not None:
+                _log.error("counter_failed task=%s", task.get_name(), exc_info=error)
+
+    async def drain(self) -> None:
+        """Refuse new batches; return when those that wait are answered."""
+        self._closed = True
+        if self._waiting:
+            await asyncio.wait(set(self._waiting))
+
+    async def close(self) -> None:
+        """End the tasks and the connections; what waits is answered `Unavailable`."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has told of those that failed
+        await self._database.close()
+
+    # -- the writer
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._arrived.wait()
+                group = self._take()
+                if group:
+                    await self._commit(group)
+                else:
+                    self._arrived.clear()
+        finally:
+            self._closed = True
+            for answer in list(self._waiting):
+                _answer(answer, too_late())
+
+    def _take(self) -> list[_Pending]:
+        """The next group: a prefix of the queue, with at most one batch of a door."""
+        group: list[_Pending] = []
+        room = self._limits.group_bytes
+        doors: set[str] = set()
+        while self._queue:
+            pending = self._queue[0]
+            size_bytes = pending.batch.size_bytes
+            if group and (size_bytes > room or pending.batch.door in doors):
+                break
+            self._queue.popleft()
+            self._queued_bytes -= size_bytes
+            room -= size_bytes
+            doors.add(pending.batch.door)
+            group.append(pending)
+        return group
+
+    async def _commit(self, group: list[_Pending]) -> None:
+        """Count a group, however often it takes. Raises Fenced."""
+        pause_s = _RETRY_S[0]
+        while group := self._alive(group):
+            try:
+                await self._attempt(group)
+                return
+            except Fenced:
+                raise
+            except Unavailable as error:
+                _log.warning("count_in_doubt batches=%d reason=%s", len(group), error.log_text)
+                self._doubt(group)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _RETRY_S[1])
+            except Exception:
+                self._doubt(group)
+                if len(group) > 1:
+                    # one of them cannot be counted; alone, it fails nobody else
+                    for pending in group:
+                        await self._commit([pending])
+                    return
+                _log.exception("batch_failed")
+                _answer(group[0].answer, InternalError("the answers could not be counted"))
+                return
+
+    async def _attempt(self, group: Sequence[_Pending]) -> None:
+        await self._settle()
+        await self._load(group)
+        work = Work(self._tallies, self._doors)
+        answers = [work.count(pending.batch) for pending in group]
+        gone = await self._store(work)
+        for pending, answer in zip(group, answers, strict=True):
+            _answer(pending.answer, _without(gone, pending.batch, answer))
+        for key in work.news:
+            await self._merge(key)
+
+    async def _store(self, work: Work) -> set[int]:
+        """Make durable what a group changed; returns the polls that are gone. Raises Fenced, Unavailable."""
+        writes = work.writes()
+        if not writes:
+            return set()
+        existing = await self._stored.commit(self._generation, writes, work.door_writes())
+        now_s = self._clock.monotonic_s()
+        for door, (number, outcomes) in work.doors.items():
+            self._doors[door] = Door(number, outcomes, now_s)
+        gone = {write.poll for write in writes} - existing
+        for key in [key for key in self._tallies if key[0] in gone] if gone else ():
+            del self._tallies[key]
+        return gone
+
+    async def _settle(self) -> None:
+        """End all doubt about the last commit. Raises Fenced, Unavailable."""
+        if self._doubtful:
+            if self._renewal is None:
+                self._renewal = self._stored.next_generation(self._generation)
+            self._generation = await self._stored.renew(self._generation, self._renewal)
+            self._renewal = None
+            self._doubtful = False
+
+    def _doubt(self, group: Iterable[_Pending]) -> None:
+        """Forget what memory says of everything that a group touches."""
+        self._doubtful = True
+        for pending in group:
+            self._doors.pop(pending.batch.door, None)
+            for each in pending.batch.groups:
+                self._tallies.pop((each.poll, each.shard), None)
+
+    async def _load(self, group: Sequence[_Pending]) -> None:
+        """Read the tallies and doors of a group that are not in memory, and mark all of them as used."""
+        now_s = self._clock.monotonic_s()
+        doors = {pending.batch.door for pending in group}
+        keys = {(each.poll, each.shard) for pending in group for each in pending.batch.groups}
+        for used in (*(self._doors.get(door) for door in doors), *(self._tallies.get(key) for key in keys)):
+            if used is not None:
+                used.used_s = now_s
+        strange = doors - self._doors.keys()
+        if strange:
+            found = await self._stored.find_doors(sorted(strange))
+            for door in strange:
+                number, packed = found.get(door, (0, b""))
+                self._doors[door] = Door(number, unpack_outcomes(packed), now_s)
+        missing = keys - self._tallies.keys()
+        if missing:
+            for key, stored in (await self._stored.load(sorted(missing))).items():
+                self._tallies[key] = await self._restore(stored)
+
+    async def _restore(self, stored: StoredTally) -> Counted:
+        tally = Tally()
+        for records in stored.records:
+            if len(records) < _THREAD_BYTES:
+                tally.load(records)
+            else:
+                await asyncio.to_thread(tally.load, records)
+        tally.impressions = stored.impressions
+        return Counted(tally, stored.newest, stored.loose, self._clock.monotonic_s())
+
+    async def _merge(self, key: PollShard) -> None:
+        """Make many small rows one, so that they stay few to load. Raises Fenced."""
+        counted = self._tallies.get(key)
+        if counted is None or counted.loose < MERGED_ROWS:
+            return
+        try:
+            await self._stored.merge(self._generation, *key)
+        except Unavailable as error:
+            _log.warning("merge_failed poll=%d reason=%s", key[0], error.log_text)
+            self._tallies.pop(key, None)  # how many rows there are is read again with it
+        else:
+            counted.loose = 0
+
+    def _alive(self, group: list[_Pending]) -> list[_Pending]:
+        now_s = self._clock.monotonic_s()
+        for pending in group:
+            if pending.deadline_s <= now_s:
+                _answer(pending.answer, too_late())
+        return [pending for pending in group if not pending.answer.done()]
+
+    async def _sweep(self) -> None:
+        """Forget what nobody has used for a while."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            now_s = self._clock.monotonic_s()
+            idle = [key for key, each in self._tallies.items() if now_s - each.used_s > _IDLE_S]
+            for key in idle:
+                del self._tallies[key]
+            silent = [door for door, each in self._doors.items() if now_s - each.used_s > _IDLE_S]
+            for door in silent:
+                del self._doors[door]
+            if silent:
+                try:
+                    await self._stored.forget_doors(_DOOR_S)
+                except Unavailable as error:
+                    _log.info("doors_not_forgotten reason=%s", error.log_text)
+
+
+def _without(gone: set[int], batch: Batch, answer: Answer) -> Answer:
+    """The answer, with nothing for polls that were deleted meanwhile."""
+    if not gone or isinstance(answer, BrokerError):
+        return answer
+    pairs = zip(batch.groups, answer, strict=True)
+    return tuple(None if group.poll in gone else outcomes for group, outcomes in pairs)
+
+
+def _answer(answer: asyncio.Future[Answer], value: Answer) -> None:
+    if not answer.done():
+        answer.set_result(value)

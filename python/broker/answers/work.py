@@ -1,0 +1,87 @@
+"""What a counter holds in memory of its polls and of the doors, and how a group of batches changes it."""
+
+from dataclasses import dataclass
+
+from broker._native import Tally
+from broker.answers.batches import Answer, Batch, Group, Outcomes, pack_outcomes
+from broker.errors import Unavailable
+from broker.storage.answer_log import DoorWrite, PollWrite
+
+PollShard = tuple[int, int]
+"""A poll's number, and one of its shards."""
+
+
+@dataclass(slots=True, eq=False)
+class Counted:
+    """A tally, with what is known of its rows."""
+
+    tally: Tally
+    newest: int
+    loose: int
+    used_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Door:
+    """The newest batch of a door that is stored."""
+
+    number: int
+    outcomes: Outcomes
+    used_s: float
+
+
+class Work:
+    """A group's changes: made in the tallies already, not stored yet."""
+
+    def __init__(self, tallies: dict[PollShard, Counted], doors: dict[str, Door]) -> None:
+        self._tallies = tallies
+        self._known = doors
+        self.news: dict[PollShard, list[bytes]] = {}
+        self.doors: dict[str, tuple[int, Outcomes]] = {}
+
+    def count(self, batch: Batch) -> Answer:
+        """Apply a batch, unless its door has sent it before. Raises ValueError for malformed records."""
+        known = self._known[batch.door]
+        if batch.number == known.number:
+            return known.outcomes
+        if batch.number < known.number:
+            return too_late()  # its door has long given it up
+        outcomes = tuple(self._apply(group) for group in batch.groups)
+        self.doors[batch.door] = batch.number, outcomes
+        return outcomes
+
+    def _apply(self, group: Group) -> bytes | None:
+        key = group.poll, group.shard
+        counted = self._tallies.get(key)
+        if counted is None:
+            return None
+        outcomes, news = counted.tally.apply(group.records, allow_change=group.allow_change)
+        if news or any(outcomes):
+            self.news.setdefault(key, []).append(news)
+        return outcomes
+
+    def writes(self) -> list[PollWrite]:
+        """What to store of each tally that changed; call it once."""
+        return [self._write(key, b"".join(news)) for key, news in self.news.items()]
+
+    def door_writes(self) -> list[DoorWrite]:
+        """The doors whose batches changed something or may have."""
+        return [
+            DoorWrite(door, number, pack_outcomes(outcomes))
+            for door, (number, outcomes) in self.doors.items()
+        ]
+
+    def _write(self, key: PollShard, records: bytes) -> PollWrite:
+        counted = self._tallies[key]
+        if records:
+            counted.newest += 1
+            counted.loose += 1
+        tally = counted.tally
+        return PollWrite(
+            *key, counted.newest, records, tally.totals(), tally.impressions, tally.visitors, tally.sessions
+        )
+
+
+def too_late() -> Unavailable:
+    """The error of a batch that was not counted in its time."""
+    return Unavailable("the answers could not be counted in time; try again", retry_after_s=1)

@@ -1,0 +1,255 @@
+"""Audience answers: what an event declares of a poll, what an entry is, and how counts are told.
+
+An event is the *context* of the answers that name its id. Its metadata declares what it asks:
+`{"title", "measureName", "options": [label or {"label"}], "opens", "closes" (ms), "allowChange"}`. Producers
+write metadata freely, so what is malformed there counts as absent and never makes an event unusable.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
+
+from broker.domain.values import MAX_INTEGER, Model
+
+MAX_OPTION = 999
+MAX_TEXT_CHARACTERS = 128
+MAX_MEASURE_CHARACTERS = 200
+FREE_CONTEXTS = "freeContexts"
+
+# What ends no line, turns no text round and can be seen: no controls (C0, C1) and no invisible formatting.
+_UNPRINTABLE = "\\u0000-\\u001f\\u007f-\\u009f\\u200b-\\u200f\\u2028-\\u202f\\u2060-\\u206f\\ufeff"
+_PRINTABLE = f"^[^{_UNPRINTABLE}]+$"
+_IS_PRINTABLE = re.compile(_PRINTABLE[:-1]).fullmatch
+_IS_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}").fullmatch
+_WORD: re.Pattern[str] = re.compile(r"[^\W_]+")
+_APOSTROPHE = re.compile(r"['\u2019]")
+
+
+def _check_printable(value: str) -> str:
+    if not _IS_PRINTABLE(value):
+        raise ValueError("must be printable characters")
+    return value
+
+
+def _lower_uuid(value: str) -> str:
+    """The one spelling of an event's id, so that one event is one context."""
+    return value.lower() if _IS_UUID(value) else value
+
+
+def _check_choice(value: object) -> tuple[int, ...]:
+    """The chosen options, ascending. Raises ValueError for what is no choice."""
+    chosen = value if isinstance(value, list) else [value]
+    if not chosen or not all(type(index) is int and 0 <= index <= MAX_OPTION for index in chosen):
+        raise ValueError(f"must be the index of an option, 0 to {MAX_OPTION}, or a list of such, not empty")
+    if len(set(chosen)) != len(chosen):
+        raise ValueError("must not have an index twice")
+    return tuple(sorted(chosen))
+
+
+_INDEX = {"type": "integer", "minimum": 0, "maximum": MAX_OPTION}
+Choice = Annotated[
+    tuple[int, ...],
+    PlainValidator(_check_choice),
+    WithJsonSchema(
+        {
+            "anyOf": [_INDEX, {"type": "array", "items": _INDEX, "minItems": 1, "uniqueItems": True}],
+            "description": "The index of the chosen option, or of all that were chosen.",
+        }
+    ),
+]
+PrintableText = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_TEXT_CHARACTERS, json_schema_extra={"pattern": _PRINTABLE}),
+    AfterValidator(_check_printable),
+]
+ContextId = Annotated[PrintableText, AfterValidator(_lower_uuid)]
+MeasureName = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_MEASURE_CHARACTERS, json_schema_extra={"pattern": _PRINTABLE}),
+    AfterValidator(_check_printable),
+]
+
+
+class AnswerEntry(Model):
+    """What one visitor answers to one measure of one context."""
+
+    measure_name: MeasureName
+    context_id: ContextId
+    measure_value: Choice
+    visitor_id: PrintableText
+    session_id: PrintableText | None = None
+
+
+class ImpressionEntry(Model):
+    """That one visitor was shown one measure of one context."""
+
+    measure_name: MeasureName
+    context_id: ContextId
+    visitor_id: PrintableText
+    session_id: PrintableText
+
+
+class LiveResults(Model):
+    """The counts of one measure. `projectId` and `contextId` are there when the results are limited to them.
+
+    `results` has the number of answers by the option's index: all declared options in order, and those that
+    were chosen without being declared.
+    """
+
+    # Not every field is in every reply.
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+    account_id: str
+    project_id: str | None = None
+    context_id: str | None = None
+    measure_name: str
+    results: dict[str, int]
+    total: int
+
+
+class ReportOption(Model):
+    """One option with its answers; an option that was not declared has its index as its label."""
+
+    measure_value: int
+    total: int
+    label: str
+
+
+class ReportImpressions(Model):
+    """How often a measure was shown, to how many visitors and in how many sessions."""
+
+    measure_name: str
+    total: int
+    uniques: int
+    sessions: int
+
+
+class ReportEntry(Model):
+    """The answers to one measure of one context."""
+
+    measure_name: str
+    program_id: str
+    context_id: str
+    options: list[ReportOption]
+    total: int
+    title: str
+    impressions: ReportImpressions
+
+
+class ResponseReport(Model):
+    """All answers of a program, by measure and context, in the order in which the first ones came."""
+
+    account_id: str
+    project_id: str
+    program_id: str
+    responses: list[ReportEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a context declares; None and an empty `options` stand for what it says nothing of.
+
+    Attributes:
+        measure_name: as declared, else the camelCased title.
+        options: their labels, in order.
+        opens_ms, closes_ms: answers are taken from the first (inclusive) to the second (exclusive).
+    """
+
+    title: str | None = None
+    measure_name: str | None = None
+    options: tuple[str, ...] = ()
+    opens_ms: int | None = None
+    closes_ms: int | None = None
+    allow_change: bool = False
+
+    def is_open(self, now_ms: int) -> bool:
+        """Whether answers are taken."""
+        return not self.is_closed(now_ms) and (self.opens_ms is None or now_ms >= self.opens_ms)
+
+    def is_closed(self, now_ms: int) -> bool:
+        """Whether no answer will be taken any more."""
+        return self.closes_ms is not None and now_ms >= self.closes_ms
+
+
+NOTHING_DECLARED = Declaration()
+
+
+def parse_declaration(metadata: object) -> Declaration:
+    """What an event's metadata declares; raises nothing."""
+    if not isinstance(metadata, dict):
+        return NOTHING_DECLARED
+    title = _text(metadata.get("title"))
+    return Declaration(
+        title=title,
+        measure_name=_text(metadata.get("measureName")) or (camel_case(title) if title else None) or None,
+        options=_labels(metadata.get("options")),
+        opens_ms=_ms(metadata.get("opens")),
+        closes_ms=_ms(metadata.get("closes")),
+        allow_change=metadata.get("allowChange") is True,
+    )
+
+
+def camel_case(title: str) -> str:
+    """The response name of a title: its words without what stands between, all but the first capitalised.
+
+    Letters and digits of any script make words; an apostrophe divides none. A word in capitals is written as
+    any other, and one with capitals inside keeps them: `Who's the FIFA cup's "MVP"?` is
+    `whosTheFifaCupsMvp`. A title without a word has no name: "".
+    """
+    words = [word.lower() if word.isupper() else word for word in _WORD.findall(_APOSTROPHE.sub("", title))]
+    return "".join(word[:1].lower() + word[1:] for word in words[:1]) + "".join(
+        word[:1].upper() + word[1:] for word in words[1:]
+    )
+
+
+def count_options(totals: Iterable[Sequence[int]], declared: int) -> dict[int, int]:
+    """Answers by option: the first `declared` ones and whatever was chosen besides, ascending.
+
+    Args:
+        totals: counts by index, of several polls, which are added up.
+    """
+    counts = dict.fromkeys(range(declared), 0)
+    for each in totals:
+        for index, count in enumerate(each):
+            if count:
+                counts[index] = counts.get(index, 0) + count
+    return dict(sorted(counts.items()))
+
+
+def live_results(
+    account: str,
+    measure: str,
+    counts: Mapping[int, int],
+    *,
+    project_id: str | None = None,
+    context_id: str | None = None,
+) -> dict[str, object]:
+    """The JSON of `LiveResults`."""
+    limits = {"projectId": project_id, "contextId": context_id}
+    return {
+        "accountId": account,
+        **{name: value for name, value in limits.items() if value is not None},
+        "measureName": measure,
+        "results": {str(index): count for index, count in counts.items()},
+        "total": sum(counts.values()),
+    }
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _ms(value: object) -> int | None:
+    return value if type(value) is int and abs(value) <= MAX_INTEGER else None
+
+
+def _labels(value: object) -> tuple[str, ...]:
+    """The labels of options; a list with anything else in it, or longer than answers can name, is none."""
+    if not isinstance(value, list) or len(value) > MAX_OPTION + 1:
+        return ()
+    labels = [each.get("label") if isinstance(each, dict) else each for each in value]
+    texts = tuple(label for label in labels if isinstance(label, str))
+    return texts if len(texts) == len(labels) else ()

@@ -1,0 +1,61 @@
+"""What the operations on audience answers share in one process."""
+
+from dataclasses import dataclass
+
+from broker.answers.client import Counters
+from broker.auth.local_rates import LocalRate
+from broker.auth.rate_limits import Rate
+from broker.clock import Clock
+from broker.operations.answer_news import AnswerNews
+from broker.operations.known_polls import KnownPolls
+from broker.operations.recent import Recent
+from broker.operations.registry import Json
+from broker.owners.client import Owners
+from broker.settings import Settings
+from broker.storage.database import Database
+from broker.storage.polls import Polls
+
+_RESULTS_S = 0.5  # half of what results may be behind; the rest is for the query
+_RESULTS = 5_000  # remembered at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """One of each; `close` ends what is under way.
+
+    Attributes:
+        results: live results by what they are of.
+    """
+
+    counters: Counters
+    polls: Polls
+    known: KnownPolls
+    results: Recent[tuple[str | None, ...], Json]
+    news: AnswerNews
+    per_address: LocalRate
+    per_connection: LocalRate
+
+    async def close(self) -> None:
+        """End the queries that are under way."""
+        await self.known.close()
+        await self.results.close()
+
+
+def build_audience(
+    settings: Settings, clock: Clock, database: Database, counters: Counters, owners: Owners
+) -> Audience:
+    """What one process needs to take answers and to tell results."""
+    polls = Polls(database)
+    return Audience(
+        counters=counters,
+        polls=polls,
+        known=KnownPolls(polls, clock, settings),
+        results=Recent(clock, _RESULTS_S, _RESULTS),
+        news=AnswerNews(owners, clock),
+        per_address=LocalRate(
+            clock, Rate(settings.responses_rate_per_address, settings.responses_burst_per_address)
+        ),
+        per_connection=LocalRate(
+            clock, Rate(settings.responses_rate_per_connection, settings.responses_burst_per_connection)
+        ),
+    )

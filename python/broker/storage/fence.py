@@ -1,0 +1,100 @@
+"""Who may write for a slot: the newest generation of it, and nobody else.
+
+What writes for a slot (an owner, a counter) takes a generation of it in `owner_slots` first. Each of its
+transactions holds that generation until it ends (`HOLD`), so a newer one, which counts the generation up,
+waits for it, and an older one cannot write any more.
+
+A transaction whose process hangs, or whose node is gone, would keep the newer one waiting: that one ends the
+connections of its slot after a moment. They are known by their name, so a `Database` that writes for a slot
+must have the name of the slot (`connection_name`) and nobody else's.
+
+When the connection dies, the outcome of a transaction may be unknown. `renew` settles it: once the generation
+is counted up, the transaction has either committed or never will, and what it wrote can be looked for.
+"""
+
+import logging
+import random
+
+import asyncpg
+
+from broker.storage.database import Database
+
+HOLD = "SELECT generation FROM owner_slots WHERE slot = $1 AND generation = $2 FOR SHARE"
+"""A row while $2 is the generation of slot $1; it is held until the transaction ends."""
+
+_log = logging.getLogger(__name__)
+
+_ACQUIRE = """
+INSERT INTO owner_slots (slot, generation) VALUES ($1, 1)
+ON CONFLICT (slot) DO UPDATE SET generation = owner_slots.generation + $2 RETURNING generation
+"""
+# How long a new owner waits for a commit of the one before it, which may be alive and well.
+_PATIENCE = "SET LOCAL lock_timeout = '1s'"
+_END_OTHERS = """
+SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name = current_setting('application_name') AND datname = current_database()
+    AND usename = current_user AND pid <> pg_backend_pid()
+"""
+_RENEW = """
+UPDATE owner_slots SET generation = $3 WHERE slot = $1 AND generation IN ($2, $3) RETURNING generation
+"""
+_GENERATION = "SELECT generation FROM owner_slots WHERE slot = $1"
+
+
+class Fenced(Exception):
+    """Somebody newer has this slot; nothing was written, and nothing ever will be under this generation."""
+
+
+class Fence:
+    """The generations of one slot."""
+
+    def __init__(self, database: Database, slot: str) -> None:
+        self._database = database
+        self._slot = slot
+
+    async def acquire(self) -> int:
+        """Take the slot: returns a new generation, after every transaction of older ones has ended.
+
+        Raises Unavailable.
+        """
+        async with self._database.connection() as connection:
+            try:
+                async with connection.transaction():
+                    await connection.execute(_PATIENCE)
+                    return int(await connection.fetchval(_ACQUIRE, self._slot, _step()))
+            except asyncpg.LockNotAvailableError:
+                ended = await connection.fetch(_END_OTHERS)
+                _log.warning("hanging_owner_cut_off slot=%s connections=%d", self._slot, len(ended))
+            return int(await connection.fetchval(_ACQUIRE, self._slot, _step()))
+
+    def next_generation(self, generation: int) -> int:
+        """A generation to `renew` to, which nobody else will come by."""
+        return generation + _step()
+
+    async def renew(self, generation: int, target: int) -> int:
+        """Move one's own generation to `target`, so that the outcome of a lost transaction is settled.
+
+        Raises:
+            Fenced: somebody else has taken the slot.
+            Unavailable: the database cannot be reached; call again with the same target, for it may be done.
+        """
+        async with self._database.connection() as connection:
+            renewed = await connection.fetchval(_RENEW, self._slot, generation, target)
+        if renewed is None:
+            raise Fenced(self._slot)
+        return int(renewed)
+
+    async def generation(self) -> int:
+        """The newest generation of the slot; 0 when it was never taken."""
+        async with self._database.connection() as connection:
+            return int(await connection.fetchval(_GENERATION, self._slot) or 0)
+
+
+def connection_name(slot: str) -> str:
+    """What the connections that write for the slot are called at the server."""
+    return f"broker {slot}"
+
+
+def _step() -> int:
+    """A random step: a generation is known as one's own also when the answer that gave it was lost."""
+    return 1 + random.getrandbits(32)

@@ -1,0 +1,194 @@
+"""Polls for doors and readers: which there are, under which secret visitors are hashed, and what was counted.
+
+A poll is a measure in a context of a program. The context is the id of an event, or any text where the
+program allows it; an id counts as one only as the server writes it, so that no event has two polls of one
+measure.
+"""
+
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import asyncpg
+import orjson
+
+from broker.storage.database import Database
+
+_KEY_BYTES = 16  # what SipHash takes
+_UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+_FIND_PROGRAM = """
+SELECT p.uid, p.project_id, p.access, p.metadata::text, k.key
+FROM programs p LEFT JOIN answer_keys k ON k.program_uid = p.uid WHERE p.account = $1 AND p.id = $2
+"""
+# The program is held, so that it is not deleted before its key is there.
+_MAKE_KEY = """
+INSERT INTO answer_keys (program_uid, key) SELECT uid, $2 FROM programs WHERE uid = $1 FOR KEY SHARE
+ON CONFLICT DO NOTHING
+"""
+_FIND_CONTEXTS = """
+SELECT e.id::text, e.metadata::text
+FROM program_heads h JOIN events e ON e.history = h.history
+WHERE h.program_uid = $1 AND e.id = ANY ($2::uuid[]) AND NOT e.deleted
+"""
+_FIND = """
+SELECT q.measure, q.context, q.uid, q.shards
+FROM unnest($2::text[], $3::text[]) AS wanted (measure, context)
+JOIN answer_polls q
+    ON q.program_uid = $1 AND q.measure = wanted.measure AND q.context = wanted.context
+"""
+# Nobody else makes polls of the program meanwhile, and it stays.
+_LOCK = "SELECT FROM programs WHERE uid = $1 FOR NO KEY UPDATE"
+_MAKE = """
+INSERT INTO answer_polls (program_uid, account, measure, context, shards)
+SELECT p.uid, p.account, wanted.measure, wanted.context, $4
+FROM programs p
+CROSS JOIN unnest($2::text[], $3::text[]) WITH ORDINALITY AS wanted (measure, context, place)
+WHERE p.uid = $1 AND NOT EXISTS (
+    SELECT FROM answer_polls q
+    WHERE q.program_uid = $1 AND q.measure = wanted.measure AND q.context = wanted.context)
+ORDER BY wanted.place
+LIMIT greatest(0, $5 - (SELECT count(*) FROM answer_polls q WHERE q.program_uid = $1))
+"""
+_COUNT = f"""
+SELECT q.uid, p.id, p.project_id, q.measure, q.context, (extract(epoch FROM q.created_time) * 1000)::bigint,
+    ARRAY(
+        SELECT sum(answers.total)::bigint
+        FROM answer_tallies t CROSS JOIN unnest(t.totals) WITH ORDINALITY AS answers (total, index)
+        WHERE t.poll = q.uid GROUP BY answers.index ORDER BY answers.index
+    ), sums.*, e.metadata::text
+FROM answer_polls q
+JOIN programs p ON p.uid = q.program_uid
+LEFT JOIN program_heads h ON h.program_uid = p.uid
+LEFT JOIN events e ON e.history = h.history AND NOT e.deleted
+    AND e.id = CASE WHEN q.context ~ '^{_UUID}$' THEN q.context::uuid END
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(t.impressions), 0)::bigint, coalesce(sum(t.visitors), 0)::bigint,
+        coalesce(sum(t.sessions), 0)::bigint
+    FROM answer_tallies t WHERE t.poll = q.uid
+) AS sums
+WHERE q.account = $1 AND p.account = $1
+"""  # noqa: S608  # a constant
+_ORDER = "ORDER BY q.created_time, q.uid"
+
+Key = tuple[str, str]
+"""Measure and context."""
+
+
+class PollProgram(NamedTuple):
+    """What a door must know of a program. `key` is the secret under which its visitors are hashed."""
+
+    uid: int
+    project_id: str | None
+    access: str
+    metadata: dict[str, Any]
+    key: bytes
+
+
+class PollRow(NamedTuple):
+    """A poll, and into how many shards its answers are divided."""
+
+    uid: int
+    shards: int
+
+
+class PollCount(NamedTuple):
+    """What a poll has counted in all its shards.
+
+    `totals` are the answers for each option, from index 0 up to the highest that was chosen; `event` is the
+    metadata of the context's event as JSON, None when there is no such event now.
+    """
+
+    uid: int
+    program_id: str
+    project_id: str | None
+    measure: str
+    context: str
+    created_ms: int
+    totals: list[int]
+    impressions: int
+    visitors: int
+    sessions: int
+    event: bytes | None
+
+
+class Polls:
+    """The repository. Every method raises `Unavailable` while the database is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find_program(self, account: str, program_id: str) -> PollProgram | None:
+        """The program, with the key that it has or is given now; any number may ask at a time."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_FIND_PROGRAM, account, program_id)
+            if row is not None and row["key"] is None:
+                await connection.execute(_MAKE_KEY, row["uid"], secrets.token_bytes(_KEY_BYTES))
+                row = await connection.fetchrow(_FIND_PROGRAM, account, program_id)
+        # Without a key it was deleted and made again meanwhile: the next who asks finds the new one.
+        if row is None or row["key"] is None:
+            return None
+        uid, project_id, access, metadata, key = row
+        return PollProgram(uid, project_id, access, orjson.loads(metadata or "{}"), key)
+
+    async def find_contexts(self, program_uid: int, contexts: Sequence[str]) -> dict[str, bytes]:
+        """Event id → its metadata as JSON, of those contexts that are events of the program now."""
+        ids = [context for context in contexts if re.fullmatch(_UUID, context)]
+        if not ids:
+            return {}
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_FIND_CONTEXTS, program_uid, ids)
+        return {row[0]: row[1].encode() for row in rows}
+
+    async def ensure(
+        self, program_uid: int, wanted: Sequence[Key], shards: int, most: int
+    ) -> dict[Key, PollRow]:
+        """The polls of these measures and contexts, made with `shards` where there is none.
+
+        A program has at most `most`: what would be more is left out, and so is all of a program that is gone.
+        Those that are made are made in the order in which they are wanted.
+        """
+        keys = list(dict.fromkeys(wanted))
+        async with self._database.connection() as connection:
+            found = await _find(connection, program_uid, keys)
+            missing = [key for key in keys if key not in found]
+            if missing:
+                async with connection.transaction():
+                    await connection.execute(_LOCK, program_uid)
+                    await connection.execute(_MAKE, program_uid, *_columns(missing), shards, most)
+                found |= await _find(connection, program_uid, missing)
+        return found
+
+    async def count(
+        self,
+        account: str,
+        measure: str | None,
+        *,
+        project_id: str | None = None,
+        program_id: str | None = None,
+        context_id: str | None = None,
+    ) -> list[PollCount]:
+        """What the account's polls have counted, oldest first; None selects everything."""
+        wanted = {
+            "q.measure": measure,
+            "p.project_id": project_id,
+            "p.id": program_id,
+            "q.context": context_id,
+        }
+        selected = {column: value for column, value in wanted.items() if value is not None}
+        conditions = [f"AND {column} = ${number}" for number, column in enumerate(selected, 2)]
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(
+                " ".join((_COUNT, *conditions, _ORDER)), account, *selected.values()
+            )
+        return [PollCount._make((*row[:-1], row[-1] and row[-1].encode())) for row in rows]
+
+
+async def _find(connection: asyncpg.Connection, program_uid: int, keys: Sequence[Key]) -> dict[Key, PollRow]:
+    rows = await connection.fetch(_FIND, program_uid, *_columns(keys))
+    return {(row[0], row[1]): PollRow(row[2], row[3]) for row in rows}
+
+
+def _columns(keys: Sequence[Key]) -> tuple[list[str], list[str]]:
+    return [measure for measure, _ in keys], [context for _, context in keys]

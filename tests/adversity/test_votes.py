@@ -1,0 +1,26 @@
+"""Each process that an answer passes dies while answers flow; the counts are exact."""
+
+import asyncio
+import secrets
+
+import pytest
+
+from tests.adversity.faults import COUNTER, TITLES, kill
+from tests.adversity.votes import VotingShow
+from tests.deployments.instance import Instance
+
+pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.timeout(600)]
+
+_BEFORE_S = 1.0  # of quiet flow before the kill
+
+
+@pytest.mark.parametrize("title", [COUNTER, TITLES["API replica"], TITLES["PostgreSQL"]])
+async def test_every_answer_counts_once_when_one_dies(instance: Instance, title: str) -> None:
+    show = VotingShow(instance.url, f"vote-{secrets.token_hex(4)}", instance.token())
+    disturb = asyncio.Event()
+    voting = asyncio.create_task(show.run(disturb, doors=3, after=40))
+    await asyncio.sleep(_BEFORE_S)
+    assert kill(instance, title), f"no process is called {title}"
+    disturb.set()
+    await voting
+    assert show.judge() == []

@@ -1,0 +1,144 @@
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from broker.answers.batches import Batch
+from broker.answers.client import Entry
+from broker.answers.counter import Counter
+from broker.answers.linked_counters import LinkedCounters
+from broker.clock import SystemClock
+from broker.errors import NotFound, Unavailable
+from broker.ids import IdSource
+from broker.settings import Settings
+from broker.slots.link import LinkLost
+from tests.answers.support import SETTINGS, make_polls, open_counter, read_totals, seen, vote
+from tests.owners.support import create_programs
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+CLOCK = SystemClock()
+
+
+class BadLink:
+    """The way to a counter in this process; loses calls and answers by chance, and remembers the batches."""
+
+    def __init__(self, counter: Counter, loss: float = 0.0) -> None:
+        self.counter = counter
+        self.loss = loss
+        self.batches: list[Batch] = []
+        self._chance = random.Random(7)
+
+    async def call(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+        assert method == "submit"
+        self.batches.append(arguments[0])
+        if self._chance.random() < self.loss:
+            raise LinkLost(method)
+        answer = await self.counter.submit(*arguments)
+        if self._chance.random() < self.loss:
+            raise LinkLost(method)
+        return answer
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def client(*links: BadLink, settings: Settings = SETTINGS) -> LinkedCounters:
+    return LinkedCounters(settings, CLOCK, IdSource(CLOCK), links)
+
+
+def entry(poll: int, visitor: str, option: int, shards: int = 1) -> Entry:
+    record = vote(poll, visitor, option)
+    return Entry(poll, int.from_bytes(record[-8:], "little") % shards, False, record)
+
+
+@pytest.fixture
+async def poll(dsn: str) -> int:
+    await create_programs(dsn, ["p"])
+    (uid,) = await make_polls(dsn, 1)
+    return uid
+
+
+@pytest.fixture
+async def counter(dsn: str) -> AsyncIterator[Counter]:
+    async with open_counter(dsn) as counter:
+        yield counter
+
+
+async def test_outcomes_come_back_in_the_order_of_the_entries(dsn: str, counter: Counter, poll: int) -> None:
+    (other,) = await make_polls_of_another(dsn)
+    counters = client(BadLink(counter))
+    entries = [entry(poll, "a", 0), entry(other, "a", 1), entry(poll, "a", 0), entry(poll, "b", 1)]
+    shown = Entry(other, 0, False, seen(other, "a"))
+    assert await counters.submit([*entries, shown]) == [True, True, False, True, True]
+    assert await counters.submit([]) == []
+    assert await read_totals(dsn, poll) == [1, 1]
+    assert await read_totals(dsn, other) == [0, 1]
+    await counters.close()
+
+
+async def test_callers_at_once_share_batches(counter: Counter, poll: int) -> None:
+    link = BadLink(counter)
+    counters = client(link)
+    calls = [counters.submit([entry(poll, f"v{n}", 0)]) for n in range(200)]
+    assert await asyncio.gather(*calls) == [[True]] * 200
+    assert len(link.batches) < 10
+    assert [batch.number for batch in link.batches] == list(range(1, len(link.batches) + 1))
+    await counters.close()
+
+
+async def test_lost_calls_and_answers_change_neither_counts_nor_outcomes(
+    dsn: str, counter: Counter, poll: int
+) -> None:
+    link = BadLink(counter, loss=0.3)
+    counters = client(link, settings=Settings(publish_timeout_s=60.0))
+
+    async def call(caller: int) -> None:
+        for n in range(10):
+            entries = [entry(poll, f"{caller}-{n}", 0), Entry(poll, 0, False, seen(poll, str(caller)))]
+            assert await counters.submit(entries) == [True, True]
+
+    await asyncio.gather(*(call(caller) for caller in range(5)))
+    assert len(link.batches) > len({batch.number for batch in link.batches})
+    assert await read_totals(dsn, poll) == [50]
+    again = Entry(poll, 0, False, seen(poll, "x"))
+    assert await counters.submit([again]) == [True]
+    await counters.close()
+
+
+async def test_visitors_spread_over_counters_and_count_once(dsn: str, counter: Counter) -> None:
+    await create_programs(dsn, ["q"])
+    (spread,) = await make_polls(dsn, 1, shards=4, program_id="q")
+    async with open_counter(dsn, slot="counter-1") as second:
+        links = BadLink(counter), BadLink(second)
+        counters = client(*links)
+        entries = [entry(spread, f"v{n}", n % 2, shards=4) for n in range(400)]
+        assert await counters.submit(entries) == [True] * 400
+        assert await counters.submit(entries) == [False] * 400
+        shards = [{group.shard for batch in link.batches for group in batch.groups} for link in links]
+        assert shards == [{0, 2}, {1, 3}]
+        await counters.close()
+    assert await read_totals(dsn, spread) == [200, 200]
+
+
+async def test_counter_that_is_away_is_unavailable_in_time(counter: Counter, poll: int) -> None:
+    counters = client(BadLink(counter, loss=1.0), settings=Settings(publish_timeout_s=0.3))
+    with pytest.raises(Unavailable):
+        await counters.submit([entry(poll, "a", 0)])
+    await counters.close()
+    with pytest.raises(Unavailable):
+        await counters.submit([entry(poll, "a", 0)])
+
+
+async def test_deleted_poll_is_not_found(counter: Counter, poll: int) -> None:
+    counters = client(BadLink(counter))
+    with pytest.raises(NotFound):
+        await counters.submit([entry(poll, "a", 0), entry(poll + 99, "a", 0)])
+    await counters.close()
+
+
+async def make_polls_of_another(dsn: str) -> list[int]:
+    await create_programs(dsn, ["q"])
+    return await make_polls(dsn, 1, program_id="q")

@@ -1,0 +1,308 @@
+"""Audience answers over HTTP: taking them, live results, the report."""
+
+from typing import Any
+
+import pytest
+
+from tests.product import Product
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+ASKED = {"title": "Who wins?", "options": ["Home", {"label": "Away"}, "Draw"]}
+
+
+class Vote:
+    """A program with an event that asks something, and callers of its routes."""
+
+    def __init__(self, product: Product, program: str, context: str, project: str) -> None:
+        self.product, self.program, self.context, self.project = product, program, context, project
+
+    def answer(self, visitor: str, value: Any = 0, **fields: Any) -> dict[str, Any]:
+        entry = {"measureName": "whoWins", "contextId": self.context, "visitorId": visitor}
+        return entry | {"measureValue": value} | fields
+
+    def impression(self, visitor: str, session: str, **fields: Any) -> dict[str, Any]:
+        return {
+            "measureName": "whoWins", "contextId": self.context, "visitorId": visitor, "sessionId": session,
+        } | fields  # fmt: skip
+
+    async def post(
+        self,
+        *responses: Any,
+        impressions: Any = (),
+        role: str | None = None,
+        place: str | None = None,
+        **headers: str,
+    ) -> Any:
+        place = place or f"demo/{self.project}/{self.program}"
+        body = {"responses": list(responses), "impressions": list(impressions)}
+        async with self.product.door(role, **headers) as door:
+            return await door.post(f"/responses/{place}", json=body)
+
+    async def count(self, *responses: Any, impressions: Any = ()) -> tuple[int, int]:
+        answer = await self.post(*responses, impressions=impressions)
+        assert answer.status_code == 202, answer.text
+        return answer.json()["accepted"], answer.json()["duplicates"]
+
+    async def get(self, path: str, role: str | None = None, **query: str) -> Any:
+        headers = {"If-None-Match": query.pop("known")} if "known" in query else {}
+        async with self.product.door(role, **headers) as door:
+            return await door.get(f"/responses/demo/{path}", params=query)
+
+    async def results(self, name: str = "whoWins", **query: str) -> Any:
+        self.product.clock.forward_ms += 1_000  # what a process remembers of results is gone
+        answer = await self.get(f"{name}/results", **query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+_programs = 0
+
+
+@pytest.fixture
+async def ask(product: Product) -> Any:
+    """Makes votes: a program with an event of this metadata."""
+
+    async def make(asked: dict[str, Any] = ASKED, /, **program: Any) -> Vote:
+        global _programs
+        _programs += 1
+        program_id = f"vote{_programs}"
+        await product.make_program(program_id, **program)
+        (event,) = await product.publish(program_id, {"event": "Vote#ask", "metadata": asked})
+        return Vote(product, program_id, event["id"], program.get("projectId") or "undefined")
+
+    return make
+
+
+async def test_answers_are_counted(ask: Any) -> None:
+    vote = await ask()
+    assert await vote.count(vote.answer("a"), vote.answer("b", 2), vote.answer("c", [0, 2])) == (3, 0)
+    results = await vote.results(programId=vote.program)
+    assert results == {
+        "accountId": "demo", "measureName": "whoWins", "results": {"0": 2, "1": 0, "2": 2}, "total": 4,
+    }  # fmt: skip
+
+
+async def test_the_first_answer_of_a_visitor_stands(ask: Any) -> None:
+    vote = await ask()
+    assert await vote.count(vote.answer("a", 0), vote.answer("a", 1)) == (1, 1)
+    assert await vote.count(vote.answer("a", 1), vote.answer("b", 1)) == (1, 1)
+    assert (await vote.results(programId=vote.program))["results"] == {"0": 1, "1": 1, "2": 0}
+
+
+async def test_where_it_may_be_changed_the_last_answer_stands(ask: Any) -> None:
+    vote = await ask(ASKED | {"allowChange": True})
+    assert await vote.count(vote.answer("a", 0), vote.answer("a", 1), vote.answer("a", 1)) == (2, 1)
+    assert (await vote.results(programId=vote.program))["results"] == {"0": 0, "1": 1, "2": 0}
+
+
+async def test_measures_and_contexts_are_polls_of_their_own(ask: Any, product: Product) -> None:
+    vote = await ask()
+    (other,) = await product.publish(vote.program, {"event": "Vote#ask", "metadata": {"options": ["x"] * 5}})
+    entries = [
+        vote.answer("a"),
+        vote.answer("a", measureName="m"),
+        vote.answer("a", 4, contextId=other["id"]),
+    ]
+    assert await vote.count(*entries) == (3, 0)
+    assert (await vote.results(programId=vote.program))["results"] == {"0": 1, "1": 0, "2": 0, "3": 0, "4": 1}
+    limited = await vote.results(contextId=vote.context, programId=vote.program)
+    assert (limited["contextId"], limited["total"]) == (vote.context, 1)
+
+
+async def test_the_spelling_of_an_event_makes_no_second_poll(ask: Any) -> None:
+    vote = await ask()
+    assert await vote.count(vote.answer("a"), vote.answer("a", contextId=vote.context.upper())) == (1, 1)
+
+
+async def test_impressions_are_told_in_the_report(ask: Any, product: Product) -> None:
+    vote = await ask(projectId="own")
+    shown = [vote.impression("a", "1"), vote.impression("a", "2"), vote.impression("b", "2")]
+    assert await vote.count(vote.answer("a", 1), impressions=shown) == (4, 0)
+    assert await vote.count(impressions=shown[:1]) == (1, 0)
+    answer = await vote.get(f"own/{vote.program}/report", "user")
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {
+        "accountId": "demo",
+        "projectId": "own",
+        "programId": vote.program,
+        "responses": [
+            {
+                "measureName": "whoWins",
+                "programId": vote.program,
+                "contextId": vote.context,
+                "options": [
+                    {"measureValue": 0, "total": 0, "label": "Home"},
+                    {"measureValue": 1, "total": 1, "label": "Away"},
+                    {"measureValue": 2, "total": 0, "label": "Draw"},
+                ],
+                "total": 1,
+                "title": "Who wins?",
+                "impressions": {"measureName": "whoWins", "total": 4, "uniques": 2, "sessions": 2},
+            }
+        ],
+    }
+
+
+async def test_no_entries_are_fine(ask: Any, product: Product) -> None:
+    vote = await ask()
+    assert await vote.count() == (0, 0)
+    async with product.door(None) as door:
+        answer = await door.post(f"/responses/demo/undefiend/{vote.program}")
+    assert (answer.status_code, answer.json()) == (202, {"accepted": 0, "duplicates": 0})
+    assert (await vote.get(f"undefined/{vote.program}/report", "user")).json()["responses"] == []
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["other/undefined/{}", "demo/own/{}", "demo/undefined/unknown"],
+)
+async def test_what_is_not_there_is_not_found(ask: Any, place: str) -> None:
+    vote = await ask()
+    answer = await vote.post(vote.answer("a"), place=place.format(vote.program))
+    assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+
+
+async def test_a_project_is_said_as_the_program_has_it(ask: Any) -> None:
+    vote = await ask(projectId="own")
+    for project, status in (("own", 202), ("other", 404), ("undefined", 404)):
+        assert (await vote.post(place=f"demo/{project}/{vote.program}")).status_code == status
+        report = await vote.get(f"{project}/{vote.program}/report", "user")
+        assert report.status_code == (200 if status == 202 else 404)
+
+
+async def test_a_private_program_is_for_those_who_read_it(ask: Any) -> None:
+    vote = await ask(access="private")
+    for role, status in ((None, 404), ("client", 404), ("user", 202), ("admin", 202)):
+        assert (await vote.post(vote.answer("a"), role=role)).status_code == status
+
+
+async def test_a_bad_token_is_refused_where_none_is_needed(ask: Any) -> None:
+    vote = await ask()
+    assert (await vote.post(vote.answer("a"), Authorization="Bearer x")).status_code == 401
+
+
+async def test_one_bad_entry_refuses_all(ask: Any) -> None:
+    vote = await ask()
+    entries = [vote.answer("a"), vote.answer("b", 3), vote.answer("c", contextId="none")]
+    answer = await vote.post(*entries, impressions=[vote.impression("a", "1", contextId="no")])
+    assert answer.status_code == 400
+    assert [fault["field"] for fault in answer.json()["errors"]] == [
+        "responses[1].measureValue", "responses[2].contextId", "impressions[0].contextId",
+    ]  # fmt: skip
+    answer = await vote.post(vote.answer("a"), vote.answer("b", visitorId=""))
+    assert [fault["field"] for fault in answer.json()["errors"]] == ["responses[1].visitorId"]
+    assert (await vote.results(programId=vote.program))["total"] == 0
+
+
+async def test_without_declared_options_any_index_counts(ask: Any) -> None:
+    vote = await ask({"title": "Who wins?"})
+    assert await vote.count(vote.answer("a", 999)) == (1, 0)
+    assert (await vote.results(programId=vote.program))["results"] == {"999": 1}
+    report = (await vote.get(f"undefined/{vote.program}/report", "admin")).json()
+    assert report["responses"][0]["options"] == [{"measureValue": 999, "total": 1, "label": "999"}]
+
+
+async def test_free_contexts_need_no_event(ask: Any) -> None:
+    vote = await ask(metadata={"freeContexts": True})
+    assert await vote.count(vote.answer("a", 7, contextId="round 1")) == (1, 0)
+    assert (await vote.post(vote.answer("a", 3))).status_code == 400  # an event's options count there too
+
+
+async def test_answers_are_taken_from_opening_to_closing(ask: Any, product: Product) -> None:
+    product.clock.stop()
+    now, before_ms = product.services.clock.now_ms(), product.clock.forward_ms
+    vote = await ask(ASKED | {"opens": now + 5_000, "closes": now + 9_000})
+    for forward_ms, status in ((4_999, 409), (5_000, 202), (8_999, 202), (9_000, 409)):
+        product.clock.forward_ms = before_ms + forward_ms
+        answer = await vote.post(vote.answer("a"), impressions=[vote.impression("a", "1")])
+        assert answer.status_code == status, forward_ms
+    assert answer.json()["error"] == "conflict"
+    assert answer.json()["errors"] == [{"field": "responses[0].contextId", "message": "voting is closed"}]
+    assert await vote.count(impressions=[vote.impression("b", "1")]) == (1, 0)
+
+
+async def test_results_may_be_cached(ask: Any, product: Product) -> None:
+    now = product.services.clock.now_ms()
+    vote = await ask(ASKED | {"closes": now + 600_000})
+    query = {"programId": vote.program, "contextId": vote.context}
+    await vote.count(vote.answer("a"))
+    first = await vote.get("whoWins/results", **query)
+    assert first.headers["cache-control"] == "public, max-age=1, s-maxage=5"
+    assert first.headers["access-control-allow-origin"] == "*"
+    assert first.headers["etag"].startswith('"')
+    same = await vote.get("whoWins/results", known=first.headers["etag"], **query)
+    assert (same.status_code, same.content) == (304, b"")
+    for answer in (first, same):
+        assert "vary" not in answer.headers
+        assert "set-cookie" not in answer.headers
+        assert answer.headers["access-control-allow-origin"] == "*"
+        assert answer.headers["cache-control"] == first.headers["cache-control"]
+    product.clock.forward_ms += 600_000
+    closed = await vote.get("whoWins/results", **query)
+    assert closed.headers["cache-control"] == "public, max-age=60, s-maxage=60"
+
+
+async def test_results_are_closed_when_all_their_contexts_are(ask: Any, product: Product) -> None:
+    now = product.services.clock.now_ms()
+    vote = await ask(ASKED | {"closes": now + 60_000})
+    (other,) = await product.publish(vote.program, {"event": "Vote#ask", "metadata": ASKED})
+    await vote.count(vote.answer("a"), vote.answer("a", contextId=other["id"]))
+    product.clock.forward_ms += 60_000
+    running = await vote.get("whoWins/results", programId=vote.program)
+    assert running.headers["cache-control"] == "public, max-age=1, s-maxage=5"
+
+
+async def test_unknown_names_have_zeros(ask: Any) -> None:
+    vote = await ask()
+    assert await vote.results("nothing") == {
+        "accountId": "demo", "measureName": "nothing", "results": {}, "total": 0,
+    }  # fmt: skip
+    asked = await vote.results(programId=vote.program, contextId=vote.context)
+    assert (asked["results"], asked["total"]) == ({"0": 0, "1": 0, "2": 0}, 0)
+    assert (await vote.get("a b/results")).status_code == 200
+    async with vote.product.door(None) as door:
+        assert (await door.get("/responses/other/whoWins/results")).status_code == 404
+
+
+async def test_results_are_limited_to_a_project(ask: Any) -> None:
+    name = "limited"
+    mine, free = await ask(projectId="own"), await ask()
+    for vote in (mine, free):
+        await vote.count(vote.answer("a", measureName=name))
+    assert (await mine.results(name))["total"] == 2
+    for project in ("own", "undefined", "undefiend"):
+        limited = await mine.results(name, projectId=project)
+        assert (limited["projectId"], limited["total"]) == (project, 1)
+    assert (await mine.results(name, projectId="none"))["total"] == 0
+
+
+async def test_batches_end_at_their_limit(ask: Any, product: Product) -> None:
+    vote = await ask()
+    vote.product = product.with_settings(batch_limit_responses=3)
+    entries = [vote.answer(name) for name in "abc"]
+    assert await vote.count(*entries) == (3, 0)
+    answer = await vote.post(*entries, impressions=[vote.impression("a", "1")])
+    assert (answer.status_code, answer.json()["error"]) == (413, "payload_too_large")
+
+
+async def test_deleted_programs_take_no_answers(ask: Any, product: Product) -> None:
+    vote = await ask()
+    await vote.count(vote.answer("a"))
+    async with product.door() as door:
+        await door.delete(f"/programs/{vote.program}")
+    assert (await vote.post(vote.answer("b"))).status_code == 404
+    product.clock.forward_ms += 1_000
+    assert (await vote.post(vote.answer("b"))).status_code == 404
+
+
+async def test_what_was_accepted_is_in_the_statistics(ask: Any, product: Product) -> None:
+    vote = await ask(projectId="own")
+    await vote.count(vote.answer("a"), vote.answer("a"), impressions=[vote.impression("a", "1")])
+    recorder = product.services.recorder
+    assert recorder is not None
+    await recorder.flush()
+    async with product.door("user") as door:
+        series = (await door.get(f"/statistics/filtered?programId={vote.program}")).json()["series"]
+    assert sum(point["responses"] for point in series) == 1
+    assert sum(point["impressions"] for point in series) == 1
