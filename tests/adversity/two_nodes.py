@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,12 @@ _START_S = 60.0
 _WHOLE_S = 120.0
 _CUT_OFF_S = 25.0  # longer than the health checks of `node.env` take
 _PASSING = (500, *PASSING)  # the nodes' own HAProxy says 500 while no replica can take a request
+_WAIT = """
+import sys, time, ray
+ray.init(sys.argv[1], log_to_driver=False)
+while sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[2]):
+    time.sleep(0.1)
+"""
 _SIZE = Size(producers=10, viewers=20, programs=4, events_per_s=400.0)
 
 
@@ -100,13 +107,28 @@ async def open_cluster(directory: Path) -> AsyncIterator[tuple[Instance, list[No
         nodes.append(Node(_HEAD, environment, head))
         await until(lambda: nodes[0].processes("raylet"), _START_S)
         nodes.append(second_node(environment, address))
-        await until(lambda: nodes[1].processes("raylet"), _START_S)
+        await _until_alive(2, environment, address)
         environment = environment | {"BROKER_RAY_ADDRESS": address, "BROKER_DATABASE_URL": dsn}
         instance = Instance(directory / "data", database_url=dsn, environment=environment)
         stack.callback(instance.end)
         await asyncio.to_thread(instance.start)
         yield instance, nodes, environment
         await asyncio.to_thread(instance.stop)
+
+
+async def _until_alive(count: int, environment: dict[str, str], address: str) -> None:
+    """Until so many nodes have joined: slots are spread over those that are there when they start."""
+    waiting = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _WAIT, address, str(count), env=environment, stdout=DEVNULL, stderr=DEVNULL
+    )
+    try:
+        async with asyncio.timeout(_START_S):
+            code = await waiting.wait()
+    except TimeoutError:
+        waiting.kill()
+        await waiting.wait()
+        raise
+    assert code == 0, "the cluster cannot be asked for its nodes"
 
 
 def _kill_all(nodes: list[Node]) -> None:

@@ -142,9 +142,28 @@ async def test_exchange_spreads_owners_again_after_one_was_exchanged_alone(clust
         await pool.stop()
 
 
+async def test_names_of_ended_owners_are_not_used_again(cluster: None, dsn: str) -> None:
+    """Ray may know them for a while: who made an owner of such a name could be given the dead one."""
+    names: list[str] = []
+    for _ in range(2):
+        pool = open_pool(dsn)
+        try:
+            await pool.start()
+            assert owner_names() == ["owner-0.1", "owner-1.1"]
+            names += actor_names()
+        finally:
+            await pool.stop()
+    assert len(set(names)) == 4
+
+
 def owner_names() -> list[str]:
+    """The slots of the owners with their numbers."""
+    return sorted(name.rpartition(".")[0] for name in actor_names())
+
+
+def actor_names() -> list[str]:
     names = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
-    return sorted(name for name in names if name.startswith("owner-"))
+    return [name for name in names if name.startswith("owner-")]
 
 
 async def process_ids() -> list[int]:

@@ -3,6 +3,9 @@
 They are found by name, and restarted by Ray for ever. A call is never retried by Ray itself: whether a
 repeated call is harmless is our business.
 
+No name is used twice: a process remembers which actor a name means, so who took one up again could be given
+the actor that has ended.
+
 An actor is exchanged by its successor: one of the same slot with the next number in its name. It is started
 first; then the old one finishes what it has and ends, and whoever calls it learns so and finds the newest of
 the slot. Were two to run for a moment, the fence would let only one of them write. An actor that hangs is
@@ -11,6 +14,7 @@ exchanged without being asked: Ray watches over processes and nodes, not over wh
 
 import asyncio
 import logging
+import secrets
 from contextlib import suppress
 from typing import Any
 
@@ -160,9 +164,8 @@ class SlotPool:
         # A successor prefers the next node, in case the present one is what hangs.
         node = node_of(self._first_node + index + number - 1, _live_nodes())
         actor = ray.remote(self._actor).options(
-            name=f"{self._name(index)}.{number}",
+            name=f"{self._name(index)}.{number}.{secrets.token_hex(4)}",
             namespace=NAMESPACE,
-            get_if_exists=True,
             max_restarts=-1,
             max_task_retries=0,
             max_concurrency=_CONCURRENCY,
@@ -216,11 +219,15 @@ def _list_names() -> list[str]:
 
 def _of_slot(slot: str, names: list[str]) -> list[str]:
     """The names of a slot's actors, the newest last."""
-    return sorted((name for name in names if name.startswith(f"{slot}.")), key=_number)
+    return sorted((name for name in names if name.startswith(f"{slot}.")), key=_age)
+
+
+def _age(name: str) -> tuple[int, str]:
+    return _number(name), name
 
 
 def _number(name: str) -> int:
-    return int(name.rpartition(".")[2])
+    return int(name.split(".")[1])
 
 
 def _live_nodes() -> list[str]:
