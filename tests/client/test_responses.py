@@ -62,7 +62,7 @@ async def test_impressions_are_not_repeated_in_doubt(failure: Answer, kind: type
             await client.add_responses("final", [VOTE], [SHOWN])
 
 
-async def test_impressions_are_repeated_when_nothing_was_done() -> None:
+async def test_impressions_are_repeated_when_the_broker_asks_for_it() -> None:
     script = _sequence(error(503, "x"), COUNTED)
     async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
         await client.add_responses("final", impressions=[SHOWN])

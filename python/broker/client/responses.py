@@ -177,7 +177,8 @@ class ResponseCalls:
 
         Answers alone are tried again also when the outcome of a try is unknown: they count once, and what
         the lost try counted comes back as duplicates. With impressions, each of which counts, the batch is
-        tried again only when it is certain that nothing was done.
+        tried again only when the broker did not get it, or asks for that (429, 503). After a 503, which a
+        counter that dies can cause, their total may have some twice; visitors and sessions never do.
 
         Args:
             project_id: the program's project; None for a program without one.
