@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from broker.client import Answer as Response
 from broker.client import (
     AsyncClient,
     Backoff,
@@ -15,7 +16,6 @@ from broker.client import (
     RetryPolicy,
     ServerError,
 )
-from broker.client import Answer as Response
 from tests.client.peer import Answer, Script, error, serving
 
 pytestmark = pytest.mark.anyio
