@@ -1,4 +1,4 @@
-"""The product in one process, all real, without Ray: PostgreSQL, owner, counter, services and the HTTP door."""
+"""The product in one process, real and without Ray: PostgreSQL, owner, counter, services, the HTTP door."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

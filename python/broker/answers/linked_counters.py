@@ -48,19 +48,19 @@ class LinkedCounters:
 
     async def submit(self, entries: Sequence[Entry]) -> list[bool]:
         """See `Counters.submit`."""
+        deadline_s = self._clock.monotonic_s() + self._wait_s
+        if len(self._lanes) == 1:
+            return _raise_or_return(await self._lanes[0].add(list(entries), deadline_s))
         places: dict[int, list[int]] = {}
         for place, entry in enumerate(entries):
             places.setdefault(entry.shard % len(self._lanes), []).append(place)
-        deadline_s = self._clock.monotonic_s() + self._wait_s
         calls = [
             self._lanes[lane].add([entries[place] for place in mine], deadline_s)
             for lane, mine in places.items()
         ]
         changed = [False] * len(entries)
         for mine, result in zip(places.values(), await asyncio.gather(*calls), strict=True):
-            if isinstance(result, BrokerError):
-                raise result
-            for place, each in zip(mine, result, strict=True):
+            for place, each in zip(mine, _raise_or_return(result), strict=True):
                 changed[place] = each
         return changed
 
@@ -156,7 +156,7 @@ def _build(door: str, number: int, entries: Sequence[Entry]) -> tuple[Batch, lis
     records: list[list[bytes]] = []
     places: list[tuple[int, int]] = []
     for entry in entries:
-        key = entry.poll, entry.shard, entry.allow_change
+        key = entry[:3]  # poll, shard, allow_change
         group = groups.setdefault(key, len(groups))
         if group == len(records):
             records.append([])
@@ -188,6 +188,12 @@ def _changed(outcomes: Outcomes, places: Sequence[tuple[int, int]]) -> list[bool
             return NotFound("the program has been deleted")
         changed.append(bool(counted[place]))
     return changed
+
+
+def _raise_or_return(result: list[bool] | BrokerError) -> list[bool]:
+    if isinstance(result, BrokerError):
+        raise result
+    return result
 
 
 def _settle(waiting: _Waiting, value: list[bool] | BrokerError) -> None:
