@@ -7,8 +7,7 @@ import orjson
 import pytest
 
 from broker.cli.main import run
-from tests.client.peer import Answer, Asked, serving
-from tests.client.test_gateway import Relay
+from tests.client.doors import open_doors
 from tests.gateway.world import World, open_world
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -43,31 +42,20 @@ async def test_watched_results_go_on_over_lost_connections(
     program, admin = await world.program(), await world.admin()
     asked = await admin.call("producer", programId=program, event="Poll#show", metadata=POLL)
     place = {"programId": program, "measureName": "whoWins", "contextId": asked["id"], "measureValue": 1}
-    relay = Relay(world.port)
-    server = await asyncio.start_server(relay.serve, "127.0.0.1", 0)
-    relay.port = server.sockets[0].getsockname()[1]
-
-    async def answer(asked: Asked) -> Answer:
-        if asked.target.endswith("/connect"):
-            return Answer(200, {"url": f"ws://demo.localhost:{relay.port}/api/v1/ws", "servers": []})
-        async with world.product.door("user") as door:
-            reply = await door.get(asked.target.removeprefix("/api/v1"))
-        return Answer(reply.status_code, reply.json())
-
     screen = Screen(capsys)
     await admin.call("respond", **place, visitorId="a")
-    async with server, serving(answer) as api:
+    async with open_doors(world) as doors:
         token = world.product.tokens["user"]
-        options = ["--watch", "--json", "--url", api.url, "--token", token]
+        options = ["--watch", "--json", "--url", doors.url, "--token", token]
         watching = asyncio.create_task(asyncio.to_thread(run, ["results", program, *options]))
         await screen.shows(1)
         await admin.call("respond", **place, visitorId="b")
         await screen.shows(2)
-        relay.is_open = False
-        relay.cut()
+        doors.relay.is_open = False
+        doors.relay.cut()
         await admin.call("respond", **place, visitorId="c")
         await asyncio.sleep(0.2)
-        relay.is_open = True
+        doors.relay.is_open = True
         await screen.shows(3)
         await admin.call("admin/deleteProgram", programId=program)
         async with asyncio.timeout(20):

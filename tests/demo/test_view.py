@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from broker.client import AsyncClient, Cursor, Event, LiveResults
+from broker.client import AsyncClient, Cursor, Event
 from broker.clock import SystemClock
 from broker.demo import view
 from broker.demo.audience import Audience
@@ -41,7 +41,7 @@ def test_board_follows_score_clock_and_what_is_on_air() -> None:
 async def test_view_shows_figures_events_and_what_to_try() -> None:
     console = Console(width=120, record=True, force_terminal=True, file=io.StringIO())
     asked = _event(2, "Poll#show", title="Who wins?", options=["Home", "Away"], measureName="winner")
-    told = {asked.id: LiveResults("demo", "winner", {0: 1, 1: 3}, 4)}
+    told = {asked.id: {0: 1, 1: 3}}
     board = view.Board(results=told)
     board.apply(_event(1, "Goal#show", player="Ada Abel"))
     board.apply(asked)

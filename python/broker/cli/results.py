@@ -12,14 +12,11 @@ from broker.client import (
     AsyncClient,
     Backoff,
     ConnectionFailed,
-    Notification,
-    ProgramDeleted,
     ReportEntry,
     ServerError,
-    Socket,
-    Unsubscribed,
 )
 
+_STABLE_S = 10.0  # after so long a lost connection is a new trouble, not the old one
 _BAR = 20  # characters of a bar that is all answers
 
 
@@ -70,33 +67,15 @@ class _Board:
 
 async def _watch(client: AsyncClient, program_id: str, board: _Board) -> None:
     """Write what changes, over as many connections as it takes. Raises ClientError when it cannot go on."""
-    backoff, attempt = Backoff(), 0
+    loop, backoff, attempt = asyncio.get_running_loop(), Backoff(), 0
     while True:
+        began_s = loop.time()
         try:
-            async with client.socket() as socket:
-                await socket.call("subscribe", {"channel": f"responses:{program_id}"})
-                attempt = 0
-                # following before reading: nothing changes unseen in between
+            async for _ in client.follow_responses(program_id, followed=board.show):
                 await board.show()
-                async for told in socket:
-                    await _take(client, socket, program_id, board, told)
         except (ConnectionFailed, ServerError):
+            attempt = 0 if loop.time() - began_s >= _STABLE_S else attempt + 1
             await asyncio.sleep(backoff.delay_s(attempt))
-            attempt += 1
-
-
-async def _take(
-    client: AsyncClient, socket: Socket, program_id: str, board: _Board, told: Notification
-) -> None:
-    match told.method:
-        case "results":
-            await board.show()
-        case "tokenExpiring":
-            await client.renew(socket)
-        case "programDeleted":
-            raise ProgramDeleted(program_id)
-        case "unsubscribed":
-            raise Unsubscribed(program_id, str(told.params.get("reason", "")))
 
 
 def render(entry: ReportEntry) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal, Self, overload
@@ -146,29 +146,44 @@ class AsyncClient(Calls, ResponseCalls):
         tracker = Tracker(program_id, since, history)
         return Subscription(self, self._clock, self._subscription, tracker, changes=changes)
 
-    async def follow(self, channel: str) -> AsyncGenerator[Notification, None]:
+    async def follow(
+        self, channel: str, *, followed: Callable[[], Awaitable[None]] | None = None
+    ) -> AsyncGenerator[Notification, None]:
         """Notifications of a channel, such as `programs`, `project:football` or `storage:football`.
 
-        Channels remember nothing: a lost connection raises ConnectionLost; read by REST, then follow again.
+        Channels remember nothing: a lost connection raises ConnectionLost; follow again, and read by REST
+        what was missed.
+
+        Args:
+            followed: awaited once the broker tells from now on; who reads then misses nothing in between.
         """
         async with self.socket() as socket:
             await socket.call("subscribe", {"channel": channel})
+            if followed is not None:
+                await followed()
             async for notification in socket:
                 if notification.method == "tokenExpiring":
                     await self.renew(socket)
                 else:
                     yield notification
 
-    async def follow_responses(self, program_id: str) -> AsyncIterator[LiveResults]:
+    async def follow_responses(
+        self, program_id: str, *, followed: Callable[[], Awaitable[None]] | None = None
+    ) -> AsyncGenerator[LiveResults, None]:
         """A program's live results as they change, each measure of a context at most once a second.
 
-        A lost connection raises ConnectionLost, as with `follow`: read by REST, then follow again.
+        What has not changed since is not told. A lost connection raises ConnectionLost; follow again.
+
+        Args:
+            followed: as for `follow`; the place to read the report. `response_results` may be a second behind.
 
         Raises:
             NotFound, Unauthenticated: no such program, or none that the caller may read.
             ProgramDeleted, Unsubscribed: while iterating, that has become so.
         """
-        async with contextlib.aclosing(self.follow(f"{CHANNEL}{program_id}")) as notifications:
+        async with contextlib.aclosing(
+            self.follow(f"{CHANNEL}{program_id}", followed=followed)
+        ) as notifications:
             async for told in notifications:
                 match told.method:
                     case "results":

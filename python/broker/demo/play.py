@@ -75,7 +75,7 @@ async def _perform(
         since = (await producing.last_update(program.id)).cursor
         audience = Audience(watching, program.id, plan.viewers, since, clock)
         voters = Voters(watching, program, plan.voters, plan.seed, clock)
-        results = Results(watching, program.id)
+        results = Results(producing, program)
         board = view.Board(results=results.told, seq=since.seq)
         acknowledged: dict[int, str] = {}
 
@@ -128,8 +128,7 @@ async def _judge_answers(
     kept = {
         entry.context_id: {option.measure_value: option.total for option in entry.options} for entry in report
     }
-    told = {context: result.results for context, result in results.told.items()}
-    return judge_answers(voters.ballots, kept, told)
+    return judge_answers(voters.ballots, kept, results.told)
 
 
 async def _show(

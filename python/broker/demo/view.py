@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from broker.client import Event, LiveResults
+from broker.client import Event
 from broker.demo.audience import Audience
 from broker.demo.cast import LOGINS, PROGRAM_ID
 from broker.demo.figures import percentile, sparkline
@@ -30,11 +30,11 @@ class Board:
     """The state of the programme as the graphics would show it, made from events and live results alone.
 
     Attributes:
-        results: of each poll, by its event's id.
+        results: answers by option of each poll, by its event's id.
         poll: the latest event that asked something.
     """
 
-    results: Mapping[str, LiveResults] = field(default_factory=dict)
+    results: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     poll: Event | None = None
     score: dict[str, Any] = field(default_factory=dict)
     clock: str = "--:--"
@@ -61,15 +61,15 @@ class Board:
     @property
     def votes(self) -> int:
         """Answers to all polls, as the channel told them."""
-        return sum(result.total for result in self.results.values())
+        return sum(sum(counts.values()) for counts in self.results.values())
 
     def counts(self) -> list[tuple[str, int]]:
         """The options of the latest poll, each with its answers."""
         if self.poll is None:
             return []
-        told = self.results.get(self.poll.id)
+        told = self.results.get(self.poll.id, {})
         options = enumerate(self.poll.metadata["options"])
-        return [(str(label), told.results.get(index, 0) if told else 0) for index, label in options]
+        return [(str(label), told.get(index, 0)) for index, label in options]
 
     def headline(self) -> str:
         """`NOR 1 : 0 SOU   23:45`."""

@@ -16,7 +16,6 @@ from broker.client import (
     ConnectionFailed,
     Counted,
     Event,
-    LiveResults,
     Program,
     Socket,
     Unavailable,
@@ -113,29 +112,40 @@ class Voters:
 
 
 class Results:
-    """What the channel tells of each poll; `told` has the latest by context."""
+    """What the channel tells of each poll; `told` has the latest answers of each option, by context."""
 
-    def __init__(self, client: AsyncClient, program_id: str) -> None:
+    def __init__(self, client: AsyncClient, program: Program) -> None:
+        """The client's user may read the program's report."""
         self._client = client
-        self._program_id = program_id
+        self._program = program
         self._moved = asyncio.Event()
-        self.told: dict[str, LiveResults] = {}
+        self.told: dict[str, dict[int, int]] = {}
 
     async def follow(self) -> None:
         """Follow the channel until cancelled."""
         while True:
             try:
-                async for result in self._client.follow_responses(self._program_id):
-                    self.told[result.context_id or ""] = result
-                    self._moved.set()
-            except ConnectionFailed:
+                following = self._client.follow_responses(self._program.id, followed=self._read)
+                async for result in following:
+                    self._take(result.context_id or "", result.results)
+            except (ConnectionFailed, Unavailable):
                 await asyncio.sleep(_RECONNECT_S)
 
     async def wait_for(self, totals: Mapping[str, int]) -> None:
         """Wait until the channel has told of so many answers for each context."""
-        while any(self.told[c].total < n if c in self.told else n > 0 for c, n in totals.items()):
+        while any(sum(self.told.get(context, {}).values()) < n for context, n in totals.items()):
             self._moved.clear()
             await self._moved.wait()
+
+    async def _read(self) -> None:
+        """Take what has changed while nothing was told."""
+        report = await self._client.response_report(self._program.id, project_id=self._program.project_id)
+        for entry in report:
+            self._take(entry.context_id, {option.measure_value: option.total for option in entry.options})
+
+    def _take(self, context: str, counts: dict[int, int]) -> None:
+        self.told[context] = counts
+        self._moved.set()
 
 
 class _Line:
@@ -150,6 +160,7 @@ class _Line:
     async def send(self, answer: Answer) -> Counted:
         """Answer, over as many connections as it takes: an answer counts once."""
         while True:
+            socket: Socket | None = None
             try:
                 socket = await self._open()
                 return await socket.respond(
@@ -160,7 +171,8 @@ class _Line:
                     visitor_id=answer.visitor_id,
                 )
             except ConnectionFailed:
-                await self.close()
+                if socket is self._socket:  # and not what another voter has opened since
+                    await self.close()
             except Unavailable:
                 pass
             await asyncio.sleep(_RECONNECT_S)
