@@ -175,7 +175,7 @@ class AsyncClient(Calls, ResponseCalls):
         What has not changed since is not told. A lost connection raises ConnectionLost; follow again.
 
         Args:
-            followed: as for `follow`; the place to read the report. `response_results` may be a second behind.
+            followed: as for `follow`; the place to read the report. Results may be a second behind.
 
         Raises:
             NotFound, Unauthenticated: no such program, or none that the caller may read.
