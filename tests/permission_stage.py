@@ -21,11 +21,11 @@ LOGIN = {"grant_type": "password", "client_id": "Test", "username": "admin", "pa
 # Of what operations are not about: heartbeats, marks of background work, and counts.
 _WATCHED = (
     "users", "revocations", "programs", "events", "event_changes", "projects", "revisions", "stored_values",
-    "storage_usage", "api_tokens", "idempotency_keys", "audit", "program_changes",
+    "storage_usage", "api_tokens", "idempotency_keys", "audit", "program_changes", "answer_records",
 )  # fmt: skip
 _TRACES = " UNION ALL ".join(
     f"SELECT '{table}' AS name, count(*), max(xmin::text::bigint) FROM {table}"
-    + ("" if table in ("events", "event_changes") else " WHERE account = 'demo'")
+    + ("" if table in ("events", "event_changes", "answer_records") else " WHERE account = 'demo'")
     for table in _WATCHED
 )
 _REVISION = """
@@ -264,6 +264,45 @@ async def _list_programs(stage: Stage, target: Target, _role: str | None) -> Cal
 @_calls("filterPrograms")
 async def _filter_programs(stage: Stage, target: Target, _role: str | None) -> Call:
     return Call({"limit": 1000, "search": "secret"}, (await stage.program(_PRIVATE[target])).secret)
+
+
+# -- audience answers
+
+
+def _vote(program: Thing, target: Target) -> dict[str, Any]:
+    project = _PROGRAM_FIELDS.get(target, {}).get("projectId", "undefined")
+    return {"accountId": "demo", "projectId": project, "programId": program.id}
+
+
+@_calls("addResponses")
+async def _add_responses(stage: Stage, target: Target, _role: str | None) -> Call:
+    program = await stage.program(target)
+    answer = {"measureName": "vote", "contextId": program.event_id, "measureValue": 1}
+    answers = {"responses": [answer | {"visitorId": stage.name()}]}
+    return Call(_vote(program, target) | answers, '"accepted":1')
+
+
+@_calls("respond")
+async def _respond(stage: Stage, target: Target, _role: str | None) -> Call:
+    call = await _add_responses(stage, target, _role)
+    (answer,) = call.params.pop("responses")
+    return Call(call.params | answer, call.shows)
+
+
+@_calls("impression")
+async def _impression(stage: Stage, target: Target, _role: str | None) -> Call:
+    call = await _respond(stage, target, _role)
+    del call.params["measureValue"]
+    return call
+
+
+@_calls("getResponseReport")
+async def _report(stage: Stage, target: Target, _role: str | None) -> Call:
+    at = _PRIVATE.get(target, target)
+    return Call(_vote(await stage.program(at), at), '"responses":')
+
+
+_constant("getResponseResults", '"total":', accountId="demo", responseName="vote")
 
 
 # -- statistics

@@ -124,7 +124,7 @@ class Product:
     def with_settings(self, **changes: Any) -> "Product":
         """The same product with other settings at its door."""
         services = replace(self.services, settings=replace(self.services.settings, **changes))
-        return replace(self, services=services, app=_app(services, self.health))
+        return replace(self, services=services, app=app_of(services, self.health))
 
     async def make_program(self, program_id: str, account: str = "demo", **fields: Any) -> dict[str, Any]:
         """A new program."""
@@ -141,7 +141,9 @@ class Product:
         return list(answer.json()["events"])
 
 
-def _app(services: Services, health: dict[str, str]) -> RestApp:
+def app_of(services: Services, health: dict[str, str]) -> RestApp:
+    """The HTTP door of services."""
+
     async def ask() -> dict[str, str]:
         return health
 
@@ -175,7 +177,7 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
         stack.push_async_callback(services.audience.close)
         stack.push_async_callback(services.source_replies.close)
         health = {"database": "ok", "owners": "ok", "gateways": "ok"}
-        product = Product(services, _app(services, health), owners, clock, health)
+        product = Product(services, app_of(services, health), owners, clock, health)
         for account, tokens in (("demo", product.tokens), ("other", product.other)):
             for role in ROLES:
                 tokens[role] = await _token(product, auth, account, role)

@@ -105,6 +105,7 @@ async def stage(module_dsn: str) -> AsyncIterator[Stage]:
 
     settings: dict[str, Any] = {"ws_messages_per_s": 0}
     settings |= {f"{kind}_rate_per_{of}": 0 for kind in ("storage", "fetch") for of in ("address", "account")}
+    settings |= {f"responses_rate_per_{of}": 0 for of in ("address", "connection")}
     async with open_upstream(answer) as upstream:
         settings["fetch_allow_hosts"] = (f"127.0.0.1:{upstream.port}",)
         async with open_world(module_dsn, **settings) as world:
@@ -128,6 +129,11 @@ async def run(door: Door, name: str, role: str | None, call: Call) -> Answer:
     return await door.run(operation, role, call.params)
 
 
+def is_routed(name: str) -> bool:
+    """Whether both doors have it; the others are WebSocket's alone."""
+    return REGISTRY.find(name) in REGISTRY.routed
+
+
 def text(answer: Answer) -> str:
     return orjson.dumps(answer.error or answer.result).decode()
 
@@ -149,9 +155,10 @@ async def test_another_account(stage: Stage, doors: Doors, name: str) -> None:
     for target in rule.rows:
         call = await CALLS[name](stage, target, "admin")
         before = await stage.traces()
-        check_refused(await run(doors.foreign, name, "admin", call), Verdict.E401, call, name)
+        if is_routed(name):
+            check_refused(await run(doors.foreign, name, "admin", call), Verdict.E401, call, name)
         for role in ROLES:
-            for door in doors.elsewhere:
+            for door in doors.elsewhere if is_routed(name) else doors.elsewhere[:1]:
                 cell = f"{name} of {target} by {role} of another account over {type(door).__name__}"
                 if Target.UNKNOWN in rule.rows and target is not Target.NEW_VALUE:
                     answer = await run(door, name, role, call)
@@ -254,6 +261,18 @@ async def test_who_follows_stored_values(stage: Stage, target: Target, role: str
     await check_told(viewer, "stored", is_told=is_known)
 
 
+@pytest.mark.parametrize("target", SUBSCRIPTIONS["responses:"].rows)
+async def test_who_follows_live_results(stage: Stage, target: Target) -> None:
+    rule, program = SUBSCRIPTIONS["responses:"], await stage.program(target)
+    channel = f"responses:{program.id}"
+    viewers = {role: await check_subscription(stage, rule, target, role, channel=channel) for role in ROLES}
+    if target is not Target.UNKNOWN:
+        call = await CALLS["respond"](stage, target, "admin")
+        await (await stage.world.admin()).call("respond", **call.params)
+        for role, viewer in viewers.items():
+            await check_told(viewer, "results", is_told=rule.allows(role, target))
+
+
 # -- operations
 
 
@@ -262,11 +281,11 @@ async def test_who_follows_stored_values(stage: Stage, target: Target, role: str
 async def test_every_cell_through_both_doors(stage: Stage, doors: Doors, name: str) -> None:
     operation = REGISTRY.find(name)
     assert operation is not None
-    changes = operation.route.method != "GET" and name not in CHANGES_NOTHING
+    changes = (operation.route is None or operation.route.method != "GET") and name not in CHANGES_NOTHING
     for target in reversed(PERMISSIONS[name].rows):
         for role in ROLES:
             verdict, call = PERMISSIONS[name].verdict(role, target), None
-            for door in doors.here:
+            for door in doors.here if is_routed(name) else doors.here[:1]:
                 cell = f"{name} of {target} by {role} over {type(door).__name__}"
                 if call is None:
                     call = await CALLS[name](stage, target, role)

@@ -2,7 +2,7 @@
 //!
 //! Only `py` knows the Python interpreter; everything else can be used and tested without it.
 
-pub mod answers;
+mod answers;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod log;

@@ -24,6 +24,8 @@ VOLATILE = {
 _PROJECT = {"projectId": "own"}
 _PROGRAM = {"programId": "there"}
 _REVISION = _PROJECT | {"revisionId": "{revision}"}
+_SHOWN = {"measureName": "vote", "contextId": "{event}", "visitorId": "v", "sessionId": "s"}
+_ANSWER = {"measureName": "vote", "contextId": "{event}", "visitorId": "v", "measureValue": 1}
 _SOURCE = _PROJECT | {"version": "1", "dataSourceId": "a"}
 PARAMS: dict[str, dict[str, Any]] = {
     "getVersion": {},
@@ -57,6 +59,10 @@ PARAMS: dict[str, dict[str, Any]] = {
     "listProjectPrograms": _PROJECT,
     "storeValue": _PROJECT | {"id": "v", "metadata": {"new": 1}},
     "getStoredValue": _PROJECT | {"itemId": "v"},
+    "addResponses": _PROGRAM
+    | {"accountId": "demo", "projectId": "own", "responses": [_ANSWER], "impressions": [_SHOWN]},
+    "getResponseReport": _PROGRAM | {"accountId": "demo", "projectId": "own"},
+    "getResponseResults": _PROGRAM | {"accountId": "demo", "responseName": "vote"},
     "createRevision": _PROJECT | {"title": "T", "content": {}},
     "createProjectRevision": _PROJECT | {"title": "T", "content": {}},
     "getPublishedRevision": _PROJECT,

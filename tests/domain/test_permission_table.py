@@ -18,9 +18,15 @@ WITHOUT_TOKEN = {
     "getLiveRevision",
     "getStoredValue",
     "storeValue",
+    "addResponses",
+    "respond",
+    "impression",
+    "getResponseResults",
     "subscribe program",
     "subscribe storage:",
+    "subscribe responses:",
 }
+ANSWERS = {"addResponses", "respond", "impression"}
 ANY_TOKEN = {
     "ping",
     "listRoles",
@@ -114,7 +120,8 @@ def test_without_a_token_is_401_wherever_one_is_needed(name: str) -> None:
         assert verdicts == {Verdict.E401}
     if Target.PRIVATE_FOREIGN in ALL[name].rows:
         alike = {target for target in ALL[name].rows if "private" in target or target is Target.UNKNOWN}
-        assert {ALL[name].verdict(None, target) for target in alike} == {Verdict.E401}
+        hidden = Verdict.E404 if name in ANSWERS else Verdict.E401
+        assert {ALL[name].verdict(None, target) for target in alike} == {hidden}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -173,6 +180,15 @@ SENTENCES = [
     ("getStoredValue", Target.STORED_VALUE, "yes yes yes yes yes"),
     ("storeValue", Target.NEW_VALUE, "yes yes yes yes yes"),
     ("storeValue", Target.STORED_VALUE, "yes yes yes yes 409"),
+    # Audience answers: whoever may read the program; without a token a private one is not there.
+    ("addResponses", Target.PUBLIC_FOREIGN, "yes yes yes yes yes"),
+    ("respond", Target.PRIVATE_OWN, "yes yes yes 404 404"),
+    ("impression", Target.PRIVATE_FOREIGN, "yes 404 404 404 404"),
+    ("getResponseReport", Target.OWN, "yes yes yes 403 401"),
+    ("getResponseReport", Target.FOREIGN, "yes 404 404 403 401"),
+    ("getResponseResults", Target.ANYTHING, "yes yes yes yes yes"),
+    ("subscribe responses:", Target.PUBLIC_FOREIGN, "yes yes yes yes yes"),
+    ("subscribe responses:", Target.PRIVATE_OWN, "yes yes yes 403 401"),
     # Users: their own profile; rights by an admin; nobody its own role.
     ("updateUser", Target.OWN_PROFILE, "yes yes yes 403 401"),
     ("updateUser", Target.OWN_RIGHTS, "yes 403 403 403 401"),

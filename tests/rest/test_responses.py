@@ -1,10 +1,15 @@
 """Audience answers over HTTP: taking them, live results, the report."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.product import Product
+from broker.auth.local_rates import LocalRate
+from broker.auth.rate_limits import Rate
+from broker.operations.known_polls import KnownPolls
+from tests.auth.services import StoppedClock
+from tests.product import Product, app_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -306,3 +311,38 @@ async def test_what_was_accepted_is_in_the_statistics(ask: Any, product: Product
         series = (await door.get(f"/statistics/filtered?programId={vote.program}")).json()["series"]
     assert sum(point["responses"] for point in series) == 1
     assert sum(point["impressions"] for point in series) == 1
+
+
+async def test_an_address_has_its_rate(ask: Any, product: Product) -> None:
+    clock = StoppedClock()
+    audience = replace(product.services.audience, per_address=LocalRate(clock, Rate(2, 10)))
+    services = replace(product.services, audience=audience)
+    vote = await ask()
+    vote.product = replace(product, services=services, app=app_of(services, product.health))
+    entries = [vote.answer(f"v{n}") for n in range(8)]
+    shown = [vote.impression("a", "1")] * 2
+    here, there = {"X-Forwarded-For": "192.0.2.1"}, {"X-Forwarded-For": "192.0.2.2"}
+    assert (await vote.post(*entries, impressions=shown, **here)).status_code == 202
+    refused = await vote.post(entries[0], **here)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert (await vote.post(**here)).status_code == 429
+    assert (await vote.post(entries[0], **there)).status_code == 202
+    clock.ms += 500
+    assert (await vote.post(entries[0], **here)).status_code == 202
+    assert (await vote.post(entries[0], **here)).status_code == 429
+
+
+async def test_a_program_has_polls_up_to_its_limit(ask: Any, product: Product) -> None:
+    """A tenth is left for what events declare."""
+    settings = replace(product.services.settings, program_polls=20)
+    known = KnownPolls(product.services.audience.polls, product.services.clock, settings)
+    audience = replace(product.services.audience, known=known)
+    services = replace(product.services, settings=settings, audience=audience)
+    vote = await ask()
+    vote.product = replace(product, services=services, app=app_of(services, product.health))
+    for number in range(18):
+        assert await vote.count(vote.answer("a", measureName=f"m{number}")) == (1, 0)
+    answer = await vote.post(vote.answer("b", measureName="m1"), vote.answer("b", measureName="m18"))
+    assert (answer.status_code, answer.json()["error"]) == (413, "payload_too_large")
+    assert [fault["field"] for fault in answer.json()["errors"]] == ["responses[1].measureName"]
+    assert await vote.count(vote.answer("b"), vote.answer("b", measureName="m1")) == (2, 0)

@@ -16,18 +16,21 @@
 
 mod combinations;
 mod hash;
-mod record;
+pub(crate) mod record;
 mod tally;
 mod voters;
 
 pub use hash::Hasher;
 pub use record::{
-    Fault, HIGHEST_INDEX, Kind, Malformed, NoAnswer, Record, Records, Several, encode_answer,
-    encode_impression, encode_session,
+    HIGHEST_INDEX, Malformed, NoAnswer, encode_answer, encode_impression, encode_session,
 };
 pub use tally::{Applied, Tally};
 
+#[cfg(test)]
+mod measure;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod model;
 #[cfg(test)]
-mod tests;
+mod record_test;
+#[cfg(test)]
+mod tally_test;

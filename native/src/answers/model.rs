@@ -4,7 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Kind, Record, Tally, encode_answer, encode_impression, encode_session};
+#[cfg(test)]
+use proptest::prelude::*;
+
+use super::Tally;
+use super::record::{Kind, Record, encode_answer, encode_impression, encode_session};
 
 /// A record that owns its parts; the hash is first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +47,49 @@ pub(crate) fn encode(batch: &[Sent]) -> Vec<u8> {
         sent.encode(&mut bytes);
     }
     bytes
+}
+
+/// The hash of a voter, for tests of many.
+#[cfg(test)]
+pub(crate) fn hash_of(number: u64) -> u64 {
+    // The generator `SplitMix64`.
+    let mut hash = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (hash ^ (hash >> 31)).max(1)
+}
+
+/// Answers of these voters, the indexes 0 to 4 in turn.
+#[cfg(test)]
+pub(crate) fn encode_votes(voters: std::ops::Range<u64>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for number in voters {
+        let index = u16::try_from(number % 5).expect("small");
+        encode_answer(&[index], hash_of(number), &mut bytes).expect("a good index");
+    }
+    bytes
+}
+
+/// An answer with these indexes.
+#[cfg(test)]
+pub(crate) fn answer(hash: u64, indexes: &[u16]) -> Sent {
+    Sent::Answer(hash, indexes.iter().copied().collect())
+}
+
+/// Combinations and single answers, from few and from many voters.
+#[cfg(test)]
+pub(crate) fn sent() -> impl Strategy<Value = Sent> {
+    let hash = prop_oneof![4 => 1u64..20, 1 => 1u64..=u64::MAX];
+    let index = prop_oneof![4 => 0u16..4, 1 => 0u16..1_000];
+    let indexes = prop_oneof![
+        3 => index.clone().prop_map(|index| BTreeSet::from([index])),
+        2 => proptest::collection::btree_set(index, 1..5),
+    ];
+    prop_oneof![
+        1 => hash.clone().prop_map(Sent::Impression),
+        1 => hash.clone().prop_map(Sent::Session),
+        4 => (hash, indexes).prop_map(|(hash, indexes)| Sent::Answer(hash, indexes)),
+    ]
 }
 
 /// A tally with all that it should know, and all news that it gave.

@@ -9,6 +9,9 @@ use super::voters::Table;
 /// A choice at or above it is this and the number of a combination; below it, an index.
 const COMBINATIONS: u32 = 1 << 16;
 
+/// Records whose places are fetched together; more than a core can wait for at once.
+const GROUP: usize = 32;
+
 /// What one shard of a poll has counted.
 #[derive(Debug)]
 pub struct Tally {
@@ -61,13 +64,13 @@ impl Tally {
             outcomes: Vec::with_capacity(count),
             news: Vec::with_capacity(records.len()),
         };
-        for record in Records::new(records).flatten() {
-            let (counts, is_news) = self.count(&record, allow_change);
+        self.each(records, |tally, record| {
+            let (counts, is_news) = tally.count(record, allow_change);
             applied.outcomes.push(counts.into());
             if is_news {
                 applied.news.extend_from_slice(record.bytes);
             }
-        }
+        });
         Ok(applied)
     }
 
@@ -79,9 +82,9 @@ impl Tally {
     pub fn load(&mut self, records: &[u8]) -> Result<(), Malformed> {
         check(records)?;
         let impressions = self.impressions;
-        for record in Records::new(records).flatten() {
-            self.count(&record, true);
-        }
+        self.each(records, |tally, record| {
+            tally.count(record, true);
+        });
         self.impressions = impressions;
         Ok(())
     }
@@ -123,6 +126,32 @@ impl Tally {
             + self.sessions.memory_bytes()
             + self.combinations.memory_bytes()
             + self.totals.capacity() * mem::size_of::<u64>()
+    }
+
+    /// Has `count` take each of the records, which are well formed.
+    ///
+    /// In groups, whose places in memory are fetched together: waiting for one after another is most of the work
+    /// when there are many voters.
+    fn each(&mut self, records: &[u8], mut count: impl FnMut(&mut Self, &Record<'_>)) {
+        let mut records = Records::new(records).flatten();
+        let mut group = Vec::with_capacity(GROUP);
+        loop {
+            group.clear();
+            group.extend(records.by_ref().take(GROUP));
+            if group.is_empty() {
+                return;
+            }
+            for record in &group {
+                match record.kind {
+                    Kind::Impression => self.visitors.fetch(record.hash),
+                    Kind::Session => self.sessions.fetch(record.hash),
+                    Kind::Single(_) | Kind::Several(_) => self.voters.fetch(record.hash),
+                }
+            }
+            for record in &group {
+                count(self, record);
+            }
+        }
     }
 
     /// (whether a count has changed, whether the record is news)

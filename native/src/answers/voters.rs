@@ -13,7 +13,7 @@
 //! The low bits of a hash choose the segment, the high ones the home. Hashes that reach one table have the residue in
 //! common by which their shard was chosen, so they are mixed first, by a bijection; what is stored is the mixed hash.
 
-use std::mem;
+use std::{hint, mem};
 
 /// Entries a segment, on average. Placing the entries of one anew takes some 10 µs.
 const SEGMENT: usize = 4_096;
@@ -77,6 +77,17 @@ impl<V: Copy + Default> Table<V> {
             self.add_segment();
         }
         None
+    }
+
+    /// Has the processor fetch the place of `hash`, so that it is there when the hash is looked up soon.
+    #[inline]
+    pub fn fetch(&self, hash: u64) {
+        if !self.segments.is_empty() {
+            let key = mix(hash);
+            let segment = &self.segments[segment_of(key, self.segments.len())];
+            // A load that nothing waits for is as good as a prefetch, and is safe code.
+            hint::black_box(segment.keys.get(segment.home(key)).copied());
+        }
     }
 
     /// Adds a segment, and gives it the entries that are now its own.
@@ -220,16 +231,11 @@ fn highest_bit(number: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::model::hash_of;
     use super::{EMPTY, SEGMENT, Segment, Table, highest_bit, mix};
 
-    /// The 64-bit generator `SplitMix64`: as good as hashes for the table.
     fn hashes() -> impl Iterator<Item = u64> {
-        (1u64..).map(|number| {
-            let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (z ^ (z >> 31)).max(1)
-        })
+        (0..).map(hash_of)
     }
 
     /// The longest run of slots in use.

@@ -1,7 +1,8 @@
 //! Records, and the tally that counts them.
 
+use crate::answers::Tally;
 use crate::answers::model::{Model, Sent, encode};
-use crate::answers::{Records, Tally};
+use crate::answers::record::Records;
 
 /// Voters at most: with so few, most come again.
 const VOTERS: u64 = 8;
