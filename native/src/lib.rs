@@ -8,4 +8,5 @@ pub mod fuzzing;
 pub mod log;
 pub mod protocol;
 pub mod py;
+pub mod rates;
 pub mod server;
