@@ -1,4 +1,4 @@
-"""The product in one process: PostgreSQL, an owner, the services and the HTTP door; all real, without Ray."""
+"""The product in one process, real and without Ray: PostgreSQL, owner, counter, services, the HTTP door."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -7,6 +7,9 @@ from typing import Any
 
 import httpx
 
+from broker.answers.batches import Answer, Batch
+from broker.answers.counter import COUNTER, Counter
+from broker.answers.linked_counters import LinkedCounters
 from broker.auth.authenticator import Authenticator
 from broker.domain.audit import Actor
 from broker.domain.programs import Program
@@ -20,11 +23,11 @@ from broker.owners.owner import Owner
 from broker.owners.protocol import IdempotencyKey, NewEventRow
 from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
+from broker.slots.placement import slot_name
 from broker.storage.accounts import Accounts
 from broker.storage.migrations import migrate
 from broker.storage.users import Users
 from tests.auth.services import MovedClock, make_user, open_authenticator, open_database
-from tests.counting import DirectCounters
 
 WAIT_S = 10.0
 ROLES = ("admin", "producer", "user", "client")
@@ -95,6 +98,21 @@ class DirectOwners:
         self.owner.nudge(account)
 
 
+class CounterLink:
+    """Calls a counter of this process."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+
+    async def call(self, method: str, *arguments: Any, timeout_s: float) -> Answer:
+        assert method == "submit"
+        batch: Batch = arguments[0]
+        return await self._counter.submit(batch, arguments[1])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 @dataclass
 class Product:
     """Everything that runs, and a token for each role.
@@ -163,6 +181,10 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
         owner = await Owner.start(replace(known, database_pool=2), dsn, 0, clock=clock)
         stack.push_async_callback(owner.close)
         owners = DirectOwners(owner, ids)
+        counter = await Counter.start(known, dsn, slot_name(COUNTER, 0), clock=clock)
+        stack.push_async_callback(counter.close)
+        counters = LinkedCounters(known, clock, ids, [CounterLink(counter)])
+        stack.push_async_callback(counters.close)
         services = build_services(
             known,
             clock,
@@ -172,7 +194,7 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
             users=Users(database),
             auth=auth,
             owners=owners,
-            counters=DirectCounters(database),
+            counters=counters,
         )
         stack.push_async_callback(services.audience.close)
         stack.push_async_callback(services.source_replies.close)

@@ -11,6 +11,10 @@ from bench.product import PROGRAM, build_event, check
 VALUES = 64
 """Stored values, each of which is replaced in turn."""
 _PROJECT = "bench"
+ACCOUNT = "demo"
+VOTERS = 20_000
+ANSWERS = {1: 0.8, 100: 0.0}
+"""Answers a request, and the floor: the bare deployment does not take longer for more of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +72,31 @@ def prepare(client: httpx.Client) -> list[Case]:
             "GET live revision", 0.8, "GET", [f"/projects/{_PROJECT}/application/live/1"], open_=True
         ),
         builder.case("durable publish", 0.9, "POST", [f"/programs/{PROGRAM}/events"], [build_event()]),
+        *(build_answers(client, builder, floor, batch) for batch, floor in ANSWERS.items()),
     ]  # fmt: skip
+
+
+def build_answers(client: httpx.Client, builder: "Builder", floor: float, batch: int) -> Case:
+    """Each request has other visitors, until all have answered; an impression makes each change a count."""
+    metadata = {"title": "Who wins", "options": ["Home", "Away", "Draw"]}
+    event = {"event": "Poll#open", "metadata": metadata}
+    reply = client.post(f"/programs/{PROGRAM}/events", json=event)
+    check(reply)
+    place = {"measureName": "whoWins", "contextId": reply.json()["id"]}
+    shown = place | {"visitorId": "somebody", "sessionId": "somebody"}
+    bodies: list[dict[str, object]] = [
+        {
+            "responses": [
+                place | {"measureValue": number % 3, "visitorId": f"visitor-{number}"}
+                for number in range(first, first + batch)
+            ],
+            "impressions": [shown],
+        }
+        for first in range(0, VOTERS, batch)
+    ]
+    path = f"/responses/{ACCOUNT}/{_PROJECT}/{PROGRAM}"
+    name = "answer and impression" if batch == 1 else f"{batch} answers"
+    return builder.case(name, floor, "POST", [path] * len(bodies), bodies, open_=True)
 
 
 def build_value(number: int) -> dict[str, object]:

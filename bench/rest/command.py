@@ -100,7 +100,7 @@ def build_table(rounds: Sequence[Round], floors: dict[str, float], runs: int) ->
     table = Table("case", title=title, title_justify="left")
     for name in ("connections", "requests/s", "share", "at least", "p50, ms", "p99, ms"):
         table.add_column(name, justify="right")
-    for part in ("replica", "ingress", "owner", "gateway", "postgres", "client"):
+    for part in ("replica", "ingress", "owner", "counter", "gateway", "postgres", "client"):
         table.add_column(f"{part}, µs", justify="right")
     for (name, connections), (bare, ours) in group(rounds).items():
         floor = f"{floors[name]:.0%}" if connections == CONNECTIONS else "-"
@@ -116,7 +116,7 @@ def build_table(rounds: Sequence[Round], floors: dict[str, float], runs: int) ->
             pair(bare, ours, lambda one: one.cpu_us["ingress"], 0),
             *(
                 f"{statistics.median(one.cpu_us[part] for one in ours):.0f}"
-                for part in ("owner", "gateway", "postgres", "client")
+                for part in ("owner", "counter", "gateway", "postgres", "client")
             ),
         )
     return table

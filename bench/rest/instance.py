@@ -12,7 +12,11 @@ from bench.product import Product, ProductError, running_product
 from broker.deployments.processes import list_marked
 
 DEPLOY_S = 120.0
-SETTINGS = {"BROKER_API_REPLICAS_MIN": "1", "BROKER_API_REPLICAS_MAX": "1"}
+SETTINGS = {
+    "BROKER_API_REPLICAS_MIN": "1",
+    "BROKER_API_REPLICAS_MAX": "1",
+    "BROKER_RESPONSES_RATE_PER_ADDRESS": "0",
+}
 """One replica on each side: a second one would share the same cores and say nothing more."""
 
 PARTS = {
@@ -20,6 +24,7 @@ PARTS = {
     "bare": "ray::ServeReplica:bare:",
     "ingress": "haproxy",
     "owner": "ray::Owner",
+    "counter": "ray::Counter",
     "gateway": "ray::Gateway",
 }
 """Part → what the titles of its processes have in them."""

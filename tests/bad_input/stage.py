@@ -17,7 +17,7 @@ EVENT = "01234567-89ab-7def-8123-456789abcdef"
 # What serving alone writes: it is no effect of a request.
 VOLATILE = {
     "gateways", "producers_seen", "statistics", "statistics_marks", "statistics_writers", "rate_buckets",
-    "login_failures", "import_rows",
+    "login_failures", "import_rows", "answer_keys",
 }  # fmt: skip
 
 # A faultless request of every operation, on things that are there.

@@ -41,6 +41,7 @@ SETTINGS: Mapping[str, Any] = {
     "fetch_rate_per_account": 0.0,
     "login_rate_per_address": 0.0,
     "login_rate_per_account": 0.0,
+    "responses_rate_per_address": 0.0,
     "login_tries_per_user": 1_000_000,
     "login_tries_per_address": 1_000_000,
 }

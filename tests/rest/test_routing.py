@@ -9,7 +9,7 @@ from broker.rest.routing import RouteTable
 
 @pytest.fixture(scope="module")
 def table() -> RouteTable:
-    return RouteTable(build_registry().operations)
+    return RouteTable(build_registry().routed)
 
 
 @pytest.mark.parametrize("item", ["x", "a%2Fb", "%c3%a9", "x" * 2_000])

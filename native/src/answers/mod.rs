@@ -1,4 +1,4 @@
-//! What one shard of a poll has counted, exactly, in about 15 bytes a voter.
+//! What one shard of a poll has counted, exactly, in about 14 bytes a voter.
 //!
 //! Theory of operation. A visitor reaches this module as a [`Record`]: a keyed hash of who ([`hash`]), and what
 //! for: an answer with one index or several, an impression, or a session. A [`Tally`] takes batches of records and
