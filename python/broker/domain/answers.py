@@ -34,7 +34,7 @@ def _check_printable(value: str) -> str:
     return value
 
 
-def _lower_uuid(value: str) -> str:
+def lower_uuid(value: str) -> str:
     """The one spelling of an event's id, so that one event is one context."""
     return value.lower() if _IS_UUID(value) else value
 
@@ -65,7 +65,7 @@ PrintableText = Annotated[
     Field(min_length=1, max_length=MAX_TEXT_CHARACTERS, json_schema_extra={"pattern": _PRINTABLE}),
     AfterValidator(_check_printable),
 ]
-ContextId = Annotated[PrintableText, AfterValidator(_lower_uuid)]
+ContextId = Annotated[PrintableText, AfterValidator(lower_uuid)]
 MeasureName = Annotated[
     str,
     Field(min_length=1, max_length=MAX_MEASURE_CHARACTERS, json_schema_extra={"pattern": _PRINTABLE}),

@@ -95,6 +95,12 @@ class KnownPolls:
         for measure in measures:
             self._rows.forget((program_uid, measure))
 
+    def expire(self, account: str, program_id: str, program_uid: int, contexts: Iterable[str]) -> None:
+        """Read the program and its contexts anew the next time, however fresh they are."""
+        self._programs.forget((account, program_id))
+        for context in contexts:
+            self._contexts.forget((program_uid, context))
+
     async def close(self) -> None:
         """End the queries that are under way."""
         await self._programs.close()
