@@ -46,6 +46,7 @@ _FIGURES = (
     "slow_consumers",
     "handshakes",
     "refused",
+    "answers_native",
     "logs",
     "log_bytes",
 )
