@@ -9,7 +9,7 @@ come the ordinary way again, with its errors.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -79,7 +79,7 @@ class OpenPolls:
         self._clock = services.clock
         self._wanted: dict[PollName, None] = {}
         self._open: dict[PollName, float] = {}  # until when, on the monotonic clock
-        self._used: dict[PollName, Place] = {}
+        self._used: dict[PollName, None] = {}
         self._places: OrderedDict[int, Place] = OrderedDict()
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -108,7 +108,7 @@ class OpenPolls:
         """Where a poll belongs whose votes have just been taken; None for one that was forgotten."""
         place = self._places.get(poll)
         if place is not None:
-            self._used[place.name] = place
+            self._used[place.name] = None
         return place
 
     def gone(self, poll: int) -> None:
@@ -120,38 +120,40 @@ class OpenPolls:
             measure = (name.measure_name, name.context_id)
             self._known.forget(name.account, name.program_id, place.program_uid, [measure])
 
+    async def open_wanted(self) -> None:
+        """Open the polls of the votes that have been served since the last time."""
+        wanted, self._wanted = self._wanted, {}
+        for name in wanted:
+            try:
+                await self._decide(name.account, name.program_id, [name])
+            except BrokerError as error:
+                _log.info("poll_not_opened reason=%s", error.log_text)
+            except Exception:
+                _log.exception("poll_not_opened")
+
     async def renew(self) -> None:
         """Read anew what is used and open it anew, or not. Raises Unavailable; the rest lapses then."""
         now_s = self._clock.monotonic_s()
         self._open = {name: until_s for name, until_s in self._open.items() if until_s > now_s}
         used, self._used = self._used, {}
-        by_program: dict[tuple[str, str, int], list[PollName]] = {}
-        for name, place in used.items():
-            key = (name.account, name.program_id, place.program_uid)
-            by_program.setdefault(key, []).append(name)
-        for (account, program_id, uid), names in by_program.items():
-            self._known.expire(account, program_id, uid, {name.context_id for name in names})
+        by_program: dict[tuple[str, str], list[PollName]] = {}
+        for name in used:
+            by_program.setdefault((name.account, name.program_id), []).append(name)
+        for (account, program_id), names in by_program.items():
             await self._decide(account, program_id, names)
 
     async def _run(self) -> None:
         while True:
             await self._arrived.wait()
             self._arrived.clear()
-            wanted, self._wanted = self._wanted, {}
-            for name in wanted:
-                try:
-                    await self._decide(name.account, name.program_id, [name])
-                except BrokerError as error:
-                    _log.info("poll_not_opened reason=%s", error.log_text)
-                except Exception:
-                    _log.exception("poll_not_opened")
+            await self.open_wanted()
 
-    async def _decide(self, account: str, program_id: str, names: Iterable[PollName]) -> None:
+    async def _decide(self, account: str, program_id: str, names: Collection[PollName]) -> None:
         """Open those polls of a program that anybody may answer, and close the others."""
-        program = await self._known.program(account, program_id)
+        contexts = {name.context_id for name in names}
+        program, declared = await self._known.look_again(account, program_id, contexts)
         opened: dict[PollName, tuple[PollRow, Declaration]] = {}
         if program is not None and Access(program.access) is Access.PUBLIC:
-            declared = await self._known.contexts(program.uid, {name.context_id for name in names})
             measures = {(name.measure_name, name.context_id): name for name in names}
             rows = await self._known.rows(program.uid, measures.keys(), declared)
             is_free = program.metadata.get(FREE_CONTEXTS) is True
