@@ -13,6 +13,7 @@ KINDS = (
     ("haproxy", "ingress"),
     ("ray::ServeReplica:", "replica"),
     ("ray::Owner", "owner"),
+    ("ray::Counter", "counter"),
     ("ray::Gateway", "gateway"),
     ("ray::ServeController", "Serve controller"),
     ("ray::HAProxyManager", "ingress manager"),

@@ -31,3 +31,15 @@ def test_links_in_the_documentation_lead_somewhere() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} → {link}"
+
+
+def test_the_page_on_answers_has_the_settings_as_they_are() -> None:
+    page = (ROOT / "docs" / "answers.md").read_text()
+    settings = (ROOT / "docs" / "settings.md").read_text()
+    defaults = dict(re.findall(r"^\| `(BROKER_\w+)` \| `?([^|`]*)`? \|", settings, re.MULTILINE))
+    assert set(re.findall(r"`(BROKER_\w+)`", page)) <= set(defaults)
+    rows = re.findall(r"^\| [^|`]* \| (`BROKER_[^|]*) \| ([0-9., ]+) \|$", page, re.MULTILINE)
+    assert len(rows) == 5
+    for names, values in rows:
+        told = [float(value.replace(",", "")) for value in values.split(", ")]
+        assert told == [float(defaults[name]) for name in re.findall(r"\w+", names)]

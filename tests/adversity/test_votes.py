@@ -2,10 +2,12 @@
 
 import asyncio
 import secrets
+import signal
 
+import psutil
 import pytest
 
-from tests.adversity.faults import COUNTER, TITLES, kill
+from tests.adversity.faults import COUNTER, TITLES, find, hit, kill
 from tests.adversity.votes import VotingShow
 from tests.deployments.instance import Instance
 
@@ -21,6 +23,20 @@ async def test_every_answer_counts_once_when_one_dies(instance: Instance, title:
     voting = asyncio.create_task(show.run(disturb, doors=3, after=40))
     await asyncio.sleep(_BEFORE_S)
     assert kill(instance, title), f"no process is called {title}"
+    disturb.set()
+    await voting
+    assert show.judge() == []
+
+
+async def test_counter_that_hangs_is_exchanged(instance: Instance) -> None:
+    show = VotingShow(instance.url, f"vote-{secrets.token_hex(4)}", instance.token())
+    disturb = asyncio.Event()
+    voting = asyncio.create_task(show.run(disturb, doors=3, after=40))
+    await asyncio.sleep(_BEFORE_S)
+    hung = find(instance, COUNTER)
+    assert hit(hung, signal.SIGSTOP) == 1
+    _, left = await asyncio.to_thread(psutil.wait_procs, hung, 120)
+    assert not left
     disturb.set()
     await voting
     assert show.judge() == []

@@ -6,8 +6,10 @@ or not: in the end exactly every visitor is counted once.
 
 import asyncio
 import random
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -32,6 +34,7 @@ class VotingShow:
     chosen: dict[str, int] = field(default_factory=dict)
     seen: list[int] = field(default_factory=list)
     report: dict[str, Any] = field(default_factory=dict)
+    acknowledged_s: list[float] = field(default_factory=list)
 
     async def run(self, disturb: asyncio.Event, *, doors: int, after: int) -> None:
         """Vote, and go on for `after` batches of each door once `disturb` is set; each batch is sent twice.
@@ -59,6 +62,11 @@ class VotingShow:
             reply = await client.get(path, headers=self.headers)
             self.report = reply.raise_for_status().json()
 
+    @property
+    def longest_pause_s(self) -> float:
+        """The longest time without an acknowledgement."""
+        return max(later - earlier for earlier, later in pairwise(self.acknowledged_s))
+
     def judge(self) -> list[str]:
         """What is wrong with the report of the program, and with what the reader saw."""
         findings = []
@@ -80,6 +88,7 @@ class VotingShow:
             sent += _BATCH
             first = await self._answer(client, fresh)
             self.chosen |= fresh
+            self.acknowledged_s.append(time.monotonic())
             again = await self._answer(client, fresh)
             assert first["accepted"] + first["duplicates"] == _BATCH
             assert again == {"accepted": 0, "duplicates": _BATCH}, again

@@ -53,7 +53,7 @@ def test_help_loads_nothing_of_the_server() -> None:
 
 def test_publishing_loads_nothing_of_the_server() -> None:
     heavy = "{'ray', 'fastapi', 'asyncpg', 'pydantic'}"
-    modules = "broker.cli.publish, broker.cli.tail, broker.cli.transfer"
+    modules = "broker.cli.publish, broker.cli.results, broker.cli.tail, broker.cli.transfer"
     code = f"import sys, {modules}; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -3,12 +3,15 @@
 import asyncio
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 
 from broker.cli.main import run
+from broker.cli.results import render
+from broker.client import Answer, AsyncClient, ReportEntry, ReportImpressions, ReportOption
 from tests.auth.services import PASSWORD
 from tests.client.test_product import product, url  # noqa: F401 - fixtures
 from tests.client.test_subscription import Line, gateway
@@ -32,8 +35,6 @@ async def test_events_are_published_exported_and_imported(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from broker.client import AsyncClient
-
     async with AsyncClient(options[1], username="admin", password=PASSWORD) as client:
         await client.create_program("final", "The final")
     assert await _run("publish", "final", "A#b", "--metadata", '{"n": 1}', "--json", *options) == 0
@@ -104,3 +105,55 @@ async def test_refused_tail_is_one_line() -> None:
         process = await _tail(scripted.url)
         out, err = await process.communicate()
     assert (process.returncode, out, err) == (1, b"", b"error: 404 not_found: why\n")
+
+
+ENTRY = ReportEntry(
+    "whoWins",
+    "final",
+    "c",
+    "Who wins?",
+    (ReportOption(0, 1_500, "Home"), ReportOption(1, 500, "Away side"), ReportOption(2, 0, "Draw")),
+    2_000,
+    ReportImpressions(3_000, 1, 1),
+)
+
+
+def test_results_are_a_small_table() -> None:
+    assert render(ENTRY) == [
+        "Who wins?  (whoWins, 2,000 answers, shown 3,000 times)",
+        "  Home       1,500   75%  ███████████████",
+        "  Away side    500   25%  █████",
+        "  Draw           0    0%",
+    ]
+
+
+def test_results_without_answers_have_no_shares() -> None:
+    nobody = replace(ENTRY, options=(ReportOption(0, 0, "Home"),), total=0)
+    assert render(replace(nobody, impressions=ReportImpressions(0, 0, 0))) == [
+        "Who wins?  (whoWins, 0 answers)",
+        "  Home  0    0%",
+    ]
+
+
+async def test_results_are_shown(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    async with AsyncClient(options[1], username="admin", password=PASSWORD) as client:
+        await client.create_program("final", "The final")
+        asked = await client.publish(
+            "final", "Poll#show", {"title": "Who wins?", "options": ["Home", "Away"]}
+        )
+        await client.add_responses("final", [Answer("whoWins", asked.id, 1, "v")])
+    assert await _run("results", "final", *options) == 0
+    assert capsys.readouterr().out.splitlines()[2] == "  Away  1  100%  " + "█" * 20
+    assert await _run("results", "final", "--json", *options) == 0
+    shown = orjson.loads(capsys.readouterr().out)
+    assert (shown["contextId"], shown["options"][1]) == (
+        asked.id,
+        {"measureValue": 1, "total": 1, "label": "Away"},
+    )
+    assert await _run("results", "final", "--account", "other", *options) == 1
+    assert capsys.readouterr().err.startswith("error: 404 not_found")
+
+
+async def test_results_take_a_log_in(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert await _run("results", "final", *options[:2]) == 1
+    assert capsys.readouterr().err.startswith("error: 401 ")

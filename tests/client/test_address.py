@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.client.address import is_local_name, parse_base_url, websocket_options
+from broker.client.address import account_of, is_local_name, parse_base_url, websocket_options
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,20 @@ def test_other_urls_are_refused(text: str) -> None:
 )
 def test_names_below_localhost_are_local(host: str | None, local: bool) -> None:
     assert is_local_name(host) is local
+
+
+@pytest.mark.parametrize(
+    ("host", "account"),
+    [
+        ("demo.localhost", "demo"),
+        ("Arena.broker.example.org.", "arena"),
+        ("localhost", "demo"),
+        ("127.0.0.1", "demo"),
+        ("[::1]", "demo"),
+    ],
+)
+def test_first_label_names_the_account(host: str, account: str) -> None:
+    assert account_of(parse_base_url(f"http://{host}:8000")) == account
 
 
 def test_websocket_to_a_local_name_goes_to_loopback() -> None:

@@ -9,58 +9,30 @@ import pytest
 from broker.client import (
     AsyncClient,
     Backoff,
+    Conflict,
+    Counted,
     Event,
     EventDeleted,
     EventsDeleted,
     EventUpdated,
     HistoryLost,
     HistoryReplaced,
+    LiveResults,
     NotFound,
     ProgramDeleted,
+    Socket,
     Subscription,
     Unauthenticated,
     Unsubscribed,
 )
 from broker.client.subscription import SubscriptionConfig
 from tests.client.peer import Answer, serving
+from tests.client.relay import Relay
 from tests.gateway.world import World, open_world
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 RETURN = SubscriptionConfig(backoff=Backoff(0.05, 0.1), first_deadline_s=1.0)
-
-
-class Relay:
-    """Carries bytes to a port; `cut` breaks every connection off, and `is_open` decides over new ones."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.is_open = True
-        self.port = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self.is_open:
-            writer.transport.abort()
-            return
-        upstream, out = await asyncio.open_connection("127.0.0.1", self._target)
-        self._writers |= {writer, out}
-        await asyncio.gather(self._carry(reader, out), self._carry(upstream, writer))
-        self._writers -= {writer, out}
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while chunk := await reader.read(65536):
-                writer.write(chunk)
-                await writer.drain()
-        except OSError:
-            pass
-        finally:
-            writer.close()
-
-    def cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
 
 
 @pytest.fixture
@@ -190,3 +162,65 @@ async def test_refusals_are_raised_at_once(world: World) -> None:
     async with _client(world, "user") as (client, _):
         with pytest.raises(NotFound):
             await _take(await _opened(client.subscribe("unknown")), 1)
+
+
+POLL = {"title": "Who wins?", "options": ["Home", "Away"]}
+
+
+async def _ask(world: World, **metadata: object) -> tuple[str, str]:
+    """A program, and an event in it that asks something."""
+    program, admin = await world.program(), await world.admin()
+    event = await admin.call("producer", programId=program, event="Poll#show", metadata=POLL | metadata)
+    return program, event["id"]
+
+
+async def _follow(
+    client: AsyncClient, socket: Socket, program: str, context: str
+) -> tuple[AsyncIterator[LiveResults], LiveResults]:
+    """The program's results and the first that are told; until then one more votes all the time."""
+    results = client.follow_responses(program)
+    following = asyncio.ensure_future(anext(results))
+    voter = 0
+    while not following.done():
+        voter += 1
+        await socket.respond(program, "whoWins", context, 1, visitor_id=f"early {voter}")
+        await asyncio.wait([following], timeout=0.2)
+    return results, await following
+
+
+async def _exhaust(results: AsyncIterator[LiveResults]) -> None:
+    async for _ in results:
+        pass
+
+
+async def test_answers_over_a_connection_are_told_as_results(world: World) -> None:
+    program, context = await _ask(world)
+    async with _client(world) as (client, _), client.socket() as socket, asyncio.timeout(20):
+        results, told = await _follow(client, socket, program, context)
+        assert (told.account_id, told.measure_name, told.context_id) == ("demo", "whoWins", context)
+        assert (told.results[0], told.total) == (0, told.results[1])
+        assert await socket.respond(program, "whoWins", context, [0, 1]) == Counted(1, 0)
+        assert await socket.respond(program, "whoWins", context, 0) == Counted(0, 1)
+        assert await socket.impression(program, "whoWins", context, session_id="s") == Counted(1, 0)
+        while not told.results[0]:
+            told = await anext(results)
+        assert told.total == told.results[1] + 1
+        await (await world.admin()).call("admin/deleteProgram", programId=program)
+        with pytest.raises(ProgramDeleted):
+            await _exhaust(results)
+
+
+async def test_results_of_a_program_made_private_end(world: World) -> None:
+    program, context = await _ask(world)
+    async with _client(world) as (client, _), client.socket() as socket, asyncio.timeout(20):
+        results, _first = await _follow(client, socket, program, context)
+        await world.set_access(program, "private")
+        with pytest.raises(Unsubscribed):
+            await _exhaust(results)
+
+
+async def test_answer_after_the_end_is_refused(world: World) -> None:
+    program, context = await _ask(world, closes=1)
+    async with _client(world) as (client, _), client.socket() as socket:
+        with pytest.raises(Conflict):
+            await socket.respond(program, "whoWins", context, 0)

@@ -11,16 +11,22 @@ import pytest
 import uvicorn
 
 from broker.client import (
+    Answer,
     ApiError,
     AsyncClient,
     BadCredentials,
     Client,
     Conflict,
+    Counted,
+    Impression,
     InsufficientScope,
     InvalidRequest,
+    LiveResults,
     NewEvent,
     NotFound,
     PreconditionFailed,
+    ReportImpressions,
+    ReportOption,
     Unauthenticated,
 )
 from tests.auth.services import PASSWORD
@@ -307,3 +313,70 @@ async def test_request_of_a_data_source(product: Product, url: str) -> None:
         assert (refused.value.status, refused.value.name) == (403, "forbidden_url")
         with pytest.raises(NotFound):
             await client.projects.request("own", "1", "b", method="POST", body={"c": 1})
+
+
+POLL = {"title": "Who wins?", "options": ["Home", {"label": "Away"}]}
+
+
+async def _ask(url: str, project_id: str | None = None, **metadata: object) -> str:
+    """A program with an event that asks something; the event's id."""
+    async with AsyncClient(url, username="admin", password=PASSWORD) as client:
+        if project_id is not None:
+            await client.projects.create(project_id, project_id=project_id)
+        await client.create_program("final", "The final", project_id=project_id)
+        return (await client.publish("final", "Poll#show", POLL | metadata)).id
+
+
+@pytest.mark.parametrize("project", [None, "own"])
+async def test_answers_are_counted_and_told(url: str, product: Product, project: str | None) -> None:
+    context = await _ask(url, project)
+    answers = [Answer("whoWins", context, n % 2, f"v{n}") for n in range(5)]
+    answers.append(Answer("whoWins", context, (1, 0), "v5", "s1"))
+    shown = [Impression("whoWins", context, "v0", f"s{n}") for n in range(2)]
+    async with AsyncClient(url) as anybody:
+        assert await anybody.add_responses("final", answers, shown, project_id=project) == Counted(8, 0)
+        again = [Answer("whoWins", context, 1, "v0")]
+        assert await anybody.add_responses("final", again, project_id=project) == Counted(0, 1)
+        assert await anybody.add_responses("final", project_id=project) == Counted(0, 0)
+        results = await anybody.response_results(
+            "whoWins", program_id="final", context_id=context, project_id=project
+        )
+        assert results == LiveResults("demo", "whoWins", {0: 4, 1: 3}, 7, project, context)
+        assert (await anybody.response_results("unasked")).results == {}
+        with pytest.raises(Unauthenticated):
+            await anybody.response_report("final", project_id=project)
+    async with AsyncClient(url, username="user", password=PASSWORD) as client:
+        (entry,) = await client.response_report("final", project_id=project)
+    assert (entry.title, entry.measure_name, entry.context_id, entry.total) == (
+        "Who wins?",
+        "whoWins",
+        context,
+        7,
+    )
+    assert entry.options == (ReportOption(0, 4, "Home"), ReportOption(1, 3, "Away"))
+    assert entry.impressions == ReportImpressions(total=2, uniques=1, sessions=2)
+
+
+async def test_refused_answers_say_why(url: str) -> None:
+    context = await _ask(url, closes=1)
+    async with AsyncClient(url) as client, AsyncClient(url, account="other") as elsewhere:
+        with pytest.raises(Conflict):
+            await client.add_responses("final", [Answer("whoWins", context, 0, "v")])
+        with pytest.raises(InvalidRequest) as refused:
+            await client.add_responses("final", [Answer("whoWins", context, 2, "v")])
+        assert refused.value.fields[0].field == "responses[0].measureValue"
+        for asked, project in ((client, "own"), (elsewhere, None)):
+            with pytest.raises(NotFound):
+                await asked.add_responses("final", [Answer("whoWins", context, 0, "v")], project_id=project)
+
+
+async def test_synchronous_client_answers(url: str) -> None:
+    context = await _ask(url)
+
+    def work() -> tuple[Counted, int, int]:
+        with Client(url, username="user", password=PASSWORD) as client:
+            counted = client.add_responses("final", [Answer("whoWins", context, 0, "v")])
+            results = client.response_results("whoWins", program_id="final")
+            return counted, results.total, client.response_report("final")[0].total
+
+    assert await asyncio.to_thread(work) == (Counted(1, 0), 1, 1)

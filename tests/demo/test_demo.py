@@ -1,6 +1,7 @@
 """The whole product, played by one command: the demonstration ends well, and leaves nothing behind."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,9 +28,10 @@ def _processes(mark: str) -> list[str]:
     return lines
 
 
-def test_every_viewer_sees_the_whole_show(tmp_path: Path) -> None:
+def test_every_viewer_sees_the_whole_show_and_every_answer_counts(tmp_path: Path) -> None:
     ports = ["--http-port", str(free_port()), "--ws-port", str(free_port())]
-    arguments = ["demo", "--seconds", "5", "--viewers", "25", "--data-dir", str(tmp_path / "data"), *ports]
+    arguments = ["demo", "--seconds", "5", "--viewers", "25", "--voters", "100", *ports]
+    arguments += ["--data-dir", str(tmp_path / "data")]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *arguments],
         capture_output=True,
@@ -41,4 +43,8 @@ def test_every_viewer_sees_the_whole_show(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "25 viewers" in done.stdout
     assert "every viewer saw every event, once and in order" in done.stdout
+    answers = re.search(r"100 voters, (\d+) answers sent, (\d+) acknowledged", done.stdout)
+    assert answers is not None, done.stdout
+    assert int(answers[1]) == int(answers[2]) > 0
+    assert "the report counts every acknowledged answer, each visitor once" in done.stdout
     assert _processes(str(tmp_path)) == []

@@ -59,6 +59,16 @@ def test_what_is_shown_is_hidden_later(seed: int) -> None:
     assert on_air <= {"Winner"}
 
 
+@given(SEEDS)
+def test_polls_close_before_they_are_hidden_and_follow_each_other(seed: int) -> None:
+    cues = [cue for cue in final(seed) if cue.event.startswith("Poll#")]
+    assert [cue.event for cue in cues] == ["Poll#show", "Poll#hide"] * 3
+    for shown, hidden in zip(cues[::2], cues[1::2], strict=True):
+        assert 0 < shown.answers_s < hidden.at_s - shown.at_s
+        assert len({*shown.metadata["options"]}) == len(shown.metadata["options"]) >= 2
+    assert len({cue.metadata["measureName"] for cue in cues[::2]}) == 3
+
+
 @pytest.mark.parametrize(
     "component", ["Score", "Clock", "Lineup", "Card", "Substitution", "Goal", "Stats", "Title"]
 )

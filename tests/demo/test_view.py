@@ -40,8 +40,11 @@ def test_board_follows_score_clock_and_what_is_on_air() -> None:
 
 async def test_view_shows_figures_events_and_what_to_try() -> None:
     console = Console(width=120, record=True, force_terminal=True, file=io.StringIO())
-    board = view.Board()
+    asked = _event(2, "Poll#show", title="Who wins?", options=["Home", "Away"], measureName="winner")
+    told = {asked.id: {0: 1, 1: 3}}
+    board = view.Board(results=told)
     board.apply(_event(1, "Goal#show", player="Ada Abel"))
+    board.apply(asked)
     async with AsyncClient("http://demo.localhost:8123") as client:
         audience = Audience(client, "final", 3, Cursor("e", 0), SystemClock())
         audience.meter.count(12.0)
@@ -51,6 +54,8 @@ async def test_view_shows_figures_events_and_what_to_try() -> None:
     text = console.export_text()
     for part in (
         "Goal#show",
+        "Who wins? (4 votes in all polls)",
+        "Away  " + "█" * 30 + "  3",
         "player=Ada Abel",
         "0 of 3",
         "12 / 12 ms",
@@ -58,7 +63,7 @@ async def test_view_shows_figures_events_and_what_to_try() -> None:
         "curl http://localhost:8123",
     ):
         assert part in text
-    assert line.endswith("viewers 0/3  1 deliveries/s  p50 12 ms  p99 12 ms")
+    assert line.endswith("votes 4  viewers 0/3  1 deliveries/s  p50 12 ms  p99 12 ms")
 
 
 async def test_invitation_names_every_log_in() -> None:

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from broker.answers.batches import Answer, Batch, Group, Outcomes
 from broker.answers.client import Entry
@@ -25,6 +25,7 @@ _QUEUE_ENTRIES = 200_000
 _RETRY_S = (0.02, 0.5)  # first and longest pause before a batch is sent again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 
+_Answered = TypeVar("_Answered")
 
 _RECORD_BYTES = 9  # of the shortest: so many records are in a group at most
 
@@ -55,7 +56,7 @@ class _Packing:
 
     def add(self, entry: Entry) -> tuple[int, int]:
         """Put an entry with others of its kind; returns its group, and its place there."""
-        key = entry.poll, entry.shard, entry.allow_change
+        key = entry[:3]  # poll, shard, allow_change
         group = self._shared.get(key)
         if group is None:
             group = self._shared[key] = self._new(key)
@@ -85,7 +86,7 @@ class _Packing:
 class _Entries:
     """Entries that share groups with those of others."""
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: Sequence[Entry]) -> None:
         self.size = len(entries)
         self.changed: asyncio.Future[list[bool] | BrokerError] = asyncio.Future()
         self._entries = entries
@@ -155,19 +156,21 @@ class LinkedCounters:
 
     async def submit(self, entries: Sequence[Entry]) -> list[bool]:
         """See `Counters.submit`."""
+        deadline_s = self._clock.monotonic_s() + self._wait_s
+        if len(self._lanes) == 1:
+            call = _Entries(entries)
+            self._lanes[0].add(call, deadline_s)
+            return _raise_or_return(await call.changed)
         places: dict[int, list[int]] = {}
         for place, entry in enumerate(entries):
             places.setdefault(entry.shard % len(self._lanes), []).append(place)
-        deadline_s = self._clock.monotonic_s() + self._wait_s
         calls = [_Entries([entries[place] for place in mine]) for mine in places.values()]
         for lane, call in zip(places, calls, strict=True):
             self._lanes[lane].add(call, deadline_s)
         changed = [False] * len(entries)
         results = await asyncio.gather(*(call.changed for call in calls))
         for mine, result in zip(places.values(), results, strict=True):
-            if isinstance(result, BrokerError):
-                raise result
-            for place, each in zip(mine, result, strict=True):
+            for place, each in zip(mine, _raise_or_return(result), strict=True):
                 changed[place] = each
         return changed
 
@@ -181,10 +184,7 @@ class LinkedCounters:
             self._lanes[lane].add(call, self._clock.monotonic_s() + self._wait_s)
         if not lanes:
             return []
-        result = await call.outcomes
-        if isinstance(result, BrokerError):
-            raise result
-        return result
+        return _raise_or_return(await call.outcomes)
 
     async def close(self) -> None:
         """End the lanes; what waits is answered `Unavailable`."""
@@ -281,6 +281,12 @@ def _changed(outcomes: Outcomes, places: Sequence[tuple[int, int]]) -> list[bool
             return NotFound("the program has been deleted")
         changed.append(bool(counted[place]))
     return changed
+
+
+def _raise_or_return(result: _Answered | BrokerError) -> _Answered:
+    if isinstance(result, BrokerError):
+        raise result
+    return result
 
 
 def _unavailable() -> Unavailable:

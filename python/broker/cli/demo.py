@@ -20,6 +20,7 @@ def demo(
         typer.Option(min=1, help="End by itself after so long; Ctrl-C when absent.", show_default=False),
     ] = None,
     viewers: Annotated[int, typer.Option(min=1, max=5000, help="Simulated viewers.")] = 200,
+    voters: Annotated[int, typer.Option(min=1, max=5000, help="Simulated voters.")] = 500,
     data_dir: Annotated[Path, typer.Option(help="Where the demonstration keeps its database.")] = Path(
         ".broker-demo"
     ),
@@ -34,8 +35,11 @@ def demo(
     seed: Annotated[int, typer.Option(help="Another seed is another final.")] = 2026,
     speed: Annotated[float, typer.Option(min=1, max=600, help="How much faster than real.")] = 30.0,
 ) -> None:
-    """Play a scripted final to simulated viewers; fails unless each of them saw all of it in order."""
-    plan = Plan(data_dir, viewers, seconds, seed, speed, http_port, ws_port)
+    """Play a scripted final to simulated viewers and voters.
+
+    Fails unless each viewer saw all of it in order, and the report counts exactly the acknowledged answers.
+    """
+    plan = Plan(data_dir, viewers, voters, seconds, seed, speed, http_port, ws_port)
     settings = Settings(data_dir=data_dir)
 
     async def prepare() -> None:

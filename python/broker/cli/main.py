@@ -23,6 +23,7 @@ COMMANDS = (
     Lazy("demo", "broker.cli.demo", "demo", "Play a live programme with viewers, and watch it."),
     Lazy("publish", "broker.cli.publish", "publish", "Publish an event."),
     Lazy("tail", "broker.cli.tail", "tail", "Follow a program's events as they are published."),
+    Lazy("results", "broker.cli.results", "results", "Show how the audience has answered."),
     Lazy("import", "broker.cli.transfer", "import_", "Replace a program's events by those of a file."),
     Lazy("export", "broker.cli.transfer", "export", "Write a program's events to a file."),
     Lazy("account", "broker.cli.accounts", "app", "Make and change accounts, in the database."),

@@ -32,7 +32,9 @@ DEFAULT_URL = "http://localhost:8000"
 _PATIENCE_S = 10.0  # a person waits for the answer; a restart of the broker's parts takes less
 
 
-def open_client(url: str, token: str | None, username: str | None, password: str | None) -> AsyncClient:
+def open_client(
+    url: str, token: str | None, username: str | None, password: str | None, account: str | None = None
+) -> AsyncClient:
     """The client that these options describe; a user name wins over a token of the environment.
 
     Raises:
@@ -44,6 +46,7 @@ def open_client(url: str, token: str | None, username: str | None, password: str
             token=None if username else token or None,
             username=username or None,
             password=password or None,
+            account=account,
             retry=RetryPolicy(deadline_s=_PATIENCE_S),
             subscription=SubscriptionConfig(first_deadline_s=_PATIENCE_S),
         )

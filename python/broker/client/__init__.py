@@ -62,6 +62,15 @@ from broker.client.models import (
     User,
     Version,
 )
+from broker.client.responses import (
+    Answer,
+    Counted,
+    Impression,
+    LiveResults,
+    ReportEntry,
+    ReportImpressions,
+    ReportOption,
+)
 from broker.client.retry import Backoff, RetryPolicy
 from broker.client.socket import Notification, Socket
 from broker.client.statistics import Dashboard, OnlineProducer, StatisticsPoint, TopProgram
@@ -69,6 +78,7 @@ from broker.client.subscription import Subscription
 from broker.client.sync import Client
 
 __all__ = [
+    "Answer",
     "ApiError",
     "ApiToken",
     "AsyncClient",
@@ -81,6 +91,7 @@ __all__ = [
     "Conflict",
     "ConnectionFailed",
     "ConnectionLost",
+    "Counted",
     "Cursor",
     "Dashboard",
     "Event",
@@ -92,9 +103,11 @@ __all__ = [
     "HistoryLost",
     "HistoryReplaced",
     "Imported",
+    "Impression",
     "InsufficientScope",
     "InvalidRequest",
     "LastUpdate",
+    "LiveResults",
     "LiveRevision",
     "NewEvent",
     "NotFound",
@@ -107,6 +120,9 @@ __all__ = [
     "ProgramDeleted",
     "Project",
     "ProtocolError",
+    "ReportEntry",
+    "ReportImpressions",
+    "ReportOption",
     "RetryPolicy",
     "Revision",
     "RpcError",

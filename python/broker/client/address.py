@@ -5,6 +5,7 @@ browsers seldom know. So such a host is connected to at 127.0.0.1, with the `Hos
 tells accounts apart, left as it is.
 """
 
+import ipaddress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +13,8 @@ import httpx
 
 LOOPBACK = "127.0.0.1"
 API_PATH = "/api/v1"
+USUAL_ACCOUNT = "demo"
+"""The account of hosts that name none, unless a broker is set up otherwise."""
 
 
 def is_local_name(host: str | None) -> bool:
@@ -36,6 +39,12 @@ def parse_base_url(text: str) -> httpx.URL:
     if url.path.rstrip("/") not in ("", API_PATH) or url.query or url.fragment:
         raise ValueError(f"{text}: must have no path and no query")
     return url.copy_with(path=API_PATH)
+
+
+def account_of(base_url: httpx.URL) -> str:
+    """The account that a base URL names by the first label of its host; the usual one when it names none."""
+    label, dot, _ = base_url.host.lower().rstrip(".").partition(".")
+    return label if dot and not _is_address(base_url.host) else USUAL_ACCOUNT
 
 
 class LoopbackTransport(httpx.AsyncHTTPTransport):
@@ -68,3 +77,11 @@ def websocket_options(url: str) -> dict[str, Any]:
         return {}
     port = parts.port or (443 if parts.scheme == "wss" else 80)
     return {"host": LOOPBACK, "port": port, "proxy": None}
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -2,15 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal, Self, overload
 
+from broker.client.address import account_of
 from broker.client.audit import AuditLog
 from broker.client.calls import Calls
 from broker.client.engine import ApiSecret, Credentials, Engine, Identity, IdentityToken, LogIn, Password
-from broker.client.errors import ApiError, ConnectionFailed, ServerError
+from broker.client.errors import ApiError, ConnectionFailed, ProgramDeleted, ServerError, Unsubscribed
 from broker.client.models import (
     Change,
     Cursor,
@@ -19,6 +20,7 @@ from broker.client.models import (
     Token,
 )
 from broker.client.projects import Projects
+from broker.client.responses import CHANNEL, LiveResults, ResponseCalls, parse_results
 from broker.client.retry import RetryPolicy
 from broker.client.revisions import Revisions
 from broker.client.socket import Notification, Socket, SocketConfig, open_socket
@@ -33,7 +35,7 @@ from broker.ids import IdSource
 _ASK_AGAIN_S = 2.0  # a viewer that has a gateway to try does not wait longer for a better one
 
 
-class AsyncClient(Calls):
+class AsyncClient(Calls, ResponseCalls):
     """A caller of one account's broker. Safe for concurrent use within one event loop.
 
     Attributes:
@@ -55,6 +57,7 @@ class AsyncClient(Calls):
         username: str | None = None,
         password: str | None = None,
         client_id: str = "WebProducerDashboard",
+        account: str | None = None,
         retry: RetryPolicy | None = None,
         socket: SocketConfig | None = None,
         subscription: SubscriptionConfig | None = None,
@@ -69,6 +72,8 @@ class AsyncClient(Calls):
             api_token, client_id: the same with an API token.
             identity_token, client_id: the same with a token of an identity provider, or with a function that
                 is called for one that is still good whenever an access token is needed.
+            account: as calls on answers name it; when absent the first label of the host, `demo` where that
+                is an address or has no other.
 
         Raises:
             ValueError: a malformed URL, or credentials that do not fit together.
@@ -77,6 +82,7 @@ class AsyncClient(Calls):
         credentials = _credentials(token, api_token, identity_token, username, password, client_id)
         engine = Engine(base_url, credentials, retry or RetryPolicy(), clock)
         super().__init__(engine, clock, IdSource(clock))
+        self._account = account or account_of(engine.base_url)
         self._socket = socket or SocketConfig()
         self._subscription = subscription or SubscriptionConfig()
         self._gateways: Gateways | None = None
@@ -140,18 +146,53 @@ class AsyncClient(Calls):
         tracker = Tracker(program_id, since, history)
         return Subscription(self, self._clock, self._subscription, tracker, changes=changes)
 
-    async def follow(self, channel: str) -> AsyncIterator[Notification]:
+    async def follow(
+        self, channel: str, *, followed: Callable[[], Awaitable[None]] | None = None
+    ) -> AsyncGenerator[Notification, None]:
         """Notifications of a channel, such as `programs`, `project:football` or `storage:football`.
 
-        Channels remember nothing: a lost connection raises ConnectionLost; read by REST, then follow again.
+        Channels remember nothing: a lost connection raises ConnectionLost; follow again, and read by REST
+        what was missed.
+
+        Args:
+            followed: awaited once the broker tells from now on; who reads then misses nothing in between.
         """
         async with self.socket() as socket:
             await socket.call("subscribe", {"channel": channel})
+            if followed is not None:
+                await followed()
             async for notification in socket:
                 if notification.method == "tokenExpiring":
                     await self.renew(socket)
                 else:
                     yield notification
+
+    async def follow_responses(
+        self, program_id: str, *, followed: Callable[[], Awaitable[None]] | None = None
+    ) -> AsyncGenerator[LiveResults, None]:
+        """A program's live results as they change, each measure of a context at most once a second.
+
+        What has not changed since is not told. A lost connection raises ConnectionLost; follow again.
+
+        Args:
+            followed: as for `follow`; the place to read the report. Results may be a second behind.
+
+        Raises:
+            NotFound, Unauthenticated: no such program, or none that the caller may read.
+            ProgramDeleted, Unsubscribed: while iterating, that has become so.
+        """
+        async with contextlib.aclosing(
+            self.follow(f"{CHANNEL}{program_id}", followed=followed)
+        ) as notifications:
+            async for told in notifications:
+                match told.method:
+                    case "results":
+                        for result in parse_results(told.params):
+                            yield result
+                    case "programDeleted":
+                        raise ProgramDeleted(program_id)
+                    case "unsubscribed":
+                        raise Unsubscribed(program_id, str(told.params.get("reason", "")))
 
     async def open(self, avoid: str | None) -> tuple[str, Socket]:
         """See `broker.client.subscription.Connector.open`."""

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +26,7 @@ from broker.client.errors import (
     parse_api_error,
     parse_rpc_error,
 )
+from broker.client.responses import Counted, choice
 
 _HARD_FACTOR = 10  # over the buffer's limit, while calls are waiting
 _MAX_MESSAGE_BYTES = 64 << 20  # an answer may hold a program's whole list of events
@@ -101,6 +102,51 @@ class Socket:
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Call an operation without asking for an answer. Raises ConnectionLost."""
         await self._send({"jsonrpc": "2.0", "method": method, "params": params or {}})
+
+    async def respond(
+        self,
+        program_id: str,
+        measure_name: str,
+        context_id: str,
+        measure_value: int | Sequence[int],
+        *,
+        visitor_id: str | None = None,
+    ) -> Counted:
+        """Answer one measure; returns once that is durable. Sent again, it counts no second time.
+
+        Args:
+            visitor_id: who answers: the user of the token when absent, else this very connection, so that
+                an anonymous caller who may have to connect again had better name a visitor.
+
+        Raises:
+            Conflict: the event is not open yet, or has closed.
+            SlowDown: more than this connection may send.
+            ApiError, ConnectionFailed: as `call`.
+        """
+        entry = _entry(program_id, measure_name, context_id, visitor_id)
+        return Counted.parse(await self.call("respond", entry | {"measureValue": choice(measure_value)}))
+
+    async def impression(
+        self,
+        program_id: str,
+        measure_name: str,
+        context_id: str,
+        *,
+        visitor_id: str | None = None,
+        session_id: str | None = None,
+    ) -> Counted:
+        """Say that a measure was shown. Each call counts.
+
+        Args:
+            visitor_id: as in `respond`.
+            session_id: this connection when absent.
+
+        Raises:
+            ApiError, ConnectionFailed: as `call`.
+        """
+        entry = _entry(program_id, measure_name, context_id, visitor_id)
+        session = {} if session_id is None else {"sessionId": session_id}
+        return Counted.parse(await self.call("impression", entry | session))
 
     async def receive(self) -> Notification:
         """The next notification. Safe to cancel.
@@ -227,6 +273,11 @@ async def open_socket(url: str, token: str | None, config: SocketConfig) -> Sock
     except (OSError, InvalidHandshake, TimeoutError) as error:
         raise ConnectionFailed(f"{url}: {error or type(error).__name__}") from error
     return Socket(connection, config)
+
+
+def _entry(program_id: str, measure: str, context: str, visitor: str | None) -> dict[str, Any]:
+    entry = {"programId": program_id, "measureName": measure, "contextId": context}
+    return entry if visitor is None else entry | {"visitorId": visitor}
 
 
 def _refusal(error: InvalidStatus) -> Exception:

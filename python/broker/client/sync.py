@@ -236,6 +236,11 @@ class Client:
     export_events = _iterator(AsyncClient.export_events)
     follow = _iterator(AsyncClient.follow)
 
+    add_responses = _call(AsyncClient.add_responses)
+    response_results = _call(AsyncClient.response_results)
+    response_report = _call(AsyncClient.response_report)
+    follow_responses = _iterator(AsyncClient.follow_responses)
+
     @overload
     def subscribe(
         self,

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -84,6 +84,62 @@ def judge(
         elif viewer.story.digest != story.digest:
             faults.append(f"viewer {number} saw other events than are kept")
     return Verdict(len(viewers), len(log), tuple(faults))
+
+
+@dataclass
+class Ballots:
+    """What the voters sent, and what they were promised.
+
+    Attributes:
+        counted: context → option → first answers that were acknowledged.
+        repeats: acknowledged answers of voters who had answered already.
+        late: answers that were refused because the poll had closed.
+        faults: why voters could not answer.
+    """
+
+    sent: int = 0
+    repeats: int = 0
+    late: int = 0
+    faults: list[str] = field(default_factory=list)
+    counted: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def acknowledge(self, context: str, option: int, *, is_repeat: bool) -> None:
+        """Take an acknowledged answer."""
+        if is_repeat:
+            self.repeats += 1
+        else:
+            self.counted[context][option] += 1
+
+    @property
+    def acknowledged(self) -> int:
+        """Answers of which the broker said that they are durable."""
+        return self.repeats + sum(counts.total() for counts in self.counted.values())
+
+
+def judge_answers(
+    ballots: Ballots, report: Mapping[str, Mapping[int, int]], told: Mapping[str, Mapping[int, int]]
+) -> tuple[str, ...]:
+    """What differs between the acknowledged answers, the report, and what the channel told last.
+
+    Args:
+        report, told: context → option → answers.
+    """
+    faults = [*ballots.faults]
+    open_ends = ballots.sent - ballots.acknowledged - ballots.late - len(ballots.faults)
+    if open_ends:
+        faults.append(f"{open_ends} answers were neither acknowledged nor refused")
+    for who, counts in (("the report", report), ("the channel", told)):
+        for context in sorted({*ballots.counted, *counts}):
+            found, right = +Counter(counts.get(context, {})), ballots.counted.get(context, Counter())
+            if found != right:
+                faults.append(
+                    f"{who} has {_text(found)} of poll {context}, and {_text(right)} were acknowledged"
+                )
+    return tuple(faults)
+
+
+def _text(counts: Counter[int]) -> str:
+    return " + ".join(f"{counts[option]} for {option}" for option in sorted(counts)) or "none"
 
 
 @dataclass

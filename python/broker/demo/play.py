@@ -5,22 +5,23 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 
-from broker.client import AsyncClient, Event
+from broker.client import AsyncClient, Event, Program
 from broker.clock import Clock, SystemClock
 from broker.demo import cast, view
 from broker.demo.audience import Audience
-from broker.demo.figures import Meter, Verdict, judge, percentile
+from broker.demo.figures import Meter, Verdict, judge, judge_answers, percentile
 from broker.demo.producers import Show, produce_over_http, produce_over_websocket
 from broker.demo.stage import Stage, choose_ports, open_stage
+from broker.demo.voters import Results, Voters
 
-_SETTLE_S = 15.0  # until the last event has reached the last viewer
+_SETTLE_S = 15.0  # until the last event has reached the last viewer, and the channel told the last answer
 _FRAME_S = 0.25
 
 
@@ -30,6 +31,7 @@ class Plan:
 
     data_dir: Path
     viewers: int
+    voters: int
     seconds: float | None
     seed: int
     speed: float
@@ -72,15 +74,20 @@ async def _perform(
         program = await cast.ensure_program(producing, clock)
         since = (await producing.last_update(program.id)).cursor
         audience = Audience(watching, program.id, plan.viewers, since, clock)
-        board = view.Board(seq=since.seq)
+        voters = Voters(watching, program, plan.voters, plan.seed, clock)
+        results = Results(producing, program)
+        board = view.Board(results=results.told, seq=since.seq)
         acknowledged: dict[int, str] = {}
 
         def publish(event: Event) -> None:
             board.apply(event)
+            voters.hear(event)
             acknowledged[event.seq] = event.id
 
         show, stop = Show(program.id, plan.seed, plan.speed), asyncio.Event()
         watch = asyncio.create_task(audience.watch(), name="demo audience")
+        voting = asyncio.create_task(voters.vote(), name="demo voters")
+        following = asyncio.create_task(results.follow(), name="demo results")
         producers: list[asyncio.Task[None]] = []
         try:
             publish(await producing.publish(program.id, "Audience#wait", {"viewers": plan.viewers}))
@@ -91,18 +98,37 @@ async def _perform(
                 asyncio.create_task(produce_over_http(producing, show, clock, publish, stop)),
                 asyncio.create_task(produce_over_websocket(producing, show, clock, publish, stop)),
             ]
-            await _show(plan, stage, console, board, audience, [stage.died, watch, *producers], stopped)
+            playing = [stage.died, watch, voting, following, *producers]
+            await _show(plan, stage, console, board, audience, playing, stopped)
             stop.set()
             await asyncio.gather(*producers)
+            voters.end()
+            await voting
             log = {event.seq: event.id async for event in producing.iterate_events(program.id)}
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SETTLE_S):
                     await audience.wait_until_seen(max(log, default=since.seq))
             verdict = judge(acknowledged, log, since.seq, audience.viewers)
             _summarise(console, verdict, audience)
-            return verdict
+            faults = await _judge_answers(producing, program, voters, results)
+            _summarise_answers(console, voters, faults)
+            return replace(verdict, faults=(*verdict.faults, *faults))
         finally:
-            await _cancel([watch, *producers])
+            await _cancel([watch, voting, following, *producers])
+
+
+async def _judge_answers(
+    client: AsyncClient, program: Program, voters: Voters, results: Results
+) -> tuple[str, ...]:
+    counted = voters.ballots.counted
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SETTLE_S):
+            await results.wait_for({context: counts.total() for context, counts in counted.items()})
+    report = await client.response_report(program.id, project_id=program.project_id)
+    kept = {
+        entry.context_id: {option.measure_value: option.total for option in entry.options} for entry in report
+    }
+    return judge_answers(voters.ballots, kept, results.told)
 
 
 async def _show(
@@ -169,7 +195,25 @@ def _summarise(console: Console, verdict: Verdict, audience: Audience) -> None:
     )
     if not verdict.faults:
         console.print("every viewer saw every event, once and in order", highlight=False)
-    for fault in verdict.faults[:10]:
+    _blame(console, verdict.faults)
+
+
+def _summarise_answers(console: Console, voters: Voters, faults: tuple[str, ...]) -> None:
+    ballots = voters.ballots
+    console.print(
+        f"{voters.size} voters, {ballots.sent:,} answers sent,"
+        f" {ballots.acknowledged:,} acknowledged ({ballots.repeats:,} of them repeats),"
+        f" {ballots.late:,} too late",
+        soft_wrap=True,
+        highlight=False,
+    )
+    if not faults:
+        console.print("the report counts every acknowledged answer, each visitor once", highlight=False)
+    _blame(console, faults)
+
+
+def _blame(console: Console, faults: tuple[str, ...]) -> None:
+    for fault in faults[:10]:
         console.print(fault, style="red", highlight=False)
 
 

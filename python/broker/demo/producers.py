@@ -31,7 +31,11 @@ async def produce_over_http(
     """Publish everything but the clock, until `stop`."""
 
     async def publish(cue: Cue) -> None:
-        new = NewEvent(cue.event, cue.metadata, timestamp=clock.now_ms())
+        now_ms, metadata = clock.now_ms(), cue.metadata
+        if cue.answers_s:
+            closes_ms = now_ms + round(cue.answers_s * 1000 / show.speed)
+            metadata = metadata | {"opens": now_ms, "closes": closes_ms}
+        new = NewEvent(cue.event, metadata, timestamp=now_ms)
         published(await client.publish(show.program_id, new))
 
     await _play(show, clock, stop, lambda cue: cue.event != _CLOCK, publish)

@@ -15,6 +15,7 @@ BUILD_UP_S = 4 * 60
 CLOCK_STEP_S = 15
 STATS_STEP_S = 60
 BANNER_S = 40  # how long a lower third stays on air
+POLL = "Poll#show"
 
 _FIRST = (
     "Ada",
@@ -40,11 +41,16 @@ _SQUAD = 16
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Something to publish at `at_s` of match time; negative before kick-off."""
+    """Something to publish at `at_s` of match time; negative before kick-off.
+
+    Attributes:
+        answers_s: for how long the audience's answers are taken; 0 for what asks nothing.
+    """
 
     at_s: float
     event: str
     metadata: dict[str, Any] = field(default_factory=dict)
+    answers_s: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ def final(seed: int) -> list[Cue]:
     draw = random.Random(seed)  # noqa: S311 - a story, not a secret
     teams = _teams(draw)
     cues = [*_build_up(teams), *_clock(), *_stats(draw), *_cards(draw, teams), *_substitutions(draw, teams)]
-    cues += _goals(draw, teams)
+    cues += [*_goals(draw, teams), *_polls(draw, teams)]
     cues.append(Cue(_END_S + 60, "Score#hide"))
     return sorted(cues, key=lambda cue: cue.at_s)
 
@@ -148,6 +154,18 @@ def _goals(draw: random.Random, teams: tuple[Team, Team]) -> Iterator[Cue]:
         yield Cue(at_s + BANNER_S, "Goal#hide", {"team": teams[side].name})
     winner = teams[0] if goals[0] > goals[1] else teams[1]
     yield Cue(_END_S + 20, "Winner#show", {"team": winner.name, "score": goals})
+
+
+def _polls(draw: random.Random, teams: tuple[Team, Team]) -> Iterator[Cue]:
+    players = draw.sample([name for team in teams for name in team.squad[1:_ELEVEN]], 4)
+    for at_s, answers_s, measure, title, options in (
+        (-BUILD_UP_S + 1, 200, "winner", "Who wins the final?", [team.name for team in teams]),
+        (HALF_S + 5, 160, "bestOfHalf", "Who was best in the first half?", players),
+        (_END_S + 25, 120, "playerOfTheMatch", "Who is the player of the match?", players),
+    ):
+        asked = {"title": title, "measureName": measure, "options": options}
+        yield Cue(at_s, POLL, asked, answers_s)
+        yield Cue(at_s + answers_s + 5, "Poll#hide", {"title": title})
 
 
 def _score(teams: tuple[Team, Team], home: int, away: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What the demonstration shows: a live view on a terminal, one plain line a second elsewhere."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,16 +15,27 @@ from broker.client import Event
 from broker.demo.audience import Audience
 from broker.demo.cast import LOGINS, PROGRAM_ID
 from broker.demo.figures import percentile, sparkline
+from broker.demo.script import POLL
 from broker.demo.stage import Stage
 
 _LAST = 10
 _GRAPH_S = 60
+_LONG = {"players", "options", "opens", "closes"}  # of an event, what its line leaves out
+_BAR = 30  # characters of a poll's longest bar
+_READER = LOGINS[2]  # the user, who may read the project's answers
 
 
 @dataclass
 class Board:
-    """The state of the programme as the graphics would show it, made from events alone."""
+    """The state of the programme as the graphics would show it, made from events and live results alone.
 
+    Attributes:
+        results: answers by option of each poll, by its event's id.
+        poll: the latest event that asked something.
+    """
+
+    results: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    poll: Event | None = None
     score: dict[str, Any] = field(default_factory=dict)
     clock: str = "--:--"
     on_air: dict[str, None] = field(default_factory=dict)
@@ -35,6 +47,8 @@ class Board:
         component, _, action = event.event.partition("#")
         if component == "Score" and event.metadata:
             self.score = event.metadata
+        if event.event == POLL:
+            self.poll = event
         if "clock" in event.metadata:
             self.clock = str(event.metadata["clock"])
         if action == "show":
@@ -43,6 +57,19 @@ class Board:
             self.on_air.pop(component, None)
         self.last.append(event)
         self.seq = max(self.seq, event.seq)
+
+    @property
+    def votes(self) -> int:
+        """Answers to all polls, as the channel told them."""
+        return sum(sum(counts.values()) for counts in self.results.values())
+
+    def counts(self) -> list[tuple[str, int]]:
+        """The options of the latest poll, each with its answers."""
+        if self.poll is None:
+            return []
+        told = self.results.get(self.poll.id, {})
+        options = enumerate(self.poll.metadata["options"])
+        return [(str(label), told.get(index, 0)) for index, label in options]
 
     def headline(self) -> str:
         """`NOR 1 : 0 SOU   23:45`."""
@@ -61,6 +88,8 @@ def invitation(stage: Stage) -> list[str]:
         f"log-ins    {logins}",
         f"try        curl {url}/api/v1/programs/{PROGRAM_ID}/events",
         f"           .venv/bin/broker tail {PROGRAM_ID} --url {url}",
+        f"           .venv/bin/broker results {PROGRAM_ID} --watch --url {url}"
+        f" --username {_READER.username} --password {_READER.password}",
     ]
 
 
@@ -71,6 +100,7 @@ def render(stage: Stage, board: Board, audience: Audience) -> RenderableType:
     return Group(
         Panel(Group(score, on_air), title="The Final", border_style="green"),
         _figures(board, audience),
+        *_poll(board),
         Panel(_events(board), title="last events", border_style="blue"),
         Panel(Text("\n".join(invitation(stage))), title="try it", border_style="magenta"),
         Text("Ctrl-C ends the demonstration", style="dim"),
@@ -81,7 +111,8 @@ def line(board: Board, audience: Audience) -> str:
     """The same in one plain line."""
     p50, p99 = _percentiles(audience)
     return (
-        f"seq {board.seq}  {board.headline()}  viewers {audience.connected}/{len(audience.viewers)}"
+        f"seq {board.seq}  {board.headline()}  votes {board.votes}"
+        f"  viewers {audience.connected}/{len(audience.viewers)}"
         f"  {audience.meter.rate} deliveries/s  p50 {p50:.0f} ms  p99 {p99:.0f} ms"
     )
 
@@ -106,13 +137,26 @@ def _figures(board: Board, audience: Audience) -> RenderableType:
     return Panel(Group(table, Align.center(graph)), title="live figures", border_style="yellow")
 
 
+def _poll(board: Board) -> list[RenderableType]:
+    """The latest poll, if there has been one."""
+    if board.poll is None:
+        return []
+    counts = board.counts()
+    most = max(count for _, count in counts) or 1
+    table = Table.grid(padding=(0, 2))
+    for label, count in counts:
+        table.add_row(label, Text("█" * (count * _BAR // most), style="magenta"), f"{count:,}")
+    title = f"{board.poll.metadata['title']} ({board.votes:,} votes in all polls)"
+    return [Panel(table, title=title, border_style="cyan")]
+
+
 def _events(board: Board) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", style="dim")
     table.add_column(style="bold")
     table.add_column(overflow="ellipsis", no_wrap=True)
     for event in sorted(board.last, key=lambda event: event.seq):
-        details = "  ".join(f"{name}={value}" for name, value in event.metadata.items() if name != "players")
+        details = "  ".join(f"{name}={value}" for name, value in event.metadata.items() if name not in _LONG)
         table.add_row(str(event.seq), event.event, details)
     return table
 

@@ -30,7 +30,7 @@ _PREFIX = "gateway-"
 _START_S = 60.0
 _DRAIN_GRACE_S = 10.0
 _ROUND_S = 5.0  # between two looks for new nodes
-_LOOK_S = 2.0  # between two looks at a gateway
+_LOOK_S = 4.0  # between two looks at a gateway
 _HUNG_S = 10.0  # without an answer; Ray watches over processes, not over what does not answer
 _RETRY_S = (0.5, 10.0)
 

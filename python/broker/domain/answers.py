@@ -15,6 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, WithJson
 from broker.domain.values import MAX_INTEGER, Model
 
 MAX_OPTION = 999
+_UUID_CHARACTERS = 36
 MAX_TEXT_CHARACTERS = 128
 MAX_MEASURE_CHARACTERS = 200
 FREE_CONTEXTS = "freeContexts"
@@ -29,18 +30,23 @@ _APOSTROPHE = re.compile(r"['\u2019]")
 
 
 def _check_printable(value: str) -> str:
-    if not _IS_PRINTABLE(value):
+    if not (value.isascii() and value.isprintable()) and not _IS_PRINTABLE(value):
         raise ValueError("must be printable characters")
     return value
 
 
 def lower_uuid(value: str) -> str:
     """The one spelling of an event's id, so that one event is one context."""
-    return value.lower() if _IS_UUID(value) else value
+    is_as_ours = (
+        len(value) != _UUID_CHARACTERS or value.islower()
+    )  # nearly always, and no pattern is looked for
+    return value if is_as_ours or not _IS_UUID(value) else value.lower()
 
 
 def _check_choice(value: object) -> tuple[int, ...]:
     """The chosen options, ascending. Raises ValueError for what is no choice."""
+    if type(value) is int and 0 <= value <= MAX_OPTION:
+        return (value,)
     chosen = value if isinstance(value, list) else [value]
     if not chosen or not all(type(index) is int and 0 <= index <= MAX_OPTION for index in chosen):
         raise ValueError(f"must be the index of an option, 0 to {MAX_OPTION}, or a list of such, not empty")

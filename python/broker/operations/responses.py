@@ -241,18 +241,19 @@ def _records(
     entry: AnswerEntry | ImpressionEntry, key: bytes, poll: PollRow, declared: Mapping[str, Declaration]
 ) -> list[Entry]:
     """The records of an entry; the first one says whether it changed a count."""
-    if isinstance(entry, AnswerEntry):
-        made = [pack_answer(key, poll.uid, entry.visitor_id, entry.measure_value)]
-    else:
-        made = [
-            pack_impression(key, poll.uid, entry.visitor_id),
-            pack_session(key, poll.uid, entry.session_id),
-        ]
     may_change = declared.get(entry.context_id, NOTHING_DECLARED).allow_change
+    if isinstance(entry, AnswerEntry):
+        return [
+            _record_of(poll, may_change, pack_answer(key, poll.uid, entry.visitor_id, entry.measure_value))
+        ]
     return [
-        Entry(poll.uid, int.from_bytes(record[-8:], "little") % poll.shards, may_change, record)
-        for record in made
+        _record_of(poll, may_change, pack_impression(key, poll.uid, entry.visitor_id)),
+        _record_of(poll, may_change, pack_session(key, poll.uid, entry.session_id)),
     ]
+
+
+def _record_of(poll: PollRow, may_change: bool, record: bytes) -> Entry:
+    return Entry(poll.uid, int.from_bytes(record[-8:], "little") % poll.shards, may_change, record)
 
 
 def _measure(entry: AnswerEntry | ImpressionEntry) -> Measure:

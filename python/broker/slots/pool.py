@@ -34,7 +34,7 @@ _STOP_S = 5.0
 _RETRY_S = 0.2
 _CPUS = 0.01  # a claim, not a limit: Ray places what claims nothing anywhere
 _CONCURRENCY = 10_000  # calls at once of one actor, as a poll of an owner for each gateway
-_LOOK_S = 2.0  # between two looks at an actor
+_LOOK_S = 4.0  # between two looks at an actor
 _HUNG_S = 10.0  # without an answer; nothing that a part does keeps its loop for so long
 
 _log = logging.getLogger(__name__)

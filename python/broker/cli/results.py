@@ -1,0 +1,91 @@
+"""`broker results`."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from broker.cli.output import write_json, write_line
+from broker.cli.remote import DEFAULT_URL, Json, Password, TokenOption, Url, Username, open_client
+from broker.client import (
+    AsyncClient,
+    Backoff,
+    ConnectionFailed,
+    ReportEntry,
+    ServerError,
+)
+
+_STABLE_S = 10.0  # after so long a lost connection is a new trouble, not the old one
+_BAR = 20  # characters of a bar that is all answers
+
+
+def results(
+    program: Annotated[str, typer.Argument(help="Id of the program.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, and write again what has changed.")] = False,
+    account: Annotated[
+        str | None,
+        typer.Option(help="The account, where the URL's host does not name it.", show_default=False),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: TokenOption = None,
+    username: Username = None,
+    password: Password = None,
+    json: Json = False,
+) -> None:
+    """Show what the audience of a program has answered so far; it takes a log-in."""
+
+    async def run() -> None:
+        async with open_client(url, token, username, password, account) as client:
+            project_id = (await client.get_program(program)).project_id
+            board = _Board(client, program, project_id, json=json)
+            await board.show()
+            if watch:
+                await _watch(client, program, board)
+
+    asyncio.run(run())
+
+
+class _Board:
+    """Writes the entries of a program's report that it has not written as they are."""
+
+    def __init__(self, client: AsyncClient, program_id: str, project_id: str | None, *, json: bool) -> None:
+        self._client = client
+        self._program_id = program_id
+        self._project_id = project_id
+        self._json = json
+        self._shown: dict[tuple[str, str], ReportEntry] = {}
+
+    async def show(self) -> None:
+        """Read the report and write what is new in it. Raises ClientError."""
+        for entry in await self._client.response_report(self._program_id, project_id=self._project_id):
+            key = (entry.measure_name, entry.context_id)
+            if self._shown.get(key) != entry:
+                self._shown[key] = entry
+                write_json(entry) if self._json else write_line("\n".join(render(entry)))
+
+
+async def _watch(client: AsyncClient, program_id: str, board: _Board) -> None:
+    """Write what changes, over as many connections as it takes. Raises ClientError when it cannot go on."""
+    loop, backoff, attempt = asyncio.get_running_loop(), Backoff(), 0
+    while True:
+        began_s = loop.time()
+        try:
+            async for _ in client.follow_responses(program_id, followed=board.show):
+                await board.show()
+        except (ConnectionFailed, ServerError):
+            attempt = 0 if loop.time() - began_s >= _STABLE_S else attempt + 1
+            await asyncio.sleep(backoff.delay_s(attempt))
+
+
+def render(entry: ReportEntry) -> Sequence[str]:
+    """A small table for people: a heading, and a line an option."""
+    shown = f", shown {entry.impressions.total:,} times" if entry.impressions.total else ""
+    width = max((len(option.label) for option in entry.options), default=0)
+    digits = len(f"{entry.total:,}")
+    lines = [f"{entry.title}  ({entry.measure_name}, {entry.total:,} answers{shown})"]
+    for option in entry.options:
+        share = option.total / entry.total if entry.total else 0.0
+        bar = "█" * round(share * _BAR)
+        lines.append(f"  {option.label:<{width}}  {option.total:>{digits},}  {share:>4.0%}  {bar}".rstrip())
+    return lines
