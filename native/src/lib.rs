@@ -8,5 +8,4 @@ pub mod fuzzing;
 pub mod log;
 pub mod protocol;
 pub mod py;
-pub mod rates;
 pub mod server;

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::super::lock::Lock;
+use super::super::rates::Rates;
 use super::outbox::{Fate, GroupKey, Lane, Mismatch, Records, Settled, Waiting};
 use crate::answers::{self, Hasher};
-use crate::rates::Rates;
 
 /// A poll as the application knows it.
 #[derive(Debug)]

@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::lock::Lock;
 
 /// Full buckets forgotten for each use.
 const SWEPT: usize = 2;
@@ -18,7 +19,7 @@ pub struct Rates {
     per_s: f64,
     burst: f64,
     most: usize,
-    buckets: Mutex<Buckets>,
+    buckets: Lock<Buckets>,
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ impl Rates {
             per_s,
             burst,
             most,
-            buckets: Mutex::default(),
+            buckets: Lock::default(),
         }
     }
 
@@ -49,7 +50,7 @@ impl Rates {
         if self.per_s == 0.0 {
             return 0.0;
         }
-        let mut buckets = self.lock();
+        let mut buckets = self.buckets.lock();
         let known = buckets.by_name.get(name).copied();
         let full_at_s = known.map_or(now_s, |(full_at_s, _)| full_at_s.max(now_s));
         let missing = (full_at_s - now_s) * self.per_s + tokens.min(self.burst) - self.burst;
@@ -64,17 +65,12 @@ impl Rates {
     /// How many buckets are not forgotten.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.lock().by_name.len()
+        self.buckets.lock().by_name.len()
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Buckets> {
-        // Whole between statements: the panic of a holder does not spoil it.
-        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
