@@ -45,6 +45,7 @@ fn answer_upcalls(hub: &Hub, is_over: &AtomicBool) {
                     }
                 }
                 Upcall::Authenticate { conn, .. } => hub.resume(conn),
+                Upcall::Ballots { .. } => unreachable!("no poll is open"),
             }
         }
         thread::yield_now();

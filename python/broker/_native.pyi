@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias, final
 __all__ = [
     "BUILT_S",
     "Entry",
+    "Rates",
     "Server",
     "Tally",
     "Upcall",
@@ -34,6 +35,7 @@ Upcall: TypeAlias = tuple[Any, ...]
   absent); answer exactly once with `reply` or `retry`. Calls of one connection come in the order sent.
 * `("idle", topic)`: a log has had no subscriber for the linger time; `close_log` it or let it be.
 * `("access", topic, [reader, ...])`: the log became private; `allow` each reader again, or it loses its subscriptions.
+* `("ballots", lane)`: `take_ballots` has something for a counter; told once until it had nothing.
 """
 
 @final
@@ -144,6 +146,59 @@ class Server:
     def notify(self, conn: int, message: bytes) -> None:
         """Send one finished JSON-RPC notification to one connection."""
 
+    # -- votes
+
+    def prepare_ballots(self, door: str, per_connection: Rates, per_address: Rates, lanes: int) -> None:
+        """Let `respond` and `impression` be taken natively; before `start`, once.
+
+        Args:
+            door: With `/` and the number of a connection it names that, as a visitor and in `per_connection`.
+            per_address: By the account, `/` and the caller's IPv4 address or IPv6 network.
+            lanes: Counters; the records of shard `n` go by lane `n` modulo `lanes`.
+        """
+
+    def open_poll(
+        self,
+        account: str,
+        program_id: str,
+        context_id: str,
+        measure_name: str,
+        *,
+        poll: int,
+        shards: int,
+        key: bytes,
+        options: int,
+        allow_change: bool,
+        projects: list[str],
+        open_s: float,
+    ) -> None:
+        """Take votes of this poll natively for the next `open_s` seconds, from whoever is here; or go on to.
+
+        Args:
+            key: The program's, 16 bytes.
+            options: How many there are to choose from, 1 to 1,000.
+            projects: How a request may name the program's project.
+
+        Raises:
+            ValueError: An argument is wrong.
+        """
+
+    def close_poll(self, account: str, program_id: str, context_id: str, measure_name: str) -> None:
+        """Leave the votes of a poll to Python from now on; those that were taken stay."""
+
+    def take_ballots(self, lane: int) -> list[tuple[int, int, bool, bool, bytes]]:
+        """(poll, shard, allow_change, whether of answers, records) of at most 4,000 records, in the order they came.
+
+        Empty while what was taken before is not settled, or when nothing waits; then the next is an upcall again.
+        """
+
+    def settle_ballots(self, lane: int, fates: list[tuple[bool, bytes]]) -> None:
+        """Answer the voters of what was taken, by group: (True, a byte a record) or (False, a JSON-RPC error object).
+
+        Raises:
+            ValueError: The groups, or their records, are not as many; they stay taken.
+        """
+
     # -- life
 
     def drain(self, over_s: float) -> None:
@@ -154,9 +209,25 @@ class Server:
 
     def stats(self) -> dict[str, Any]:
         """Counters since start and gauges now: connections, subscriptions, deliveries, delivered_bytes,
-        messages_in, slow_consumers, handshakes, refused, logs, log_bytes, send (the strategy in use),
-        draining; `topics` maps topic to subscribers, `topic_deliveries` topic to notifications given to connections
+        messages_in, slow_consumers, handshakes, refused, answers_native (votes taken without Python), logs,
+        log_bytes, send (the strategy in use), draining; `topics` maps topic to subscribers, `topic_deliveries` topic to notifications given to connections
         since its log was opened, `accounts` account to open connections."""
+
+@final
+class Rates:
+    """Token buckets by name; from any thread, and a server takes out of them natively too."""
+
+    def __new__(cls, per_s: float, burst: float, most: int) -> Self:
+        """Buckets of `burst` tokens that gain `per_s` a second; 0 has no limit. ValueError for what makes no sense.
+
+        Over `most` buckets the one that has not been used for longest is forgotten.
+        """
+
+    def take(self, name: str, tokens: float, now_s: float) -> float:
+        """Take tokens at a time of the monotonic clock. How many are missing: 0 when they were taken, else none was."""
+
+    def __len__(self) -> int:
+        """How many buckets are not forgotten."""
 
 @final
 class Tally:

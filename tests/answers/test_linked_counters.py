@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.answers.batches import Batch
+from broker.answers.batches import Batch, Group
 from broker.answers.client import Entry
 from broker.answers.counter import Counter
 from broker.answers.linked_counters import LinkedCounters
@@ -76,6 +76,36 @@ async def test_outcomes_come_back_in_the_order_of_the_entries(dsn: str, counter:
     assert await counters.submit([]) == []
     assert await read_totals(dsn, poll) == [1, 1]
     assert await read_totals(dsn, other) == [0, 1]
+    await counters.close()
+
+
+async def test_packed_groups_are_counted_behind_what_came_before(
+    dsn: str, counter: Counter, poll: int
+) -> None:
+    link = BadLink(counter)
+    counters = client(link)
+    groups = [
+        Group(poll, 0, False, vote(poll, "a", 1) + vote(poll, "b", 1)),
+        Group(poll + 99, 0, False, vote(poll + 99, "a", 1)),
+        Group(poll, 0, True, vote(poll, "b", 0)),
+    ]
+    first, packed, last = await asyncio.gather(
+        counters.submit([entry(poll, "a", 0)]), counters.count(groups), counters.submit([entry(poll, "b", 0)])
+    )
+    assert (first, packed, last) == ([True], [b"\0\1", None, b"\1"], [False])
+    assert len(link.batches) < 3
+    assert await counters.count([]) == []
+    assert await read_totals(dsn, poll) == [2, 0]
+    await counters.close()
+    with pytest.raises(Unavailable):
+        await counters.count(groups[:1])
+
+
+async def test_groups_of_several_counters_are_refused(counter: Counter, poll: int) -> None:
+    counters = client(BadLink(counter), BadLink(counter))
+    with pytest.raises(ValueError, match="one counter"):
+        await counters.count([Group(poll, 0, False, b""), Group(poll, 1, False, b"")])
+    assert await counters.count([Group(poll, 1, False, vote(poll, "a", 0))]) == [b"\1"]
     await counters.close()
 
 

@@ -2,6 +2,8 @@
 
 mod answers;
 mod arguments;
+mod ballots;
+mod rates;
 mod server;
 mod stats;
 
@@ -11,6 +13,8 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use super::answers::{Tally, pack_answer, pack_impression, pack_session};
+    #[pymodule_export]
+    use super::rates::Rates;
     #[pymodule_export]
     use super::server::Server;
     use pyo3::prelude::*;

@@ -10,9 +10,11 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use super::arguments::{
     Entry, Times, milliseconds, read_burst, read_entries, read_networks, read_send,
 };
+use super::ballots::{GivenFate, Group, build_groups, prepared, read_fates, read_poll};
+use super::rates::Rates;
 use super::stats::build_stats;
 use crate::log::Limits;
-use crate::server::gateway::{Gateway, Hub, Session, Upcall};
+use crate::server::gateway::{Ballots, Gateway, Hub, Mismatch, PollName, Session, Upcall};
 use crate::server::{self, Answer, Config, ConnId, Refusal, StartError};
 
 /// One gateway's native half: listener, event loops, logs.
@@ -261,6 +263,83 @@ impl Server {
         py.detach(|| self.hub.notify(ConnId(conn), message));
     }
 
+    fn prepare_ballots(
+        &self,
+        door: String,
+        per_connection: &Rates,
+        per_address: &Rates,
+        lanes: usize,
+    ) -> PyResult<()> {
+        let ballots = Ballots::new(door, per_connection.share(), per_address.share(), lanes);
+        self.hub
+            .ballots
+            .set(ballots)
+            .map_err(|_| PyValueError::new_err("prepare_ballots comes once"))
+    }
+
+    #[pyo3(signature = (
+        account, program_id, context_id, measure_name, *, poll, shards, key, options, allow_change, projects, open_s
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "all that is known of a poll")]
+    fn open_poll(
+        &self,
+        py: Python<'_>,
+        account: &str,
+        program_id: &str,
+        context_id: &str,
+        measure_name: &str,
+        poll: u64,
+        shards: u64,
+        key: &[u8],
+        options: u16,
+        allow_change: bool,
+        projects: Vec<String>,
+        open_s: f64,
+    ) -> PyResult<()> {
+        let until_ms = self.hub.shared().now_ms() + milliseconds("open_s", open_s)?;
+        let poll = read_poll(poll, shards, key, options, allow_change, projects, until_ms)?;
+        let ballots = prepared(&self.hub)?;
+        let name = PollName {
+            account,
+            program: program_id,
+            context: context_id,
+            measure: measure_name,
+        };
+        py.detach(|| ballots.open(&name, poll));
+        Ok(())
+    }
+
+    fn close_poll(
+        &self,
+        py: Python<'_>,
+        account: &str,
+        program_id: &str,
+        context_id: &str,
+        measure_name: &str,
+    ) -> PyResult<()> {
+        let ballots = prepared(&self.hub)?;
+        let name = PollName {
+            account,
+            program: program_id,
+            context: context_id,
+            measure: measure_name,
+        };
+        py.detach(|| ballots.close(&name));
+        Ok(())
+    }
+
+    fn take_ballots<'py>(&self, py: Python<'py>, lane: usize) -> PyResult<Vec<Group<'py>>> {
+        let ballots = prepared(&self.hub)?;
+        let groups = py.detach(|| ballots.take(lane));
+        Ok(build_groups(py, groups))
+    }
+
+    fn settle_ballots(&self, py: Python<'_>, lane: usize, fates: Vec<GivenFate>) -> PyResult<()> {
+        let fates = read_fates(fates);
+        py.detach(|| self.hub.settle(lane, fates))
+            .map_err(|Mismatch| PyValueError::new_err("fates must be those of the groups taken"))
+    }
+
     fn drain(&self, py: Python<'_>, over_s: f64) -> PyResult<()> {
         let milliseconds = milliseconds("over_s", over_s)?;
         py.detach(|| self.server.drain(milliseconds));
@@ -310,5 +389,6 @@ fn build_upcall(py: Python<'_>, upcall: Upcall) -> PyResult<Bound<'_, PyTuple>> 
         }
         Upcall::Idle { topic } => ("idle", topic).into_pyobject(py),
         Upcall::Access { topic, readers } => ("access", topic, readers).into_pyobject(py),
+        Upcall::Ballots { lane } => ("ballots", lane).into_pyobject(py),
     }
 }

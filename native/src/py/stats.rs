@@ -29,6 +29,10 @@ pub(super) fn build_stats<'py>(py: Python<'py>, shared: &Shared) -> PyResult<Bou
     )?;
     stats.set_item("handshakes", counters.handshakes.load(Ordering::Relaxed))?;
     stats.set_item("refused", counters.refused.load(Ordering::Relaxed))?;
+    stats.set_item(
+        "answers_native",
+        counters.answers_native.load(Ordering::Relaxed),
+    )?;
     stats.set_item("logs", logs)?;
     stats.set_item("log_bytes", log_bytes)?;
     stats.set_item("send", *shared.send_name.lock())?;

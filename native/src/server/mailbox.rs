@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::connection::ConnId;
-use super::gateway::Session;
+use super::gateway::{Session, Settled};
 use super::lock::Lock;
 use super::sys;
 
@@ -24,6 +24,8 @@ pub enum Command {
     /// Answer a call: its ticket, whether it failed, the JSON.
     Reply(ConnId, u64, Answer, Vec<u8>),
     Retry(ConnId, u64),
+    /// Records have been counted, or not.
+    Settle(Vec<Settled>),
     /// Send a finished message.
     Notify(ConnId, Vec<u8>),
     /// Send every client away within so many milliseconds.

@@ -22,6 +22,8 @@ pub struct Counters {
     pub slow_consumers: AtomicU64,
     pub handshakes: AtomicU64,
     pub refused: AtomicU64,
+    /// Votes that were taken without the application.
+    pub answers_native: AtomicU64,
     pub subscriptions: AtomicUsize,
 }
 
@@ -188,7 +190,7 @@ impl Shared {
 }
 
 /// What a client is given addresses from: one IPv4 address, or 64 bits of IPv6 (RFC 6177).
-fn household(address: IpAddr) -> IpAddr {
+pub(super) fn household(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) >> 64 << 64).into(),
         v4 @ IpAddr::V4(_) => v4,

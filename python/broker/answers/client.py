@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from broker.answers.batches import Group
+
 
 class Entry(NamedTuple):
     """One answer, impression or session of one visitor, as the native packers make it.
@@ -33,4 +35,17 @@ class Counters(Protocol):
             NotFound: a poll has been deleted with its program.
             Unavailable: a counter or the database cannot be reached in time; each shard's entries may have
                 been counted.
+        """
+
+    async def count(self, groups: Sequence[Group]) -> list[bytes | None]:
+        """Count groups of records that are packed already, all for shards of one counter.
+
+        Groups are counted in order, together or not at all, and after what this client was given before.
+
+        Returns:
+            For each group a byte a record, 1 if it changed a count; None when the poll is gone.
+
+        Raises:
+            Unavailable: as above.
+            ValueError: the groups are of several counters.
         """

@@ -8,7 +8,8 @@ it is over; the counter knows it by the number and counts nothing twice.
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from broker.answers.batches import Answer, Batch, Group, Outcomes
 from broker.answers.client import Entry
@@ -24,14 +25,121 @@ _QUEUE_ENTRIES = 200_000
 _RETRY_S = (0.02, 0.5)  # first and longest pause before a batch is sent again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 
+_Answered = TypeVar("_Answered")
+
+_RECORD_BYTES = 9  # of the shortest: so many records are in a group at most
+
+
+class _Call(Protocol):
+    """What one caller gives for one counter, counted in one batch."""
+
+    size: int
+    """Records, at most."""
+
+    def pack(self, packing: "_Packing") -> None:
+        """Put it into the batch."""
+
+    def answer(self, answer: Answer) -> None:
+        """Tell what the counter has made of the batch."""
+
+    def is_given_up(self) -> bool:
+        """Whether nobody waits for it any more."""
+
+
+class _Packing:
+    """A batch in the making."""
+
+    def __init__(self) -> None:
+        self._keys: list[tuple[int, int, bool]] = []
+        self._records: list[list[bytes]] = []
+        self._shared: dict[tuple[int, int, bool], int] = {}
+
+    def add(self, entry: Entry) -> tuple[int, int]:
+        """Put an entry with others of its kind; returns its group, and its place there."""
+        key = entry[:3]  # poll, shard, allow_change
+        group = self._shared.get(key)
+        if group is None:
+            group = self._shared[key] = self._new(key)
+        self._records[group].append(entry.record)
+        return group, len(self._records[group]) - 1
+
+    def add_group(self, group: Group) -> int:
+        """Put a whole group, which stays one; returns which it is."""
+        place = self._new((group.poll, group.shard, group.allow_change))
+        self._records[place].append(group.records)
+        # What comes later is counted later.
+        self._shared.pop(self._keys[place], None)
+        return place
+
+    def build(self, door: str, number: int) -> Batch:
+        """The batch."""
+        packed = (b"".join(each) for each in self._records)
+        groups = (Group(*key, each) for key, each in zip(self._keys, packed, strict=True))
+        return Batch(door, number, tuple(groups))
+
+    def _new(self, key: tuple[int, int, bool]) -> int:
+        self._keys.append(key)
+        self._records.append([])
+        return len(self._keys) - 1
+
+
+class _Entries:
+    """Entries that share groups with those of others."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.size = len(entries)
+        self.changed: asyncio.Future[list[bool] | BrokerError] = asyncio.Future()
+        self._entries = entries
+        self._places: list[tuple[int, int]] = []
+
+    def pack(self, packing: _Packing) -> None:
+        """See `_Call.pack`."""
+        self._places = [packing.add(entry) for entry in self._entries]
+
+    def answer(self, answer: Answer) -> None:
+        """See `_Call.answer`."""
+        if not self.changed.done():
+            result = answer if isinstance(answer, BrokerError) else _changed(answer, self._places)
+            self.changed.set_result(result)
+
+    def is_given_up(self) -> bool:
+        """See `_Call.is_given_up`."""
+        return self.changed.cancelled()
+
+
+class _Groups:
+    """Groups that are packed already."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self.size = sum(len(group.records) for group in groups) // _RECORD_BYTES
+        self.outcomes: asyncio.Future[list[bytes | None] | BrokerError] = asyncio.Future()
+        self._groups = groups
+        self._places: list[int] = []
+
+    def pack(self, packing: _Packing) -> None:
+        """See `_Call.pack`."""
+        self._places = [packing.add_group(group) for group in self._groups]
+
+    def answer(self, answer: Answer) -> None:
+        """See `_Call.answer`."""
+        if self.outcomes.done():
+            return
+        if isinstance(answer, BrokerError):
+            self.outcomes.set_result(answer)
+        else:
+            self.outcomes.set_result([answer[place] for place in self._places])
+
+    def is_given_up(self) -> bool:
+        """See `_Call.is_given_up`. Somebody may not wait, but voters do."""
+        return False
+
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """Entries of one caller for one counter, counted in one batch."""
+    """A call in its lane."""
 
-    entries: list[Entry]
+    call: _Call
     deadline_s: float
-    changed: "asyncio.Future[list[bool] | BrokerError]" = field(default_factory=asyncio.Future)
 
 
 class LinkedCounters:
@@ -50,19 +158,33 @@ class LinkedCounters:
         """See `Counters.submit`."""
         deadline_s = self._clock.monotonic_s() + self._wait_s
         if len(self._lanes) == 1:
-            return _raise_or_return(await self._lanes[0].add(list(entries), deadline_s))
+            call = _Entries(entries)
+            self._lanes[0].add(call, deadline_s)
+            return _raise_or_return(await call.changed)
         places: dict[int, list[int]] = {}
         for place, entry in enumerate(entries):
             places.setdefault(entry.shard % len(self._lanes), []).append(place)
-        calls = [
-            self._lanes[lane].add([entries[place] for place in mine], deadline_s)
-            for lane, mine in places.items()
-        ]
+        calls = [_Entries([entries[place] for place in mine]) for mine in places.values()]
+        for lane, call in zip(places, calls, strict=True):
+            self._lanes[lane].add(call, deadline_s)
         changed = [False] * len(entries)
-        for mine, result in zip(places.values(), await asyncio.gather(*calls), strict=True):
+        results = await asyncio.gather(*(call.changed for call in calls))
+        for mine, result in zip(places.values(), results, strict=True):
             for place, each in zip(mine, _raise_or_return(result), strict=True):
                 changed[place] = each
         return changed
+
+    async def count(self, groups: Sequence[Group]) -> list[bytes | None]:
+        """See `Counters.count`."""
+        lanes = {group.shard % len(self._lanes) for group in groups}
+        if len(lanes) > 1:
+            raise ValueError("groups must be for one counter")
+        call = _Groups(groups)
+        for lane in lanes:
+            self._lanes[lane].add(call, self._clock.monotonic_s() + self._wait_s)
+        if not lanes:
+            return []
+        return _raise_or_return(await call.outcomes)
 
     async def close(self) -> None:
         """End the lanes; what waits is answered `Unavailable`."""
@@ -86,18 +208,16 @@ class _Lane:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def add(self, entries: list[Entry], deadline_s: float) -> "asyncio.Future[list[bool] | BrokerError]":
-        """Queue entries; the future tells which changed a count, or holds an error as a value."""
-        waiting = _Waiting(entries, deadline_s)
-        if self._closed or (self._queue and self._queued + len(entries) > _QUEUE_ENTRIES):
-            waiting.changed.set_result(_unavailable())
-            return waiting.changed
-        self._queue.append(waiting)
-        self._queued += len(entries)
+    def add(self, call: _Call, deadline_s: float) -> None:
+        """Queue a call, which is answered in the end."""
+        if self._closed or (self._queue and self._queued + call.size > _QUEUE_ENTRIES):
+            call.answer(_unavailable())
+            return
+        self._queue.append(_Waiting(call, deadline_s))
+        self._queued += call.size
         self._arrived.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="counter lane")
-        return waiting.changed
 
     async def close(self) -> None:
         """End the task and answer what waits."""
@@ -118,24 +238,26 @@ class _Lane:
                     self._arrived.clear()
         finally:
             for waiting in (*taken, *self._queue):
-                _settle(waiting, _unavailable())
+                waiting.call.answer(_unavailable())
 
     def _take(self) -> list[_Waiting]:
         taken: list[_Waiting] = []
         room = _BATCH_ENTRIES
-        while self._queue and (not taken or len(self._queue[0].entries) <= room):
+        while self._queue and (not taken or self._queue[0].call.size <= room):
             waiting = self._queue.popleft()
-            self._queued -= len(waiting.entries)
-            room -= len(waiting.entries)
-            if not waiting.changed.cancelled():
+            self._queued -= waiting.call.size
+            room -= waiting.call.size
+            if not waiting.call.is_given_up():
                 taken.append(waiting)
         return taken
 
     async def _deliver(self, taken: list[_Waiting]) -> None:
         """Call the counter until it answers or nobody has time left."""
-        entries = [entry for waiting in taken for entry in waiting.entries]
+        packing = _Packing()
+        for waiting in taken:
+            waiting.call.pack(packing)
         self._number += 1
-        batch, places = _build(self._door, self._number, entries)
+        batch = packing.build(self._door, self._number)
         deadline_s = max(waiting.deadline_s for waiting in taken)
         pause_s = _RETRY_S[0]
         answer: Answer = _unavailable()
@@ -147,37 +269,8 @@ class _Lane:
             if isinstance(answer, Unavailable):
                 await asyncio.sleep(min(pause_s, left_s))
                 pause_s = min(2 * pause_s, _RETRY_S[1])
-        _hand_out(taken, places, answer)
-
-
-def _build(door: str, number: int, entries: Sequence[Entry]) -> tuple[Batch, list[tuple[int, int]]]:
-    """The batch of the entries, and for each its group with its place there."""
-    groups: dict[tuple[int, int, bool], int] = {}
-    records: list[list[bytes]] = []
-    places: list[tuple[int, int]] = []
-    for entry in entries:
-        key = entry[:3]  # poll, shard, allow_change
-        group = groups.setdefault(key, len(groups))
-        if group == len(records):
-            records.append([])
-        places.append((group, len(records[group])))
-        records[group].append(entry.record)
-    packed = (b"".join(each) for each in records)
-    return Batch(
-        door, number, tuple(Group(*key, each) for key, each in zip(groups, packed, strict=True))
-    ), places
-
-
-def _hand_out(taken: Sequence[_Waiting], places: Sequence[tuple[int, int]], answer: Answer) -> None:
-    if isinstance(answer, BrokerError):
         for waiting in taken:
-            _settle(waiting, answer)
-        return
-    begin = 0
-    for waiting in taken:
-        end = begin + len(waiting.entries)
-        _settle(waiting, _changed(answer, places[begin:end]))
-        begin = end
+            waiting.call.answer(answer)
 
 
 def _changed(outcomes: Outcomes, places: Sequence[tuple[int, int]]) -> list[bool] | BrokerError:
@@ -190,15 +283,10 @@ def _changed(outcomes: Outcomes, places: Sequence[tuple[int, int]]) -> list[bool
     return changed
 
 
-def _raise_or_return(result: list[bool] | BrokerError) -> list[bool]:
+def _raise_or_return(result: _Answered | BrokerError) -> _Answered:
     if isinstance(result, BrokerError):
         raise result
     return result
-
-
-def _settle(waiting: _Waiting, value: list[bool] | BrokerError) -> None:
-    if not waiting.changed.done():
-        waiting.changed.set_result(value)
 
 
 def _unavailable() -> Unavailable:

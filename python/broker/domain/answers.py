@@ -35,7 +35,7 @@ def _check_printable(value: str) -> str:
     return value
 
 
-def _lower_uuid(value: str) -> str:
+def lower_uuid(value: str) -> str:
     """The one spelling of an event's id, so that one event is one context."""
     is_as_ours = (
         len(value) != _UUID_CHARACTERS or value.islower()
@@ -71,7 +71,7 @@ PrintableText = Annotated[
     Field(min_length=1, max_length=MAX_TEXT_CHARACTERS, json_schema_extra={"pattern": _PRINTABLE}),
     AfterValidator(_check_printable),
 ]
-ContextId = Annotated[PrintableText, AfterValidator(_lower_uuid)]
+ContextId = Annotated[PrintableText, AfterValidator(lower_uuid)]
 MeasureName = Annotated[
     str,
     Field(min_length=1, max_length=MAX_MEASURE_CHARACTERS, json_schema_extra={"pattern": _PRINTABLE}),

@@ -32,6 +32,9 @@ MAX_KEY_CHARACTERS = 255
 RESULT_LIMIT_BYTES = 16 << 20  # a list is longer than a request; over this REST streams it
 CALL_TIMEOUT_S = 120.0  # every wait inside an operation is shorter: this bounds a bug
 
+Answered = Callable[[str, Mapping[str, Any]], None]
+"""Learns of an operation that has gone well: the account and the params as sent."""
+
 Follow = Callable[[Call, Session | None, dict[str, Any]], Awaitable[bytes | None]]
 """Handles `subscribe` or `unsubscribe`: the result's JSON, or None to have native code decide again."""
 
@@ -53,7 +56,11 @@ class Replies(Protocol):
 
 
 class Dispatcher:
-    """Answers every call exactly once. Owns the tasks in which calls run."""
+    """Answers every call exactly once. Owns the tasks in which calls run.
+
+    Attributes:
+        name: with the number of a connection it names that among all there are.
+    """
 
     def __init__(
         self,
@@ -63,9 +70,11 @@ class Dispatcher:
         sessions: Sessions,
         follows: Mapping[str, Follow],
         limits: LaneLimits | None = None,
+        answered: Mapping[str, Answered] | None = None,
     ) -> None:
         self._replies = replies
-        self._name = services.ids.uuid7()  # no two gateways have a connection of one name
+        self.name = services.ids.uuid7()  # no two gateways have a connection of one name
+        self._answered = dict(answered or {})
         self._services = services
         self._registry = registry
         self._sessions = sessions
@@ -140,7 +149,7 @@ class Dispatcher:
             principal=session.principal if session else Principal(call.account),
             request_id=request_id,
             address=call.address,
-            connection=f"{self._name}/{call.conn}",
+            connection=f"{self.name}/{call.conn}",
             idempotency_key=_take_key(operation, params),
             if_match=_take_match(operation, params),
             body=_once(orjson.dumps(params)) if streams_body else None,
@@ -150,6 +159,8 @@ class Dispatcher:
             # As at the other door: the path's params come apart from the body, which the handler reads.
             params = {name: params[name] for name in _path_names(route) if name in params}
         result = await result_json(await invoke(operation, context, params), RESULT_LIMIT_BYTES)
+        if operation.name in self._answered:
+            self._answered[operation.name](call.account, params)
         if operation.name == LOGIN:
             await self._sign_in(call, result)
         return tagged_json(result) if with_etag else result

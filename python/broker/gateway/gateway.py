@@ -8,8 +8,10 @@ from typing import Any
 from broker._native import Server
 from broker.errors import BrokerError
 from broker.gateway.backfill import Backfill
+from broker.gateway.ballots import BallotPumps
 from broker.gateway.dispatcher import Dispatcher
 from broker.gateway.handshakes import Handshakes
+from broker.gateway.open_polls import RENEW_S, OpenPolls
 from broker.gateway.periodic import Periodic
 from broker.gateway.program_views import ProgramViews
 from broker.gateway.projects import ProjectChannels
@@ -17,7 +19,7 @@ from broker.gateway.sessions import Sessions
 from broker.gateway.statistics import Sampler
 from broker.gateway.subscriptions import Subscriptions
 from broker.gateway.topics import Followed, Topics
-from broker.gateway.upcalls import Access, Authenticate, Call, Idle, Request, UpcallPump
+from broker.gateway.upcalls import Access, Authenticate, Ballots, Call, Idle, Request, UpcallPump
 from broker.operations.connect import url_template
 from broker.operations.registry import Registry
 from broker.operations.services import Services
@@ -44,6 +46,7 @@ _FIGURES = (
     "slow_consumers",
     "handshakes",
     "refused",
+    "answers_native",
     "logs",
     "log_bytes",
 )
@@ -94,6 +97,8 @@ class Gateway:
             self._sessions,
             services,
         )
+        self._polls = OpenPolls(self._server, services)
+        self._ballots = BallotPumps(self._server, self._polls, services)
         self._dispatcher = Dispatcher(
             self._server,
             services,
@@ -103,6 +108,13 @@ class Gateway:
                 "subscribe": self._subscriptions.subscribe,
                 "unsubscribe": self._subscriptions.unsubscribe,
             },
+            answered={"respond": self._polls.answered, "impression": self._polls.answered},
+        )
+        self._server.prepare_ballots(
+            self._dispatcher.name,
+            services.audience.per_connection.buckets,
+            services.audience.per_address.buckets,
+            settings.counters,
         )
         self._handshakes = Handshakes(self._server, self._sessions)
         self._pump = UpcallPump(self._server, self._take)
@@ -111,6 +123,7 @@ class Gateway:
             Periodic("heartbeat", HEARTBEAT_S, self._beat),
             Periodic("accounts", ACCOUNTS_S, self._read_accounts),
             Periodic("sessions", SWEEP_S, self._sweep),
+            Periodic("polls", RENEW_S, self._polls.renew),
         ]
         self._sampler = Sampler(self._server, self._topics, services) if settings.statistics else None
         if self._sampler is not None:
@@ -130,6 +143,8 @@ class Gateway:
         port = self._server.start()
         self._pump.start()
         self._handshakes.start()
+        self._polls.start()
+        self._ballots.start()
         for each in self._rounds:
             each.start()
         await self._try_beat()
@@ -161,6 +176,8 @@ class Gateway:
             await self._sampler.close()
         self._pump.stop()
         await self._dispatcher.close()
+        await self._polls.stop()
+        await self._ballots.stop()
         await self._handshakes.stop()
         await self._backfill.close()
         await self._projects.close()
@@ -187,6 +204,8 @@ class Gateway:
             self._handshakes.submit(request)
         elif isinstance(request, Idle):
             self._subscriptions.close_if_idle(request)
+        elif isinstance(request, Ballots):
+            self._ballots.arrived(request.lane)
         else:
             assert isinstance(request, Access), "every kind of upcall has its place"
             self._subscriptions.decide_again(request)

@@ -58,7 +58,14 @@ class Access:
     readers: tuple[int, ...]
 
 
-Request = Authenticate | Call | Idle | Access
+@dataclass(frozen=True, slots=True)
+class Ballots:
+    """Records for a counter wait to be taken; it is told again when none was left and one has come."""
+
+    lane: int
+
+
+Request = Authenticate | Call | Idle | Access | Ballots
 
 
 class UpcallSource(Protocol):
@@ -88,6 +95,8 @@ def parse_upcall(upcall: "Upcall") -> Request:
         case "access":
             topic, readers = fields
             return Access(topic, tuple(readers))
+        case "ballots":
+            return Ballots(*fields)
     raise ValueError(f"the native server made an unknown upcall: {kind}")
 
 

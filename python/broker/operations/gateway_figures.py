@@ -25,6 +25,7 @@ COUNTERS = {
     "messages_in": ("broker_gateway_messages_in", "Messages from clients."),
     "slow_consumers": ("broker_gateway_slow_consumers", "Connections closed for falling behind."),
     "handshakes": ("broker_gateway_handshakes", "WebSocket handshakes completed."),
+    "answers_native": ("broker_gateway_answers_native", "Votes taken without Python."),
     "refused": ("broker_gateway_refused", "Connections and handshakes refused."),
 }
 

@@ -1,6 +1,8 @@
 //! Calls of one connection that wait for an answer, and batches that wait for their last one.
 
-/// A call that the application has.
+use super::outbox::Settlement;
+
+/// A call that the application has, or that waits to be counted.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub ticket: u64,
@@ -11,6 +13,16 @@ pub(super) struct Pending {
     pub subscribe: Option<Box<str>>,
     /// An `unsubscribe` of the same topic came after this `subscribe`.
     pub is_cancelled: bool,
+    pub ballot: Option<Pieces>,
+}
+
+/// A vote in the outbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pieces {
+    /// Records that are not settled yet, 1 or 2.
+    pub missing: u8,
+    /// Whether the vote has changed a count, as far as is known.
+    pub changed: bool,
 }
 
 #[derive(Debug)]
@@ -39,6 +51,29 @@ impl Calls {
     #[must_use]
     pub fn len(&self) -> usize {
         self.pending.len()
+    }
+
+    /// Whether the application has a call of this connection.
+    pub(super) fn has_asked(&self) -> bool {
+        self.pending.iter().any(|pending| pending.ballot.is_none())
+    }
+
+    /// Notes that a record of a vote is settled. Takes the vote out when all of it is, or when it has failed.
+    pub(super) fn settle(&mut self, ticket: u64, outcome: &Settlement) -> Option<(Pending, bool)> {
+        let at = self
+            .pending
+            .iter()
+            .position(|pending| pending.ticket == ticket)?;
+        let pieces = self.pending[at].ballot.as_mut()?;
+        if let Settlement::Counted(changed) = outcome {
+            pieces.changed |= changed.unwrap_or(false);
+            pieces.missing -= 1;
+            if pieces.missing > 0 {
+                return None;
+            }
+        }
+        let changed = pieces.changed;
+        Some((self.pending.swap_remove(at), changed))
     }
 
     pub(super) fn add(&mut self, pending: Pending) {
@@ -119,6 +154,33 @@ mod tests {
         );
         assert!(calls.is_empty());
         assert_eq!(calls.answer_batch(7, Some(b"3")), None);
+    }
+
+    #[test]
+    fn a_vote_is_settled_with_its_last_record_or_its_first_failure() {
+        let vote = |ticket| Pending {
+            ticket,
+            id: None,
+            batch: None,
+            subscribe: None,
+            is_cancelled: false,
+            ballot: Some(Pieces {
+                missing: 2,
+                changed: false,
+            }),
+        };
+        let mut calls = Calls::default();
+        calls.add(vote(1));
+        calls.add(vote(2));
+        assert!(!calls.has_asked());
+        assert!(calls.settle(1, &Settlement::Counted(Some(true))).is_none());
+        let (_, changed) = calls
+            .settle(1, &Settlement::Counted(None))
+            .expect("its last record");
+        assert!(changed);
+        assert!(calls.settle(2, &Settlement::Refused([].into())).is_some());
+        assert!(calls.settle(2, &Settlement::Counted(None)).is_none());
+        assert!(calls.is_empty());
     }
 
     #[test]

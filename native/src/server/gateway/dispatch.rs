@@ -8,6 +8,7 @@ use super::super::handler::{Admission, Handler, Message};
 use super::super::mailbox::{Answer, Command};
 use super::hub::Hub;
 use super::requests::Outcome;
+use super::votes::Names;
 use crate::protocol::handshake::Request;
 
 const UPKEEP_MS: u64 = 1_000;
@@ -19,6 +20,7 @@ pub struct Gateway {
     next_upkeep_ms: u64,
     /// Whether this loop's gateway does what has to be done once for all loops.
     is_first: bool,
+    pub(super) names: Names,
 }
 
 impl Gateway {
@@ -28,6 +30,7 @@ impl Gateway {
             hub,
             next_upkeep_ms: 0,
             is_first: loop_index == 0,
+            names: Names::default(),
         }
     }
 }
@@ -67,6 +70,7 @@ impl Handler for Gateway {
                 }
             }
             Command::Retry(id, ticket) => self.retry(core, id, ticket),
+            Command::Settle(settled) => Self::settle(core, settled),
             Command::Notify(id, message) => {
                 if let Some(slot) = core.find_open(id) {
                     core.send_text(slot, &message);

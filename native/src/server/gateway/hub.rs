@@ -1,14 +1,16 @@
 //! What the rest of the process calls.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::super::connection::ConnId;
 use super::super::lock::Lock;
 use super::super::mailbox::{Answer, Command, Refusal};
 use super::super::shared::Shared;
 use super::accounts::{Account, Accounts};
+use super::ballots::Ballots;
+use super::outbox::{Fate, Mismatch, Settled};
 use super::sessions::{Grants, Session};
 use super::upcalls::{Upcall, Upcalls};
 
@@ -28,6 +30,8 @@ pub struct Hub {
     pub(super) grants: Grants,
     /// Program topic → channel topics that show its notifications too.
     links: Lock<HashMap<String, Vec<String>>>,
+    /// What votes need to be taken here; without it the application takes all.
+    pub ballots: OnceLock<Ballots>,
     numbers: AtomicU64,
     next_sweep_ms: AtomicU64,
 }
@@ -42,6 +46,7 @@ impl Hub {
             accounts: Lock::default(),
             grants: Grants::default(),
             links: Lock::default(),
+            ballots: OnceLock::new(),
             numbers: AtomicU64::new(1),
             next_sweep_ms: AtomicU64::new(0),
         })
@@ -124,6 +129,27 @@ impl Hub {
         self.shared.tell(id, Command::Retry(id, ticket));
     }
 
+    /// Answers the calls whose records the application has taken from `lane`.
+    ///
+    /// # Errors
+    /// [`Mismatch`]; nothing is answered then.
+    pub fn settle(&self, lane: usize, fates: Vec<Fate>) -> Result<(), Mismatch> {
+        let ballots = self.ballots.get().ok_or(Mismatch)?;
+        let mut by_loop: Vec<Vec<Settled>> = Vec::new();
+        by_loop.resize_with(self.shared.mailboxes.len(), Vec::new);
+        for one in ballots.settle(lane, fates)? {
+            if let Some(settled) = by_loop.get_mut(one.conn.loop_index()) {
+                settled.push(one);
+            }
+        }
+        for (mailbox, settled) in self.shared.mailboxes.iter().zip(by_loop) {
+            if !settled.is_empty() {
+                mailbox.send(Command::Settle(settled));
+            }
+        }
+        Ok(())
+    }
+
     /// Sends one finished message to one connection.
     pub fn notify(&self, id: ConnId, message: Vec<u8>) {
         self.shared.tell(id, Command::Notify(id, message));
@@ -160,6 +186,9 @@ impl Hub {
             self.next_sweep_ms
                 .store(now_ms + SWEEP_MS, Ordering::Relaxed);
             self.grants.sweep(self.shared.wall_ms());
+        }
+        if let Some(ballots) = self.ballots.get() {
+            ballots.sweep(now_ms);
         }
         let logs: Vec<_> = self.shared.logs.lock().values().cloned().collect();
         for shared_log in logs {

@@ -6,22 +6,28 @@
 
 mod accounts;
 mod admission;
+mod ballot;
+mod ballots;
 mod calls;
 mod dispatch;
 mod hub;
 mod logs;
+mod outbox;
 mod params;
 mod requests;
 mod rights;
 mod sessions;
 mod subscribe;
 mod upcalls;
+mod votes;
 
 pub use accounts::{Account, Accounts};
+pub use ballots::{Ballots, OpenPoll, PollName};
 pub use calls::Calls;
 pub use dispatch::Gateway;
 pub use hub::Hub;
 pub use logs::OwnedEntry;
+pub use outbox::{Fate, GroupKey, Mismatch, Records, Settled};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use params::check_params;
 pub use sessions::{Attached, Session};

@@ -143,6 +143,9 @@ pub fn check_params(params: Option<&str>) {
         assert!(serde_json::from_slice::<serde_json::Value>(&out).is_ok());
     }
     parse_servertime(params);
+    for is_answer in [false, true] {
+        params.and_then(|params| super::ballot::parse_ballot(params, is_answer));
+    }
 }
 
 #[cfg(test)]

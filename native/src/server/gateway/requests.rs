@@ -18,6 +18,8 @@ pub(super) enum Outcome {
     Error(Vec<u8>),
     /// The application decides.
     Ask,
+    /// It comes when the call has been counted.
+    Later,
 }
 
 impl Gateway {
@@ -117,13 +119,14 @@ impl Gateway {
         }
         let outcome = match Self::rate(core, slot)? {
             Some(error) => Outcome::Error(error),
-            None => self.run(core, slot, call, batch.map_or(0, |(_, bytes)| bytes)),
+            None => self.run(core, slot, call, batch),
         };
         let outcome = match outcome {
             Outcome::Ask => match self.ask(core, slot, call, batch.map(|(number, _)| number)) {
                 Some(error) => Outcome::Error(error),
                 None => return None,
             },
+            Outcome::Later => return None,
             other => other,
         };
         render(call.id, &outcome)
@@ -134,12 +137,18 @@ impl Gateway {
         core: &mut Core,
         slot: SlotIndex,
         call: &Call<'_>,
-        gathered_bytes: usize,
+        batch: Option<(u64, usize)>,
     ) -> Outcome {
+        let (number, gathered_bytes) = batch.unzip();
         match call.method.as_ref() {
-            "subscribe" => self.subscribe(core, slot, call.params, gathered_bytes, false),
+            "subscribe" => {
+                let gathered_bytes = gathered_bytes.unwrap_or(0);
+                self.subscribe(core, slot, call.params, gathered_bytes, false)
+            }
             "unsubscribe" => Self::unsubscribe(core, slot, call.params),
             "servertime" => Self::servertime(core, call.params),
+            "respond" => self.vote(core, slot, call, number, true),
+            "impression" => self.vote(core, slot, call, number, false),
             _ => Outcome::Ask,
         }
     }
@@ -189,19 +198,26 @@ impl Gateway {
         if !self.hub.upcalls.ask(upcall) {
             return Some(error(503, "unavailable", "too many requests are waiting"));
         }
-        let calls = Self::calls(core, slot);
-        calls.add(Pending {
+        let pending = Pending {
             ticket,
             id: call.id.map(Box::from),
             batch,
             subscribe: (call.method == "subscribe")
                 .then(|| Box::from(call.params.unwrap_or_default())),
             is_cancelled: false,
-        });
+            ballot: None,
+        };
+        Self::await_answer(core, slot, pending);
+        None
+    }
+
+    /// Keeps a call until it is answered.
+    pub(super) fn await_answer(core: &mut Core, slot: SlotIndex, pending: Pending) {
+        let calls = Self::calls(core, slot);
+        calls.add(pending);
         if calls.len() >= MOST_CALLS {
             core.set_paused(slot, true);
         }
-        None
     }
 
     /// Delivers the answer to a call that the application had.
@@ -268,7 +284,9 @@ fn render(id: Option<&str>, outcome: &Outcome) -> Option<Vec<u8>> {
     match outcome {
         Outcome::Result(json) => jsonrpc::write_result(id, json, &mut out),
         Outcome::Error(json) => jsonrpc::write_error_object(id, json, &mut out),
-        Outcome::Ask => unreachable!("a call that the application has is answered by it"),
+        Outcome::Ask | Outcome::Later => {
+            unreachable!("a call that waits is rendered when it is answered")
+        }
     }
     Some(out)
 }

@@ -40,6 +40,8 @@ pub enum Upcall {
     Idle { topic: String },
     /// The rights of these readers of a private log must be looked at again.
     Access { topic: String, readers: Vec<u64> },
+    /// Records for this counter wait to be taken.
+    Ballots { lane: usize },
 }
 
 /// The queue; its descriptor is readable while something is in it.

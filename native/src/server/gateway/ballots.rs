@@ -1,0 +1,318 @@
+//! The polls that the application has opened to this gateway, and the way to the counters.
+//!
+//! Theory of operation. The application answers a vote in full: it looks at the program, its access, the event and
+//! the time. What it finds holds for the next moments, so it *opens* the poll here for as long as it does; votes for
+//! an open poll that are plainly right ([`super::ballot`]) become records at once, on their connection's loop, and
+//! wait in the lane of their counter for the application to send them. A poll that is not opened again lapses: when
+//! the application hangs, votes come to it again and meet the errors that it has.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::super::lock::Lock;
+use super::super::rates::Rates;
+use super::outbox::{Fate, GroupKey, Lane, Mismatch, Records, Settled, Waiting};
+use crate::answers::{self, Hasher};
+
+/// A poll as the application knows it.
+#[derive(Debug)]
+pub struct OpenPoll {
+    pub uid: u64,
+    pub shards: u64,
+    pub key: [u8; 16],
+    /// Options that an answer may choose, 1 to 1,000.
+    pub options: u16,
+    pub allow_change: bool,
+    /// How a request may name the program's project.
+    pub projects: Vec<String>,
+    /// On the server's clock; from then on it is not open.
+    pub until_ms: u64,
+}
+
+/// What a request names a poll by.
+#[derive(Clone, Copy, Debug)]
+pub struct PollName<'a> {
+    pub account: &'a str,
+    pub program: &'a str,
+    pub context: &'a str,
+    pub measure: &'a str,
+}
+
+impl PollName<'_> {
+    /// Writes it as one text. None of its parts has a line break: they are printable.
+    fn put(&self, out: &mut String) {
+        out.clear();
+        for part in [self.account, self.program, self.context, self.measure] {
+            out.push_str(part);
+            out.push('\n');
+        }
+    }
+}
+
+/// Open polls, limits, and a lane to each counter. Every method is short and may be called from any thread.
+#[derive(Debug)]
+pub struct Ballots {
+    /// Before the number of a connection it names that among all gateways'.
+    pub(super) door: String,
+    per_connection: Arc<Rates>,
+    per_address: Arc<Rates>,
+    polls: Lock<HashMap<String, Arc<OpenPoll>>>,
+    lanes: Vec<Lane>,
+}
+
+impl Ballots {
+    /// A record of shard `n` goes to lane `n` modulo `lanes`, of which there is at least one.
+    #[must_use]
+    pub fn new(
+        door: String,
+        per_connection: Arc<Rates>,
+        per_address: Arc<Rates>,
+        lanes: usize,
+    ) -> Self {
+        Self {
+            door,
+            per_connection,
+            per_address,
+            polls: Lock::default(),
+            lanes: (0..lanes.max(1)).map(|_| Lane::default()).collect(),
+        }
+    }
+
+    /// Opens a poll, or opens it anew.
+    pub fn open(&self, name: &PollName<'_>, poll: OpenPoll) {
+        let mut text = String::new();
+        name.put(&mut text);
+        self.polls.lock().insert(text, Arc::new(poll));
+    }
+
+    /// Leaves the votes of a poll to the application; those that wait go their way.
+    pub fn close(&self, name: &PollName<'_>) {
+        let mut text = String::new();
+        name.put(&mut text);
+        self.polls.lock().remove(&text);
+    }
+
+    /// The poll, if it is open. `scratch` is for its name.
+    pub(super) fn find(
+        &self,
+        name: &PollName<'_>,
+        now_ms: u64,
+        scratch: &mut String,
+    ) -> Option<Arc<OpenPoll>> {
+        name.put(scratch);
+        let poll = self.polls.lock().get(scratch).cloned()?;
+        (now_ms < poll.until_ms).then_some(poll)
+    }
+
+    /// Forgets the polls that have lapsed.
+    pub(super) fn sweep(&self, now_ms: u64) {
+        self.polls.lock().retain(|_, poll| now_ms < poll.until_ms);
+    }
+
+    /// Takes a token of each limit; false when one has none.
+    pub(super) fn take_tokens(&self, connection: &str, address: &str) -> bool {
+        let now_s = monotonic_s();
+        self.per_connection.take(connection, 1.0, now_s) == 0.0
+            && self.per_address.take(address, 1.0, now_s) == 0.0
+    }
+
+    /// Whether one of these records would find its lane full.
+    pub(super) fn is_full(&self, poll: &OpenPoll, pieces: &[Piece]) -> bool {
+        pieces
+            .iter()
+            .any(|piece| self.lane(piece.shard(poll)).is_full())
+    }
+
+    /// Leaves a record for its counter; returns the lane whose news the application must be told of, if so.
+    pub(super) fn push(&self, poll: &OpenPoll, piece: &Piece, waiting: Waiting) -> Option<usize> {
+        let shard = piece.shard(poll);
+        let key = GroupKey {
+            poll: poll.uid,
+            shard,
+            allow_change: poll.allow_change,
+            is_answer: piece.is_answer,
+        };
+        self.lane(shard)
+            .push(key, &piece.record, waiting)
+            .then(|| self.lane_index(shard))
+    }
+
+    /// See `Lane::take`; nothing for a lane that there is not.
+    #[must_use]
+    pub fn take(&self, lane: usize) -> Vec<Records> {
+        self.lanes.get(lane).map(Lane::take).unwrap_or_default()
+    }
+
+    pub(super) fn settle(&self, lane: usize, fates: Vec<Fate>) -> Result<Vec<Settled>, Mismatch> {
+        self.lanes.get(lane).ok_or(Mismatch)?.settle(fates)
+    }
+
+    fn lane_index(&self, shard: u64) -> usize {
+        usize::try_from(shard).unwrap_or_default() % self.lanes.len()
+    }
+
+    fn lane(&self, shard: u64) -> &Lane {
+        &self.lanes[self.lane_index(shard)]
+    }
+}
+
+/// One record of a vote.
+#[derive(Debug)]
+pub(super) struct Piece {
+    record: Vec<u8>,
+    hash: u64,
+    is_answer: bool,
+}
+
+impl Piece {
+    fn shard(&self, poll: &OpenPoll) -> u64 {
+        self.hash % poll.shards.max(1)
+    }
+}
+
+impl OpenPoll {
+    /// The record of an answer; None for one that the poll does not have, which the application refuses.
+    pub(super) fn answer(&self, visitor: &str, choice: &[u16]) -> Option<Piece> {
+        if choice.iter().any(|index| *index >= self.options) {
+            return None;
+        }
+        let hash = Hasher::new(&self.key, self.uid).answer(visitor);
+        let mut record = Vec::with_capacity(10);
+        answers::encode_answer(choice, hash, &mut record).ok()?;
+        Some(Piece {
+            record,
+            hash,
+            is_answer: true,
+        })
+    }
+
+    /// The records of an impression; the first tells whether it has changed a count.
+    pub(super) fn impression(&self, visitor: &str, session: &str) -> [Piece; 2] {
+        let hasher = Hasher::new(&self.key, self.uid);
+        let (visitor, session) = (hasher.impression(visitor), hasher.session(session));
+        let (mut shown, mut seen) = (Vec::with_capacity(9), Vec::with_capacity(9));
+        answers::encode_impression(visitor, &mut shown);
+        answers::encode_session(session, &mut seen);
+        [(shown, visitor), (seen, session)].map(|(record, hash)| Piece {
+            record,
+            hash,
+            is_answer: false,
+        })
+    }
+}
+
+/// Seconds of the clock that the application's limits go by, `CLOCK_MONOTONIC`.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "seconds since the machine started"
+)]
+fn monotonic_s() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: PollName<'_> = PollName {
+        account: "demo",
+        program: "p",
+        context: "c",
+        measure: "m",
+    };
+
+    fn poll() -> OpenPoll {
+        OpenPoll {
+            uid: 7,
+            shards: 4,
+            key: [1; 16],
+            options: 2,
+            allow_change: false,
+            projects: Vec::new(),
+            until_ms: 100,
+        }
+    }
+
+    fn ballots() -> Ballots {
+        let rates = |burst| Arc::new(Rates::new(1e-3, burst, 10));
+        Ballots::new("d".to_owned(), rates(1.0), rates(2.0), 2)
+    }
+
+    #[test]
+    fn a_poll_is_open_until_it_lapses_or_is_closed() {
+        let (ballots, mut scratch) = (ballots(), String::new());
+        let mut find = |name: &PollName<'_>, now_ms| ballots.find(name, now_ms, &mut scratch);
+        assert!(find(&NAME, 0).is_none());
+        ballots.open(&NAME, poll());
+        assert!(find(&NAME, 99).is_some() && find(&NAME, 100).is_none());
+        for other in [
+            PollName {
+                account: "o",
+                ..NAME
+            },
+            PollName {
+                program: "o",
+                ..NAME
+            },
+            PollName {
+                context: "o",
+                ..NAME
+            },
+            PollName {
+                measure: "o",
+                ..NAME
+            },
+        ] {
+            assert!(find(&other, 0).is_none());
+        }
+        ballots.sweep(99);
+        assert!(find(&NAME, 0).is_some());
+        ballots.close(&NAME);
+        assert!(find(&NAME, 0).is_none());
+        ballots.open(&NAME, poll());
+        ballots.sweep(100);
+        assert!(find(&NAME, 0).is_none());
+    }
+
+    #[test]
+    fn only_what_the_poll_has_is_an_answer() {
+        let poll = poll();
+        assert!(poll.answer("v", &[0, 1]).is_some());
+        assert!(poll.answer("v", &[2]).is_none());
+        assert!(poll.answer("v", &[1, 1]).is_none());
+    }
+
+    #[test]
+    fn each_limit_refuses() {
+        let ballots = ballots();
+        assert!(ballots.take_tokens("a", "x"));
+        assert!(!ballots.take_tokens("a", "x"), "the connection's");
+        assert!(ballots.take_tokens("b", "x"));
+        assert!(!ballots.take_tokens("c", "x"), "the address's");
+    }
+
+    #[test]
+    fn records_go_to_the_lane_of_their_shard() {
+        let (ballots, poll) = (ballots(), poll());
+        for number in 0..100 {
+            let piece = poll.answer(&number.to_string(), &[0]).expect("an answer");
+            let waiting = Waiting {
+                conn: super::super::super::connection::ConnId(0),
+                ticket: number,
+                tells: true,
+            };
+            ballots.push(&poll, &piece, waiting);
+        }
+        for lane in 0..2 {
+            for (key, records) in ballots.take(lane) {
+                assert_eq!(key.shard % 2, lane as u64);
+                for record in records.chunks(9) {
+                    let hash = u64::from_le_bytes(record[1..].try_into().expect("8 bytes"));
+                    assert_eq!(hash % 4, key.shard);
+                }
+            }
+        }
+        assert!(ballots.take(2).is_empty());
+    }
+}

@@ -1,0 +1,289 @@
+//! Records on their way to one counter: they gather while the application has a batch, and go together as the next.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::super::connection::ConnId;
+use super::super::lock::Lock;
+
+/// Entries of one batch. All its answers are written in one turn of a loop, in some 2 ms.
+const BATCH_ENTRIES: usize = 4_000;
+/// Entries that wait for one counter, about 7 MB; more are refused as overload.
+const MOST_WAITING: usize = 200_000;
+
+/// Which records are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GroupKey {
+    pub poll: u64,
+    pub shard: u64,
+    pub allow_change: bool,
+    /// Else of impressions and their sessions.
+    pub is_answer: bool,
+}
+
+/// Records, one after the other in the order that they came.
+pub type Records = (GroupKey, Vec<u8>);
+
+#[derive(Debug)]
+struct Group {
+    key: GroupKey,
+    records: Vec<u8>,
+    /// For each record.
+    waiting: Vec<Waiting>,
+}
+
+/// The call that a record belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub conn: ConnId,
+    pub ticket: u64,
+    /// Whether this record's outcome is what the call is answered.
+    pub tells: bool,
+}
+
+/// What has become of a group.
+#[derive(Clone, Debug)]
+pub enum Fate {
+    /// For each record 1 if it has changed a count, else 0.
+    Counted(Vec<u8>),
+    /// A JSON-RPC error object for all.
+    Refused(Vec<u8>),
+}
+
+/// What has become of one record.
+#[derive(Clone, Debug)]
+pub struct Settled {
+    pub conn: ConnId,
+    pub ticket: u64,
+    pub outcome: Settlement,
+}
+
+#[derive(Clone, Debug)]
+pub enum Settlement {
+    /// Whether it has changed a count; None for a record that does not tell.
+    Counted(Option<bool>),
+    /// The JSON-RPC error object.
+    Refused(Arc<[u8]>),
+}
+
+/// The fates given are not those of the groups taken.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mismatch;
+
+/// What waits for one counter.
+#[derive(Debug, Default)]
+pub(super) struct Lane(Lock<Queue>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    batches: VecDeque<Batch>,
+    waiting: usize,
+    /// The groups that the application has, without their records.
+    in_flight: Option<Vec<Group>>,
+    /// The application knows that there is something.
+    is_announced: bool,
+}
+
+#[derive(Debug, Default)]
+struct Batch {
+    groups: Vec<Group>,
+    places: HashMap<GroupKey, usize>,
+    entries: usize,
+}
+
+impl Lane {
+    pub fn is_full(&self) -> bool {
+        self.0.lock().waiting >= MOST_WAITING
+    }
+
+    /// Adds a record; returns whether the application must be told that there is something.
+    pub fn push(&self, key: GroupKey, record: &[u8], waiting: Waiting) -> bool {
+        let mut queue = self.0.lock();
+        queue.waiting += 1;
+        if queue
+            .batches
+            .back()
+            .is_none_or(|batch| batch.entries >= BATCH_ENTRIES)
+        {
+            queue.batches.push_back(Batch::default());
+        }
+        if let Some(batch) = queue.batches.back_mut() {
+            batch.push(key, record, waiting);
+        }
+        !std::mem::replace(&mut queue.is_announced, true)
+    }
+
+    /// Hands the oldest batch to the application; nothing while it has one or none waits. In the latter case it is
+    /// told of the next.
+    pub fn take(&self) -> Vec<Records> {
+        let mut queue = self.0.lock();
+        if queue.in_flight.is_some() {
+            return Vec::new();
+        }
+        let Some(mut batch) = queue.batches.pop_front() else {
+            queue.is_announced = false;
+            return Vec::new();
+        };
+        queue.waiting -= batch.entries;
+        let taken = batch
+            .groups
+            .iter_mut()
+            .map(|group| (group.key, std::mem::take(&mut group.records)))
+            .collect();
+        queue.in_flight = Some(batch.groups);
+        taken
+    }
+
+    /// Ends the batch that the application has.
+    ///
+    /// # Errors
+    /// [`Mismatch`], and the application still has it.
+    pub fn settle(&self, fates: Vec<Fate>) -> Result<Vec<Settled>, Mismatch> {
+        let mut queue = self.0.lock();
+        let groups = queue.in_flight.take().unwrap_or_default();
+        let do_match = groups.len() == fates.len()
+            && groups.iter().zip(&fates).all(|(group, fate)| match fate {
+                Fate::Counted(outcomes) => outcomes.len() == group.waiting.len(),
+                Fate::Refused(_) => true,
+            });
+        if !do_match {
+            queue.in_flight = Some(groups);
+            return Err(Mismatch);
+        }
+        drop(queue);
+        let mut settled = Vec::new();
+        for (group, fate) in groups.into_iter().zip(fates) {
+            group.settle(fate, &mut settled);
+        }
+        Ok(settled)
+    }
+}
+
+impl Batch {
+    fn push(&mut self, key: GroupKey, record: &[u8], waiting: Waiting) {
+        self.entries += 1;
+        let place = *self.places.entry(key).or_insert(self.groups.len());
+        if place == self.groups.len() {
+            self.groups.push(Group {
+                key,
+                records: Vec::new(),
+                waiting: Vec::new(),
+            });
+        }
+        let group = &mut self.groups[place];
+        group.records.extend_from_slice(record);
+        group.waiting.push(waiting);
+    }
+}
+
+impl Group {
+    fn settle(self, fate: Fate, settled: &mut Vec<Settled>) {
+        let each = |waiting: Waiting, outcome| Settled {
+            conn: waiting.conn,
+            ticket: waiting.ticket,
+            outcome,
+        };
+        match fate {
+            Fate::Counted(outcomes) => {
+                settled.extend(
+                    self.waiting
+                        .into_iter()
+                        .zip(outcomes)
+                        .map(|(one, changed)| {
+                            each(one, Settlement::Counted(one.tells.then_some(changed == 1)))
+                        }),
+                );
+            }
+            Fate::Refused(error) => {
+                let error: Arc<[u8]> = error.into();
+                settled.extend(
+                    self.waiting
+                        .into_iter()
+                        .map(|one| each(one, Settlement::Refused(Arc::clone(&error)))),
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: GroupKey = GroupKey {
+        poll: 1,
+        shard: 0,
+        allow_change: false,
+        is_answer: true,
+    };
+
+    fn waiting(ticket: u64) -> Waiting {
+        Waiting {
+            conn: ConnId(7),
+            ticket,
+            tells: true,
+        }
+    }
+
+    #[test]
+    fn what_comes_while_a_batch_is_away_goes_with_the_next() {
+        let lane = Lane::default();
+        assert!(lane.push(KEY, b"a", waiting(1)));
+        let first = lane.take();
+        assert_eq!(first[0].1, b"a");
+        assert!(!lane.push(KEY, b"b", waiting(2)));
+        assert!(!lane.push(GroupKey { shard: 1, ..KEY }, b"c", waiting(3)));
+        assert!(lane.take().is_empty(), "one at a time");
+        let settled = lane
+            .settle(vec![Fate::Counted(vec![1])])
+            .expect("one group");
+        assert!(matches!(
+            settled[..],
+            [Settled {
+                ticket: 1,
+                outcome: Settlement::Counted(Some(true)),
+                ..
+            }]
+        ));
+        assert_eq!(lane.take().len(), 2);
+        let fates = vec![Fate::Counted(vec![0]), Fate::Refused(b"e".to_vec())];
+        assert_eq!(lane.settle(fates).expect("two groups").len(), 2);
+        assert!(lane.take().is_empty());
+        assert!(
+            lane.push(KEY, b"d", waiting(4)),
+            "told again after it was empty"
+        );
+    }
+
+    #[test]
+    fn fates_of_other_groups_are_refused() {
+        let lane = Lane::default();
+        lane.push(KEY, b"a", waiting(1));
+        lane.take();
+        for fates in [
+            vec![],
+            vec![Fate::Counted(vec![])],
+            vec![Fate::Counted(vec![1, 1])],
+        ] {
+            assert_eq!(lane.settle(fates).err(), Some(Mismatch));
+        }
+        assert_eq!(
+            lane.settle(vec![Fate::Counted(vec![0])])
+                .expect("still there")
+                .len(),
+            1
+        );
+    }
+
+    #[test]
+    fn batches_and_the_queue_are_bounded() {
+        let lane = Lane::default();
+        for number in 0..MOST_WAITING {
+            assert!(!lane.is_full());
+            lane.push(KEY, b"a", waiting(number as u64));
+        }
+        assert!(lane.is_full());
+        assert_eq!(lane.take()[0].1.len(), BATCH_ENTRIES);
+        assert!(!lane.is_full());
+    }
+}
