@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::net::Shutdown;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -242,4 +243,22 @@ fn stopping_closes_every_client_with_1001() {
     running.server.stop();
     while client.read(1_000) {}
     assert_eq!(client.closed, Some(1001));
+}
+
+/// What a client says and its end often come in one event; the end must not be missed for what came with it.
+#[test]
+fn who_speaks_and_goes_at_once_is_gone_at_once() {
+    let running = start(config(SendChoice::Auto));
+    let mut clients: Vec<_> = (0..200)
+        .map(|_| Client::connect(running.port, false))
+        .collect();
+    for client in &mut clients {
+        client.call(1, "servertime", "{}");
+        client.socket.shutdown(Shutdown::Write).expect("connected");
+    }
+    let deadline = Instant::now() + WAIT / 2;
+    while running.server.shared().connections.load(Ordering::Relaxed) > 0 {
+        assert!(Instant::now() < deadline, "all are gone before a ping");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

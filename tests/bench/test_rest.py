@@ -14,7 +14,7 @@ FLOORS = {"GET": 0.8, "publish": 0.9}
 
 
 def one(side: str, per_s: float, case: str = "GET", connections: int = 64) -> Round:
-    parts = ("replica", "bare", "ingress", "owner", "gateway", "postgres", "client")
+    parts = ("replica", "bare", "ingress", "owner", "counter", "gateway", "postgres", "client")
     return Round(case, side, connections, per_s, 1.0, 2.0, dict.fromkeys(parts, 3.0))
 
 

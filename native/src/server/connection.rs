@@ -105,6 +105,8 @@ pub(super) struct Connection {
     pub unread: bool,
     /// Whether the slot is in the loop's queue of connections to read.
     pub in_unread: bool,
+    /// The client's side of the stream is ended, which no event will tell of again.
+    pub hung_up: bool,
     /// Our side of the stream is ended.
     pub ended: bool,
     /// The client was told that its token expires.
@@ -169,6 +171,7 @@ impl Connection {
             paused: false,
             unread: false,
             in_unread: false,
+            hung_up: false,
             ended: false,
             warned: false,
             sent_away: false,

@@ -105,8 +105,8 @@ impl<H: Handler> Loop<H> {
                 Moved::Bytes(0) | Moved::Gone => self.core.drop_connection(slot),
                 Moved::Blocked => connection.unread = false,
                 Moved::Bytes(bytes) => {
-                    // A short read has emptied the socket; the next byte makes an event.
-                    connection.unread = bytes == buffer.len();
+                    // A short read has emptied the socket, but for its end; the next byte makes an event.
+                    connection.unread = bytes == buffer.len() || connection.hung_up;
                     self.take_bytes(slot, &mut buffer[..bytes]);
                 }
             }

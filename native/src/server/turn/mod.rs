@@ -166,7 +166,9 @@ impl<H: Handler> Loop<H> {
                 if event.hung_up && self.core.connection(slot).state == State::Waiting {
                     self.core.drop_connection(slot);
                 } else if event.readable || event.hung_up {
-                    self.core.connection(slot).unread = true;
+                    let connection = self.core.connection(slot);
+                    connection.unread = true;
+                    connection.hung_up |= event.hung_up;
                     self.core.read_later(slot);
                 }
             }
