@@ -1,5 +1,6 @@
 """`broker.gateway.open_polls`: what native code is told of polls, and for how long."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -124,3 +125,18 @@ async def test_a_poll_that_is_gone_is_closed(case: Case) -> None:
     case.polls.gone(poll)
     assert name not in case.table.opened
     assert case.polls.use(poll) is None
+
+
+async def test_nothing_is_read_while_nothing_is_open(case: Case) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await case.polls.renew_when_open()
+    name = await case.ask(ASKED)
+    async with asyncio.timeout(5):
+        await case.polls.renew_when_open()  # it is open, and was not used
+        case.clock.forward_ms += int(OPEN_S * 1_000)
+        await case.polls.renew_when_open()  # it has lapsed
+    assert name in case.table.opened
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await case.polls.renew_when_open()

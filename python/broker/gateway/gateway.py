@@ -31,7 +31,7 @@ from broker.storage.statistics_recorder import FLUSH_S
 
 _log = logging.getLogger(__name__)
 
-HEARTBEAT_S = 2.0
+HEARTBEAT_S = 3.0
 ACCOUNTS_S = 3.0  # a new account, or changed origins, count after this
 SWEEP_S = 30.0
 DRAIN_POLL_S = 0.05
@@ -123,7 +123,7 @@ class Gateway:
             Periodic("heartbeat", HEARTBEAT_S, self._beat),
             Periodic("accounts", ACCOUNTS_S, self._read_accounts),
             Periodic("sessions", SWEEP_S, self._sweep),
-            Periodic("polls", RENEW_S, self._polls.renew),
+            Periodic("polls", RENEW_S, self._polls.renew_when_open),
         ]
         self._sampler = Sampler(self._server, self._topics, services) if settings.statistics else None
         if self._sampler is not None:

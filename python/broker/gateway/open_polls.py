@@ -82,6 +82,7 @@ class OpenPolls:
         self._used: dict[PollName, None] = {}
         self._places: OrderedDict[int, Place] = OrderedDict()
         self._arrived = asyncio.Event()
+        self._opened = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -131,6 +132,13 @@ class OpenPolls:
             except Exception:
                 _log.exception("poll_not_opened")
 
+    async def renew_when_open(self) -> None:
+        """Wait until a poll is open, and `renew`: nobody wakes for nothing."""
+        await self._opened.wait()
+        await self.renew()
+        if not self._open:
+            self._opened.clear()
+
     async def renew(self) -> None:
         """Read anew what is used and open it anew, or not. Raises Unavailable; the rest lapses then."""
         now_s = self._clock.monotonic_s()
@@ -172,6 +180,7 @@ class OpenPolls:
         if context.closes_ms is not None:
             open_s = min(open_s, max(0, context.closes_ms - self._clock.now_ms()) / 1_000)
         self._open[name] = self._clock.monotonic_s() + open_s
+        self._opened.set()
         self._places[row.uid] = Place(name, program.uid, program.project_id)
         self._places.move_to_end(row.uid)
         if len(self._places) > _MAX_PLACES:

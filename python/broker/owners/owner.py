@@ -38,7 +38,7 @@ from broker.storage.stored_values import StoredValues
 _log = logging.getLogger(__name__)
 LINGER_S = 30.0  # how long a topic stays in memory without followers
 _SWEEP_S = 5.0
-_WATCH_S = 2.0  # how soon an owner whose slot was taken notices without writing
+_WATCH_S = 4.0  # how soon an owner whose slot was taken notices without writing
 
 FollowAnswer = Head | BrokerError
 

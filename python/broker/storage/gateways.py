@@ -7,7 +7,7 @@ import orjson
 
 from broker.storage.database import Database
 
-STALE_AFTER_S = 10  # five heartbeats; a gateway that is silent for longer is not named to clients
+STALE_AFTER_S = 10  # three heartbeats; a gateway that is silent for longer is not named to clients
 _FORGET_AFTER_S = 3_600
 
 _BEAT = """
