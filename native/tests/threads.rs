@@ -10,13 +10,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use _native::log::Kind;
-use _native::server::gateway::{Hub, OwnedEntry, Session, Upcall};
-use _native::server::{Answer, Config, SendChoice};
-use support::{Client, Running, WAIT, config, push, start};
+use _native::server::gateway::{
+    Ballots, Fate, Hub, OpenPoll, OwnedEntry, PollName, Session, Upcall,
+};
+use _native::server::{Answer, Config, Rates, SendChoice};
+use support::{Client, Running, WAIT, config, push, start, start_prepared};
 
 const PROGRAMS: u64 = 6;
 const PUSHES: u64 = 300;
 const VIEWERS: u64 = 12;
+const VOTERS: u64 = 8;
+const VOTES: u64 = 2_000;
+const LANES: usize = 3;
 
 fn topic(program: u64) -> String {
     format!("main/program/{program}")
@@ -192,4 +197,120 @@ fn a_program_that_ends_while_viewers_come_tells_them_or_refuses_them() {
     }
     is_over.store(true, Ordering::Release);
     application.join().expect("no panic");
+}
+
+/// The poll that all vote in, opened for a while.
+fn open_poll(ballots: &Ballots, until_ms: u64) {
+    let name = PollName {
+        account: "main",
+        program: "p",
+        context: "c",
+        measure: "m",
+    };
+    let poll = OpenPoll {
+        uid: 7,
+        shards: 8,
+        key: [1; 16],
+        options: 2,
+        allow_change: false,
+        projects: Vec::new(),
+        until_ms,
+    };
+    if until_ms == 0 {
+        ballots.close(&name);
+    } else {
+        ballots.open(&name, poll);
+    }
+}
+
+/// Takes votes as the counters do, all new, until it is over; returns how many there were.
+fn count_votes(hub: &Hub, is_over: &AtomicBool) -> u64 {
+    let ballots = hub.ballots.get().expect("prepared");
+    let mut votes = 0;
+    while !is_over.load(Ordering::Acquire) {
+        for lane in 0..LANES {
+            let taken = ballots.take(lane);
+            let fates: Vec<_> = taken
+                .iter()
+                .map(|(_, records)| Fate::Counted(vec![1; records.len() / 9]))
+                .collect();
+            votes += taken
+                .iter()
+                .map(|(_, records)| records.len() as u64 / 9)
+                .sum::<u64>();
+            if !taken.is_empty() {
+                hub.settle(lane, fates).expect("an outcome for each");
+            }
+        }
+        for upcall in hub.upcalls.take(64) {
+            if let Upcall::Call { conn, ticket, .. } = upcall {
+                votes += 1; // the poll was closed at that moment
+                hub.reply(
+                    conn,
+                    ticket,
+                    Answer::Result,
+                    br#"{"accepted":1,"duplicates":0}"#.to_vec(),
+                );
+            }
+        }
+        thread::yield_now();
+    }
+    votes
+}
+
+#[test]
+fn votes_of_many_loops_are_each_taken_and_answered_once() {
+    let rates = || Arc::new(Rates::new(0.0, 0.0, 100));
+    let ballots = Ballots::new("d".to_owned(), rates(), rates(), LANES);
+    let config = Config {
+        loops: 4,
+        ping_ms: 600_000,
+        ..config(SendChoice::Send)
+    };
+    let running = Arc::new(start_prepared(config, |hub| {
+        assert!(hub.ballots.set(ballots).is_ok());
+    }));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let counter = {
+        let (running, is_over) = (Arc::clone(&running), Arc::clone(&is_over));
+        thread::spawn(move || count_votes(&running.hub, &is_over))
+    };
+    let opener = {
+        let (running, is_over) = (Arc::clone(&running), Arc::clone(&is_over));
+        thread::spawn(move || {
+            let ballots = running.hub.ballots.get().expect("prepared");
+            while !is_over.load(Ordering::Acquire) {
+                open_poll(ballots, u64::MAX);
+                thread::sleep(Duration::from_millis(5));
+                open_poll(ballots, 0);
+            }
+        })
+    };
+    let voters: Vec<_> = (0..VOTERS)
+        .map(|number| {
+            let port = running.port;
+            thread::spawn(move || {
+                let mut client = Client::connect(port, false);
+                for vote in 0..VOTES {
+                    let params = format!(
+                        r#"{{"programId":"p","contextId":"c","measureName":"m","measureValue":1,"visitorId":"{number}-{vote}"}}"#
+                    );
+                    client.call(vote, "respond", &params);
+                }
+                let total = usize::try_from(VOTES).expect("small");
+                client.read_until(|messages| messages.len() >= total);
+                assert!(client.messages.iter().all(|answer| answer.contains(r#""accepted":1"#)));
+                assert_eq!(client.messages.len(), total);
+            })
+        })
+        .collect();
+    for voter in voters {
+        voter.join().expect("each vote has been answered");
+    }
+    is_over.store(true, Ordering::Release);
+    opener.join().expect("no panic");
+    assert_eq!(counter.join().expect("no panic"), VOTERS * VOTES);
+    let counters = &running.server.shared().counters;
+    let natively = counters.answers_native.load(Ordering::Relaxed);
+    assert!(natively > VOTERS * VOTES / 2, "{natively} natively");
 }

@@ -27,11 +27,17 @@ pub struct Running {
 }
 
 pub fn start(config: Config) -> Running {
+    start_prepared(config, |_| ())
+}
+
+/// As `start`; `prepare` is called before there are loops.
+pub fn start_prepared(config: Config, prepare: impl FnOnce(&Hub)) -> Running {
     let server = Server::new(config).expect("a good configuration");
     let hub = Arc::new(Hub::new(Arc::clone(server.shared())).expect("descriptors"));
     let accounts = HashMap::from([("main".to_owned(), None)]);
     hub.set_accounts("localhost", "main", accounts);
     hub.open_log(TOPIC, "e", 0, true);
+    prepare(&hub);
     let of_loop = Arc::clone(&hub);
     let port = server
         .start(move |index| Gateway::new(Arc::clone(&of_loop), index))
