@@ -20,6 +20,7 @@
     ├── InternalError           500 internal_error
     ├── BadGateway              502 bad_gateway
     ├── Unavailable             503 unavailable
+    │   └── OutcomeUnknown          outcome_unknown
     └── GatewayTimeout          504 gateway_timeout
 
 Both doors render an error from its class and fields; neither looks at the text. The message is public:
@@ -207,11 +208,24 @@ class BadGateway(BrokerError):
 
 
 class Unavailable(BrokerError):
-    """Overload, or something we need is down. Nothing is half-done; the call may be repeated."""
+    """Overload, or something we need is down. Nothing was done; the call may be repeated.
+
+    Whoever catches it catches `OutcomeUnknown` too, and must not answer that with a plain `Unavailable`.
+    """
 
     status = 503
     name = "unavailable"
     retryable = True
+
+
+class OutcomeUnknown(Unavailable):
+    """The change may or may not have been made, wholly in either case.
+
+    The same request with the same `Idempotency-Key` learns which; without a key only a look at the resource
+    does.
+    """
+
+    name = "outcome_unknown"
 
 
 class GatewayTimeout(BrokerError):
