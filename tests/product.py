@@ -12,6 +12,7 @@ from broker.answers.counter import COUNTER, Counter
 from broker.answers.linked_counters import LinkedCounters
 from broker.auth.authenticator import Authenticator
 from broker.domain.audit import Actor
+from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated
 from broker.domain.programs import Program
 from broker.errors import BrokerError
 from broker.ids import IdSource
@@ -20,7 +21,7 @@ from broker.operations.services import Services, build_services
 from broker.owners import commands
 from broker.owners.client import Accepted, Imported
 from broker.owners.owner import Owner
-from broker.owners.protocol import IdempotencyKey, NewEventRow
+from broker.owners.protocol import NewEventRow
 from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
 from broker.slots.placement import slot_name
@@ -46,6 +47,8 @@ class DirectOwners:
         (answer,) = await self.owner.submit([command], self.wait_s)
         if isinstance(answer, BrokerError):
             raise answer
+        if isinstance(answer, KeptResult):
+            raise Repeated(answer)
         return answer
 
     async def publish(
@@ -56,36 +59,49 @@ class DirectOwners:
         return answer
 
     async def update_event(
-        self, account: str, program_id: str, event_id: str, changes: dict[str, object]
+        self,
+        account: str,
+        program_id: str,
+        event_id: str,
+        changes: dict[str, object],
+        key: IdempotencyKey | None = None,
     ) -> bytes:
         answer = await self._ask(
-            commands.UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes)
+            commands.UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, key)
         )
         assert isinstance(answer, bytes)
         return answer
 
-    async def delete_event(self, account: str, program_id: str, event_id: str) -> None:
-        await self._ask(commands.DeleteEvent(self._ids.uuid7(), account, program_id, event_id))
+    async def delete_event(
+        self, account: str, program_id: str, event_id: str, key: IdempotencyKey | None = None
+    ) -> None:
+        await self._ask(commands.DeleteEvent(self._ids.uuid7(), account, program_id, event_id, key))
 
-    async def delete_events(self, account: str, program_id: str) -> int:
-        answer = await self._ask(commands.DeleteEvents(self._ids.uuid7(), account, program_id))
+    async def delete_events(self, account: str, program_id: str, key: IdempotencyKey | None = None) -> int:
+        answer = await self._ask(commands.DeleteEvents(self._ids.uuid7(), account, program_id, key))
         assert isinstance(answer, int)
         return answer
 
-    async def adopt_import(self, account: str, program_id: str, import_id: str, count: int) -> Imported:
+    async def adopt_import(
+        self, account: str, program_id: str, import_id: str, count: int, key: IdempotencyKey | None = None
+    ) -> Imported:
         answer = await self._ask(
-            commands.AdoptImport(self._ids.uuid7(), account, program_id, import_id, count)
+            commands.AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, key)
         )
         assert isinstance(answer, Imported)
         return answer
 
-    async def update_program(self, account: str, program: Program) -> Program:
-        answer = await self._ask(commands.UpdateProgram(self._ids.uuid7(), account, program.id, program))
+    async def update_program(
+        self, account: str, program: Program, key: IdempotencyKey | None = None
+    ) -> Program:
+        answer = await self._ask(commands.UpdateProgram(self._ids.uuid7(), account, program.id, program, key))
         assert isinstance(answer, Program)
         return answer
 
-    async def delete_program(self, account: str, program_id: str, by: Actor | None = None) -> None:
-        await self._ask(commands.DeleteProgram(self._ids.uuid7(), account, program_id, by))
+    async def delete_program(
+        self, account: str, program_id: str, by: Actor | None = None, key: IdempotencyKey | None = None
+    ) -> None:
+        await self._ask(commands.DeleteProgram(self._ids.uuid7(), account, program_id, by, key))
 
     async def value_stored(self, account: str, project_id: str) -> None:
         self.owner.nudge(account, f"storage:{project_id}")

@@ -26,7 +26,7 @@ from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
 from broker.operations.metadata import compact
 from broker.operations.program_access import WITHOUT_PROJECT, allowed_program
 from broker.operations.registry import Json, Operation, Route, Stream
-from broker.storage.programs import Claim, ProgramQuery
+from broker.storage.programs import ProgramQuery
 
 _EXAMPLE = {
     "id": "final-2026",
@@ -134,12 +134,9 @@ async def _create_program(context: Context, params: CreateProgramParams) -> Json
         **dict(params) | {"access": params.access or Access.PUBLIC, "created_time": now, "updated_time": now}
     )
     result = to_json(ProgramResource.of(program, now_ms), by_alias=True)
-    key = context.key
-    claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
-    stored = await services.programs.create(account, program, services.ids.epoch(), claim)
-    if stored is None:
-        await services.owners.program_created(account)
-    return Json(stored or result, {"Location": f"/api/v1/programs/{program.id}"})
+    await services.programs.create(account, program, services.ids.epoch())
+    context.after(lambda: services.owners.program_created(account))
+    return Json(result, {"Location": f"/api/v1/programs/{program.id}"})
 
 
 async def _get_program(context: Context, params: ProgramParams) -> Json:
@@ -164,7 +161,7 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
     now_ms = context.services.clock.now_ms()
     changed = program.model_copy(update=changes | {"updated_time": to_datetime(now_ms)})
     permissions.require_into(context.rule, context.principal, changed.project_id)
-    stored = await context.services.owners.update_program(context.principal.account, changed)
+    stored = await context.services.owners.update_program(context.principal.account, changed, context.key)
     context.services.programs.forget(context.principal.account, program_id)
     return ProgramResource.of(stored, now_ms)
 
@@ -181,7 +178,9 @@ def _updated_id(params: UpdateProgramParams) -> str:
 async def _delete_program(context: Context, params: ProgramParams) -> None:
     await allowed_program(context, params.program_id)
     by = Actor.of(context.principal)
-    await context.services.owners.delete_program(context.principal.account, params.program_id, by)
+    await context.services.owners.delete_program(
+        context.principal.account, params.program_id, by, context.key
+    )
     context.services.programs.forget(context.principal.account, params.program_id)
 
 
@@ -257,8 +256,6 @@ OPERATIONS = (
         handler=_create_program,
         route=Route("POST", "/programs", status=201, location="/programs/{id}"),
         errors=(Conflict,),
-        idempotent_by_key=True,
-        keeps_own_key=True,
         example=_EXAMPLE,
         tag="Programs",
     ),
@@ -309,6 +306,7 @@ OPERATIONS = (
         route=Route("PUT", "/programs/{programId}", repeated=("id",)),
         former_names=("admin/updateProgram",),
         errors=(NotFound,),
+        is_owners=True,
         example=_EXAMPLE | {"programId": "final-2026"},
         tag="Programs",
     ),
@@ -320,6 +318,7 @@ OPERATIONS = (
         handler=_delete_program,
         route=Route("DELETE", "/programs/{programId}", status=204),
         errors=(NotFound,),
+        is_owners=True,
         example={"programId": "rehearsal"},
         tag="Programs",
     ),

@@ -41,7 +41,7 @@ from broker.operations.context import Context
 from broker.operations.invoke import MAX_FAULTS
 from broker.operations.known_polls import Measure
 from broker.operations.program_access import is_project
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Effect, Operation, Route
 from broker.storage.polls import PollProgram, PollRow
 
 
@@ -309,6 +309,7 @@ OPERATIONS = (
         params=AddResponsesParams,
         result=Counted,
         handler=_add_responses,
+        own_effect=Effect.UNKEYED,
         route=Route(
             "POST",
             "/responses/{accountId}/{projectId}/{programId}",
@@ -331,6 +332,7 @@ OPERATIONS = (
         params=RespondParams,
         result=Counted,
         handler=_respond,
+        own_effect=Effect.UNKEYED,
         route=None,
         errors=_ERRORS,
         example={"programId": "final-2026"} | _ANSWER,
@@ -342,6 +344,7 @@ OPERATIONS = (
         params=ImpressionParams,
         result=Counted,
         handler=_impression,
+        own_effect=Effect.UNKEYED,
         route=None,
         errors=_ERRORS,
         example={"programId": "final-2026"} | _SHOWN,

@@ -5,18 +5,15 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from broker.domain.audit import Actor
+from broker.domain.idempotency import IdempotencyKey
 from broker.domain.programs import Program
-from broker.owners.protocol import IdempotencyKey, NewEventRow
+from broker.owners.protocol import NewEventRow
 
 
 class Accepted(NamedTuple):
-    """What a publish answers: the finished JSON of each event, in order.
-
-    `replayed` is true when an idempotency key brought back the result of an earlier request.
-    """
+    """What a publish answers: the finished JSON of each event, in order."""
 
     events: list[bytes]
-    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +28,13 @@ class Imported:
 class Owners(Protocol):
     """The port to the owners.
 
-    Every method returns after its effect is durable in PostgreSQL. One that raises `Unavailable` has wholly
-    happened or not happened at all. Calls on one program take effect in the order in which the coroutines
-    were first stepped within one process; `publish` is in its owner's queue when its first await begins.
+    Every method returns after its effect is durable in PostgreSQL. One that raises `Unavailable` has not
+    happened at all, one that raises `OutcomeUnknown` has wholly happened or not at all. A change that comes
+    with a key leaves its result under it, in one transaction; one whose key has a result raises `Repeated`
+    with it and does nothing, or `Conflict` when the key was used for another request.
+
+    Calls on one program take effect in the order in which the coroutines were first stepped within one
+    process; `publish` is in its owner's queue when its first await begins.
     """
 
     async def publish(
@@ -43,12 +44,16 @@ class Owners(Protocol):
 
         Raises:
             NotFound: no such program.
-            Conflict: the key was used for another request.
             Unavailable: the owner or the database cannot be reached in time.
         """
 
     async def update_event(
-        self, account: str, program_id: str, event_id: str, changes: dict[str, object]
+        self,
+        account: str,
+        program_id: str,
+        event_id: str,
+        changes: dict[str, object],
+        key: IdempotencyKey | None = None,
     ) -> bytes:
         """Change fields of one event (`event`, `timestamp`, `timecode`, `metadata`) and push `eventUpdated`.
 
@@ -56,19 +61,27 @@ class Owners(Protocol):
             The JSON of the event as it now is. Raises NotFound, Unavailable.
         """
 
-    async def delete_event(self, account: str, program_id: str, event_id: str) -> None:
+    async def delete_event(
+        self, account: str, program_id: str, event_id: str, key: IdempotencyKey | None = None
+    ) -> None:
         """Delete one event and push `eventDeleted`. Raises NotFound, Unavailable."""
 
-    async def delete_events(self, account: str, program_id: str) -> int:
+    async def delete_events(self, account: str, program_id: str, key: IdempotencyKey | None = None) -> int:
         """Delete all events, begin a new epoch, push `eventsDeleted`; returns how many there were."""
 
-    async def adopt_import(self, account: str, program_id: str, import_id: str, count: int) -> Imported:
+    async def adopt_import(
+        self, account: str, program_id: str, import_id: str, count: int, key: IdempotencyKey | None = None
+    ) -> Imported:
         """Replace the program's events by the `count` staged rows and push `historyReplaced`."""
 
-    async def update_program(self, account: str, program: Program) -> Program:
+    async def update_program(
+        self, account: str, program: Program, key: IdempotencyKey | None = None
+    ) -> Program:
         """Store the program's new fields, push to the `programs` channel, apply a changed access at once."""
 
-    async def delete_program(self, account: str, program_id: str, by: Actor | None = None) -> None:
+    async def delete_program(
+        self, account: str, program_id: str, by: Actor | None = None, key: IdempotencyKey | None = None
+    ) -> None:
         """Delete the program with its events, push `programDeleted` and end its subscriptions."""
 
     async def value_stored(self, account: str, project_id: str) -> None:

@@ -2,16 +2,18 @@
 
 Every command carries an id of its own, made by whoever asks. A command that comes twice, because the first
 answer was lost, takes effect once: a publish is known by the ids of its events, every other command by a row
-that its transaction leaves under its id. Answers, errors too, are plain values.
+that its transaction leaves, under the request's key if there is one and else under its id. Answers, errors
+too, are plain values.
 """
 
 from typing import NamedTuple
 
 from broker.domain.audit import Actor
+from broker.domain.idempotency import IdempotencyKey, KeptResult
 from broker.domain.programs import Program
 from broker.errors import BrokerError
 from broker.owners.client import Accepted, Imported
-from broker.owners.protocol import IdempotencyKey, NewEventRow
+from broker.owners.protocol import NewEventRow
 
 _OVERHEAD_BYTES = 200  # of a command or an event besides its metadata, roughly
 
@@ -34,6 +36,7 @@ class UpdateEvent(NamedTuple):
     program_id: str
     event_id: str
     changes: dict[str, object]
+    key: IdempotencyKey | None = None
 
 
 class DeleteEvent(NamedTuple):
@@ -43,6 +46,7 @@ class DeleteEvent(NamedTuple):
     account: str
     program_id: str
     event_id: str
+    key: IdempotencyKey | None = None
 
 
 class DeleteEvents(NamedTuple):
@@ -51,6 +55,7 @@ class DeleteEvents(NamedTuple):
     id: str
     account: str
     program_id: str
+    key: IdempotencyKey | None = None
 
 
 class AdoptImport(NamedTuple):
@@ -61,6 +66,7 @@ class AdoptImport(NamedTuple):
     program_id: str
     import_id: str
     rows: int
+    key: IdempotencyKey | None = None
 
 
 class UpdateProgram(NamedTuple):
@@ -70,6 +76,7 @@ class UpdateProgram(NamedTuple):
     account: str
     program_id: str
     program: Program
+    key: IdempotencyKey | None = None
 
 
 class DeleteProgram(NamedTuple):
@@ -79,10 +86,11 @@ class DeleteProgram(NamedTuple):
     account: str
     program_id: str
     by: Actor | None = None
+    key: IdempotencyKey | None = None
 
 
 Command = Publish | UpdateEvent | DeleteEvent | DeleteEvents | AdoptImport | UpdateProgram | DeleteProgram
-Answer = Accepted | Imported | Program | BrokerError | bytes | int | None
+Answer = Accepted | Imported | Program | KeptResult | BrokerError | bytes | int | None
 
 EXCLUSIVE = (DeleteEvents, AdoptImport, UpdateProgram, DeleteProgram)
 """Commands that are the only one of their program in a group."""

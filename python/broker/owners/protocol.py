@@ -81,20 +81,6 @@ class Cursor:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class IdempotencyKey:
-    """A caller's claim that a request is the one it sent before.
-
-    Attributes:
-        caller: the subject of its token.
-        request_hash: SHA-256 of operation, target and body; another hash under the same key is a conflict.
-    """
-
-    caller: str
-    key: str
-    request_hash: bytes
-
-
 class NewEventRow(NamedTuple):  # which is carried between processes in a third of a dataclass' time
     """A validated event on its way to its owner.
 

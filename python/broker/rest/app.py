@@ -20,12 +20,13 @@ from broker.errors import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
+    OutcomeUnknown,
     Unavailable,
 )
 from broker.operations import gateway_figures, metrics
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
-from broker.operations.registry import Registry
+from broker.operations.registry import Effect, Registry
 from broker.operations.services import Services
 from broker.rest import docs
 from broker.rest.access_log import AccessLog
@@ -132,7 +133,8 @@ class RestApp:
         except asyncio.CancelledError:
             if exchange.has_begun or not self._deadlines.is_late(task):
                 raise
-            await exchange.error(Unavailable("the request took too long; try again", retry_after_s=1))
+            kind = OutcomeUnknown if exchange.has_effect else Unavailable
+            await exchange.error(kind("the request took too long; try again", retry_after_s=1))
         except BrokerError as error:
             if exchange.has_begun:
                 _log.warning("%s", _failure(request_id, error))
@@ -225,6 +227,7 @@ class RestApp:
             accept=accept,
             body=body,
         )
+        exchange.has_effect = operation.effect is not Effect.NONE
         result = await invoke(operation, context, merge_path(fields, endpoint, values))
         await exchange.result(endpoint, result)
 
