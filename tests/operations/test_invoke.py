@@ -242,9 +242,9 @@ async def test_callers_without_a_token_are_told_apart_by_address(migrated_dsn: s
 
 
 @pytest.mark.postgres
-async def test_what_was_done_goes_with_its_key_or_not_at_all(migrated_dsn: str) -> None:
+async def test_what_was_done_goes_with_its_key_or_not_at_all(own_migrated_dsn: str) -> None:
     """The effect of a request that finds its key used is undone, and so is that of one that fails."""
-    async with open_database(migrated_dsn) as database:
+    async with open_database(own_migrated_dsn) as database:
         services = Service(Idempotency(database))
         await _fetch(database, "CREATE TABLE effects (n serial)")
         fails = [False]
@@ -272,8 +272,8 @@ async def test_what_was_done_goes_with_its_key_or_not_at_all(migrated_dsn: str) 
 
 
 @pytest.mark.postgres
-async def test_what_is_told_is_told_after_the_commit(migrated_dsn: str) -> None:
-    async with open_database(migrated_dsn) as database:
+async def test_what_is_told_is_told_after_the_commit(own_migrated_dsn: str) -> None:
+    async with open_database(own_migrated_dsn) as database:
         await _fetch(database, "CREATE TABLE told (n serial)")
         seen: list[int] = []
 
