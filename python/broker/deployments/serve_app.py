@@ -73,10 +73,12 @@ class ApiApp:
         # Not above: the conductor, which makes this object and no more, would hold it all.
         from broker.deployments.compose import open_services
         from broker.deployments.health import HealthChecks
+        from broker.deployments.replica_doors import close_grpc
         from broker.operations.catalogue import build_registry
         from broker.rest.app import build_app
 
         configure_logs(self._settings)
+        close_grpc()
         timers.allow_late(_LATE_S)
         self._opened = await open_services(self._settings, self._dsn)
         health = HealthChecks(self._opened.services)
