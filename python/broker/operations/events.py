@@ -310,20 +310,21 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
     if "metadata" in params.model_fields_set:
         limit_bytes = context.services.settings.metadata_limit_bytes
         changes["metadata"] = compact(params.metadata, "metadata", limit_bytes)
-    owners = context.services.owners
-    return Json(await owners.update_event(context.principal.account, params.program_id, event_id, changes))
+    owners, account = context.services.owners, context.principal.account
+    return Json(await owners.update_event(account, params.program_id, event_id, changes, context.caller))
 
 
 async def _delete_event(context: Context, params: EventParams) -> None:
     await allowed_program(context, params.program_id)
     event_id = _event_id(params)
-    await context.services.owners.delete_event(context.principal.account, params.program_id, event_id)
+    owners, account = context.services.owners, context.principal.account
+    await owners.delete_event(account, params.program_id, event_id, context.caller)
 
 
 async def _delete_events(context: Context, params: ProgramParams) -> Deleted:
     await allowed_program(context, params.program_id)
-    deleted = await context.services.owners.delete_events(context.principal.account, params.program_id)
-    return Deleted(deleted=deleted)
+    owners, account = context.services.owners, context.principal.account
+    return Deleted(deleted=await owners.delete_events(account, params.program_id, context.caller))
 
 
 def _event_id(params: EventParams | UpdateEventParams) -> str:

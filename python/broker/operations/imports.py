@@ -67,7 +67,7 @@ async def _import_events(context: Context, params: ImportParams) -> ImportResult
     try:
         count = await _stage(context, params, import_id)
         imported = await services.owners.adopt_import(
-            context.principal.account, params.program_id, import_id, count
+            context.principal.account, params.program_id, import_id, count, context.caller
         )
     except BaseException:
         # Without a database there is nothing to be done; what is stale is purged some day.

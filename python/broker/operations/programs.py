@@ -152,7 +152,7 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
     program = await allowed_program(context, program_id)
     _check_times(params)
     compact(params.metadata, "metadata")
-    changes = {
+    changes: dict[str, object] = {
         "name": params.name,
         "scheduled_start_time": params.scheduled_start_time,
         "scheduled_end_time": params.scheduled_end_time,
@@ -161,12 +161,12 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
         changes[name] = getattr(params, name)
     if "access" in changes and changes["access"] is None:
         changes["access"] = Access.PUBLIC
-    now_ms = context.services.clock.now_ms()
-    changed = program.model_copy(update=changes | {"updated_time": to_datetime(now_ms)})
-    permissions.require_into(context.rule, context.principal, changed.project_id)
-    stored = await context.services.owners.update_program(context.principal.account, changed)
-    context.services.programs.forget(context.principal.account, program_id)
-    return ProgramResource.of(stored, now_ms)
+    into = params.project_id if "project_id" in changes else program.project_id
+    permissions.require_into(context.rule, context.principal, into)
+    services, account = context.services, context.principal.account
+    stored = await services.owners.update_program(account, program_id, changes, context.caller)
+    services.programs.forget(account, program_id)
+    return ProgramResource.of(stored, services.clock.now_ms())
 
 
 def _updated_id(params: UpdateProgramParams) -> str:
@@ -181,7 +181,8 @@ def _updated_id(params: UpdateProgramParams) -> str:
 async def _delete_program(context: Context, params: ProgramParams) -> None:
     await allowed_program(context, params.program_id)
     by = Actor.of(context.principal)
-    await context.services.owners.delete_program(context.principal.account, params.program_id, by)
+    owners = context.services.owners
+    await owners.delete_program(context.principal.account, params.program_id, by, context.caller)
     context.services.programs.forget(context.principal.account, params.program_id)
 
 
