@@ -5,18 +5,17 @@ answer was lost, takes effect once: a publish is known by the ids of its events,
 that its transaction leaves under its id. Answers, errors too, are plain values.
 """
 
-from typing import NamedTuple
-
 from broker.domain.audit import Actor
 from broker.domain.programs import Program
 from broker.errors import BrokerError
 from broker.owners.client import Accepted, Imported
 from broker.owners.protocol import IdempotencyKey, NewEventRow
+from broker.slots.calls import Carried
 
 _OVERHEAD_BYTES = 200  # of a command or an event besides its metadata, roughly
 
 
-class Publish(NamedTuple):
+class Publish(Carried, frozen=True):
     """Append events, contiguous and in order."""
 
     id: str
@@ -26,7 +25,7 @@ class Publish(NamedTuple):
     key: IdempotencyKey | None
 
 
-class UpdateEvent(NamedTuple):
+class UpdateEvent(Carried, frozen=True):
     """Change fields of one event: `event`, `timestamp`, `timecode`, `metadata`; None restores the default."""
 
     id: str
@@ -36,7 +35,7 @@ class UpdateEvent(NamedTuple):
     changes: dict[str, object]
 
 
-class DeleteEvent(NamedTuple):
+class DeleteEvent(Carried, frozen=True):
     """Delete one event."""
 
     id: str
@@ -45,7 +44,7 @@ class DeleteEvent(NamedTuple):
     event_id: str
 
 
-class DeleteEvents(NamedTuple):
+class DeleteEvents(Carried, frozen=True):
     """Delete all events and begin a new epoch."""
 
     id: str
@@ -53,7 +52,7 @@ class DeleteEvents(NamedTuple):
     program_id: str
 
 
-class AdoptImport(NamedTuple):
+class AdoptImport(Carried, frozen=True):
     """Replace all events by `rows` staged ones and begin a new epoch."""
 
     id: str
@@ -63,7 +62,7 @@ class AdoptImport(NamedTuple):
     rows: int
 
 
-class UpdateProgram(NamedTuple):
+class UpdateProgram(Carried, frozen=True):
     """Store a program's new fields."""
 
     id: str
@@ -72,7 +71,7 @@ class UpdateProgram(NamedTuple):
     program: Program
 
 
-class DeleteProgram(NamedTuple):
+class DeleteProgram(Carried, frozen=True):
     """Delete a program and its events; the audit log says `by` whom, if that is given."""
 
     id: str
