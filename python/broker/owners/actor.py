@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from broker.errors import BrokerError
+from broker.owners.calls import OWNER_CALLS
 from broker.owners.commands import Answer, Command
 from broker.owners.owner import FollowAnswer, Owner
 from broker.owners.protocol import Entry
@@ -15,11 +16,7 @@ class OwnerActor(SlotActor[Owner]):
     """The class that a pool makes the owners' actors of. See `Owner` for each method."""
 
     def __init__(self, settings: Settings, dsn: str, index: int) -> None:
-        super().__init__(
-            settings, dsn, index,
-            self.submit, self.nudge, self.open, self.follow, self.unfollow, self.poll, self.leave,
-            self.history,
-        )  # fmt: skip
+        super().__init__(settings, dsn, index, OWNER_CALLS)
 
     async def submit(self, commands: Sequence[Command], wait_s: float) -> list[Answer] | BrokerError:
         """See `Owner.submit`."""

@@ -16,6 +16,7 @@ from broker.domain.audit import Actor
 from broker.domain.programs import Program
 from broker.errors import BrokerError, Unavailable
 from broker.ids import IdSource
+from broker.owners.calls import OWNER_CALLS
 from broker.owners.client import Accepted, Imported
 from broker.owners.commands import (
     AdoptImport,
@@ -72,7 +73,7 @@ class LinkedOwners:
         self._settings = settings
         self._clock = clock
         self._ids = ids
-        self._links = links or [SlotLink(OWNER, index) for index in range(settings.owners)]
+        self._links = links or [SlotLink(OWNER, index, OWNER_CALLS) for index in range(settings.owners)]
         self._lanes = [_Lane(link, clock) for link in self._links]
         self._nudges: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._late: set[tuple[str, str]] = set()  # channels with news since their nudge began

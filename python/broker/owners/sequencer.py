@@ -247,7 +247,8 @@ class Sequencer:
 
     def _update_program(self, command: UpdateProgram, head: HeadRow) -> Program:
         changed = {"updated_time": to_datetime(self._now_ms)}
-        program = self._found.programs[head.uid].model_copy(update=command.changes | changed)
+        # Validated: what has travelled has texts where a program has members of enums.
+        program = Program.model_validate(dict(self._found.programs[head.uid]) | command.changes | changed)
         if command.caller is not None:
             principal = _principal(command, command.caller)
             permissions.require_into(_RULES[UpdateProgram], principal, program.project_id)
