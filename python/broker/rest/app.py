@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from broker.domain.strict_json import may_have
 from broker.domain.users import Principal
 from broker.errors import (
     BrokerError,
@@ -24,7 +25,7 @@ from broker.errors import (
 )
 from broker.operations import gateway_figures, metrics
 from broker.operations.context import Context
-from broker.operations.invoke import invoke
+from broker.operations.invoke import invoke, require_audience
 from broker.operations.registry import Registry
 from broker.operations.services import Services
 from broker.rest import docs
@@ -36,6 +37,7 @@ from broker.rest.reply import PREFLIGHT, Exchange, Send
 from broker.rest.request import (
     JSON_TYPE,
     PART_S,
+    TOKEN,
     ClientGone,
     Headers,
     Receive,
@@ -50,6 +52,7 @@ from broker.rest.request import (
     parse_body,
     parse_query,
     read_body,
+    read_headers,
     request_id_of,
     take_token,
 )
@@ -119,13 +122,16 @@ class RestApp:
     async def _serve_http(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         clock = self._services.clock
         began_s = clock.monotonic_s()
-        headers: Headers = dict(scope["headers"])
+        received = scope["headers"]
+        headers: Headers = dict(received)
         request_id = request_id_of(headers) or self._services.ids.uuid7()
         method = scope["method"]
         known = _text(headers, b"if-none-match") if method in ("GET", "HEAD") else None
         exchange = Exchange(send, receive, request_id, is_head=method == "HEAD", if_none_match=known)
         task = self._deadlines.begin()
         try:
+            if len(headers) < len(received) or "target_host" in scope:
+                headers = read_headers(received, scope.get("target_host"))
             await self._serve(scope, headers, receive, exchange)
         except ClientGone:
             pass
@@ -208,6 +214,8 @@ class RestApp:
         elif has_content(headers):
             body_type = check_body_type(headers, route)
             content = await read_body(receive, headers, self._limit(endpoint), self._waits)
+            if principal.is_anonymous and not may_have(content, TOKEN):
+                require_audience(operation, principal)
             sent = parse_body(content, body_type, route.whole_body)
             token = take_token(sent)
             if principal.is_anonymous:
