@@ -19,7 +19,7 @@ from broker.domain.programs import (
     check_interval,
     program_json,
 )
-from broker.domain.values import FreeObject, Id, Model, Name, Time
+from broker.domain.values import FIRST_FAULT, FreeObject, Id, Model, Name, Time
 from broker.errors import Conflict, InvalidRequest, NotFound
 from broker.operations.context import Context
 from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
@@ -91,9 +91,10 @@ class FilterProgramsParams(ListParams):
     """Which programs; without `sort` and `order` the newest come first."""
 
     sort: Annotated[ProgramSort, Field(strict=False)] | None = None
-    ids: Annotated[list[Id], CommaList, Field(max_length=MAX_IDS)] | None = None
+    ids: Annotated[list[Id], FIRST_FAULT, CommaList, Field(max_length=MAX_IDS)] | None = None
     status: (
-        Annotated[list[Annotated[ProgramStatus, Field(strict=False)]], CommaList, Field(max_length=8)] | None
+        Annotated[list[Annotated[ProgramStatus, Field(strict=False)]], FIRST_FAULT, CommaList, Field(max_length=8)]
+        | None
     ) = None
     project_id: Id | None = None
     from_: Annotated[Time | None, Field(alias="from")] = None
