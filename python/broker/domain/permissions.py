@@ -163,6 +163,16 @@ def require_user_change(rule: Rule, principal: Principal, before: User, after: U
         require(rule, principal, Target.OWN_RIGHTS)
 
 
+def require_own_login(principal: Principal, what: str) -> None:
+    """Raise for a caller whose token came from an API token: whoever stole one must not outlive it.
+
+    Args:
+        what: what the caller may not do, for the error.
+    """
+    if principal.api_token_id is not None:
+        raise InsufficientScope(f"a token that came from an API token {what}; log in")
+
+
 def require_grantable(principal: Principal, role: Role) -> None:
     """Raise when `role` stands above the caller's own."""
     if principal.role is None or _RANK[role] > _RANK[principal.role]:
