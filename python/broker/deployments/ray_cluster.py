@@ -38,7 +38,7 @@ from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them 
 
 from broker import timers
 from broker.deployments import standby
-from broker.deployments.environment import serve_environment
+from broker.deployments.environment import joined_environment
 from broker.deployments.ports import free_port
 
 NAMESPACE = "broker"
@@ -105,7 +105,7 @@ def join(address: str) -> None:
         namespace=NAMESPACE,
         log_to_driver=False,
         configure_logging=False,
-        runtime_env={"env_vars": serve_environment()},
+        runtime_env={"env_vars": joined_environment()},
     )
 
 
