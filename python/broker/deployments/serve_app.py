@@ -13,7 +13,7 @@ from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE,
 
 from broker import timers
 from broker.deployments.direct_requests import serve_directly, without_request_id
-from broker.deployments.haproxy import APPLICATION
+from broker.deployments.ingress import APPLICATION
 from broker.deployments.logs import configure_logs
 from broker.settings import Settings
 

@@ -31,6 +31,7 @@ from broker.operations.services import Services
 from broker.rest import docs
 from broker.rest.access_log import AccessLog
 from broker.rest.account import TrustedProxies, account_of_host
+from broker.rest.callers import Caller, Callers
 from broker.rest.deadlines import Deadlines
 from broker.rest.openapi import openapi_document
 from broker.rest.reply import PREFLIGHT, Exchange, Send
@@ -69,6 +70,9 @@ _ACCOUNTS = 1_000  # remembered at a time
 _JWKS_CACHE = ((b"cache-control", b"public, max-age=60"),)
 _NO_STORE = ((b"cache-control", b"no-store"),)
 
+_NOBODY = Caller("", is_operator=False)
+_FOR_OPERATORS = {"readyz", "metrics"}
+
 _log = logging.getLogger(__name__)
 
 
@@ -92,7 +96,9 @@ class RestApp:
         self._waits = Deadlines(PART_S, services.clock)
         self._gateways = Gateways(services.database)
         self._routes = RouteTable(registry.routed)
-        self._proxies = TrustedProxies(services.settings.trusted_proxies)
+        self._callers = Callers(
+            services.settings.ingress_key, TrustedProxies(services.settings.trusted_proxies)
+        )
         self._openapi = orjson.dumps(
             openapi_document(registry, services.settings), option=orjson.OPT_INDENT_2
         )
@@ -123,7 +129,8 @@ class RestApp:
         clock = self._services.clock
         began_s = clock.monotonic_s()
         received = scope["headers"]
-        headers: Headers = dict(received)
+        headers = dict(received)
+        caller = _NOBODY
         request_id = request_id_of(headers) or self._services.ids.uuid7()
         method = scope["method"]
         known = _text(headers, b"if-none-match") if method in ("GET", "HEAD") else None
@@ -132,7 +139,8 @@ class RestApp:
         try:
             if len(headers) < len(received) or "target_host" in scope:
                 headers = read_headers(received, scope.get("target_host"))
-            await self._serve(scope, headers, receive, exchange)
+            caller = self._callers.identify(scope, headers)
+            await self._serve(scope, headers, caller, receive, exchange)
         except ClientGone:
             pass
         except asyncio.CancelledError:
@@ -152,7 +160,7 @@ class RestApp:
         finally:
             self._deadlines.end(task)
             duration_s = clock.monotonic_s() - began_s
-            self._access_log.write(scope, headers.get(b"host", b""), exchange, duration_s)
+            self._access_log.write(scope, headers.get(b"host", b""), caller.address, exchange, duration_s)
 
     async def _send_error(
         self, exchange: Exchange, error: BrokerError, headers: Headers, receive: Receive
@@ -166,17 +174,22 @@ class RestApp:
         await exchange.error(error, extra)
 
     async def _serve(
-        self, scope: Mapping[str, Any], headers: Headers, receive: Receive, exchange: Exchange
+        self,
+        scope: Mapping[str, Any],
+        headers: Headers,
+        caller: Caller,
+        receive: Receive,
+        exchange: Exchange,
     ) -> None:
         path = scope.get("raw_path") or scope["path"].encode()
         endpoints, values = self._routes.find(path)
         if not endpoints:
-            await self._serve_page(scope["method"], split_path(path), exchange)
+            await self._serve_page(scope["method"], split_path(path), caller, exchange)
             return
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         endpoint = endpoints.get(method)
         if endpoint is not None:
-            await self._serve_operation(endpoint, values, scope, headers, receive, exchange)
+            await self._serve_operation(endpoint, values, scope, headers, caller, receive, exchange)
         elif method == "OPTIONS":
             await exchange.whole(204, b"", "", [(b"allow", allowed_methods(endpoints).encode()), *PREFLIGHT])
         else:
@@ -188,6 +201,7 @@ class RestApp:
         values: Sequence[str],
         scope: Mapping[str, Any],
         headers: Headers,
+        caller: Caller,
         receive: Receive,
         exchange: Exchange,
     ) -> None:
@@ -225,7 +239,7 @@ class RestApp:
             services=services,
             principal=principal,
             request_id=exchange.request_id,
-            address=self._address(scope, headers),
+            address=caller.address,
             idempotency_key=_text(headers, b"idempotency-key"),
             if_match=_text(headers, b"if-match"),
             body_type=body_type,
@@ -253,17 +267,15 @@ class RestApp:
             return _anonymous(account)
         return await self._services.auth.authenticate(account, token)
 
-    def _address(self, scope: Mapping[str, Any], headers: Headers) -> str:
-        client = scope.get("client")
-        forwarded = headers.get(b"x-forwarded-for", b"").decode("latin-1")
-        return self._proxies.caller(client[0] if client else "", forwarded)
-
-    async def _serve_page(self, method: str, segments: list[str], exchange: Exchange) -> None:
+    async def _serve_page(
+        self, method: str, segments: list[str], caller: Caller, exchange: Exchange
+    ) -> None:
         if segments == DOCUMENT:
             await self._serve_document(method, exchange)
             return
-        page = self._pages.get("/".join(segments))
-        if page is None:
+        name = "/".join(segments)
+        page = self._pages.get(name)
+        if page is None or (name in _FOR_OPERATORS and not caller.is_operator):
             raise NotFound("there is nothing at this path")
         if method not in ("GET", "HEAD"):
             raise _wrong_method("GET, HEAD")

@@ -59,7 +59,7 @@ class ClientGone(InvalidRequest):
     """The client hung up before its request was complete; there is nobody to answer."""
 
 
-def read_headers(received: Sequence[tuple[bytes, bytes]], target_host: bytes | None) -> Headers:
+def read_headers(received: Sequence[tuple[bytes, bytes]], target_host: bytes | None) -> dict[bytes, bytes]:
     """The headers by name in lower case; the values of one that may be repeated are a list (RFC 9110, 5.3).
 
     Args:
