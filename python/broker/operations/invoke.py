@@ -13,8 +13,8 @@ import orjson
 from pydantic import ValidationError
 
 from broker.domain import permissions
-from broker.errors import BrokerError, FieldFault, InternalError, InvalidRequest
-from broker.operations import metrics
+from broker.errors import BadCredentials, BrokerError, FieldFault, InternalError, InvalidRequest
+from broker.metrics.counts import LOGINS_FAILED, OPERATION_SECONDS, OPERATIONS
 from broker.operations.context import Context
 from broker.operations.registry import Json, Operation, Result
 from broker.operations.rendering import result_json
@@ -50,6 +50,8 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
         outcome = "ok"
     except BrokerError as error:
         outcome = error.name
+        if isinstance(error, BadCredentials):
+            LOGINS_FAILED.add()
         if error.status >= 500:
             _log_failure(operation, context, error)
         raise
@@ -60,7 +62,8 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
         _log_failure(operation, context, error)
         raise InternalError(f"an internal error; its request id is {context.request_id}") from error
     finally:
-        metrics.observe(operation.name, outcome, clock.monotonic_s() - began_s)
+        OPERATIONS.add(operation.name, outcome)
+        OPERATION_SECONDS.observe(clock.monotonic_s() - began_s, operation.name)
     return result
 
 

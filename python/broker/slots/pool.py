@@ -24,6 +24,7 @@ from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker.errors import BrokerError, Unavailable
+from broker.metrics.counts import SLOT_EXCHANGES
 from broker.settings import Settings
 from broker.slots.actor import SlotActor
 from broker.slots.placement import node_of, slot_name
@@ -135,6 +136,7 @@ class SlotPool:
                 fault = await self._fault(index)
                 if fault is None:
                     continue
+                SLOT_EXCHANGES.add(self._name(index))
                 _log.warning("slot_exchanged", extra={"slot": self._name(index), "cause": fault})
                 try:
                     await self._succeed(index)
