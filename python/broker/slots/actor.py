@@ -90,7 +90,7 @@ class SlotActor(ABC, Generic[P]):
         """Take the slot. Raises BrokerError when it cannot yet."""
 
     async def address(self) -> Address:
-        """Where the methods besides this, `stop` and `restart` can be called too, much cheaper."""
+        """Where the methods besides this and `stop` can be called too, much cheaper."""
         return await self._listener.address()
 
     async def ready(self) -> BrokerError | None:
@@ -111,10 +111,6 @@ class SlotActor(ABC, Generic[P]):
                 await asyncio.wait_for(self._part.drain(), _DRAIN_S)
             await self._part.close()
         await self._exporter.close()
-
-    async def restart(self) -> None:
-        """End the process; Ray starts the actor anew."""
-        await self._end()
 
     async def _get(self) -> P | BrokerError:
         """The part, started if need be."""

@@ -178,15 +178,6 @@ class SlotPool:
         return actor.remote(self._settings, self._dsn, index)
 
 
-async def restart_actor(kind: str, index: int) -> None:
-    """Restart the newest actor of a slot; calls are retried meanwhile by who made them."""
-    handle: Any = await asyncio.to_thread(get_actor, kind, index)
-    try:
-        await handle.restart.remote()
-    except RayError:
-        return  # the call ends with the process that it ends
-
-
 def get_actor(kind: str, index: int) -> "ActorHandle[SlotActor[Any]]":
     """The handle of a slot's newest actor. Blocks for two round trips to Ray.
 
