@@ -15,8 +15,16 @@ from pydantic import BaseModel, ValidationError
 from broker.domain import permissions
 from broker.domain.users import Principal
 from broker.domain.values import without_excess
-from broker.errors import MAX_FAULTS, BrokerError, FieldFault, InternalError, InvalidRequest, field_path
-from broker.operations import metrics
+from broker.errors import (
+    MAX_FAULTS,
+    BadCredentials,
+    BrokerError,
+    FieldFault,
+    InternalError,
+    InvalidRequest,
+    field_path,
+)
+from broker.metrics.counts import LOGINS_FAILED, OPERATION_SECONDS, OPERATIONS
 from broker.operations.context import Context
 from broker.operations.registry import Json, Operation, Result
 from broker.operations.rendering import result_json
@@ -52,6 +60,8 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
         outcome = "ok"
     except BrokerError as error:
         outcome = error.name
+        if isinstance(error, BadCredentials):
+            LOGINS_FAILED.add()
         if error.status >= 500:
             _log_failure(operation, context, error)
         raise
@@ -62,7 +72,8 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
         _log_failure(operation, context, error)
         raise InternalError(f"an internal error; its request id is {context.request_id}") from error
     finally:
-        metrics.observe(operation.name, outcome, clock.monotonic_s() - began_s)
+        OPERATIONS.add(operation.name, outcome)
+        OPERATION_SECONDS.observe(clock.monotonic_s() - began_s, operation.name)
     return result
 
 

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::connection::SlotIndex;
 use super::super::core::Core;
+use super::super::shared::Counters;
 use super::super::topics::SharedLog;
 use super::dispatch::Gateway;
 use super::params::{Start, Target, parse_subscribe, parse_unsubscribe};
@@ -72,6 +73,7 @@ impl Gateway {
             ));
         }
         if core.subscriptions(slot) >= self.hub.shared().config.subscriptions {
+            Counters::add(&core.shared.counters.rate_limited, 1);
             return Outcome::Error(error(
                 429,
                 "slow_down",
