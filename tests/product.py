@@ -19,9 +19,9 @@ from broker.ids import IdSource
 from broker.operations.catalogue import build_registry
 from broker.operations.services import Services, build_services
 from broker.owners import commands
-from broker.owners.client import Accepted, Imported
+from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.owner import Owner
-from broker.owners.protocol import NewEventRow
+from broker.owners.protocol import Caller, NewEventRow
 from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
 from broker.slots.placement import slot_name
@@ -47,8 +47,8 @@ class DirectOwners:
         (answer,) = await self.owner.submit([command], self.wait_s)
         if isinstance(answer, BrokerError):
             raise answer
-        if isinstance(answer, KeptResult):
-            raise Repeated(answer)
+        if isinstance(answer, Kept):
+            raise Repeated(KeptResult(answer.status, answer.body))
         return answer
 
     async def publish(
@@ -64,44 +64,78 @@ class DirectOwners:
         program_id: str,
         event_id: str,
         changes: dict[str, object],
+        caller: Caller | None = None,
         key: IdempotencyKey | None = None,
     ) -> bytes:
         answer = await self._ask(
-            commands.UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, key)
+            commands.UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, caller, key)
         )
         assert isinstance(answer, bytes)
         return answer
 
     async def delete_event(
-        self, account: str, program_id: str, event_id: str, key: IdempotencyKey | None = None
+        self,
+        account: str,
+        program_id: str,
+        event_id: str,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> None:
-        await self._ask(commands.DeleteEvent(self._ids.uuid7(), account, program_id, event_id, key))
+        command = commands.DeleteEvent(self._ids.uuid7(), account, program_id, event_id, caller, key)
+        await self._ask(command)
 
-    async def delete_events(self, account: str, program_id: str, key: IdempotencyKey | None = None) -> int:
-        answer = await self._ask(commands.DeleteEvents(self._ids.uuid7(), account, program_id, key))
+    async def delete_events(
+        self,
+        account: str,
+        program_id: str,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> int:
+        answer = await self._ask(commands.DeleteEvents(self._ids.uuid7(), account, program_id, caller, key))
         assert isinstance(answer, int)
         return answer
 
     async def adopt_import(
-        self, account: str, program_id: str, import_id: str, count: int, key: IdempotencyKey | None = None
+        self,
+        account: str,
+        program_id: str,
+        import_id: str,
+        count: int,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> Imported:
         answer = await self._ask(
-            commands.AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, key)
+            commands.AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, caller, key)
         )
         assert isinstance(answer, Imported)
         return answer
 
     async def update_program(
-        self, account: str, program: Program, key: IdempotencyKey | None = None
+        self,
+        account: str,
+        program_id: str,
+        changes: dict[str, object],
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> Program:
-        answer = await self._ask(commands.UpdateProgram(self._ids.uuid7(), account, program.id, program, key))
+        answer = await self._ask(
+            commands.UpdateProgram(self._ids.uuid7(), account, program_id, changes, caller, key)
+        )
         assert isinstance(answer, Program)
         return answer
 
     async def delete_program(
-        self, account: str, program_id: str, by: Actor | None = None, key: IdempotencyKey | None = None
+        self,
+        account: str,
+        program_id: str,
+        by: Actor | None = None,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
+        *,
+        of_project: str | None = None,
     ) -> None:
-        await self._ask(commands.DeleteProgram(self._ids.uuid7(), account, program_id, by, key))
+        command = commands.DeleteProgram(self._ids.uuid7(), account, program_id, by, caller, of_project, key)
+        await self._ask(command)
 
     async def value_stored(self, account: str, project_id: str) -> None:
         self.owner.nudge(account, f"storage:{project_id}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from broker.deployments.data_dir import scratch_directory
+from broker.deployments.data_dir import find_scratch
 from broker.deployments.ports import free_port
 from broker.deployments.processes import list_marked
 from broker.settings import child_environment
@@ -50,14 +50,20 @@ class Instance:
         self.data_dir = data_dir
         self.http_port = http_port or free_port()
         self.ws_port = ws_port or free_port()
+        self.ops_port = free_port()
         self.database_url = database_url
         self._environment = environment or {}
         self.lines: list[str] = []
+        self.scratch: Path | None = None
         self._process: subprocess.Popen[str] | None = None
 
     @property
     def url(self) -> str:
         return f"http://localhost:{self.http_port}"
+
+    @property
+    def ops_url(self) -> str:
+        return f"http://localhost:{self.ops_port}"
 
     @property
     def process(self) -> "subprocess.Popen[str]":
@@ -75,6 +81,7 @@ class Instance:
             line = read.get(timeout=max(0.0, deadline_s - time.monotonic()))
             assert line, "\n".join([*self.lines, self.log()])
             self.lines.append(line)
+        self.scratch = find_scratch(self.data_dir)
 
     def fail(self, *options: str) -> str:
         """Start it expecting that it cannot; returns the line it says why with."""
@@ -108,9 +115,8 @@ class Instance:
     def leaves_nothing(self) -> bool:
         """Whether no process and no file outside of the data directory is left."""
         pid_file = self.data_dir / "postgres" / "data" / "postmaster.pid"
-        return (
-            not self.processes() and not pid_file.exists() and not scratch_directory(self.data_dir).exists()
-        )
+        is_scratch_left = self.scratch is not None and self.scratch.exists()
+        return not (self.processes() or pid_file.exists() or is_scratch_left or find_scratch(self.data_dir))
 
     def log(self) -> str:
         path = self.data_dir / "log" / "broker.log"
@@ -149,6 +155,7 @@ class Instance:
                     "BROKER_ADMIN_PASSWORD": PASSWORD,
                     "BROKER_DRAIN_S": "1",
                     "BROKER_OWNERS": "2",
+                    "BROKER_OPS_PORT": str(self.ops_port),
                     "BROKER_DATABASE_URL": self.database_url,
                     **self._environment,
                 }

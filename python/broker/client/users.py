@@ -9,7 +9,6 @@ from broker.client.errors import ConnectionFailed, ProtocolError
 from broker.client.models import ApiToken, User
 from broker.client.query import UNSET, TimeLike, Unset
 
-
 _MOST_SECRETS = 5  # API tokens made for one, when replies get lost
 
 

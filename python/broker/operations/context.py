@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from broker.domain.idempotency import IdempotencyKey
 from broker.domain.permission_table import CLOSED, Rule
 from broker.domain.users import Principal
+from broker.owners.protocol import Caller
 
 if TYPE_CHECKING:
     from broker.operations.services import Services
@@ -55,6 +56,11 @@ class Context:
     body: AsyncIterator[bytes] | None = None
     ordered: Callable[[], None] = field(default=nobody_waits)
     told: list[Callable[[], Awaitable[None]]] | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Who calls, for the program's owner, which decides at the moment of the change."""
+        return Caller(self.principal.role, self.principal.project_ids)
 
     def after(self, tell: Callable[[], Awaitable[None]]) -> None:
         """Have `invoke` call `tell` once the effect is committed: before, there is nothing to be seen."""

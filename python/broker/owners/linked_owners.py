@@ -8,7 +8,7 @@ which some call brought no answer may have been done: when its time is over, tha
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -18,7 +18,10 @@ from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated
 from broker.domain.programs import Program
 from broker.errors import BrokerError, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
-from broker.owners.client import Accepted, Imported
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
+from broker.owners.calls import OWNER_CALLS
+from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.commands import (
     AdoptImport,
     Answer,
@@ -36,6 +39,7 @@ from broker.owners.protocol import (
     PROGRAMS_CHANNEL,
     RESPONSES_CHANNEL,
     STORAGE_CHANNEL,
+    Caller,
     NewEventRow,
     channel_topic,
     program_topic,
@@ -73,7 +77,7 @@ class LinkedOwners:
         self._settings = settings
         self._clock = clock
         self._ids = ids
-        self._links = links or [SlotLink(OWNER, index) for index in range(settings.owners)]
+        self._links = links or [SlotLink(OWNER, index, OWNER_CALLS) for index in range(settings.owners)]
         self._lanes = [_Lane(link, clock) for link in self._links]
         self._nudges: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._late: set[tuple[str, str]] = set()  # channels with news since their nudge began
@@ -91,43 +95,73 @@ class LinkedOwners:
         program_id: str,
         event_id: str,
         changes: dict[str, object],
+        caller: Caller | None = None,
         key: IdempotencyKey | None = None,
     ) -> bytes:
         """See `Owners.update_event`."""
-        command = UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, key)
+        command = UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, caller, key)
         return cast("bytes", await self._ask(command))
 
     async def delete_event(
-        self, account: str, program_id: str, event_id: str, key: IdempotencyKey | None = None
+        self,
+        account: str,
+        program_id: str,
+        event_id: str,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> None:
         """See `Owners.delete_event`."""
-        await self._ask(DeleteEvent(self._ids.uuid7(), account, program_id, event_id, key))
+        await self._ask(DeleteEvent(self._ids.uuid7(), account, program_id, event_id, caller, key))
 
-    async def delete_events(self, account: str, program_id: str, key: IdempotencyKey | None = None) -> int:
+    async def delete_events(
+        self,
+        account: str,
+        program_id: str,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> int:
         """See `Owners.delete_events`."""
-        return cast("int", await self._ask(DeleteEvents(self._ids.uuid7(), account, program_id, key)))
+        return cast("int", await self._ask(DeleteEvents(self._ids.uuid7(), account, program_id, caller, key)))
 
     async def adopt_import(
-        self, account: str, program_id: str, import_id: str, count: int, key: IdempotencyKey | None = None
+        self,
+        account: str,
+        program_id: str,
+        import_id: str,
+        count: int,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> Imported:
         """See `Owners.adopt_import`."""
-        command = AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, key)
+        command = AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, caller, key)
         return cast("Imported", await self._ask(command))
 
     async def update_program(
-        self, account: str, program: Program, key: IdempotencyKey | None = None
+        self,
+        account: str,
+        program_id: str,
+        changes: dict[str, object],
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> Program:
         """See `Owners.update_program`."""
-        command = UpdateProgram(self._ids.uuid7(), account, program.id, program, key)
+        command = UpdateProgram(self._ids.uuid7(), account, program_id, changes, caller, key)
         stored = cast("Program", await self._ask(command))
         await self.program_created(account)
         return stored
 
     async def delete_program(
-        self, account: str, program_id: str, by: Actor | None = None, key: IdempotencyKey | None = None
+        self,
+        account: str,
+        program_id: str,
+        by: Actor | None = None,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
+        *,
+        of_project: str | None = None,
     ) -> None:
         """See `Owners.delete_program`."""
-        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id, by, key))
+        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id, by, caller, of_project, key))
         await self.program_created(account)
 
     async def program_created(self, account: str) -> None:
@@ -154,6 +188,10 @@ class LinkedOwners:
         for link in self._links:
             link.close()
 
+    def figures(self) -> Iterator[Sample]:
+        """What waits for its way to the owners."""
+        yield Sample(catalogue.QUEUE.name, ("owners",), sum(len(lane) for lane in self._lanes))
+
     async def _ask(self, command: Command) -> Answer:
         """Queue the command, before the first await, and raise or return its answer.
 
@@ -166,8 +204,8 @@ class LinkedOwners:
         result = await lane.add(command, self._clock.monotonic_s() + wait_s)
         if isinstance(result, BrokerError):
             raise result
-        if isinstance(result, KeptResult):
-            raise Repeated(result)
+        if isinstance(result, Kept):
+            raise Repeated(KeptResult(result.status, result.body))
         return result
 
     def _begin_nudge(self, account: str, channel: str) -> None:
@@ -205,6 +243,9 @@ class _Lane:
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._queue)
 
     def add(self, command: Command, deadline_s: float) -> asyncio.Future[Answer]:
         """Queue a command; the future holds its answer, an error as a value."""

@@ -17,13 +17,15 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.domain.history import Found, HeadRow, ProgramKey
 from broker.errors import InternalError, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
+from broker.metrics import catalogue
+from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, Sample
 from broker.owners.commands import (
     EXCLUSIVE,
     AdoptImport,
@@ -33,6 +35,7 @@ from broker.owners.commands import (
     DeleteEvents,
     Publish,
     UpdateEvent,
+    UpdateProgram,
     size_bytes,
 )
 from broker.owners.encoding import push_json
@@ -110,8 +113,9 @@ class Writer:
         ids: IdSource,
         limits: WriterLimits,
         recorder: Recorder | None = None,
+        slot: str = "owner",
     ) -> None:
-        """`recorder` is told of every event that is published."""
+        """`recorder` is told of every event that is published; metrics name `slot`."""
         self.generation = generation
         self._journal = journal
         self._topics = topics
@@ -120,6 +124,7 @@ class Writer:
         self._ids = ids
         self._limits = limits
         self._recorder = recorder
+        self._slot = slot
         self._queue: deque[_Pending] = deque()
         self._queued_bytes = 0
         self._pending: dict[str, _Pending] = {}
@@ -167,6 +172,12 @@ class Writer:
         self._queued_bytes += pending.size_bytes
         self._arrived.set()
         return None
+
+    def figures(self) -> Iterator[Sample]:
+        """What waits, and under which generation it is written."""
+        yield Sample(catalogue.QUEUE.name, ("writer",), len(self._queue))
+        yield Sample(catalogue.QUEUE_BYTES.name, ("writer",), self._queued_bytes)
+        yield Sample(catalogue.GENERATION.name, (self._slot,), self.generation)
 
     async def drain(self) -> None:
         """Take no more; return when everything that waits is answered. Safe to cancel."""
@@ -269,16 +280,20 @@ class Writer:
         async with self._order:
             await self._settle()
             self._writing = group
+            began_s = self._clock.monotonic_s()
             try:
                 done = await self._write(group, check)
             except Unavailable:
                 self._unsettled |= keys
                 self._doubtful = True
                 self._writing = ()
+                DOUBTS.add(self._slot)
                 raise
             except Exception:
                 self._writing = ()
                 raise
+            COMMIT_SECONDS.observe(self._clock.monotonic_s() - began_s, self._slot)
+            COMMITTED.add(self._slot, amount=len(group))
             self._count(done)
             stale = self._topics.append(done.entries)
             if stale:
@@ -352,6 +367,8 @@ class Writer:
                 continue
             if isinstance(command, UpdateEvent | DeleteEvent) and _EVENT_ID.fullmatch(command.event_id):
                 events.append((head.history, command.event_id))
+            if isinstance(command, UpdateProgram):
+                found.programs[head.uid] = await transaction.get_program(head.uid)
             if isinstance(command, DeleteEvents | AdoptImport):
                 found.counts[head.uid] = await transaction.count_events(head.history)
             if isinstance(command, AdoptImport):
