@@ -86,7 +86,8 @@ def require_audience(operation: Operation, principal: Principal) -> None:
     try:
         permissions.require_audience(operation.rule, principal)
     except BrokerError as error:
-        metrics.observe(operation.name, error.name, 0.0)
+        OPERATIONS.add(operation.name, error.name)
+        OPERATION_SECONDS.observe(0.0, operation.name)
         raise
 
 
