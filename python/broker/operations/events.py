@@ -131,7 +131,9 @@ class FilterEventsParams(ListParams):
     sort: Annotated[EventSort, Field(strict=False)] | None = None
     ids: Annotated[list[EventId], FIRST_FAULT, CommaList, Field(max_length=MAX_IDS)] | None = None
     status: (
-        Annotated[list[Annotated[EventStatus, Field(strict=False)]], FIRST_FAULT, CommaList, Field(max_length=8)]
+        Annotated[
+            list[Annotated[EventStatus, Field(strict=False)]], FIRST_FAULT, CommaList, Field(max_length=8)
+        ]
         | None
     ) = None
 
