@@ -65,6 +65,9 @@ class Settings:
         "Networks whose `X-Forwarded-For` is believed; the own ingress by default.",
     )
     log_level: str = _setting("info", "debug, info, warning or error.")
+    log_limit_bytes: int = _setting(
+        1 << 30, "What all logs may take in the data directory; the oldest lines go first.", low=1 << 20
+    )
 
     owners: int = _setting(
         1, "Program owners in the pool, a process each; one orders thousands of programs.", low=1, high=1024

@@ -203,3 +203,22 @@ def test_start_refuses_a_data_directory_that_others_can_swap(tmp_path: Path) -> 
     (tmp_path / "open").chmod(0o777)
     refused = Instance(tmp_path / "open" / "data").fail()
     assert f"{tmp_path / 'open'} can be written by others" in refused
+
+
+def test_logs_stay_after_a_stop_for_us_alone_and_a_request_id_finds_its_lines(instance: Instance) -> None:
+    """The last one of this file: it stops the instance."""
+    reply = httpx.get(f"{instance.url}/api/v1/programs/nowhere", timeout=20)
+    assert reply.status_code == 404
+    instance.stop()
+    assert instance.leaves_nothing()
+    log = instance.data_dir / "log"
+    lines = [json.loads(line) for line in (log / "broker.log").read_text().splitlines()]
+    [line] = [line for line in lines if line.get("requestId") == reply.headers["x-request-id"]]
+    assert (line["event"], line["part"], line["status"]) == ("request", "api", 404)
+    started = [(line["part"], line["slot"]) for line in lines if line["event"] == "owner_started"]
+    assert sorted(started) == [("owner-0", "owner-0"), ("owner-1", "owner-1")]
+    [session] = (log / "ray").iterdir()
+    assert {path.name for path in session.iterdir()} >= {"gcs_server.out", "raylet.out", "serve"}
+    files = [path for path in log.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [path for path in files if path.stat().st_mode & 0o077], "closed, whatever is above them"
+    assert not [path for path in files if path.suffix == ".err" and "Traceback" in path.read_text()]

@@ -18,8 +18,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker import timers
-from broker.deployments.logs import configure_logs
 from broker.deployments.ray_cluster import NAMESPACE
+from broker.logs import configure_logs
 from broker.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class GatewayActor:
     """One gateway in a process of its own."""
 
     def __init__(self, settings: Settings, dsn: str) -> None:
-        configure_logs(settings)
+        configure_logs(settings, "gateway")
         self._settings = settings
         self._dsn = dsn
         self._ended = asyncio.Event()

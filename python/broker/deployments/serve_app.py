@@ -14,7 +14,7 @@ from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE,
 from broker import timers
 from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.deployments.haproxy import APPLICATION
-from broker.deployments.logs import configure_logs
+from broker.logs import configure_logs
 from broker.settings import Settings
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class ApiApp:
         from broker.operations.catalogue import build_registry
         from broker.rest.app import build_app
 
-        configure_logs(self._settings)
+        configure_logs(self._settings, "api")
         close_grpc()
         timers.allow_late(_LATE_S)
         self._opened = await open_services(self._settings, self._dsn)

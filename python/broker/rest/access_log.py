@@ -14,6 +14,7 @@ import orjson
 
 from broker.clock import Clock
 from broker.domain.values import format_ms
+from broker.logs import process_fields
 from broker.rest.reply import Exchange
 
 NAME = "broker.access"
@@ -41,6 +42,7 @@ class AccessLog:
             "level": "info",
             "logger": NAME,
             "event": "request",
+            **process_fields(),
             "requestId": exchange.request_id,
             "method": scope["method"],
             "host": host.decode("latin-1"),

@@ -18,8 +18,10 @@ import ray
 
 from broker import timers
 from broker.errors import BrokerError
+from broker.logs import configure_logs
 from broker.settings import Settings
 from broker.slots.listener import Listener, Method
+from broker.slots.placement import slot_name
 from broker.slots.wire import Address
 
 _log = logging.getLogger(__name__)
@@ -49,9 +51,11 @@ class SlotActor(ABC, Generic[P]):
     """The base of the classes that `broker.slots.pool` makes actors of.
 
     Attributes:
+        kind: what its slots are named for.
         late_s: how late the timers of its loop may be, so that a part with no short waits rests longer.
     """
 
+    kind: ClassVar[str]
     late_s: ClassVar[float] = timers.EXACT_S
 
     def __init__(self, settings: Settings, dsn: str, index: int, *methods: Method) -> None:
@@ -60,7 +64,7 @@ class SlotActor(ABC, Generic[P]):
         Args:
             methods: what may be called over a link, besides `ready` and `process_id`.
         """
-        logging.basicConfig(level=settings.log_level.upper())
+        configure_logs(settings, slot_name(self.kind, index))
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         self._settings = settings
@@ -125,7 +129,7 @@ class SlotActor(ABC, Generic[P]):
                 if self._part is not None:
                     await self._part.close()
         except TimeoutError:
-            _log.warning("part_close_timeout index=%d", self._index)
+            _log.warning("part_close_timeout", extra={"index": self._index})
         finally:
             # Not an actor's orderly exit, after which Ray would not start it again.
             os._exit(1)

@@ -73,7 +73,7 @@ class Listener:
         try:
             answer = pack((number, True, await self._methods[method](*arguments)))
         except Exception:
-            _log.exception("call_failed method=%s", method)
+            _log.exception("call_failed", extra={"method": method})
             answer = pack((number, False, None))
         if not peer.transport.is_closing():
             peer.transport.write(answer)
