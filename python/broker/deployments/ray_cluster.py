@@ -36,7 +36,7 @@ from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them 
 
 from broker import timers
 from broker.deployments import ray_logs, standby
-from broker.deployments.environment import RAY_HOST, serve_environment
+from broker.deployments.environment import RAY_HOST, joined_environment
 from broker.deployments.ports import free_port
 
 NAMESPACE = "broker"
@@ -106,7 +106,7 @@ def join(address: str) -> None:
         namespace=NAMESPACE,
         log_to_driver=False,
         configure_logging=False,
-        runtime_env={"env_vars": serve_environment()},
+        runtime_env={"env_vars": joined_environment()},
     )
 
 
