@@ -18,6 +18,7 @@ from tests.deployments.instance import PASSWORD, Instance
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 STRANGER = 64_999  # a user that owns nothing, and has no account
+BIND_HOST = "127.0.0.77"  # stands for the address that clients reach
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 # A call of Ray's that ends a process which does not look at the secret first.
 SYNCER = "/ray.rpc.syncer.RaySyncer/StartSync"
@@ -26,7 +27,8 @@ REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    instance = Instance(tmp_path_factory.mktemp("local") / "data")
+    environment = {"BROKER_BIND_HOST": BIND_HOST}
+    instance = Instance(tmp_path_factory.mktemp("local") / "data", environment=environment)
     try:
         instance.start()
         yield instance
@@ -121,10 +123,13 @@ def swap(path: Path) -> None:
     path.rename(path.with_name("theirs"))
 
 
-def test_every_socket_is_on_the_bind_address(instance: Instance) -> None:
+def test_every_socket_is_where_the_table_says(instance: Instance) -> None:
+    """Both doors on the bind address; nothing else is there, and what else listens is on the loopback."""
     listening = list_listening(instance)
     assert len(listening) > 15, "Ray, HAProxy, gateways, replicas"
-    assert {ip for _, ip, _ in listening} <= LOOPBACK, listening
+    doors = {port for _, ip, port in listening if ip == BIND_HOST}
+    assert doors == {instance.http_port, instance.ws_port}
+    assert {ip for _, ip, _ in listening} - {BIND_HOST} <= LOOPBACK, listening
 
 
 def test_no_socket_has_a_name_without_a_file(instance: Instance) -> None:
@@ -199,7 +204,7 @@ def test_ports_of_ray_take_no_call_without_the_certificate(instance: Instance) -
                         list(channel.stream_stream(method)(iter([b""]), timeout=10))
                     assert refused.value.code() == grpc.StatusCode.UNAVAILABLE, (port, method)
     assert list_ray(instance) == before
-    assert httpx.get(f"{instance.url}/api/v1/version", timeout=20).status_code == 200
+    assert httpx.get(f"http://{BIND_HOST}:{instance.http_port}/api/v1/version", timeout=20).status_code == 200
 
 
 def test_start_refuses_a_data_directory_that_others_can_swap(tmp_path: Path) -> None:
@@ -211,7 +216,7 @@ def test_start_refuses_a_data_directory_that_others_can_swap(tmp_path: Path) -> 
 
 def test_logs_stay_after_a_stop_for_us_alone_and_a_request_id_finds_its_lines(instance: Instance) -> None:
     """The last one of this file: it stops the instance."""
-    reply = httpx.get(f"{instance.url}/api/v1/programs/nowhere", timeout=20)
+    reply = httpx.get(f"http://{BIND_HOST}:{instance.http_port}/api/v1/programs/nowhere", timeout=20)
     assert reply.status_code == 401
     instance.stop()
     assert instance.leaves_nothing()
