@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from broker.domain.history import EventRow, Found, HeadRow, Writes
 from broker.domain.programs import Access
@@ -238,10 +239,10 @@ def test_a_caller_who_has_lost_its_rights_changes_nothing() -> None:
         database.heads["demo", "a"] = database.heads["demo", "a"]._replace(project_id=project_id)
         database.apply(run(database.found(), event).writes)
     commands: list[Command] = [
-        update(event.events[0].id, "a", event="A#b")._replace(caller=producer),
+        replace(update(event.events[0].id, "a", event="A#b"), caller=producer),
         UpdateProgram(ids.uuid7(), "demo", "a", {"name": "New"}, producer),
-        delete(event.events[0].id, "a")._replace(caller=producer),
-        delete_all("a")._replace(caller=producer),
+        replace(delete(event.events[0].id, "a"), caller=producer),
+        replace(delete_all("a"), caller=producer),
         AdoptImport(ids.uuid7(), "demo", "a", "i", 0, producer),
         DeleteProgram(ids.uuid7(), "demo", "a", caller=producer),
     ]
@@ -281,6 +282,6 @@ def test_repeated_command_answers_the_same() -> None:
 def test_metadata_is_kept_word_for_word() -> None:
     text = b'{"b":1,"a":"\\u00e4","n":1.0}'
     event = row()
-    command = publish("a")._replace(events=(type(event)(event.id, None, None, "A#b", text),))
+    command = replace(publish("a"), events=(type(event)(event.id, None, None, "A#b", text),))
     done = run(tables().found(), command)
     assert text in done.entries["demo", "a"][0].params

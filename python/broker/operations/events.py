@@ -289,8 +289,8 @@ OPERATIONS = (
             "/programs/{programId}/events",
             description=(
                 "With `to`, a cache may keep the answer: an hour when `to` is over a minute past. The list is"
-                " of one moment, however long it takes to read. With `limit` it comes in pages of that moment:"
-                " while there is more, `Link` with `rel=next` (RFC 8288) is the URL of the next page. A page"
+                " of one moment, however long it takes to read. With `limit` it comes in pages of that"
+                " moment: while there is more, `Link` with `rel=next` (RFC 8288) is the URL of the next page. A page"
                 " whose events were erased or replaced since the first one is 409. Without `limit`, one"
                 " address reads {lists_per_address} lists of over 200 events at a time and begins"
                 " {lists_rate_per_address} a second (in a burst {lists_burst_per_address}). Over WebSocket"
