@@ -12,12 +12,11 @@ from broker.metrics.catalogue import CATALOGUE
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
-def test_nodes_of_a_cluster_get_the_environment_that_serve_needs(tmp_path: Path) -> None:
+def test_nodes_of_a_cluster_get_the_environment_that_serve_needs() -> None:
     lines = (DEPLOY / "node.env").read_text().splitlines()
     given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    ours = haproxy.serve_environment(Path("/bin/true"), tmp_path / "ha") | serve_environment()
-    switches = {name for name in ours if "ENABLE" in name or name in serve_environment()}
-    assert {name: given.get(name) for name in switches} == {name: ours[name] for name in switches}
+    ours = haproxy.ingress_environment(Path("/opt/broker/.venv/bin/broker-ingress"), Path("/run/broker")) | serve_environment()
+    assert {name: given.get(name) for name in ours} == ours
 
 
 def test_the_unit_waits_longer_than_the_product_needs_to_stop() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from broker.domain.history import EventRow, Found, HeadRow, Writes
 from broker.domain.programs import Access
@@ -281,6 +282,6 @@ def test_repeated_command_answers_the_same() -> None:
 def test_metadata_is_kept_word_for_word() -> None:
     text = b'{"b":1,"a":"\\u00e4","n":1.0}'
     event = row()
-    command = publish("a")._replace(events=(type(event)(event.id, None, None, "A#b", text),))
+    command = replace(publish("a"), events=(type(event)(event.id, None, None, "A#b", text),))
     done = run(tables().found(), command)
     assert text in done.entries["demo", "a"][0].params

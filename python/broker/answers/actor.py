@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from broker.answers.batches import Answer, Batch
+from broker.answers.calls import COUNTER_CALLS
 from broker.answers.counter import COUNTER, Counter
 from broker.errors import BrokerError
 from broker.settings import Settings
@@ -17,7 +18,7 @@ class CounterActor(SlotActor[Counter]):
     late_s: ClassVar[float] = 0.3  # a counter counts when something comes; only its pauses are timed
 
     def __init__(self, settings: Settings, dsn: str, index: int) -> None:
-        super().__init__(settings, dsn, index, self.submit)
+        super().__init__(settings, dsn, index, COUNTER_CALLS)
 
     async def submit(self, batch: Batch, wait_s: float) -> Answer:
         """See `Counter.submit`."""

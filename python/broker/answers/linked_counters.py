@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from broker.answers.batches import Answer, Batch, Group, Outcomes
+from broker.answers.calls import COUNTER_CALLS
 from broker.answers.client import Entry
 from broker.answers.counter import COUNTER
 from broker.clock import Clock
@@ -153,7 +154,7 @@ class LinkedCounters:
         """Make a client; `links` are the ways to the counters, one a slot, by default Ray's."""
         self._wait_s = settings.publish_timeout_s
         self._clock = clock
-        self._links = links or [SlotLink(COUNTER, index) for index in range(settings.counters)]
+        self._links = links or [SlotLink(COUNTER, index, COUNTER_CALLS) for index in range(settings.counters)]
         self._lanes = [_Lane(link, clock, ids.uuid7()) for link in self._links]
 
     async def submit(self, entries: Sequence[Entry]) -> list[bool]:

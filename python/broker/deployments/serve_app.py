@@ -13,7 +13,7 @@ from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE,
 
 from broker import timers
 from broker.deployments.direct_requests import serve_directly, without_request_id
-from broker.deployments.haproxy import APPLICATION
+from broker.deployments.ingress import APPLICATION
 from broker.deployments.logs import configure_logs
 from broker.settings import Settings
 
@@ -73,10 +73,12 @@ class ApiApp:
         # Not above: the conductor, which makes this object and no more, would hold it all.
         from broker.deployments.compose import open_services
         from broker.deployments.health import HealthChecks
+        from broker.deployments.replica_doors import close_grpc
         from broker.operations.catalogue import build_registry
         from broker.rest.app import build_app
 
         configure_logs(self._settings)
+        close_grpc()
         timers.allow_late(_LATE_S)
         self._opened = await open_services(self._settings, self._dsn, "api")
         health = HealthChecks(self._opened.services)

@@ -13,6 +13,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from broker.domain import permissions
+from broker.domain.users import Principal
 from broker.domain.values import without_excess
 from broker.errors import (
     MAX_FAULTS,
@@ -74,6 +75,19 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
         OPERATIONS.add(operation.name, outcome)
         OPERATION_SECONDS.observe(clock.monotonic_s() - began_s, operation.name)
     return result
+
+
+def require_audience(operation: Operation, principal: Principal) -> None:
+    """Refuse whom the operation refuses whatever it is about, before anything is made of the request.
+
+    Raises:
+        Unauthenticated, InsufficientScope: as `invoke` would; it is counted all the same.
+    """
+    try:
+        permissions.require_audience(operation.rule, principal)
+    except BrokerError as error:
+        OPERATIONS.add(operation.name, error.name)
+        raise
 
 
 async def _run_with_key(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from broker.errors import BrokerError
+from broker.owners.calls import OWNER_CALLS
 from broker.owners.commands import Answer, Command
 from broker.owners.owner import FollowAnswer, Owner
 from broker.owners.placement import OWNER
@@ -19,11 +20,7 @@ class OwnerActor(SlotActor[Owner]):
     kind: ClassVar[str] = OWNER
 
     def __init__(self, settings: Settings, dsn: str, index: int) -> None:
-        super().__init__(
-            settings, dsn, index,
-            self.submit, self.nudge, self.open, self.follow, self.unfollow, self.poll, self.leave,
-            self.history,
-        )  # fmt: skip
+        super().__init__(settings, dsn, index, OWNER_CALLS)
 
     async def submit(self, commands: Sequence[Command], wait_s: float) -> list[Answer] | BrokerError:
         """See `Owner.submit`."""

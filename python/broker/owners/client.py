@@ -1,15 +1,15 @@
 """What operations publish and change events with: the caller's side of the program owners."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from broker.domain.audit import Actor
 from broker.domain.programs import Program
 from broker.owners.protocol import Caller, IdempotencyKey, NewEventRow
+from broker.slots.calls import Carried
 
 
-class Accepted(NamedTuple):
+class Accepted(Carried, frozen=True):
     """What a publish answers: the finished JSON of each event, in order.
 
     `replayed` is true when an idempotency key brought back the result of an earlier request.
@@ -19,8 +19,7 @@ class Accepted(NamedTuple):
     replayed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Carried, frozen=True):
     """What an import answers."""
 
     deleted: int

@@ -9,18 +9,17 @@ the same reason a command that has a `caller` is refused when its rights end bef
 have none: their door looks, and may be a second late.
 """
 
-from typing import NamedTuple
-
 from broker.domain.audit import Actor
 from broker.domain.programs import Program
 from broker.errors import BrokerError
 from broker.owners.client import Accepted, Imported
 from broker.owners.protocol import Caller, IdempotencyKey, NewEventRow
+from broker.slots.calls import Carried
 
 _OVERHEAD_BYTES = 200  # of a command or an event besides its metadata, roughly
 
 
-class Publish(NamedTuple):
+class Publish(Carried, frozen=True):
     """Append events, contiguous and in order."""
 
     id: str
@@ -30,7 +29,7 @@ class Publish(NamedTuple):
     key: IdempotencyKey | None
 
 
-class UpdateEvent(NamedTuple):
+class UpdateEvent(Carried, frozen=True):
     """Change fields of one event: `event`, `timestamp`, `timecode`, `metadata`; None restores the default."""
 
     id: str
@@ -41,7 +40,7 @@ class UpdateEvent(NamedTuple):
     caller: Caller | None = None
 
 
-class DeleteEvent(NamedTuple):
+class DeleteEvent(Carried, frozen=True):
     """Delete one event."""
 
     id: str
@@ -51,7 +50,7 @@ class DeleteEvent(NamedTuple):
     caller: Caller | None = None
 
 
-class DeleteEvents(NamedTuple):
+class DeleteEvents(Carried, frozen=True):
     """Delete all events and begin a new epoch."""
 
     id: str
@@ -60,7 +59,7 @@ class DeleteEvents(NamedTuple):
     caller: Caller | None = None
 
 
-class AdoptImport(NamedTuple):
+class AdoptImport(Carried, frozen=True):
     """Replace all events by `rows` staged ones and begin a new epoch."""
 
     id: str
@@ -71,7 +70,7 @@ class AdoptImport(NamedTuple):
     caller: Caller | None = None
 
 
-class UpdateProgram(NamedTuple):
+class UpdateProgram(Carried, frozen=True):
     """Change those fields of a program that `changes` names; the others stay as they are by then."""
 
     id: str
@@ -81,7 +80,7 @@ class UpdateProgram(NamedTuple):
     caller: Caller | None = None
 
 
-class DeleteProgram(NamedTuple):
+class DeleteProgram(Carried, frozen=True):
     """Delete a program and its events; the audit log says `by` whom, if that is given.
 
     With `of_project` only while the program belongs to that project.

@@ -167,6 +167,7 @@ class Sequencer:
         self.writes.keys.append(row)
 
     def _update_event(self, command: UpdateEvent, head: HeadRow) -> bytes:
+        """Change an event. The answer is the notification, its `seq` too; the stored event keeps its own."""
         old = self._event(head, command.event_id)
         head = _advanced(head, head.seq + 1, self._accepted_ms(head))
         new = self._changed(old, command.changes)
@@ -178,7 +179,7 @@ class Sequencer:
         self._events[head.history, old.id] = new
         self._push(command, head.epoch, head.seq, "eventUpdated", params)
         self._move(command, head)
-        return event_json(head.epoch, command.program_id, new, old.seq)
+        return params
 
     def _changed(self, old: EventRow, changes: dict[str, object]) -> EventRow:
         fields: dict[str, object] = dict(changes)
@@ -247,7 +248,8 @@ class Sequencer:
 
     def _update_program(self, command: UpdateProgram, head: HeadRow) -> Program:
         changed = {"updated_time": to_datetime(self._now_ms)}
-        program = self._found.programs[head.uid].model_copy(update=command.changes | changed)
+        # Validated: what has travelled has texts where a program has members of enums.
+        program = Program.model_validate(dict(self._found.programs[head.uid]) | command.changes | changed)
         if command.caller is not None:
             principal = _principal(command, command.caller)
             permissions.require_into(_RULES[UpdateProgram], principal, program.project_id)

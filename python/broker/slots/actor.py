@@ -13,7 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import ray
 
@@ -23,7 +23,8 @@ from broker.errors import BrokerError
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
 from broker.settings import Settings
-from broker.slots.listener import Listener, Method
+from broker.slots.calls import Calls
+from broker.slots.listener import Listener
 from broker.slots.placement import slot_name
 from broker.slots.wire import Address
 
@@ -64,11 +65,11 @@ class SlotActor(ABC, Generic[P]):
     kind: ClassVar[str]
     late_s: ClassVar[float] = timers.EXACT_S
 
-    def __init__(self, settings: Settings, dsn: str, index: int, *methods: Method) -> None:
+    def __init__(self, settings: Settings, dsn: str, index: int, calls: Calls[Any]) -> None:
         """Listen; nothing is started yet.
 
         Args:
-            methods: what may be called over a link, besides `ready` and `process_id`.
+            calls: what may be called over a link.
         """
         logging.basicConfig(level=settings.log_level.upper())
         gc.freeze()
@@ -80,17 +81,16 @@ class SlotActor(ABC, Generic[P]):
         self._starting = asyncio.Lock()
         self._guard: asyncio.Task[None] | None = None
         host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray leaves it without types
-        called = (self.ready, self.process_id, *methods)
         name = slot_name(self.kind, index)
         self._exporter = Exporter(self.kind, name, settings.data_dir, SystemClock(), [self._figures])
-        self._listener = Listener(host, {method.__name__: method for method in called})
+        self._listener = Listener(host, calls, self)
 
     @abstractmethod
     async def _start(self) -> P:
         """Take the slot. Raises BrokerError when it cannot yet."""
 
     async def address(self) -> Address:
-        """Where the methods besides this and `stop` can be called too, much cheaper."""
+        """Where what is in its `Calls` can be called too, much cheaper."""
         return await self._listener.address()
 
     async def ready(self) -> BrokerError | None:
