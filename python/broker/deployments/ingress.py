@@ -53,6 +53,7 @@ _NO_REPLICA = "the API cannot be reached; repeat the request, a change with its 
 _IN_DOUBT = "whether the request was carried out is unknown; repeat it, a change with its Idempotency-Key"
 _LOST = {408: 400, 502: 503, 504: 503}
 """What HAProxy calls otherwise than we do."""
+_SAFE = "method GET HEAD OPTIONS"
 _MADE = "x-broker-made"
 _OUTCOME_UNKNOWN = "outcome_unknown"
 
@@ -122,9 +123,9 @@ def _defaults(settings: Settings) -> list[str]:
         "    option splice-response",
         "    option http-no-delay",
         "    option idle-close-on-response",
-        # Only what no replica has seen is given to another one.
+        # What no replica has seen is given to another one, and a question that one has left unanswered.
         "    option redispatch 1",
-        "    retry-on conn-failure",
+        "    retry-on conn-failure empty-response",
         "    load-server-state-from-file global",
         "    balance leastconn",
         "defaults behind from ours",
@@ -204,6 +205,7 @@ def _rules(settings: Settings) -> list[str]:
         # What a stranger says of where it comes from; a front door's word is believed, see `_front_door`.
         "    http-request del-header x-forwarded- -m beg unless { var(sess.front) -m found }",
         "    http-request del-header upgrade",
+        f"    http-request disable-l7-retry unless {{ {_SAFE} }}",
         *(counted if limit else []),
         f"    http-request wait-for-body time {_HEAD_S}s",
         f"    http-response allow if {{ res.hdr({NO_SNIFF[0].decode()}) -m found }}",
@@ -230,7 +232,7 @@ def _requests() -> list[str]:
     return [
         "    http-request set-header x-request-id %[uuid] unless { req.fhdr(x-request-id) -m reg ^[!-~]{1,128}$ }",
         "    http-request set-var(txn.id) req.fhdr(x-request-id)",
-        f"    http-request set-var(txn.doubt) str({_OUTCOME_UNKNOWN}) unless {{ method GET HEAD OPTIONS }}",
+        f"    http-request set-var(txn.doubt) str({_OUTCOME_UNKNOWN}) unless {{ {_SAFE} }}",
         f"    {_answer('http-request', wrong)} if {{ method CONNECT TRACE }}",
     ]
 

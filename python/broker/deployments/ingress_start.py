@@ -12,6 +12,7 @@ import os
 import resource
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from broker.deployments.haproxy import find_haproxy
@@ -79,7 +80,8 @@ def _raise_file_limit() -> int:
 
 def _tell(path: Path | None, reason: str) -> None:
     if path is not None:
-        path.with_name(f"{path.name}.{FAULT}").write_text(reason)
+        with suppress(OSError):  # the place itself may be at fault
+            path.with_name(f"{path.name}.{FAULT}").write_text(reason)
 
 
 if __name__ == "__main__":
