@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi sanitize leaks hostile lock clean
+.PHONY: demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile lock clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -52,6 +52,9 @@ adversity: build ## A cluster of two nodes, of which one is cut off and dies.
 
 fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, for ten minutes.
 	$(BIN)/python -m tests.rest.fuzzing
+
+fuzzlinks: build ## The links between processes under bytes that nobody meant, for ten minutes.
+	$(BIN)/python -m tests.slots.fuzzing
 
 FUZZ_S ?= 300
 FUZZ_TARGETS ?= handshake frames envelope log answers

@@ -1,10 +1,12 @@
 """Documentation that would mislead fails here."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import broker.fetching.errors
 import broker.owners.protocol  # noqa: F401  (its errors belong to the tree)
+from broker import DISTRIBUTION
 from broker.errors import BrokerError
 
 ROOT = Path(__file__).parent.parent
@@ -18,6 +20,24 @@ def test_the_readme_lists_every_error_with_its_status() -> None:
     rows = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE))
     expected = {(str(kind.status), kind.name) for kind in kinds() if kind.__module__.startswith("broker.")}
     assert rows == expected
+
+
+def test_what_is_installed_is_ours() -> None:
+    """`broker` is somebody else's package, on PyPI and on npm."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] == DISTRIBUTION
+    assert project["scripts"] == {"broker": "broker.cli.main:main"}
+    foreign = re.compile(
+        r"\b(?:pip3?|pipx|uv|uvx|npm|npx|pnpm|yarn) (?:install|add|i|tool)\b[^\n`]*?[ '\"]broker\b(?!\.)"
+    )
+    assert foreign.search("pip install -U 'broker[server]'")
+    assert foreign.search("npm i broker")
+    assert not foreign.search("pip install 'onair-broker[server]'")
+    documents = [
+        path for pattern in ("*.md", "docs/*.md", "deploy/*", "bench/*.md") for path in ROOT.glob(pattern)
+    ]
+    for page in [*documents, *(ROOT / "python").rglob("*.py"), ROOT / "Makefile"]:
+        assert not foreign.search(page.read_text()), page.name
 
 
 def test_the_readme_names_only_make_targets_that_exist() -> None:

@@ -2,7 +2,9 @@ import asyncio
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
+from broker.domain.programs import Access, Program
 from broker.errors import Conflict, NotFound
 from broker.owners.client import Accepted, Imported
 from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
@@ -18,7 +20,6 @@ from tests.owners.support import (
     delete_all,
     fetch,
     ids,
-    program,
     publish,
     published,
     row,
@@ -42,14 +43,14 @@ async def test_first_event_has_seq_one_and_defaults(owner: Owner) -> None:
 
 
 async def test_timecode_defaults_to_timestamp(owner: Owner) -> None:
-    command = publish()._replace(events=(row(timestamp=5), row(timestamp=5, timecode=9)))
+    command = replace(publish(), events=(row(timestamp=5), row(timestamp=5, timecode=9)))
     first, second = await published(owner, command)
     assert (first["timestamp"], first["timecode"]) == (5, 5)
     assert (second["timestamp"], second["timecode"]) == (5, 9)
 
 
 async def test_answer_is_what_is_stored(owner: Owner, dsn: str) -> None:
-    (event,) = await published(owner, publish()._replace(events=(row(metadata={"home": 1, "ä": "\u2028"}),)))
+    (event,) = await published(owner, replace(publish(), events=(row(metadata={"home": 1, "ä": "\u2028"}),)))
     (stored,) = await fetch(dsn, "SELECT *, id::text AS text_id, metadata::text AS text FROM events")
     assert stored["text_id"] == event["id"]
     assert orjson.loads(stored["text"]) == event["metadata"]
@@ -220,8 +221,10 @@ async def test_program_update_tells_attributes_and_the_channel(owner: Owner, dsn
     gateway = Gateway(owner)
     await gateway.open()
     await gateway.follow(1, "p")
-    changed = program("p", name="Final", access="private", project_id="sport", metadata={"a": 1})
-    assert await ask(owner, UpdateProgram(ids.uuid7(), "demo", "p", changed)) == changed
+    fields = {"name": "Final", "access": Access.PRIVATE, "project_id": "sport", "metadata": {"a": 1}}
+    changed = await ask(owner, UpdateProgram(ids.uuid7(), "demo", "p", fields))
+    assert isinstance(changed, Program)
+    assert {name: getattr(changed, name) for name in fields} == fields
     await gateway.poll()
     (entry,) = gateway.entries[1]
     assert entry.kind == EntryKind.ATTRIBUTES
@@ -277,7 +280,7 @@ async def test_key_is_the_callers_own_and_ends_after_a_day(owner: Owner, dsn: st
     await ask(owner, publish(key="k"))
     other = publish(key="k")
     assert other.key is not None
-    answer = await ask(owner, other._replace(key=type(other.key)("bob", "k", b"")))
+    answer = await ask(owner, replace(other, key=type(other.key)("bob", "k", b"")))
     assert isinstance(answer, Accepted)
     assert not answer.replayed
     await fetch(dsn, "UPDATE idempotency_keys SET created_time = now() - interval '24 hours 1 second'")
@@ -417,8 +420,8 @@ async def test_large_backlog_comes_in_bounded_answers(owner: Owner) -> None:
     events = tuple(row(metadata={"x": "y" * 1000}) for _ in range(1000))
     epoch = ""
     for _ in range(9):
-        command = publish()._replace(
-            events=tuple(e.__class__(ids.uuid7(), None, None, e.event, e.metadata) for e in events)
+        command = replace(
+            publish(), events=tuple(e.__class__(ids.uuid7(), None, None, e.event, e.metadata) for e in events)
         )
         epoch = (await published(owner, command))[0]["epoch"]
     gateway = Gateway(owner)

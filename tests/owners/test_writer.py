@@ -9,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from broker.errors import BrokerError, Conflict, InternalError, NotFound, Unavailable
 from broker.owners import owner as owner_module
@@ -117,7 +118,7 @@ async def test_reset_amid_a_group_takes_effect_in_its_place(owner: Owner, dsn: s
 
 
 async def test_command_that_cannot_be_written_fails_alone(owner: Owner, dsn: str) -> None:
-    bad = publish()._replace(events=(row()._replace(id="no uuid"),))
+    bad = replace(publish(), events=(row()._replace(id="no uuid"),))
     answers = await owner.submit([publish(), bad, publish()], 10)
     assert [type(answer) for answer in answers] == [Accepted, InternalError, Accepted]
     assert await seqs(dsn) == [1, 2]
@@ -177,7 +178,7 @@ async def test_key_that_is_there_already_undoes_only_its_own_publish(owner: Owne
     first = await ask(owner, publish(key="k"))
     answers = await owner.submit([publish(), publish(key="k"), publish(key="new")], 10)
     assert isinstance(first, Accepted)
-    assert answers[1] == first._replace(replayed=True)
+    assert answers[1] == replace(first, replayed=True)
     assert await seqs(dsn) == [1, 2, 3]
 
 

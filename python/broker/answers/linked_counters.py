@@ -7,16 +7,19 @@ it is over; the counter knows it by the number and counts nothing twice.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from broker.answers.batches import Answer, Batch, Group, Outcomes
+from broker.answers.calls import COUNTER_CALLS
 from broker.answers.client import Entry
 from broker.answers.counter import COUNTER
 from broker.clock import Clock
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
 from broker.settings import Settings
 from broker.slots.link import Link, LinkLost, SlotLink
 
@@ -151,7 +154,7 @@ class LinkedCounters:
         """Make a client; `links` are the ways to the counters, one a slot, by default Ray's."""
         self._wait_s = settings.publish_timeout_s
         self._clock = clock
-        self._links = links or [SlotLink(COUNTER, index) for index in range(settings.counters)]
+        self._links = links or [SlotLink(COUNTER, index, COUNTER_CALLS) for index in range(settings.counters)]
         self._lanes = [_Lane(link, clock, ids.uuid7()) for link in self._links]
 
     async def submit(self, entries: Sequence[Entry]) -> list[bool]:
@@ -193,6 +196,10 @@ class LinkedCounters:
         for link in self._links:
             link.close()
 
+    def figures(self) -> Iterator[Sample]:
+        """What waits for its way to the counters."""
+        yield Sample(catalogue.QUEUE.name, ("counters",), sum(len(lane) for lane in self._lanes))
+
 
 class _Lane:
     """The queue to one counter and the task that empties it."""
@@ -207,6 +214,9 @@ class _Lane:
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+
+    def __len__(self) -> int:
+        return self._queued
 
     def add(self, call: _Call, deadline_s: float) -> None:
         """Queue a call, which is answered in the end."""

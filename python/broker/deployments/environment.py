@@ -10,8 +10,11 @@ from pathlib import Path
 
 from broker.deployments import haproxy
 from broker.deployments.ports import free_port, replica_ports
+from broker.deployments.ray_tls import make_certificate
 from broker.settings import SettingError, Settings, environment_name
 
+RAY_HOST = "127.0.0.1"
+"""The address of the only node of a Ray of our own."""
 SETUP_HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 """The variable in which Ray's workers find what to call first."""
 _SERVE_DRAIN_S = 1
@@ -42,7 +45,7 @@ def build_environment(settings: Settings, scratch: Path) -> tuple[dict[str, str]
         environment = {"RAY_TMPDIR": str(scratch), **serve_environment(), **_joined_ingress(settings)}
         return environment, ""
     program = haproxy.find_haproxy()
-    environment = _local_environment(scratch)
+    environment = _local_environment(scratch) | make_certificate(scratch / "tls", RAY_HOST)
     if program is None:
         return environment, _NO_HAPROXY
     key = settings.ingress_key or secrets.token_urlsafe(32)
@@ -93,6 +96,9 @@ def serve_environment() -> dict[str, str]:
     """What Ray Serve must find in every process, on clusters of others too."""
     return {
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        # Replicas would take pickles from whoever connects (`replica_doors`).
+        "RAY_SERVE_USE_GRPC_BY_DEFAULT": "0",
+        "RAY_SERVE_PROXY_USE_GRPC": "0",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": str(_SERVE_DRAIN_S),
         "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": str(_SERVE_DRAIN_S),
         # An ingress that died is noticed within these, not after half a minute.
@@ -110,6 +116,8 @@ def _local_environment(scratch: Path) -> dict[str, str]:
     return {
         "RAY_TMPDIR": str(scratch),
         "RAY_ADDRESS": "",
+        # Listen on the loopback interface alone (`ray_cluster`).
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -73,15 +73,18 @@ class ApiApp:
         # Not above: the conductor, which makes this object and no more, would hold it all.
         from broker.deployments.compose import open_services
         from broker.deployments.health import HealthChecks
+        from broker.deployments.replica_doors import close_grpc
         from broker.operations.catalogue import build_registry
         from broker.rest.app import build_app
 
         configure_logs(self._settings)
+        close_grpc()
         timers.allow_late(_LATE_S)
-        self._opened = await open_services(self._settings, self._dsn)
+        self._opened = await open_services(self._settings, self._dsn, "api")
         health = HealthChecks(self._opened.services)
         self._opened.stack.callback(health.close)
         self._app = build_app(self._opened.services, health.check, build_registry())
+        self._opened.exporter.add(self._app.figures)
         serve_directly(self._app)  # Serve starts the replica's server when this has come back
         # Serve has taken what was loaded out of the collector's sight; what requests leave is seldom garbage.
         gc.set_threshold(_COLLECT_AFTER)

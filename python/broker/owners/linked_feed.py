@@ -15,6 +15,7 @@ from typing import Any
 from broker.clock import Clock
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
+from broker.owners.calls import OWNER_CALLS
 from broker.owners.encoding import attributes_entry, gone_entry, parse_attributes
 from broker.owners.feed import Sink
 from broker.owners.placement import OWNER, owner_of
@@ -74,7 +75,7 @@ class LinkedFeed:
         self._clock = clock
         self._followings: dict[str, _Following] = {}
         name = ids.uuid7()
-        self._links = links or [SlotLink(OWNER, index) for index in range(settings.owners)]
+        self._links = links or [SlotLink(OWNER, index, OWNER_CALLS) for index in range(settings.owners)]
         self._polls = [
             _Poller(link, f"{name}/{index}", sink, self._forget) for index, link in enumerate(self._links)
         ]

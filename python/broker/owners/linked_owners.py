@@ -7,7 +7,7 @@ same commands until their time is over; the owner knows them by their ids and do
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -16,6 +16,9 @@ from broker.domain.audit import Actor
 from broker.domain.programs import Program
 from broker.errors import BrokerError, Unavailable
 from broker.ids import IdSource
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
+from broker.owners.calls import OWNER_CALLS
 from broker.owners.client import Accepted, Imported
 from broker.owners.commands import (
     AdoptImport,
@@ -34,6 +37,7 @@ from broker.owners.protocol import (
     PROGRAMS_CHANNEL,
     RESPONSES_CHANNEL,
     STORAGE_CHANNEL,
+    Caller,
     IdempotencyKey,
     NewEventRow,
     channel_topic,
@@ -71,7 +75,7 @@ class LinkedOwners:
         self._settings = settings
         self._clock = clock
         self._ids = ids
-        self._links = links or [SlotLink(OWNER, index) for index in range(settings.owners)]
+        self._links = links or [SlotLink(OWNER, index, OWNER_CALLS) for index in range(settings.owners)]
         self._lanes = [_Lane(link, clock) for link in self._links]
         self._nudges: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._late: set[tuple[str, str]] = set()  # channels with news since their nudge began
@@ -84,35 +88,54 @@ class LinkedOwners:
         return cast("Accepted", await self._ask(command))
 
     async def update_event(
-        self, account: str, program_id: str, event_id: str, changes: dict[str, object]
+        self,
+        account: str,
+        program_id: str,
+        event_id: str,
+        changes: dict[str, object],
+        caller: Caller | None = None,
     ) -> bytes:
         """See `Owners.update_event`."""
-        command = UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes)
+        command = UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, caller)
         return cast("bytes", await self._ask(command))
 
-    async def delete_event(self, account: str, program_id: str, event_id: str) -> None:
+    async def delete_event(
+        self, account: str, program_id: str, event_id: str, caller: Caller | None = None
+    ) -> None:
         """See `Owners.delete_event`."""
-        await self._ask(DeleteEvent(self._ids.uuid7(), account, program_id, event_id))
+        await self._ask(DeleteEvent(self._ids.uuid7(), account, program_id, event_id, caller))
 
-    async def delete_events(self, account: str, program_id: str) -> int:
+    async def delete_events(self, account: str, program_id: str, caller: Caller | None = None) -> int:
         """See `Owners.delete_events`."""
-        return cast("int", await self._ask(DeleteEvents(self._ids.uuid7(), account, program_id)))
+        return cast("int", await self._ask(DeleteEvents(self._ids.uuid7(), account, program_id, caller)))
 
-    async def adopt_import(self, account: str, program_id: str, import_id: str, count: int) -> Imported:
+    async def adopt_import(
+        self, account: str, program_id: str, import_id: str, count: int, caller: Caller | None = None
+    ) -> Imported:
         """See `Owners.adopt_import`."""
-        command = AdoptImport(self._ids.uuid7(), account, program_id, import_id, count)
+        command = AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, caller)
         return cast("Imported", await self._ask(command))
 
-    async def update_program(self, account: str, program: Program) -> Program:
+    async def update_program(
+        self, account: str, program_id: str, changes: dict[str, object], caller: Caller | None = None
+    ) -> Program:
         """See `Owners.update_program`."""
-        command = UpdateProgram(self._ids.uuid7(), account, program.id, program)
+        command = UpdateProgram(self._ids.uuid7(), account, program_id, changes, caller)
         stored = cast("Program", await self._ask(command))
         await self.program_created(account)
         return stored
 
-    async def delete_program(self, account: str, program_id: str, by: Actor | None = None) -> None:
+    async def delete_program(
+        self,
+        account: str,
+        program_id: str,
+        by: Actor | None = None,
+        caller: Caller | None = None,
+        *,
+        of_project: str | None = None,
+    ) -> None:
         """See `Owners.delete_program`."""
-        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id, by))
+        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id, by, caller, of_project))
         await self.program_created(account)
 
     async def program_created(self, account: str) -> None:
@@ -138,6 +161,10 @@ class LinkedOwners:
             await asyncio.wait(nudges)
         for link in self._links:
             link.close()
+
+    def figures(self) -> Iterator[Sample]:
+        """What waits for its way to the owners."""
+        yield Sample(catalogue.QUEUE.name, ("owners",), sum(len(lane) for lane in self._lanes))
 
     async def _ask(self, command: Command) -> Answer:
         """Queue the command, before the first await, and raise or return its answer."""
@@ -184,6 +211,9 @@ class _Lane:
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._queue)
 
     def add(self, command: Command, deadline_s: float) -> asyncio.Future[Answer]:
         """Queue a command; the future holds its answer, an error as a value."""

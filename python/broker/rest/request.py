@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
 
-from broker.domain.strict_json import parse_json, require_integers
+from broker.domain.strict_json import parse_json
+from broker.domain.values import MAX_INTEGER
 from broker.errors import (
     InvalidRequest,
     NotAcceptable,
@@ -35,12 +36,50 @@ _MAX_PARAMETERS = 100
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_REQUEST_ID_CHARACTERS)
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _LEADING_TOKEN = re.compile(rb'\s*\{\s*"access_token"\s*:\s*("[^"\\]*")')
-_TOKEN = "access_token"  # noqa: S105 - the name of a field
+TOKEN = "access_token"  # noqa: S105 - the name of a field
 _BOOLEANS = {"true": True, "false": False}
+
+
+# What counts once: two readers that pick different ones see two requests.
+_ONCE = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"idempotency-key",
+        b"origin",
+        b"x-request-id",
+    }
+)
 
 
 class ClientGone(InvalidRequest):
     """The client hung up before its request was complete; there is nobody to answer."""
+
+
+def read_headers(received: Sequence[tuple[bytes, bytes]], target_host: bytes | None) -> dict[bytes, bytes]:
+    """The headers by name in lower case; the values of one that may be repeated are a list (RFC 9110, 5.3).
+
+    Args:
+        target_host: the host and port that a target in absolute form names.
+
+    Raises:
+        InvalidRequest: a header is repeated that counts once, or `Host` is not that of the target.
+    """
+    headers = dict(received)
+    if len(headers) < len(received):
+        lists: dict[bytes, list[bytes]] = {}
+        for name, value in received:
+            lists.setdefault(name, []).append(value)
+        for name, values in lists.items():
+            if len(values) > 1 and name in _ONCE:
+                raise InvalidRequest.of_field(name.decode("latin-1").title(), "must not be repeated")
+            headers[name] = b", ".join(values)
+    if target_host is not None and target_host.lower() != headers.get(b"host", b"").strip().lower():
+        raise InvalidRequest.of_field("Host", "must be the host of the request target")
+    return headers
 
 
 def request_id_of(headers: Headers) -> str | None:
@@ -123,8 +162,7 @@ def parse_query(query: bytes, endpoint: Endpoint) -> dict[str, Any]:
         kind = endpoint.query.get(name)
         if kind is None:
             raise InvalidRequest.of_field(name, "is not a parameter of this request")
-        values[name] = _typed(text, kind)
-        require_integers(values[name], name)
+        values[name] = _typed(text, kind, name)
     return values
 
 
@@ -136,10 +174,13 @@ def _repeatable(pairs: list[tuple[str, str]]) -> dict[str, str | list[str]]:
     return {name: texts[0] if len(texts) == 1 else texts for name, texts in lists.items()}
 
 
-def _typed(text: str, kind: str) -> Any:
+def _typed(text: str, kind: str, name: str) -> Any:
     """The value a text stands for; a text that is none stays one, and validation says what is allowed."""
     if kind == "integer" and _INTEGER.fullmatch(text):
-        return int(text)
+        value = int(text)
+        if abs(value) > MAX_INTEGER:
+            raise InvalidRequest.of_field(name, f"must be from {-MAX_INTEGER} to {MAX_INTEGER}")
+        return value
     return _BOOLEANS.get(text, text) if kind == "boolean" else text
 
 
@@ -260,7 +301,7 @@ def parse_body(content: bytes, media_type: str, whole_body: str | None = None) -
         return _parse_form(content)
     value = parse_json(content, whole_body or "")
     if whole_body is not None:
-        token = {name: value.pop(name) for name in (_TOKEN,) if isinstance(value, dict) and name in value}
+        token = {name: value.pop(name) for name in (TOKEN,) if isinstance(value, dict) and name in value}
         return {whole_body: value} | token
     if not isinstance(value, dict):
         raise InvalidRequest.of_field("body", "must be an object")
@@ -288,9 +329,9 @@ def take_token(fields: dict[str, Any]) -> str | None:
     Raises:
         Unauthenticated: it is there and is no text.
     """
-    if _TOKEN not in fields:
+    if TOKEN not in fields:
         return None
-    token = fields.pop(_TOKEN)
+    token = fields.pop(TOKEN)
     if not isinstance(token, str) or not token:
         raise Unauthenticated("access_token must be a text")
     return token
@@ -299,7 +340,7 @@ def take_token(fields: dict[str, Any]) -> str | None:
 def leading_token(start: bytes) -> str | None:
     """The access token of a body that is streamed: only its first member can be it."""
     found = _LEADING_TOKEN.match(start)
-    token = parse_json(found[1], _TOKEN) if found else None
+    token = parse_json(found[1], TOKEN) if found else None
     return token if token is None else str(token)
 
 

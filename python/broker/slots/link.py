@@ -4,14 +4,18 @@ An actor call costs a millisecond of two processes, a call over the connection s
 """
 
 import asyncio
+import logging
 from typing import Any, Protocol
 
 from ray.exceptions import RayError
 
-from broker.slots.connection import Connection, ConnectionEnded, open_connection
+from broker.slots.calls import Calls
+from broker.slots.connection import Connection, ConnectionEnded, Refused, open_connection
+from broker.slots.placement import slot_name
 from broker.slots.pool import get_actor
 
 _CONNECT_S = 5.0  # others wait for it
+_log = logging.getLogger(__name__)
 
 
 class LinkLost(Exception):
@@ -31,9 +35,12 @@ class Link(Protocol):
 class SlotLink:
     """The way to one slot of a pool. Safe for concurrent calls on one event loop; `close` it there."""
 
-    def __init__(self, kind: str, index: int) -> None:
+    def __init__(self, kind: str, index: int, calls: Calls[Any]) -> None:
+        """Connect to nothing yet. `calls` are what the actors of this kind can be asked."""
         self._kind = kind
         self._index = index
+        self._calls = calls
+        self._is_refused = False
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
 
@@ -63,5 +70,18 @@ class SlotLink:
                 async with asyncio.timeout(_CONNECT_S):
                     # round trips to Ray's control store that block
                     actor: Any = await asyncio.to_thread(get_actor, self._kind, self._index)
-                    self._connection = await open_connection(await actor.address.remote())
+                    address = await actor.address.remote()
+                    try:
+                        self._connection = await open_connection(address, self._calls)
+                    except Refused as error:
+                        self._note_refusal(error)
+                        raise
+                    self._is_refused = False
             return self._connection
+
+    def _note_refusal(self, error: Refused) -> None:
+        """Log it once; it is tried again until either side has been exchanged."""
+        if not self._is_refused:
+            extra = {"slot": slot_name(self._kind, self._index), "reason": str(error)}
+            _log.warning("link_refused", extra=extra)
+        self._is_refused = True
