@@ -1,4 +1,4 @@
-"""HAProxy as Ray Serve starts it: with a configuration that Ray's own code writes, and replicas that do as told."""
+"""HAProxy as Ray Serve starts it, with what Ray's own code writes for it, and replicas that do as told."""
 
 import json
 import socket
@@ -79,7 +79,9 @@ class _Handler(StreamRequestHandler):
                 self._reply(int(rest) if act == "ours" else 200, json.dumps(told), _OURS)
 
     def _reply(self, status: int, body: str, headers: str) -> None:
-        head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nContent-Type: text/plain\r\n{headers}\r\n"
+        head = (
+            f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nContent-Type: text/plain\r\n{headers}\r\n"
+        )
         self.wfile.write((head + body).encode())
 
 
@@ -176,7 +178,10 @@ class Ingress:
     def until_up(self, replicas: int) -> None:
         """Until so many servers can take requests."""
         deadline_s = time.monotonic() + _START_S
-        while sum(",UP," in line and "SERVE_" in line for line in self.ask("show stat").splitlines()) != replicas:
+        while (
+            sum(",UP," in line and "SERVE_" in line for line in self.ask("show stat").splitlines())
+            != replicas
+        ):
             assert time.monotonic() < deadline_s, self.ask("show stat")
             time.sleep(0.02)
 
@@ -225,5 +230,3 @@ def parse(reply: bytes) -> tuple[int, dict[str, str], Any]:
     line, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
     return int(line.split(" ")[1]), headers, json.loads(body) if body else None
-
-

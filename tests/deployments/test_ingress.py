@@ -1,4 +1,4 @@
-"""The ingress from outside: HAProxy itself with Ray's configuration exchanged for ours, real sockets, no Ray."""
+"""The ingress from outside: HAProxy with our configuration in the place of Ray's, real sockets, no Ray."""
 
 import asyncio
 import resource
@@ -111,7 +111,8 @@ def test_methods_for_proxies_are_refused(ingress: Ingress, replica: Replica, met
     seen = len(replica.seen)
     target = b"internal:22" if method == "CONNECT" else b"/x"
     reply = call(
-        ingress.port, method.encode() + b" " + target + b" HTTP/1.1\r\nHost: internal:22\r\nConnection: close\r\n\r\n"
+        ingress.port,
+        method.encode() + b" " + target + b" HTTP/1.1\r\nHost: internal:22\r\nConnection: close\r\n\r\n",
     )
     assert "GET" in assert_ours(reply, 405, "method_not_allowed")["allow"]
     assert len(replica.seen) == seen
@@ -202,8 +203,8 @@ def test_files_with_the_key_are_ours_alone(ingress: Ingress) -> None:
 
 def test_an_upgrade_is_a_request_like_others(ingress: Ingress) -> None:
     key = "dGhlIHNhbXBsZSBub25jZQ=="
-    asked = f"Connection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
-    request = f"GET /x HTTP/1.1\r\nHost: localhost\r\n{asked}\r\n"
+    asked = "Connection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    request = f"GET /x HTTP/1.1\r\nHost: localhost\r\n{asked}Sec-WebSocket-Key: {key}\r\n\r\n"
     status, _, body = parse(call(ingress.port, request.encode()))
     assert status == 200
     assert "upgrade" not in body["headers"]
@@ -422,10 +423,12 @@ def test_a_door_that_a_later_ray_opens_stays_shut(another: Ingress, replica: Rep
     assert another.listens() == {("127.0.0.1", another.port), ("127.0.0.1", another.ops_port)}
 
 
-def test_a_directory_of_somebody_else_stops_the_start(another: Ingress) -> None:
-    process = another.start(["-db", "-f", "/proc/haproxy.cfg"])
+def test_a_directory_that_others_may_write_stops_the_start(another: Ingress, replica: Replica) -> None:
+    another.write_as_ray({"broker": ("/", [replica])})
+    another.directory.chmod(0o777)
+    process = another.start(["-db", "-f", str(another.config), "-dR"])
     assert process.wait(30) == 1
-    assert "cannot be started" in another.said()
+    assert another.said().endswith(" can be written by others\n")
 
 
 def need_files(count: int) -> None:
@@ -433,5 +436,3 @@ def need_files(count: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
-
-

@@ -1,6 +1,6 @@
 """What we take from the configuration that Ray Serve writes for HAProxy: where the replicas are, and no more.
 
-Nothing of Ray's text is handed on as it is, so a line that a later Ray adds opens no port and relaxes no rule.
+Ray's frontends and rules are left out, so a line that a later Ray adds opens no port and relaxes no rule.
 What must be there and is not, or is made otherwise, is a fault that stops the start and names the line.
 """
 
@@ -98,7 +98,9 @@ def _application(backend: str, lines: list[str], prefixes: dict[str, str]) -> Ap
     servers = tuple(_server(line) for line in lines if line.startswith("server "))
     for line in lines:
         if line not in (*checks, *servers) and not _LEFT_OUT.fullmatch(line):
-            raise IngressFault(f"Ray Serve writes a line into its backend {backend} that is not known: {line}")
+            raise IngressFault(
+                f"Ray Serve writes a line into its backend {backend} that is not known: {line}"
+            )
     if not any(line.startswith("option httpchk") for line in checks):
         raise IngressFault(f"Ray Serve does not say how its backend {backend} is checked")
     return Application(backend, prefixes[backend], checks, servers)
