@@ -130,6 +130,25 @@ class Settings:
     )
     storage_burst_per_account: int = _setting(5_000, "Such values of one account in a burst.", low=1)
 
+    lists_per_address: int = _setting(
+        8,
+        "Lists and exports of over 200 events that one address reads at a time in one process.",
+        low=1,
+    )
+    lists_per_account: int = _setting(
+        64,
+        "Such lists read at a time in one account and process: with a token, and as many without one.",
+        low=1,
+    )
+    lists_rate_per_address: float = _setting(
+        5.0, "Such lists a second that one address may begin in one process; 0 has no limit.", low=0
+    )
+    lists_burst_per_address: int = _setting(100, "Such lists of one address in a burst.", low=1)
+    lists_rate_per_account: float = _setting(
+        50.0, "Such lists a second in one account and process, counted as above; 0 has no limit.", low=0
+    )
+    lists_burst_per_account: int = _setting(500, "Such lists of one account in a burst.", low=1)
+
     program_polls: int = _setting(
         10_000,
         "Measures of contexts that a program may have answers to; a tenth is for those that events declare.",

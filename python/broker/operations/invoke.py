@@ -87,6 +87,7 @@ def require_audience(operation: Operation, principal: Principal) -> None:
         permissions.require_audience(operation.rule, principal)
     except BrokerError as error:
         OPERATIONS.add(operation.name, error.name)
+        OPERATION_SECONDS.observe(0.0, operation.name)
         raise
 
 

@@ -276,9 +276,7 @@ class RestApp:
             return _anonymous(account)
         return await self._services.auth.authenticate(account, token)
 
-    async def _serve_page(
-        self, method: str, segments: list[str], caller: Caller, exchange: Exchange
-    ) -> None:
+    async def _serve_page(self, method: str, segments: list[str], caller: Caller, exchange: Exchange) -> None:
         if segments == DOCUMENT:
             await self._serve_document(method, exchange)
             return
