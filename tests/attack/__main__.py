@@ -66,9 +66,8 @@ def main() -> int:
             instance.start()
             target = Target(instance)
             target.prepare()
-            is_kept = asyncio.run(
-                attack_all(target, attacks, [int(each) for each in options.factors.split(",")])
-            )
+            factors = [int(each) for each in options.factors.split(",")]
+            is_kept = asyncio.run(attack_all(target, attacks, factors))
             instance.stop()
         finally:
             instance.end()

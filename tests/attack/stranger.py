@@ -43,7 +43,7 @@ _OPEN = (
     ("POST", "/servertime"),
     ("POST", f"/storage/{PROJECT}"),
     ("POST", f"/responses/demo/{PROJECT}/{POLLED}"),
-    ("POST", f"/projects/{PROJECT}/requests/1/inside"),
+    ("POST", f"/projects/{PROJECT}/application/requests/1/inside"),
     ("POST", "/programs"),
     ("PUT", f"/programs/{PRIVATE}"),
 )

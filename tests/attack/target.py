@@ -89,7 +89,7 @@ class Target:
                 "version": "1",
                 "content": {"dataSources": [source]},
             }
-            self.revision_id = make(f"/projects/{PROJECT}/revisions", content)["id"]
+            self.revision_id = make(f"/projects/{PROJECT}/application/revisions", content)["id"]
             make(f"/storage/{PROJECT}", {"id": "kept", "metadata": {"of": "demo"}})
             lines = [{"event": "Filler#add", "metadata": {"text": "x" * 2_000}}] * 8_000
             door.post(f"/programs/{BULK}/events/import", json={"events": lines}).raise_for_status()

@@ -1,4 +1,4 @@
-"""What the admin of another account may try: to see or change anything of ours, and to make the product work."""
+"""What the admin of another account may try: to see or change what is not theirs, and to cost much."""
 
 import re
 from typing import Any
@@ -119,7 +119,7 @@ async def _inside(caller: Caller, _size: int) -> None:
         content = {"dataSources": [source]}
         revision = {"title": "T", "status": "published", "version": f"v{number}", "content": content}
         made = await caller.ask(
-            "POST", f"{path}/revisions", orjson.dumps(revision), host=OTHER_HOST, token=token
+            "POST", f"{path}/application/revisions", orjson.dumps(revision), host=OTHER_HOST, token=token
         )
         if made.status == 201:
             reply = await _call_source(caller, f"v{number}", token)
@@ -140,7 +140,7 @@ async def _call_source(caller: Caller, version: str, token: str) -> Reply:
 
 async def _growing_patch(caller: Caller, size: int) -> None:
     """A JSON Patch whose copies double the document each time."""
-    token, path = caller.target.other_token, "/projects/grown/revisions"
+    token, path = caller.target.other_token, "/projects/grown/application/revisions"
     await caller.ask("POST", "/projects", b'{"id":"grown","name":"p"}', host=OTHER_HOST, token=token)
     revision = b'{"title":"T","content":{"a":"' + b"x" * 1_000 + b'"}}'
     made = await caller.ask("POST", path, revision, host=OTHER_HOST, token=token)
