@@ -13,8 +13,8 @@ from tests.attack.target import POLLED, PRIVATE, PROJECT, WITNESSED
 from tests.attack.wire import Caller
 from tests.deployments.instance import PASSWORD
 
-
-_TIMES: dict[str, object] = {"scheduledStartTime": None, "scheduledEndTime": None}  # which every change names
+# Which every change of a program names.
+_TIMES: dict[str, object] = {"scheduledStartTime": None, "scheduledEndTime": None}
 
 
 async def _api_token(caller: Caller, _size: int) -> None:
@@ -29,9 +29,9 @@ async def _api_token(caller: Caller, _size: int) -> None:
         for path in ("/users/me", f"/users/{caller.target.user_id}"):
             (await caller.ask("PUT", path, password, token=stolen)).require(401, 403)
     (await caller.ask("DELETE", f"/users/me/tokens/{made['id']}", token=token)).require(204)
-    async with asyncio.timeout(10):  # the contract has five seconds
+    async with asyncio.timeout(10):  # five are promised
         for stolen in (made["token"], exchanged):
-            while (await caller.ask("GET", "/users/me", token=stolen)).status != 401:
+            while (await caller.ask("GET", "/users/me", token=stolen)).status != 401:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.2)
 
 
@@ -108,7 +108,11 @@ async def _bodies(caller: Caller, size: int) -> None:
     token = caller.target.tokens["producer"]
     for build in BODIES.values():
         body = build(size)
-        for path in (f"/programs/{POLLED}/events", f"/projects/{PROJECT}/application/revisions", f"/storage/{PROJECT}"):
+        for path in (
+            f"/programs/{POLLED}/events",
+            f"/projects/{PROJECT}/application/revisions",
+            f"/storage/{PROJECT}",
+        ):
             reply = await caller.ask("POST", path, body, token=token)
             reply.require(400, 413)
             assert len(reply.body) < 65_536
@@ -117,10 +121,11 @@ async def _bodies(caller: Caller, size: int) -> None:
 async def _source_parameters(caller: Caller, size: int) -> None:
     """Faults without end in what goes to a data source."""
     token = caller.target.tokens["producer"]
-    for body in (
+    faulty = (
         b'{"a":[' + b"[]," * (size // 3) + b"[]]}",
         b'{"' + b"n" * 1_000 + b'":[' + b"{}," * (size // 3) + b"0]}",
-    ):
+    )
+    for body in faulty:
         path = f"/projects/{PROJECT}/application/requests/1/inside"
         reply = await caller.ask("POST", path, body, token=token)
         reply.require(400, 403, 404, 413)
@@ -137,11 +142,13 @@ async def _searches(caller: Caller, size: int) -> None:
 
 
 ATTACKS = (
-    Attack("stolen API token", "role", "no heir, no password, ends when it is revoked", _api_token, is_scaled=False),
+    Attack("stolen API token", "role", "no heir, no password, no life after it", _api_token,
+           is_scaled=False),
     Attack("ways up", "role", "403", _escalation, is_scaled=False),
     Attack("forged tokens", "role", "401", _forged_tokens, is_scaled=False),
     Attack("renaming while it is closed", "role", "what was made private stays private", _reopened, 15),
-    Attack("bodies of producers", "role", "refused, at the cost of reading them", _bodies, MIB - 500, cpu_s=6.0),
-    Attack("parameters of data sources", "role", "refused, at the cost of reading them", _source_parameters, MIB // 2),
+    Attack("bodies of producers", "role", "refused, at the cost of reading", _bodies, MIB - 500, cpu_s=6.0),
+    Attack("parameters of data sources", "role", "refused, at the cost of reading", _source_parameters,
+           MIB // 2),
     Attack("searches", "role", "bounded by the statement's time", _searches, 2, cpu_s=4.0),
 )  # fmt: skip

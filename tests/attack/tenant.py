@@ -17,9 +17,9 @@ _NAMES = {"own": PROJECT, "there": PRIVATE, "imports": BULK, "v": "kept"}
 # Ask for nothing of another account's: whoever may ask gets an answer of his own.
 _OWN = {
     "getVersion", "servertime", "ping", "connect", "login", "admin/createProgram", "getProducerPrograms",
-    "filterPrograms", "listProjects", "createProject", "admin/getLivePrograms", "getDashboard", "filterStatistics",
-    "filterAudit", "listUsers", "listRoles", "getCurrentUser", "updateCurrentUser", "createUser", "createApiToken",
-    "listApiTokens",
+    "filterPrograms", "listProjects", "createProject", "admin/getLivePrograms", "getDashboard",
+    "filterStatistics", "filterAudit", "listUsers", "listRoles", "getCurrentUser", "updateCurrentUser",
+    "createUser", "createApiToken", "listApiTokens",
 }  # fmt: skip
 _INSIDE = (
     "http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://[::1]:{port}/", "http://2130706433:{port}/",
@@ -51,7 +51,7 @@ async def _call(caller: Caller, operation: Operation, host: str, token: str) -> 
     if not build_endpoint(operation).has_body:
         path += "?" + "&".join(f"{name}={value}" for name, value in params.items()) if params else ""
         return await caller.ask(route.method, path, host=host, token=token)
-    whole = params[route.whole_body] if route.whole_body in params else params
+    whole = params.get(route.whole_body or "", params)
     media_type = route.consumes[0] if isinstance(whole, list) else route.consumes[-1]
     return await caller.ask(
         route.method, path, orjson.dumps(whole), host=host, token=token, media_type=media_type
@@ -59,7 +59,7 @@ async def _call(caller: Caller, operation: Operation, host: str, token: str) -> 
 
 
 async def _other_account(caller: Caller, _size: int) -> None:
-    """Every operation, with the names and ids of the account `demo`, by the admin of `other` at his own host."""
+    """Every operation on what the account `demo` has, by the admin of `other` at their own host."""
     target = caller.target
     secrets = [
         target.user_id,
