@@ -3,13 +3,20 @@
 Every command carries an id of its own, made by whoever asks. A command that comes twice, because the first
 answer was lost, takes effect once: a publish is known by the ids of its events, every other command by a row
 that its transaction leaves under its id. Answers, errors too, are plain values.
+
+A command says what is to change, never what the whole is to be: whoever asks has read it some time ago. For
+the same reason a command that has a `caller` is refused when its rights end before its turn comes. Publishes
+have none: their door looks, and may be a second late.
 """
 
+from datetime import datetime
+from typing import Any, TypedDict
+
 from broker.domain.audit import Actor
-from broker.domain.programs import Program
+from broker.domain.programs import Access, Program
 from broker.errors import BrokerError
 from broker.owners.client import Accepted, Imported
-from broker.owners.protocol import IdempotencyKey, NewEventRow
+from broker.owners.protocol import Caller, IdempotencyKey, NewEventRow
 from broker.slots.calls import Carried
 
 _OVERHEAD_BYTES = 200  # of a command or an event besides its metadata, roughly
@@ -25,14 +32,35 @@ class Publish(Carried, frozen=True):
     key: IdempotencyKey | None
 
 
+class EventChanges(TypedDict, total=False):
+    """New values of an event's fields; `metadata` is compact JSON."""
+
+    event: str
+    timestamp: int | None
+    timecode: int | None
+    metadata: bytes | None
+
+
+class ProgramChanges(TypedDict, total=False):
+    """New values of a program's fields."""
+
+    name: str
+    scheduled_start_time: datetime | None
+    scheduled_end_time: datetime | None
+    project_id: str | None
+    access: Access
+    metadata: dict[str, Any] | None
+
+
 class UpdateEvent(Carried, frozen=True):
-    """Change fields of one event: `event`, `timestamp`, `timecode`, `metadata`; None restores the default."""
+    """Change those fields of one event that `changes` names; None restores the default."""
 
     id: str
     account: str
     program_id: str
     event_id: str
-    changes: dict[str, object]
+    changes: EventChanges
+    caller: Caller | None = None
 
 
 class DeleteEvent(Carried, frozen=True):
@@ -42,6 +70,7 @@ class DeleteEvent(Carried, frozen=True):
     account: str
     program_id: str
     event_id: str
+    caller: Caller | None = None
 
 
 class DeleteEvents(Carried, frozen=True):
@@ -50,6 +79,7 @@ class DeleteEvents(Carried, frozen=True):
     id: str
     account: str
     program_id: str
+    caller: Caller | None = None
 
 
 class AdoptImport(Carried, frozen=True):
@@ -60,24 +90,31 @@ class AdoptImport(Carried, frozen=True):
     program_id: str
     import_id: str
     rows: int
+    caller: Caller | None = None
 
 
 class UpdateProgram(Carried, frozen=True):
-    """Store a program's new fields."""
+    """Change those fields of a program that `changes` names; the others stay as they are by then."""
 
     id: str
     account: str
     program_id: str
-    program: Program
+    changes: ProgramChanges
+    caller: Caller | None = None
 
 
 class DeleteProgram(Carried, frozen=True):
-    """Delete a program and its events; the audit log says `by` whom, if that is given."""
+    """Delete a program and its events; the audit log says `by` whom, if that is given.
+
+    With `of_project` only while the program belongs to that project.
+    """
 
     id: str
     account: str
     program_id: str
     by: Actor | None = None
+    caller: Caller | None = None
+    of_project: str | None = None
 
 
 Command = Publish | UpdateEvent | DeleteEvent | DeleteEvents | AdoptImport | UpdateProgram | DeleteProgram
@@ -92,6 +129,7 @@ def size_bytes(command: Command) -> int:
     if isinstance(command, Publish):
         return sum(len(event.metadata) + _OVERHEAD_BYTES for event in command.events) + _OVERHEAD_BYTES
     if isinstance(command, UpdateEvent):
-        metadata = command.changes.get("metadata")
-        return _OVERHEAD_BYTES + (len(metadata) if isinstance(metadata, bytes) else 1024)
+        return _OVERHEAD_BYTES + len(command.changes.get("metadata") or b"")
+    if isinstance(command, UpdateProgram):
+        return _OVERHEAD_BYTES + 1024
     return _OVERHEAD_BYTES

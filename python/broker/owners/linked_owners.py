@@ -14,7 +14,7 @@ from typing import cast
 from broker.clock import Clock
 from broker.domain.audit import Actor
 from broker.domain.programs import Program
-from broker.errors import BrokerError, Unavailable
+from broker.errors import BrokerError, InternalError, Unavailable
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
 from broker.owners.client import Accepted, Imported
@@ -25,6 +25,8 @@ from broker.owners.commands import (
     DeleteEvent,
     DeleteEvents,
     DeleteProgram,
+    EventChanges,
+    ProgramChanges,
     Publish,
     UpdateEvent,
     UpdateProgram,
@@ -35,12 +37,14 @@ from broker.owners.protocol import (
     PROGRAMS_CHANNEL,
     RESPONSES_CHANNEL,
     STORAGE_CHANNEL,
+    Caller,
     IdempotencyKey,
     NewEventRow,
     channel_topic,
     program_topic,
 )
 from broker.settings import Settings
+from broker.slots.calls import CannotTravel
 from broker.slots.link import Link, LinkLost, SlotLink
 
 _BATCH_COMMANDS = 500
@@ -85,35 +89,58 @@ class LinkedOwners:
         return cast("Accepted", await self._ask(command))
 
     async def update_event(
-        self, account: str, program_id: str, event_id: str, changes: dict[str, object]
+        self,
+        account: str,
+        program_id: str,
+        event_id: str,
+        changes: dict[str, object],
+        caller: Caller | None = None,
     ) -> bytes:
         """See `Owners.update_event`."""
-        command = UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes)
+        command = UpdateEvent(
+            self._ids.uuid7(), account, program_id, event_id, cast("EventChanges", changes), caller
+        )
         return cast("bytes", await self._ask(command))
 
-    async def delete_event(self, account: str, program_id: str, event_id: str) -> None:
+    async def delete_event(
+        self, account: str, program_id: str, event_id: str, caller: Caller | None = None
+    ) -> None:
         """See `Owners.delete_event`."""
-        await self._ask(DeleteEvent(self._ids.uuid7(), account, program_id, event_id))
+        await self._ask(DeleteEvent(self._ids.uuid7(), account, program_id, event_id, caller))
 
-    async def delete_events(self, account: str, program_id: str) -> int:
+    async def delete_events(self, account: str, program_id: str, caller: Caller | None = None) -> int:
         """See `Owners.delete_events`."""
-        return cast("int", await self._ask(DeleteEvents(self._ids.uuid7(), account, program_id)))
+        return cast("int", await self._ask(DeleteEvents(self._ids.uuid7(), account, program_id, caller)))
 
-    async def adopt_import(self, account: str, program_id: str, import_id: str, count: int) -> Imported:
+    async def adopt_import(
+        self, account: str, program_id: str, import_id: str, count: int, caller: Caller | None = None
+    ) -> Imported:
         """See `Owners.adopt_import`."""
-        command = AdoptImport(self._ids.uuid7(), account, program_id, import_id, count)
+        command = AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, caller)
         return cast("Imported", await self._ask(command))
 
-    async def update_program(self, account: str, program: Program) -> Program:
+    async def update_program(
+        self, account: str, program_id: str, changes: dict[str, object], caller: Caller | None = None
+    ) -> Program:
         """See `Owners.update_program`."""
-        command = UpdateProgram(self._ids.uuid7(), account, program.id, program)
+        command = UpdateProgram(
+            self._ids.uuid7(), account, program_id, cast("ProgramChanges", changes), caller
+        )
         stored = cast("Program", await self._ask(command))
         await self.program_created(account)
         return stored
 
-    async def delete_program(self, account: str, program_id: str, by: Actor | None = None) -> None:
+    async def delete_program(
+        self,
+        account: str,
+        program_id: str,
+        by: Actor | None = None,
+        caller: Caller | None = None,
+        *,
+        of_project: str | None = None,
+    ) -> None:
         """See `Owners.delete_program`."""
-        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id, by))
+        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id, by, caller, of_project))
         await self.program_created(account)
 
     async def program_created(self, account: str) -> None:
@@ -247,10 +274,21 @@ class _Lane:
                 answers = await self._link.call("submit", commands, left_s, timeout_s=left_s + _GRACE_S)
             except LinkLost:
                 answers = None
+            except CannotTravel as error:
+                await self._deliver_apart(batch, error)
+                return
             batch = _settle(batch, answers)
             if batch:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_S[1])
+
+    async def _deliver_apart(self, batch: list[_Waiting], error: CannotTravel) -> None:
+        """Find the command that cannot be sent, so that it fails alone. The doors let none through."""
+        if len(batch) > 1:
+            for waiting in batch:
+                await self._deliver([waiting])
+            return
+        _answer(batch[0], InternalError("the change could not be sent", log_text=str(error)))
 
     def _alive(self, batch: list[_Waiting]) -> list[_Waiting]:
         now_s = self._clock.monotonic_s()

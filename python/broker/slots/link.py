@@ -49,6 +49,7 @@ class SlotLink:
 
         Raises:
             LinkLost: the actor is away, died, does not answer in time, or does not run.
+            CannotTravel: an argument is of none of the method's types, or too long.
         """
         try:
             async with asyncio.timeout(timeout_s):
