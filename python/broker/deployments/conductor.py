@@ -36,7 +36,7 @@ def main() -> None:
     """Run until told to stop. Arguments: the instance's directory for sockets."""
     # Only `broker up` decides; a Ctrl-C in its terminal reaches it alone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settings = Settings.load()
+    settings = Settings.load(refuses_unknown=False)  # the supervisor's, which may be of older code
     configure_logs(settings)
     status = 0
     if not settings.ray_address:

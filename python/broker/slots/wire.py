@@ -134,7 +134,7 @@ class Wire(asyncio.Protocol, ABC):
         self.fault: WireError | None = None
 
     def send(self, message: bytes) -> None:
-        """Send a message; an empty one asks whether the other side lives. Raises CannotTravel for its length."""
+        """Send a message; an empty one asks whether the other side lives. Raises CannotTravel: too long."""
         if len(message) > _MESSAGE_BYTES:
             raise CannotTravel(f"a message of {len(message)} bytes")
         if len(message) <= _RECORD_BYTES:
