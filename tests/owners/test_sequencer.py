@@ -239,10 +239,10 @@ def test_a_caller_who_has_lost_its_rights_changes_nothing() -> None:
         database.heads["demo", "a"] = database.heads["demo", "a"]._replace(project_id=project_id)
         database.apply(run(database.found(), event).writes)
     commands: list[Command] = [
-        update(event.events[0].id, "a", event="A#b")._replace(caller=producer),
+        replace(update(event.events[0].id, "a", event="A#b"), caller=producer),
         UpdateProgram(ids.uuid7(), "demo", "a", {"name": "New"}, producer),
-        delete(event.events[0].id, "a")._replace(caller=producer),
-        delete_all("a")._replace(caller=producer),
+        replace(delete(event.events[0].id, "a"), caller=producer),
+        replace(delete_all("a"), caller=producer),
         AdoptImport(ids.uuid7(), "demo", "a", "i", 0, producer),
         DeleteProgram(ids.uuid7(), "demo", "a", caller=producer),
     ]
