@@ -105,6 +105,7 @@ _NETWORKS = Rule(_is_network, "IP addresses or networks such as 10.0.0.0/8, sepa
 
 RULES: Mapping[str, Rule] = {
     "bind_host": Rule(lambda text: text == "localhost" or _is_address(text), "an IP address or localhost"),
+    "ops_host": Rule(lambda text: text == "localhost" or _is_address(text), "an IP address or localhost"),
     "public_host": Rule(_is_host_name, "a host name without a port"),
     "public_ws_url": Rule(_is_websocket_url, "a URL that begins with ws:// or wss://"),
     "database_url": Rule(_is_postgres_url, "a URL such as postgresql://user:password@host:5432/database"),

@@ -24,6 +24,8 @@ _MOST_S = 86_400
 _MOST_BYTES = 1 << 40
 _MOST = (1 << 31) - 1
 _SHOWN_CHARACTERS = 80
+_OPS_STEP = 50
+_LAST_PORT = 65_535
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
 
@@ -74,8 +76,27 @@ class Settings:
         "Accepted values of `client_id`.",
     )
     trusted_proxies: tuple[str, ...] = _setting(
-        ("127.0.0.0/8", "::1/128"),
-        "Networks whose `X-Forwarded-For` is believed; the own ingress by default.",
+        (), "Networks of front doors, whose `X-Forwarded-For` is believed; the own ingress needs no entry."
+    )
+    ingress_key: str = _setting(
+        "",
+        "By this replicas know the ingress; empty makes one at each start, or on a cluster one of Ray's token.",
+        secret=True,
+    )
+    http_connections: int = _setting(
+        30_000, "Connections of the HTTP port; fewer where a process may open fewer files.", low=100
+    )
+    http_connections_per_address: int = _setting(
+        12_000, "Connections to it from one IPv4 address or IPv6 /64 network; 0 has no limit.", low=0
+    )
+    http_long_bodies_per_address: int = _setting(
+        256, "Requests from one such address at a time with a body over 15 kB; 0 has no limit.", low=0
+    )
+    ops_host: str = _setting(
+        "127.0.0.1", "Address for operators: `/metrics`, `/readyz` and Ray Serve's routes."
+    )
+    ops_port: int = _setting(
+        0, "Port of that address; 0 is the HTTP port and 50, or less 50 at its end.", low=0, high=65535
     )
     log_level: str = _setting("info", "debug, info, warning or error.")
 
@@ -223,6 +244,12 @@ class Settings:
         (), "Hosts, as `host[:port]`, that keys of identity providers may be read from inside the network."
     )
 
+    @property
+    def operations_port(self) -> int:
+        """The port for operators."""
+        beside = self.http_port + (_OPS_STEP if self.http_port + _OPS_STEP <= _LAST_PORT else -_OPS_STEP)
+        return self.ops_port or beside
+
     @classmethod
     def load(
         cls, environ: Mapping[str, str] | None = None, *, refuses_unknown: bool = True, **overrides: Any
@@ -275,6 +302,8 @@ class Settings:
             raise SettingError("BROKER_API_REPLICAS_MIN: must be at most BROKER_API_REPLICAS_MAX")
         if self.http_port == self.ws_port:
             raise SettingError("BROKER_WS_PORT: must differ from BROKER_HTTP_PORT")
+        if self.operations_port in (self.http_port, self.ws_port):
+            raise SettingError("BROKER_OPS_PORT: must differ from BROKER_HTTP_PORT and BROKER_WS_PORT")
 
 
 def _restore(values: Mapping[str, Any]) -> Settings:

@@ -246,19 +246,6 @@ async def test_revoked_key_is_known_in_another_process_in_time(
         assert not other.is_revoked(fresh)
 
 
-async def test_rotation_logs_nobody_out(database: Database, auth: Authenticator) -> None:
-    async with open_authenticator(database) as other:
-        await make_user(database, auth, "kim", "producer")
-        token = await log_in(auth, "kim")
-        principal = await other.authenticate("demo", token)
-        await Keyring(Keys(database), CLOCK, KeyringConfig(3600)).rotate(Actor.operator())
-        await auth._keys.refresh()
-        await other._keys.refresh()
-        assert not other.is_revoked(principal)
-        assert await other.authenticate("demo", token) == principal
-        assert len((await other.jwks())["keys"]) == 2
-
-
 async def test_default_poll_is_soon_enough() -> None:
     assert AuthConfig("", 1).poll_s < PROPAGATION_S - 2
 

@@ -50,6 +50,7 @@ class Instance:
         self.data_dir = data_dir
         self.http_port = http_port or free_port()
         self.ws_port = ws_port or free_port()
+        self.ops_port = free_port()
         self.database_url = database_url
         self._environment = environment or {}
         self.lines: list[str] = []
@@ -59,6 +60,10 @@ class Instance:
     @property
     def url(self) -> str:
         return f"http://localhost:{self.http_port}"
+
+    @property
+    def ops_url(self) -> str:
+        return f"http://localhost:{self.ops_port}"
 
     @property
     def process(self) -> "subprocess.Popen[str]":
@@ -150,6 +155,7 @@ class Instance:
                     "BROKER_ADMIN_PASSWORD": PASSWORD,
                     "BROKER_DRAIN_S": "1",
                     "BROKER_OWNERS": "2",
+                    "BROKER_OPS_PORT": str(self.ops_port),
                     "BROKER_DATABASE_URL": self.database_url,
                     **self._environment,
                 }

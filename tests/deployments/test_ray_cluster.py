@@ -24,7 +24,7 @@ import ray
 
 def helpers():
     titles = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines()
-    titles = [title for title in titles if local.ip in title and "standby.py" in title]
+    titles = [title for title in titles if local.address in title and "standby.py" in title]
     return [title for title in titles if "--raylet_socket_name" not in title]
 
 @ray.remote(num_cpus=0)

@@ -155,6 +155,22 @@ async def test_revoked_key_ends_private_subscriptions_of_open_connections(world:
     assert (await viewer.next("event"))["programId"] == public
 
 
+async def test_what_came_from_an_api_token_ends_with_it_on_open_connections(world: World) -> None:
+    program = await world.program(access="private", projectId="own")
+    user = await world.join(token=await world.new_user("machine", "user", "own"))
+    made = await user.call("createApiToken", name="mixer")
+    viewer = await world.join()
+    await viewer.call("login", grant_type="api_token", client_id="Test", token=made["token"])
+    await viewer.call("subscribe", programId=program)
+    await user.call("deleteApiToken", tokenId=made["id"])
+    async with asyncio.timeout(5):
+        assert (await viewer.next("unsubscribed"))["programId"] == program
+    with pytest.raises(RpcError) as caught:
+        await viewer.call("getCurrentUser")
+    assert caught.value.code == 401
+    assert (await user.call("getCurrentUser"))["username"] == "machine"
+
+
 async def test_user_that_leaves_a_project_loses_its_private_programs(world: World) -> None:
     program = await world.program(access="private", projectId="own")
     token = await world.new_user("mover", "user", "own", "second")

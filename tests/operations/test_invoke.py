@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from pydantic import Field
 
 from broker.clock import SystemClock
@@ -20,7 +19,7 @@ from broker.errors import (
     Unauthenticated,
 )
 from broker.ids import IdSource
-from broker.operations import metrics
+from broker.metrics import catalogue, counts
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
 from broker.operations.registry import Json, Operation, Registry, Reply, Route
@@ -76,14 +75,11 @@ async def echo(_context: Context, params: ItemParams) -> dict[str, Any]:
 
 
 def count(outcome: str) -> float:
-    text = metrics.render().decode()
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == "broker_operations_total"
-        and sample.labels == {"operation": "ping", "outcome": outcome}
-    )
+    for sample in counts.samples():
+        if (sample.name, tuple(sample.labels)) == (catalogue.OPERATIONS.name, ("ping", outcome)):
+            assert isinstance(sample.value, float | int)
+            return sample.value
+    return 0
 
 
 async def test_the_audience_is_asked_before_the_params_are_read() -> None:

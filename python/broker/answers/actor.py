@@ -14,6 +14,7 @@ from broker.slots.placement import slot_name
 class CounterActor(SlotActor[Counter]):
     """The class that a pool makes the counters' actors of. See `Counter` for each method."""
 
+    kind: ClassVar[str] = COUNTER
     late_s: ClassVar[float] = 0.3  # a counter counts when something comes; only its pauses are timed
 
     def __init__(self, settings: Settings, dsn: str, index: int) -> None:

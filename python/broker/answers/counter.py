@@ -16,14 +16,16 @@ Bounds: the queue (batches and bytes; over them `Unavailable` at once), the grou
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from broker._native import Tally
-from broker.answers.batches import Answer, Batch, unpack_outcomes
+from broker.answers.batches import Answer, Batch, Outcomes, unpack_outcomes
 from broker.answers.work import Counted, Door, PollShard, Work, too_late
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, InternalError, Unavailable
+from broker.metrics import catalogue
+from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, VOTES, Sample
 from broker.settings import Settings
 from broker.storage.answer_log import MERGED_ROWS, AnswerLog, StoredTally
 from broker.storage.database import Database
@@ -130,6 +132,14 @@ class Counter:
             elif error is not None:
                 _log.error("counter_failed task=%s", task.get_name(), exc_info=error)
 
+    def figures(self) -> Iterator[Sample]:
+        """What the counter has to tell now."""
+        yield Sample(catalogue.QUEUE.name, ("counting",), len(self._queue))
+        yield Sample(catalogue.QUEUE_BYTES.name, ("counting",), self._queued_bytes)
+        yield Sample(catalogue.GENERATION.name, (self._slot,), self._generation)
+        yield Sample(catalogue.TALLIES.name, (), len(self._tallies))
+        yield from self._database.figures()
+
     async def drain(self) -> None:
         """Refuse new batches; return when those that wait are answered."""
         self._closed = True
@@ -188,6 +198,7 @@ class Counter:
             except Unavailable as error:
                 _log.warning("count_in_doubt batches=%d reason=%s", len(group), error.log_text)
                 self._doubt(group)
+                DOUBTS.add(self._slot)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_S[1])
             except Exception:
@@ -206,9 +217,14 @@ class Counter:
         await self._load(group)
         work = Work(self._tallies, self._doors)
         answers = [work.count(pending.batch) for pending in group]
+        began_s = self._clock.monotonic_s()
         gone = await self._store(work)
+        COMMIT_SECONDS.observe(self._clock.monotonic_s() - began_s, self._slot)
+        COMMITTED.add(self._slot, amount=len(group))
         for pending, answer in zip(group, answers, strict=True):
             _answer(pending.answer, _without(gone, pending.batch, answer))
+        for _, outcomes in work.doors.values():  # without batches that were counted before
+            _tell(outcomes)
         for key in work.news:
             await self._merge(key)
 
@@ -316,6 +332,14 @@ def _without(gone: set[int], batch: Batch, answer: Answer) -> Answer:
         return answer
     pairs = zip(batch.groups, answer, strict=True)
     return tuple(None if group.poll in gone else outcomes for group, outcomes in pairs)
+
+
+def _tell(outcomes: Outcomes) -> None:
+    """Count what a batch has changed, for the metrics."""
+    records = sum(len(each) for each in outcomes if each is not None)
+    changed = sum(each.count(1) for each in outcomes if each is not None)
+    VOTES.add("counted", amount=changed)
+    VOTES.add("duplicate", amount=records - changed)
 
 
 def _answer(answer: asyncio.Future[Answer], value: Answer) -> None:

@@ -7,7 +7,7 @@ it is over; the counter knows it by the number and counts nothing twice.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -18,6 +18,8 @@ from broker.answers.counter import COUNTER
 from broker.clock import Clock
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
 from broker.settings import Settings
 from broker.slots.link import Link, LinkLost, SlotLink
 
@@ -194,6 +196,10 @@ class LinkedCounters:
         for link in self._links:
             link.close()
 
+    def figures(self) -> Iterator[Sample]:
+        """What waits for its way to the counters."""
+        yield Sample(catalogue.QUEUE.name, ("counters",), sum(len(lane) for lane in self._lanes))
+
 
 class _Lane:
     """The queue to one counter and the task that empties it."""
@@ -208,6 +214,9 @@ class _Lane:
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+
+    def __len__(self) -> int:
+        return self._queued
 
     def add(self, call: _Call, deadline_s: float) -> None:
         """Queue a call, which is answered in the end."""

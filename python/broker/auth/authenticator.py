@@ -161,7 +161,8 @@ class Authenticator:
         if principal.subject is None or principal.expires_ms is None:
             return False
         subject = (principal.account, principal.subject)
-        return self._clock.now_ms() < principal.expires_ms and self._standings.holds(subject, standing)
+        is_live = self._clock.now_ms() < principal.expires_ms and self._standings.holds(subject, standing)
+        return is_live and (principal.api_token_id is None or not self.is_revoked(principal))
 
     def is_revoked(self, principal: Principal) -> bool:
         """See `Auth.is_revoked`."""

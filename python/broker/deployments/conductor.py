@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -37,6 +38,8 @@ def main() -> None:
     # Only `broker up` decides; a Ctrl-C in its terminal reaches it alone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = Settings.load(refuses_unknown=False)  # the supervisor's, which may be of older code
+    # Parts have other working directories.
+    settings = replace(settings, data_dir=settings.data_dir.absolute())
     configure_logs(settings)
     status = 0
     if not settings.ray_address:

@@ -7,6 +7,7 @@
         instance    the mark of its processes, made at the first start
         scratch     a link to the scratch directory, while there is one
         postgres/   the embedded server
+        metrics/    sockets of the processes, which answer a scrape
         log/        what the processes write; it stays after a stop
 
 Sockets need short paths, so they lie in a scratch directory below `/tmp`, along with files that a start makes

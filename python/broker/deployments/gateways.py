@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from broker import timers
 from broker.deployments.logs import configure_logs
 from broker.deployments.ray_cluster import NAMESPACE
+from broker.metrics.counts import GATEWAY_REPLACEMENTS
 from broker.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,13 +58,14 @@ class GatewayActor:
         from broker.owners.linked_feed import LinkedFeed
 
         timers.allow_late(timers.EXACT_S)  # of the event loops too, which it starts
-        self._opened = opened = await open_services(self._settings, self._dsn)
+        self._opened = opened = await open_services(self._settings, self._dsn, "gateway")
         services = opened.services
         self._gateway = Gateway(
             services,
             build_registry(),
             lambda sink: LinkedFeed(services.settings, services.clock, services.ids, sink),
         )
+        opened.exporter.add(self._gateway.figures)
         return await self._gateway.start()
 
     async def run(self) -> None:
@@ -170,6 +172,7 @@ class Gateways:
         nodes = set(_live_nodes())
         for node, running in list(self._running.items()):
             if running.ended.done() or node not in nodes:
+                GATEWAY_REPLACEMENTS.add()
                 _log.warning("gateway_died", extra={"gateway": running.name, "node": node})
                 del self._running[node]
                 running.ended.cancel()

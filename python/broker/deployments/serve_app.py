@@ -13,7 +13,7 @@ from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE,
 
 from broker import timers
 from broker.deployments.direct_requests import serve_directly, without_request_id
-from broker.deployments.haproxy import APPLICATION
+from broker.deployments.ingress import APPLICATION
 from broker.deployments.logs import configure_logs
 from broker.settings import Settings
 
@@ -73,15 +73,18 @@ class ApiApp:
         # Not above: the conductor, which makes this object and no more, would hold it all.
         from broker.deployments.compose import open_services
         from broker.deployments.health import HealthChecks
+        from broker.deployments.replica_doors import close_grpc
         from broker.operations.catalogue import build_registry
         from broker.rest.app import build_app
 
         configure_logs(self._settings)
+        close_grpc()
         timers.allow_late(_LATE_S)
-        self._opened = await open_services(self._settings, self._dsn)
+        self._opened = await open_services(self._settings, self._dsn, "api")
         health = HealthChecks(self._opened.services)
         self._opened.stack.callback(health.close)
         self._app = build_app(self._opened.services, health.check, build_registry())
+        self._opened.exporter.add(self._app.figures)
         serve_directly(self._app)  # Serve starts the replica's server when this has come back
         # Serve has taken what was loaded out of the collector's sight; what requests leave is seldom garbage.
         gc.set_threshold(_COLLECT_AFTER)

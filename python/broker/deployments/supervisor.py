@@ -75,6 +75,7 @@ class Supervisor:
             if not self._settings.ray_address:  # else the ports may be those of parts that went on without us
                 require_free(self._settings.bind_host, self._settings.http_port, "--http-port")
                 require_free(self._settings.bind_host, self._settings.ws_port, "--ws-port")
+                require_free(self._settings.ops_host, self._settings.operations_port, "BROKER_OPS_PORT")
             await self._run(held)
         finally:
             await asyncio.to_thread(held.remove_scratch)

@@ -13,21 +13,23 @@ from typing import Any, Protocol
 
 import orjson
 
-from broker.domain.strict_json import parse_json
+from broker.domain.strict_json import may_have, parse_json
 from broker.domain.users import Principal
-from broker.errors import BrokerError, GatewayTimeout, InternalError, InvalidRequest
+from broker.errors import BrokerError, GatewayTimeout, InternalError, InvalidRequest, Unauthenticated
 from broker.gateway.lanes import LaneLimits, Lanes
 from broker.gateway.rendering import error_json, result_json, tagged_json, unknown_method_json
 from broker.gateway.sessions import Session, Sessions, SignIns
 from broker.gateway.upcalls import Call
 from broker.operations.context import Context
-from broker.operations.invoke import invoke
+from broker.operations.invoke import invoke, require_audience
 from broker.operations.registry import Operation, Registry, Route
 from broker.operations.services import Services
 
 _log = logging.getLogger(__name__)
 
 LOGIN = "login"
+SUBSCRIBE = "subscribe"
+TOKEN = "access_token"  # noqa: S105 - the name of a param
 MAX_KEY_CHARACTERS = 255
 RESULT_LIMIT_BYTES = 16 << 20  # a list is longer than a request; over this REST streams it
 CALL_TIMEOUT_S = 120.0  # every wait inside an operation is shorter: this bounds a bug
@@ -136,11 +138,16 @@ class Dispatcher:
         session = self._sessions.find(call.account, number) if number else None
         follow = self._follows.get(call.method)
         if follow is not None:
-            return await follow(call, session, _parse_params(call.params))
+            return await self._follow(follow, call, session)
         operation = self._registry.find(call.method)
         if operation is None:
             raise _NotRun(unknown_method_json(call.method))
+        if session is None and not may_have(call.params, TOKEN):
+            require_audience(operation, Principal(call.account))
         params = _parse_params(call.params)
+        token = _take_token(params)
+        if token is not None:
+            session = await self._sessions.open(call.account, token)
         with_etag = _take_with_etag(operation, params)
         route = operation.route
         streams_body = route is not None and route.streams_body
@@ -164,6 +171,22 @@ class Dispatcher:
         if operation.name == LOGIN:
             await self._sign_in(call, result)
         return tagged_json(result) if with_etag else result
+
+    async def _follow(self, follow: Follow, call: Call, session: Session | None) -> bytes | None:
+        """Subscribe or unsubscribe; who subscribes with a token of its own is signed in with it.
+
+        A subscription lasts as long as the rights of its connection: there is no other session that it could
+        belong to.
+        """
+        params = _parse_params(call.params)
+        token = _take_token(params)
+        if token is None or call.method != SUBSCRIBE:
+            return await follow(call, session, params)
+        session = await self._sessions.open(call.account, token)
+        result = await follow(call, session, params)
+        self._replies.sign_in(call.conn, call.account, token)
+        self._sign_ins.add(call.conn, session.number)
+        return result
 
     async def _sign_in(self, call: Call, result: bytes) -> None:
         token = orjson.loads(result)["access_token"]
@@ -191,7 +214,7 @@ class _NotRun(Exception):
 
 
 def _parse_params(raw: bytes) -> dict[str, Any]:
-    """The params as a dictionary without `access_token`, which is never part of a resource.
+    """The params as a dictionary.
 
     Raises:
         InvalidRequest: they are no object, as by position nothing can be passed; or see `parse_json`.
@@ -201,8 +224,19 @@ def _parse_params(raw: bytes) -> dict[str, Any]:
     params = parse_json(raw)
     if not isinstance(params, dict):
         raise InvalidRequest.of_field("params", "must be an object")
-    params.pop("access_token", None)
     return params
+
+
+def _take_token(params: dict[str, Any]) -> str | None:
+    """Take `access_token` out of the params; it is never part of a resource, and authenticates this call.
+
+    Raises:
+        Unauthenticated: it is there and is no text.
+    """
+    token = params.pop(TOKEN, None)
+    if token is not None and (not isinstance(token, str) or not token):
+        raise Unauthenticated("access_token must be a text")
+    return token
 
 
 def _take_key(operation: Operation, params: dict[str, Any]) -> str | None:

@@ -145,6 +145,9 @@ class Sessions:
         new log-in gives them the new class of readers. Rights that grow count for calls at once.
         """
         for session in self._of(account, subject):
+            if self._auth.is_revoked(session.principal):
+                self._revoke_if_held(session)
+                continue
             try:
                 principal = await self._auth.authenticate(account, session.token)
             except Unauthenticated:

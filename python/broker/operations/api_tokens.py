@@ -1,5 +1,7 @@
 """The caller's own API tokens: making, listing and revoking them.
 
+An API token makes no other, so that whoever stole one has nothing left when it is revoked.
+
 `client` tokens are in the hands of the public, so their user makes none. A repeated request with the same
 `Idempotency-Key` makes nothing again and gets the first result without the secret: only hashes are stored,
 so the secret of a reply that got lost is lost with it.
@@ -8,6 +10,7 @@ so the secret of a reply that got lost is lost with it.
 from pydantic import Field
 
 from broker.clock import to_datetime, to_ms
+from broker.domain import permissions
 from broker.domain.api_tokens import ApiToken, NewApiToken, build_secret, hash_secret
 from broker.domain.audit import Actor
 from broker.domain.values import Id, Model, Name, Time
@@ -38,6 +41,7 @@ class ApiTokenParams(Model):
 
 async def create_api_token(context: Context, params: NewApiTokenParams) -> Result:
     """Make an API token; see the module's docstring for a repeated request."""
+    permissions.require_own_login(context.principal, "makes no API tokens")
     key, services = context.key, context.services
     if key is None:
         return await _create(context, params)
@@ -103,7 +107,8 @@ OPERATIONS = (
             status=201,
             location="/users/me/tokens/{id}",
             description="The reply is the only place where the secret, `token`, is shown; a repeated request"
-            f" with the same `Idempotency-Key` gets the reply without it. {_REVOKED_WITH}",
+            " with the same `Idempotency-Key` gets the reply without it. A token that came from an API token"
+            f" makes none (403). {_REVOKED_WITH}",
         ),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
         idempotent_by_key=True,

@@ -13,9 +13,18 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from broker.domain import permissions
+from broker.domain.users import Principal
 from broker.domain.values import without_excess
-from broker.errors import MAX_FAULTS, BrokerError, FieldFault, InternalError, InvalidRequest, field_path
-from broker.operations import metrics
+from broker.errors import (
+    MAX_FAULTS,
+    BadCredentials,
+    BrokerError,
+    FieldFault,
+    InternalError,
+    InvalidRequest,
+    field_path,
+)
+from broker.metrics.counts import LOGINS_FAILED, OPERATION_SECONDS, OPERATIONS
 from broker.operations.context import Context
 from broker.operations.registry import Json, Operation, Result
 from broker.operations.rendering import result_json
@@ -51,6 +60,8 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
         outcome = "ok"
     except BrokerError as error:
         outcome = error.name
+        if isinstance(error, BadCredentials):
+            LOGINS_FAILED.add()
         if error.status >= 500:
             _log_failure(operation, context, error)
         raise
@@ -61,8 +72,22 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
         _log_failure(operation, context, error)
         raise InternalError(f"an internal error; its request id is {context.request_id}") from error
     finally:
-        metrics.observe(operation.name, outcome, clock.monotonic_s() - began_s)
+        OPERATIONS.add(operation.name, outcome)
+        OPERATION_SECONDS.observe(clock.monotonic_s() - began_s, operation.name)
     return result
+
+
+def require_audience(operation: Operation, principal: Principal) -> None:
+    """Refuse whom the operation refuses whatever it is about, before anything is made of the request.
+
+    Raises:
+        Unauthenticated, InsufficientScope: as `invoke` would; it is counted all the same.
+    """
+    try:
+        permissions.require_audience(operation.rule, principal)
+    except BrokerError as error:
+        OPERATIONS.add(operation.name, error.name)
+        raise
 
 
 async def _run_with_key(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from broker._native import pack_answer, pack_impression, pack_session
 from broker.answers.client import Entry
@@ -47,7 +47,11 @@ from broker.storage.polls import PollProgram, PollRow
 
 
 class AddResponsesParams(Model):
-    """Answers and impressions of the audience of one program."""
+    """Answers and impressions of the audience of one program; one of the two lists must be there."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["responses"]}, {"required": ["impressions"]}]}
+    )
 
     account_id: Id
     project_id: Id = Field(description="The program's project; `undefined` for a program without one.")
@@ -103,6 +107,8 @@ _Named = tuple[str, AnswerEntry | ImpressionEntry]
 
 
 async def _add_responses(context: Context, params: AddResponsesParams) -> Counted:
+    if not params.model_fields_set & {"responses", "impressions"}:
+        raise InvalidRequest.of_field("responses", "is required, or impressions")
     limit = context.services.settings.batch_limit_responses
     if len(params.responses) + len(params.impressions) > limit:
         message = f"must not have over {limit} entries with impressions"
@@ -185,7 +191,10 @@ async def _find_program(context: Context, place: _Place) -> PollProgram:
     target = Target.UNKNOWN
     if program is not None:
         target = permissions.access_target(context.principal, Access(program.access), program.project_id)
-    permissions.require(context.rule, context.principal, target, f"there is no program {program_id}")
+    missing = f"there is no program {program_id}"
+    permissions.require(
+        context.rule, context.principal, target, missing, permissions.not_public(program_id)
+    )
     assert program is not None, "no rule allows anything on what is not there"
     if place.account_id not in (None, account) or not is_project(place.project_id, program.project_id):
         raise _no_program(program_id)

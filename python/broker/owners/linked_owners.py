@@ -7,7 +7,7 @@ same commands until their time is over; the owner knows them by their ids and do
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -16,6 +16,8 @@ from broker.domain.audit import Actor
 from broker.domain.programs import Program
 from broker.errors import BrokerError, InternalError, Unavailable
 from broker.ids import IdSource
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
 from broker.owners.calls import OWNER_CALLS
 from broker.owners.client import Accepted, Imported
 from broker.owners.commands import (
@@ -167,6 +169,10 @@ class LinkedOwners:
         for link in self._links:
             link.close()
 
+    def figures(self) -> Iterator[Sample]:
+        """What waits for its way to the owners."""
+        yield Sample(catalogue.QUEUE.name, ("owners",), sum(len(lane) for lane in self._lanes))
+
     async def _ask(self, command: Command) -> Answer:
         """Queue the command, before the first await, and raise or return its answer."""
         topic = program_topic(command.account, command.program_id)
@@ -212,6 +218,9 @@ class _Lane:
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._queue)
 
     def add(self, command: Command, deadline_s: float) -> asyncio.Future[Answer]:
         """Queue a command; the future holds its answer, an error as a value."""

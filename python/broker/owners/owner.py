@@ -7,11 +7,13 @@ is over: `ended` returns, and its process should go, so that who still asks it f
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
 from broker.owners.channels import Channels
 from broker.owners.commands import Answer, Command
 from broker.owners.encoding import push_entry
@@ -73,7 +75,15 @@ class Owner:
         ids = IdSource(clock)
         self._recorder = Recorder(Statistics(database), clock, ids) if settings.statistics else None
         self._writer = Writer(
-            self._journal, generation, self._topics, order, clock, ids, writer_limits, self._recorder
+            self._journal,
+            generation,
+            self._topics,
+            order,
+            clock,
+            ids,
+            writer_limits,
+            self._recorder,
+            self._slot,
         )
         self._housekeeping = Housekeeping(settings, database, clock)
         self._tasks: list[asyncio.Task[None]] = []
@@ -127,6 +137,13 @@ class Owner:
                 _log.warning("owner_fenced slot=%s", self._slot)
             elif error is not None:
                 _log.error("owner_failed task=%s", task.get_name(), exc_info=error)
+
+    def figures(self) -> Iterator[Sample]:
+        """What the owner has to tell now."""
+        yield from self._writer.figures()
+        yield from self._database.figures()
+        yield Sample(catalogue.TOPICS.name, (), len(self._topics))
+        yield Sample(catalogue.FOLLOWERS.name, (), len(self._sessions))
 
     async def drain(self) -> None:
         """Refuse new commands with `Unavailable`; return when those that wait are answered."""

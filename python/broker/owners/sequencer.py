@@ -168,6 +168,7 @@ class Sequencer:
         self.writes.keys.append(row)
 
     def _update_event(self, command: UpdateEvent, head: HeadRow) -> bytes:
+        """Change an event. The answer is the notification, its `seq` too; the stored event keeps its own."""
         old = self._event(head, command.event_id)
         head = _advanced(head, head.seq + 1, self._accepted_ms(head))
         new = self._changed(old, command.changes)
@@ -179,7 +180,7 @@ class Sequencer:
         self._events[head.history, old.id] = new
         self._push(command, head.epoch, head.seq, "eventUpdated", params)
         self._move(command, head)
-        return event_json(head.epoch, command.program_id, new, old.seq)
+        return params
 
     def _changed(self, old: EventRow, changes: EventChanges) -> EventRow:
         fields: dict[str, object] = dict(changes)

@@ -16,13 +16,15 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.domain.history import Found, HeadRow, ProgramKey
 from broker.errors import InternalError, Unavailable
 from broker.ids import IdSource
+from broker.metrics import catalogue
+from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, Sample
 from broker.owners.commands import (
     EXCLUSIVE,
     AdoptImport,
@@ -106,8 +108,9 @@ class Writer:
         ids: IdSource,
         limits: WriterLimits,
         recorder: Recorder | None = None,
+        slot: str = "owner",
     ) -> None:
-        """`recorder` is told of every event that is published."""
+        """`recorder` is told of every event that is published; metrics name `slot`."""
         self.generation = generation
         self._journal = journal
         self._topics = topics
@@ -116,6 +119,7 @@ class Writer:
         self._ids = ids
         self._limits = limits
         self._recorder = recorder
+        self._slot = slot
         self._queue: deque[_Pending] = deque()
         self._queued_bytes = 0
         self._pending: dict[str, _Pending] = {}
@@ -162,6 +166,12 @@ class Writer:
         self._queued_bytes += pending.size_bytes
         self._arrived.set()
         return None
+
+    def figures(self) -> Iterator[Sample]:
+        """What waits, and under which generation it is written."""
+        yield Sample(catalogue.QUEUE.name, ("writer",), len(self._queue))
+        yield Sample(catalogue.QUEUE_BYTES.name, ("writer",), self._queued_bytes)
+        yield Sample(catalogue.GENERATION.name, (self._slot,), self.generation)
 
     async def drain(self) -> None:
         """Take no more; return when everything that waits is answered. Safe to cancel."""
@@ -257,12 +267,16 @@ class Writer:
         keys = {pending.program for pending in group}
         async with self._order:
             await self._settle()
+            began_s = self._clock.monotonic_s()
             try:
                 done = await self._write(group, check)
             except Unavailable:
                 self._unsettled |= keys
                 self._doubtful = True
+                DOUBTS.add(self._slot)
                 raise
+            COMMIT_SECONDS.observe(self._clock.monotonic_s() - began_s, self._slot)
+            COMMITTED.add(self._slot, amount=len(group))
             self._count(done)
             stale = self._topics.append(done.entries)
             if stale:

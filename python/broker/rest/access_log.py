@@ -32,7 +32,9 @@ class AccessLog:
         self._lines: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def write(self, scope: Mapping[str, Any], host: bytes, exchange: Exchange, duration_s: float) -> None:
+    def write(
+        self, scope: Mapping[str, Any], host: bytes, address: str, exchange: Exchange, duration_s: float
+    ) -> None:
         """Log a request that has been answered; status 0 means that the client hung up first."""
         if not _log.isEnabledFor(logging.INFO):
             return
@@ -42,6 +44,7 @@ class AccessLog:
             "logger": NAME,
             "event": "request",
             "requestId": exchange.request_id,
+            "address": address,
             "method": scope["method"],
             "host": host.decode("latin-1"),
             "path": scope["path"],

@@ -1,6 +1,7 @@
 """The OpenAPI 3.1 document, made from the registry and the settings: nothing in it is written twice."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import broker
@@ -118,7 +119,7 @@ class _Description:
             "tags": [operation.tag],
             "security": _security(operation),
             "parameters": self._parameters(),
-            "responses": replies(self._endpoint, self._schemas),
+            "responses": replies(self._endpoint, self._schemas, is_shadowed=self._is_shadowed()),
         }
         links = self._links()
         if links:
@@ -181,7 +182,7 @@ class _Description:
             content = {kind: {"schema": schema, "example": example} for kind in types}
             if route.form:
                 content[FORM_TYPE] = {"schema": _form_schema(schema), "example": example}
-            is_required = "required" in schema or "oneOf" in schema
+            is_required = not schema.keys().isdisjoint({"required", "oneOf", "anyOf"})
         else:
             whole, example = schema["properties"][route.whole_body], example[route.whole_body]
             content = {kind: _alternative(whole, kind, example) for kind in types}
@@ -205,9 +206,25 @@ class _Description:
         required = [*self._route.repeated, *required]
         if required:
             schema["required"] = required
-        if "oneOf" in self._params:
-            schema["oneOf"] = self._params["oneOf"]
+        for alternatives in ("oneOf", "anyOf"):
+            if alternatives in self._params:
+                schema[alternatives] = self._params[alternatives]
         return schema
+
+    def _is_shadowed(self) -> bool:
+        """Whether a value of a placeholder makes the path another one that lacks the method.
+
+        So `PUT /programs/filter` is 405, although `filter` could be the id in `PUT /programs/{programId}`.
+        """
+        own = self._route.path.split("/")
+        methods: dict[str, set[str]] = {}
+        for other in self._registry.routed:
+            if other.route is not None:
+                methods.setdefault(other.route.path, set()).add(other.route.method)
+        return any(
+            path != self._route.path and self._route.method not in known and _covers(own, path.split("/"))
+            for path, known in methods.items()
+        )
 
     def _links(self) -> dict[str, Any]:
         """What can be done with a created resource: the operations at its `Location` and below."""
@@ -247,6 +264,16 @@ def _parameter_example(parameter: dict[str, Any], value: Any) -> Any:
 def _security(operation: Operation) -> list[dict[str, list[str]]]:
     """A list with an empty entry means that the token may be left out."""
     return [{"bearer": []}] if operation.audience is not None else [{}, {"bearer": []}]
+
+
+def _covers(template: Sequence[str], path: Sequence[str]) -> bool:
+    """Whether a path has literals where the template has placeholders; it is served before the template."""
+    if len(template) != len(path) or list(template) == list(path):
+        return False
+    pairs = list(zip(template, path, strict=True))
+    return all(own == other or own.startswith("{") for own, other in pairs) and any(
+        own.startswith("{") and not other.startswith("{") for own, other in pairs
+    )
 
 
 def _shape(path: str) -> str:

@@ -89,6 +89,12 @@ HEADERS: dict[str, Schema] = {
         "schema": {"type": "string"},
         "example": "Bearer",
     },
+    "X-Upstream-Status": {
+        "description": "The upstream's own status: this answer is the upstream's, not the broker's.",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 200, "maximum": 599},
+        "example": 200,
+    },
     "X-Request-Id": {
         "description": "The id of the request: the caller's own, of 1 to 128 printable characters, or ours.",
         "required": True,
@@ -118,8 +124,12 @@ _ERRORS = (
 )
 
 
-def replies(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
-    """The `responses` of an operation; schemas of its errors are added to the named ones."""
+def replies(endpoint: Endpoint, schemas: Schemas, *, is_shadowed: bool) -> dict[str, Any]:
+    """The `responses` of an operation; schemas of its errors are added to the named ones.
+
+    Args:
+        is_shadowed: whether a path that this one's template covers is another's, which lacks the method.
+    """
     operation, route = endpoint.operation, endpoint.route
     found = {str(route.status): _success(endpoint, schemas, operation.summary, creates=True)}
     for status, text in route.also.items():
@@ -129,8 +139,11 @@ def replies(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
             "description": "The caller has it already, as its `If-None-Match` says.",
             "headers": _headers(*_ALWAYS, "ETag"),
         }
-    for status in sorted({kind.status for kind in errors_of(operation)}):
-        kinds = [kind for kind in errors_of(operation) if kind.status == status]
+    errors = errors_of(operation)
+    if is_shadowed and MethodNotAllowed not in errors:
+        errors.append(MethodNotAllowed)
+    for status in sorted({kind.status for kind in errors}):
+        kinds = [kind for kind in errors if kind.status == status]
         found[str(status)] = _failure(kinds, schemas)
     if route.is_proxy:
         found["default"] = _success(endpoint, schemas, "Whatever else the upstream answers.", creates=False)

@@ -11,20 +11,12 @@ import orjson
 from broker.errors import BrokerError, Unauthenticated
 from broker.operations.registry import Forwarded, Json, Reply, Result, Stream
 from broker.operations.rendering import result_json
+from broker.rest.headers import EVERY_REPLY, Header
 from broker.rest.request import Receive
 from broker.rest.routing import Endpoint
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Header = tuple[bytes, bytes]
 
-# Pages of any origin may call: tokens come in a header that a page must know, never in cookies.
-CROSS_ORIGIN: tuple[Header, ...] = (
-    (b"access-control-allow-origin", b"*"),
-    (
-        b"access-control-expose-headers",
-        b"Content-Disposition, ETag, Location, Retry-After, WWW-Authenticate, X-Request-Id",
-    ),
-)
 PREFLIGHT: tuple[Header, ...] = (
     (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE"),
     (
@@ -143,7 +135,7 @@ class Exchange:
 
     def _start(self, status: int, headers: list[Header]) -> dict[str, Any]:
         self.status = status
-        headers += CROSS_ORIGIN
+        headers += EVERY_REPLY
         headers.append((b"x-request-id", self.request_id.encode()))
         return {"type": "http.response.start", "status": status, "headers": headers}
 

@@ -11,16 +11,21 @@ import gc
 import logging
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import ray
 
 from broker import timers
+from broker.clock import SystemClock
 from broker.errors import BrokerError
+from broker.metrics.counts import Sample
+from broker.metrics.exporter import Exporter
 from broker.settings import Settings
 from broker.slots.calls import Calls
 from broker.slots.listener import Listener
+from broker.slots.placement import slot_name
 from broker.slots.wire import Address
 
 _log = logging.getLogger(__name__)
@@ -39,6 +44,9 @@ class Part(Protocol):
     async def drain(self) -> None:
         """Refuse what is new with `Unavailable`; return when what waits is answered."""
 
+    def figures(self) -> Iterable[Sample]:
+        """What it has to tell now, for the metrics."""
+
     async def close(self) -> None:
         """Let go of the slot and the database; what waits is answered `Unavailable`. Idempotent."""
 
@@ -50,9 +58,11 @@ class SlotActor(ABC, Generic[P]):
     """The base of the classes that `broker.slots.pool` makes actors of.
 
     Attributes:
+        kind: what its slots are named for.
         late_s: how late the timers of its loop may be, so that a part with no short waits rests longer.
     """
 
+    kind: ClassVar[str]
     late_s: ClassVar[float] = timers.EXACT_S
 
     def __init__(self, settings: Settings, dsn: str, index: int, calls: Calls[Any]) -> None:
@@ -71,6 +81,8 @@ class SlotActor(ABC, Generic[P]):
         self._starting = asyncio.Lock()
         self._guard: asyncio.Task[None] | None = None
         host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray leaves it without types
+        name = slot_name(self.kind, index)
+        self._exporter = Exporter(self.kind, name, settings.data_dir, SystemClock(), [self._figures])
         self._listener = Listener(host, calls, self)
 
     @abstractmethod
@@ -98,22 +110,23 @@ class SlotActor(ABC, Generic[P]):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._part.drain(), _DRAIN_S)
             await self._part.close()
-
-    async def restart(self) -> None:
-        """End the process; Ray starts the actor anew."""
-        await self._end()
+        await self._exporter.close()
 
     async def _get(self) -> P | BrokerError:
         """The part, started if need be."""
         async with self._starting:
             if self._part is None:
                 timers.allow_late(self.late_s)
+                await self._exporter.start()
                 try:
                     self._part = await self._start()
                 except BrokerError as error:
                     return error
                 self._guard = asyncio.create_task(self._watch(self._part), name="guard")
             return self._part
+
+    def _figures(self) -> Iterable[Sample]:
+        return () if self._part is None else self._part.figures()
 
     async def _watch(self, part: P) -> None:
         await part.ended()

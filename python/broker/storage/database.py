@@ -2,13 +2,15 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import asyncpg
 
 from broker.errors import Unavailable
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
 from broker.settings import SettingError
 from broker.storage.errors import connecting, unavailable, using
 from broker.storage.groups import Groups
@@ -42,6 +44,7 @@ class Database:
         self._pool = pool
         self._timeout_s = timeout_s
         self._closed = False
+        self._waiting = 0  # for a connection
         self._groups: list[Groups[Any, Any]] = []
 
     @classmethod
@@ -121,6 +124,14 @@ class Database:
                 await asyncio.sleep(wait_s * (0.5 + random.random() / 2))  # noqa: S311 - only spreads retries
                 wait_s = min(2 * wait_s, _LISTEN_RETRY_S[1])
 
+    def figures(self) -> Iterator[Sample]:
+        """How the pool is used now."""
+        idle = self._pool.get_idle_size()
+        yield Sample(catalogue.DATABASE.name, ("idle",), idle)
+        yield Sample(catalogue.DATABASE.name, ("used",), self._pool.get_size() - idle)
+        yield Sample(catalogue.DATABASE_MAX.name, (), self._pool.get_max_size())
+        yield Sample(catalogue.QUEUE.name, ("database",), self._waiting)
+
     async def close(self) -> None:
         """Close all connections; those in use get some seconds to come back. Idempotent."""
         self._closed = True
@@ -134,8 +145,12 @@ class Database:
     async def _acquire(self) -> asyncpg.Connection:
         if self._closed:
             raise unavailable(asyncpg.InterfaceError("the pool is closed"))
-        with connecting():
-            return await self._pool.acquire(timeout=self._timeout_s)
+        self._waiting += 1
+        try:
+            with connecting():
+                return await self._pool.acquire(timeout=self._timeout_s)
+        finally:
+            self._waiting -= 1
 
     @asynccontextmanager
     async def _listening(
