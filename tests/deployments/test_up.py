@@ -63,7 +63,7 @@ def read_ids(instance: Instance) -> list[str]:
 
 def wait_until_ready(instance: Instance) -> None:
     deadline_s = time.monotonic() + 60
-    while httpx.get(f"{instance.url}/readyz", timeout=20).status_code != 200:
+    while httpx.get(f"{instance.ops_url}/readyz", timeout=20).status_code != 200:
         assert time.monotonic() < deadline_s, instance.log()
         time.sleep(0.2)
 
@@ -171,7 +171,7 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     parts = [line.split()[0] for line in instance.lines]
     assert set(parts) >= {"postgresql", "schema", "account", "ray", "owners", "counters", "gateways", "api"}
     assert instance.lines[-1] == f"ready {instance.url} ws://localhost:{instance.ws_port}/api/v1/ws"
-    assert httpx.get(f"{instance.url}/readyz", timeout=20).json()["status"] == "ok"
+    assert httpx.get(f"{instance.ops_url}/readyz", timeout=20).json()["status"] == "ok"
     acknowledged = publish(instance, 20)
     assert_refused(instance.url)
     assert_requests_are_named(instance)

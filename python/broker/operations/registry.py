@@ -26,13 +26,14 @@ from broker.operations.context import Context
 class Json:
     """A result that is JSON already: `body` is finished UTF-8 and is sent as it is.
 
-    `status` takes the place of the route's over HTTP. Nobody changes it; it is not frozen because that
-    triples the time of making it.
+    `status` takes the place of the route's over HTTP. `cursor` is where a list in pages goes on. Nobody
+    changes it; it is not frozen because that triples the time of making it.
     """
 
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     status: int | None = None
+    cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,8 @@ class Operation:
         has_etag: whether the result has an entity tag, `etag_of` its JSON: over HTTP the header `ETag`, which
             a GET takes back in `If-None-Match`; over WebSocket the result's member `etag` for callers who
             pass `withEtag`.
+        has_cursor: whether the result is a list that may be one page of more: over HTTP the header `Link`
+            says where the next one is, over WebSocket callers who pass `withCursor` get `{items, cursor}`.
         honours_if_match: whether a change depends on `Context.if_match`.
         limit: bytes of the body; None takes the setting's general limit.
         example: params, by wire name.
@@ -142,6 +145,7 @@ class Operation:
     idempotent_by_key: bool = False
     keeps_own_key: bool = False
     has_etag: bool = False
+    has_cursor: bool = False
     honours_if_match: bool = False
     limit: int | None = None
     example: Mapping[str, Any] | None = None

@@ -72,6 +72,11 @@ HEADERS: dict[str, Schema] = {
         "schema": {"type": "string", "pattern": '^"[^"]+"$'},
         "example": '"5d41402abc4b2a76"',
     },
+    "Link": {
+        "description": "With `rel=next`, the URL of the next page (RFC 8288); absent after the last one.",
+        "schema": {"type": "string"},
+        "example": '</api/v1/programs/final-2026/events?limit=100&cursor=Li4u>; rel="next"',
+    },
     "Location": {
         "description": "Where the created resource is.",
         "schema": {"type": "string", "pattern": "^/api/v1/"},

@@ -1,6 +1,7 @@
 """Projects in PostgreSQL."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import asyncpg
@@ -14,11 +15,9 @@ from broker.errors import Conflict, NotFound
 from broker.storage.audit import append_audit
 from broker.storage.claims import first_result
 from broker.storage.database import Database
-from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
+from broker.storage.program_rows import newest_programs
 from broker.storage.programs import Claim
 from broker.storage.revocations import wake_listeners
-
-_PAGE_PROGRAMS = 500
 
 _COLUMNS = "id, name, description, metadata::text AS metadata, created_time, updated_time"
 _GET = f"SELECT {_COLUMNS} FROM projects WHERE account = $1 AND id = $2"  # noqa: S608 - constants
@@ -38,10 +37,7 @@ _UPDATE = """
     WHERE account = $1 AND id = $2
 """
 _DELETE = "DELETE FROM projects WHERE account = $1 AND id = $2 RETURNING true"
-_PROGRAMS = f"""
-    SELECT {PROGRAM_COLUMNS} FROM programs WHERE account = $1 AND project_id = $2
-    ORDER BY created_time DESC, uid DESC
-"""  # noqa: S608 - constants
+_PROGRAMS = "p.account = $1 AND p.project_id = $2"
 _PROGRAM_IDS = "SELECT id FROM programs WHERE account = $1 AND project_id = $2 LIMIT $3"
 # As everything does that changes users; see `broker.storage.users`.
 _LOCK_ACCOUNT = "SELECT 1 FROM accounts WHERE name = $1 FOR NO KEY UPDATE"
@@ -154,11 +150,11 @@ class Projects:
         return [row["id"] for row in rows]
 
     async def programs(self, account: str, project_id: str) -> AsyncGenerator[list[Program]]:
-        """The project's programs, newest first, in pages."""
-        async with self._database.transaction() as connection:
-            cursor = await connection.cursor(_PROGRAMS, account, project_id)
-            while rows := await cursor.fetch(_PAGE_PROGRAMS):
-                yield [program_of(row) for row in rows]
+        """The project's programs, newest first; see `newest_programs`."""
+        pages = newest_programs(self._database, _PROGRAMS, account, project_id)
+        async with aclosing(pages):
+            async for page in pages:
+                yield page
 
     async def list(self, account: str, ids: Sequence[str] | None) -> list[Project]:
         """The projects of these ids, or all of them for None; by id."""

@@ -37,7 +37,12 @@ _PUBLISHED = f"""
 """  # noqa: S608 - constants
 _PUBLISHED_MOST = 16  # revisions read by one query, of up to a megabyte
 _LATEST = f"{_OF_PROJECT} AND status = $3 ORDER BY uid DESC LIMIT 1"
-_LIST = f"{_OF_PROJECT} AND ($3::text IS NULL OR status = $3) ORDER BY uid DESC"
+_LIST = f"""
+    SELECT {_COLUMNS}, uid FROM revisions
+    WHERE account = $1 AND project_id = $2 AND ($3::text IS NULL OR status = $3)
+        AND ($4::bigint IS NULL OR uid < $4)
+    ORDER BY uid DESC LIMIT $5
+"""  # noqa: S608 - constants
 _LOCK_PROJECT = "SELECT last_version FROM projects WHERE account = $1 AND id = $2 FOR NO KEY UPDATE"
 # Of one more candidate than there are revisions, one is free.
 _FREE_VERSION = """
@@ -142,11 +147,19 @@ class Revisions:
     async def pages(
         self, account: str, project_id: str, status: RevisionStatus | None
     ) -> AsyncGenerator[list[Revision]]:
-        """All revisions, of one status or of any, newest first, in pages."""
-        async with self._database.transaction() as connection:
-            cursor = await connection.cursor(_LIST, account, project_id, status)
-            while rows := await cursor.fetch(_PAGE):
+        """All revisions, of one status or of any, newest first, in pages that are not empty.
+
+        No connection is held while somebody reads a page, so each is as its revisions are by then.
+        """
+        uid = None
+        while True:
+            async with self._database.connection() as connection:
+                rows = await connection.fetch(_LIST, account, project_id, status, uid, _PAGE)
+            if rows:
                 yield [_revision(row) for row in rows]
+            if len(rows) < _PAGE:
+                return
+            uid = rows[-1]["uid"]
 
     async def change(
         self,
