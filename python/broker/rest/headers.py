@@ -10,7 +10,8 @@ CROSS_ORIGIN: tuple[Header, ...] = (
     (b"access-control-allow-origin", b"*"),
     (
         b"access-control-expose-headers",
-        b"Content-Disposition, ETag, Location, Retry-After, WWW-Authenticate, X-Request-Id, X-Upstream-Status",
+        b"Content-Disposition, ETag, Location, Retry-After, WWW-Authenticate, X-Request-Id,"
+        b" X-Upstream-Status",
     ),
 )
 EVERY_REPLY: tuple[Header, ...] = (NO_SNIFF, *CROSS_ORIGIN)
