@@ -2,6 +2,7 @@
 
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,8 +120,9 @@ class Instance:
         return not (self.processes() or pid_file.exists() or is_scratch_left or find_scratch(self.data_dir))
 
     def log(self) -> str:
-        path = self.data_dir / "log" / "broker.log"
-        return path.read_text()[-3000:] if path.exists() else ""
+        """The end of what its processes wrote."""
+        paths = [self.data_dir / "log" / name for name in ("broker.log", "stderr.log")]
+        return "\n".join(path.read_text()[-3000:] for path in paths if path.exists())
 
     def token(self) -> dict[str, str]:
         """The header of the admin."""
@@ -141,6 +143,8 @@ class Instance:
             self._process.wait()
         if self.processes():
             self.kill_everything()
+        if scratch := find_scratch(self.data_dir):
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def _spawn(self, code: str, *options: str, stdin: int, errors: int) -> "subprocess.Popen[str]":
         ports = ["--http-port", str(self.http_port), "--ws-port", str(self.ws_port)]

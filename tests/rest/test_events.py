@@ -8,6 +8,8 @@ import httpx
 import orjson
 import pytest
 
+from broker.errors import Unavailable
+from broker.storage.events import EventPage, ListPlace
 from tests.product import Product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -346,14 +348,12 @@ async def test_who_hangs_up_during_a_list_frees_its_connection(product: Product)
 async def test_a_stream_that_breaks_is_not_taken_for_a_whole_one(
     product: Product, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from broker.errors import Unavailable
-
     async def broken(*_: object) -> Any:
-        yield [b"1"]
-        yield [b"2"]
+        yield EventPage([b"1"], ListPlace("e", 2, 1, 1))
+        yield EventPage([b"2"], ListPlace("e", 2, 2, 2))
         raise Unavailable("the database went away")
 
-    monkeypatch.setattr(type(product.services.events), "stream", broken)
+    monkeypatch.setattr(type(product.services.events), "pages", broken)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(product.app), base_url="http://localhost/api/v1"
     ) as door:

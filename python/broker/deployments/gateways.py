@@ -19,8 +19,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker import timers
-from broker.deployments.logs import configure_logs
 from broker.deployments.ray_cluster import NAMESPACE
+from broker.logs import configure_logs
 from broker.metrics.counts import GATEWAY_REPLACEMENTS
 from broker.settings import Settings
 
@@ -45,7 +45,7 @@ class GatewayActor:
     """One gateway in a process of its own."""
 
     def __init__(self, settings: Settings, dsn: str) -> None:
-        configure_logs(settings)
+        configure_logs(settings, "gateway")
         self._settings = settings
         self._dsn = dsn
         self._ended = asyncio.Event()

@@ -21,13 +21,14 @@ from broker.errors import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
+    OutcomeUnknown,
     Unavailable,
 )
 from broker.metrics import catalogue, page
 from broker.metrics.counts import HTTP_RESPONSES, Sample
 from broker.operations.context import Context
 from broker.operations.invoke import invoke, require_audience
-from broker.operations.registry import Registry
+from broker.operations.registry import Effect, Registry
 from broker.operations.services import Services
 from broker.rest import docs
 from broker.rest.access_log import AccessLog
@@ -153,14 +154,15 @@ class RestApp:
         except asyncio.CancelledError:
             if exchange.has_begun or not self._deadlines.is_late(task):
                 raise
-            await exchange.error(Unavailable("the request took too long; try again", retry_after_s=1))
+            kind = OutcomeUnknown if exchange.has_effect else Unavailable
+            await exchange.error(kind("the request took too long; try again", retry_after_s=1))
         except BrokerError as error:
             if exchange.has_begun:
-                _log.warning("%s", _failure(request_id, error))
+                _log.warning("request_failed", extra=_failure(request_id, error))
                 raise  # the server cuts the connection, so that half a document is not taken for a whole
             await self._send_error(exchange, error, headers, receive)
         except Exception as error:
-            _log.error("%s", _failure(request_id, error), exc_info=error)
+            _log.error("request_failed", extra=_failure(request_id, error), exc_info=error)
             if exchange.has_begun:
                 raise
             await exchange.error(InternalError(f"an internal error; its request id is {request_id}"))
@@ -256,6 +258,7 @@ class RestApp:
             accept=accept,
             body=body,
         )
+        exchange.has_effect = operation.effect is not Effect.NONE
         result = await invoke(operation, context, merge_path(fields, endpoint, values))
         await exchange.result(endpoint, result)
 
@@ -363,9 +366,8 @@ def _text(headers: Headers, name: bytes) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def _failure(request_id: str, error: Exception) -> str:
-    fields = {"event": "request_failed", "requestId": request_id, "error": type(error).__name__}
-    return orjson.dumps(fields).decode()
+def _failure(request_id: str, error: Exception) -> dict[str, str]:
+    return {"requestId": request_id, "error": type(error).__name__}
 
 
 async def _serve_lifespan(receive: Receive, send: Send) -> None:

@@ -1,8 +1,8 @@
 """Who calls: the address that limits and logs go by, and the door that the request came through.
 
 The ingress writes one header into every request: a secret that it shares with the replicas, the door, and the
-address that the connection came from. The secret tells the ingress from whoever else reaches a replica's port;
-those are refused. `X-Forwarded-For` counts from `BROKER_TRUSTED_PROXIES` alone.
+address that the connection came from. The secret tells the ingress from whoever else reaches a replica's
+port; those are refused. `X-Forwarded-For` counts from `BROKER_TRUSTED_PROXIES` alone.
 
 Without a secret there is no such ingress (HAProxy cannot run on the machine, or a test calls in process): the
 caller is the peer of the connection.

@@ -10,7 +10,7 @@ CROSS_ORIGIN: tuple[Header, ...] = (
     (b"access-control-allow-origin", b"*"),
     (
         b"access-control-expose-headers",
-        b"Content-Disposition, ETag, Location, Retry-After, WWW-Authenticate, X-Request-Id,"
+        b"Content-Disposition, ETag, Link, Location, Retry-After, WWW-Authenticate, X-Request-Id,"
         b" X-Upstream-Status",
     ),
 )
