@@ -40,7 +40,7 @@ STATUS_HEADER = "X-Upstream-Status"
 _DEFAULT_TYPE = "application/octet-stream"
 _MAX_TYPE_CHARACTERS = 255  # the longest type and subtype (RFC 6838, section 4.2), or as much with parameters
 # What an upstream sends is nobody's page at our address, and nothing else than what it says it is.
-_HARMLESS = {"Content-Security-Policy": "sandbox; default-src 'none'", "X-Content-Type-Options": "nosniff"}
+_HARMLESS = {"Content-Security-Policy": "sandbox; default-src 'none'"}
 
 
 class ApplicationRequestParams(Model):

@@ -50,7 +50,7 @@ _NONE_MATCH_PARAMETER = {
 _DESCRIPTION = """\
 Ordered, durable events from producers to any number of viewers. The account is the first label of the host.
 The same operations, by the same names, are methods of the WebSocket interface (JSON-RPC 2.0), which has
-`respond` and `impression` besides.
+`respond` and `impression` besides. There `access_token` among the params authenticates that call.
 
 Every path answers `OPTIONS`, and `HEAD` where it answers `GET`; a method that it does not have is 405 with
 `Allow`. What an operation has no field or parameter for is refused. The limits are those that this server is
