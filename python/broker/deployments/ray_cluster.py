@@ -122,9 +122,8 @@ class _LightNode(Node):
         temporary = self._ray_params.temp_dir
         assert temporary is not None, "`start_local` gives it"
         assert self._session_name is not None, "a head node has named it"
-        directory = ray_logs.attach(Path(temporary) / self._session_name, self._log)
+        ray_logs.attach(Path(temporary) / self._session_name, self._log)
         super()._init_temp(*arguments, **options)
-        directory.chmod(0o700)
 
     def start_gcs_server(self) -> None:
         """Start the GCS."""
