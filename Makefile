@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile lock audit clean
+.PHONY: demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -82,6 +82,9 @@ leaks: ## 100,000 connections and 2,500 programmes come and go.
 
 hostile: ## How late viewers get their messages while others attack. Needs two cores and root.
 	cargo run --release --example hostile
+
+attack: build ## What strangers, tenants, roles and neighbours may try, doubled and doubled again; ATTACK="--factors 1 slow" for some.
+	$(BIN)/python -m tests.attack $(ATTACK)
 
 .venv/bench.stamp: bench/requirements.lock .venv/python.stamp
 	$(BIN)/pip install --quiet --require-hashes -r bench/requirements.lock

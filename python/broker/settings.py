@@ -80,7 +80,7 @@ class Settings:
     )
     ingress_key: str = _setting(
         "",
-        "By this replicas know the ingress; empty makes one at each start, or on a cluster one of Ray's token.",
+        "By this replicas know the ingress; empty makes one at each start, on a cluster from Ray's token.",
         secret=True,
     )
     http_connections: int = _setting(

@@ -15,7 +15,7 @@ from broker.domain.users import Role
 from broker.errors import BrokerError, Conflict, FieldFault, InternalError, MethodNotAllowed, Unavailable
 from broker.owners.actor import OwnerActor
 from broker.owners.calls import OWNER_CALLS, OwnerCalls
-from broker.owners.client import Accepted, Imported
+from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.commands import (
     AdoptImport,
     DeleteEvent,
@@ -107,7 +107,7 @@ def test_fields_of_a_program_that_were_not_set_are_not_set_on_arrival() -> None:
 def test_all_answers_arrive_as_they_were() -> None:
     answers = [
         Accepted([b"{}", b"{}"]),
-        Accepted([], replayed=True),
+        Kept(201, b"{}"),
         Imported(1, 2, "epoch"),
         program("p", scheduledStartTime="2026-01-01T00:00:00.123Z"),
         b"{}",

@@ -2,7 +2,8 @@
 
 Every command carries an id of its own, made by whoever asks. A command that comes twice, because the first
 answer was lost, takes effect once: a publish is known by the ids of its events, every other command by a row
-that its transaction leaves under its id. Answers, errors too, are plain values.
+that its transaction leaves, under the request's key if there is one and else under its id. Answers, errors
+too, are plain values.
 
 A command says what is to change, never what the whole is to be: whoever asks has read it some time ago. For
 the same reason a command that has a `caller` is refused when its rights end before its turn comes. Publishes
@@ -13,10 +14,11 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 from broker.domain.audit import Actor
+from broker.domain.idempotency import IdempotencyKey
 from broker.domain.programs import Access, Program
 from broker.errors import BrokerError
-from broker.owners.client import Accepted, Imported
-from broker.owners.protocol import Caller, IdempotencyKey, NewEventRow
+from broker.owners.client import Accepted, Imported, Kept
+from broker.owners.protocol import Caller, NewEventRow
 from broker.slots.calls import Carried
 
 _OVERHEAD_BYTES = 200  # of a command or an event besides its metadata, roughly
@@ -61,6 +63,7 @@ class UpdateEvent(Carried, frozen=True):
     event_id: str
     changes: EventChanges
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
 class DeleteEvent(Carried, frozen=True):
@@ -71,6 +74,7 @@ class DeleteEvent(Carried, frozen=True):
     program_id: str
     event_id: str
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
 class DeleteEvents(Carried, frozen=True):
@@ -80,6 +84,7 @@ class DeleteEvents(Carried, frozen=True):
     account: str
     program_id: str
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
 class AdoptImport(Carried, frozen=True):
@@ -91,6 +96,7 @@ class AdoptImport(Carried, frozen=True):
     import_id: str
     rows: int
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
 class UpdateProgram(Carried, frozen=True):
@@ -101,6 +107,7 @@ class UpdateProgram(Carried, frozen=True):
     program_id: str
     changes: ProgramChanges
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
 class DeleteProgram(Carried, frozen=True):
@@ -115,10 +122,11 @@ class DeleteProgram(Carried, frozen=True):
     by: Actor | None = None
     caller: Caller | None = None
     of_project: str | None = None
+    key: IdempotencyKey | None = None
 
 
 Command = Publish | UpdateEvent | DeleteEvent | DeleteEvents | AdoptImport | UpdateProgram | DeleteProgram
-Answer = Accepted | Imported | Program | BrokerError | bytes | int | None
+Answer = Accepted | Imported | Program | Kept | BrokerError | bytes | int | None
 
 EXCLUSIVE = (DeleteEvents, AdoptImport, UpdateProgram, DeleteProgram)
 """Commands that are the only one of their program in a group."""
