@@ -15,6 +15,7 @@ from broker.deployments.worker_setup import relax
 from broker.settings import SettingError, Settings
 from broker.storage.errors import SetupError
 
+
 def test_ray_knows_every_setting_that_our_own_ray_is_told(tmp_path: Path) -> None:
     environment, _ = build_environment(Settings(), tmp_path)
     # Those in lower case are read by Ray's native code, which takes no notice of names that it does not know.
