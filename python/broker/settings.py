@@ -86,6 +86,9 @@ class Settings:
         0, "Port of that address; 0 is the HTTP port and 50, or less 50 at its end.", low=0, high=65535
     )
     log_level: str = _setting("info", "debug, info, warning or error.")
+    log_limit_bytes: int = _setting(
+        1 << 30, "What all logs may take in the data directory; the oldest lines go first.", low=1 << 20
+    )
 
     owners: int = _setting(
         1, "Program owners in the pool, a process each; one orders thousands of programs.", low=1, high=1024

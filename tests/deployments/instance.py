@@ -119,8 +119,9 @@ class Instance:
         return not (self.processes() or pid_file.exists() or is_scratch_left or find_scratch(self.data_dir))
 
     def log(self) -> str:
-        path = self.data_dir / "log" / "broker.log"
-        return path.read_text()[-3000:] if path.exists() else ""
+        """The end of what its processes wrote."""
+        paths = [self.data_dir / "log" / name for name in ("broker.log", "stderr.log")]
+        return "\n".join(path.read_text()[-3000:] for path in paths if path.exists())
 
     def token(self) -> dict[str, str]:
         """The header of the admin."""

@@ -40,3 +40,18 @@ def test_alerts_ask_for_metrics_that_exist() -> None:
         assert named
         assert named <= series, rule["alert"]
         assert rule["expr"].count("(") == rule["expr"].count(")")
+
+
+def test_the_unit_gives_other_users_of_the_machine_nothing() -> None:
+    lines = (DEPLOY / "broker.service").read_text().splitlines()
+    unit = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    wanted = {
+        "User": "broker",
+        "UMask": "0077",
+        "StateDirectoryMode": "0700",
+        "PrivateTmp": "yes",
+        "NoNewPrivileges": "yes",
+        "ProtectProc": "invisible",
+        "LimitCORE": "0",
+    }
+    assert {name: unit.get(name) for name in wanted} == wanted

@@ -18,6 +18,7 @@ from tests.deployments.instance import PASSWORD, Instance
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 STRANGER = 64_999  # a user that owns nothing, and has no account
+BIND_HOST = "127.0.0.77"  # stands for the address that clients reach
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 # A call of Ray's that ends a process which does not look at the secret first.
 SYNCER = "/ray.rpc.syncer.RaySyncer/StartSync"
@@ -26,7 +27,8 @@ REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    instance = Instance(tmp_path_factory.mktemp("local") / "data")
+    environment = {"BROKER_BIND_HOST": BIND_HOST}
+    instance = Instance(tmp_path_factory.mktemp("local") / "data", environment=environment)
     try:
         instance.start()
         yield instance
@@ -121,10 +123,13 @@ def swap(path: Path) -> None:
     path.rename(path.with_name("theirs"))
 
 
-def test_every_socket_is_on_the_bind_address(instance: Instance) -> None:
+def test_every_socket_is_where_the_table_says(instance: Instance) -> None:
+    """Both doors on the bind address; nothing else is there, and what else listens is on the loopback."""
     listening = list_listening(instance)
     assert len(listening) > 15, "Ray, HAProxy, gateways, replicas"
-    assert {ip for _, ip, _ in listening} <= LOOPBACK, listening
+    doors = {port for _, ip, port in listening if ip == BIND_HOST}
+    assert doors == {instance.http_port, instance.ws_port}
+    assert {ip for _, ip, _ in listening} - {BIND_HOST} <= LOOPBACK, listening
 
 
 def test_no_socket_has_a_name_without_a_file(instance: Instance) -> None:
@@ -158,10 +163,15 @@ def test_files_and_sockets_are_closed_to_another_user(instance: Instance) -> Non
 
 def test_processes_tell_another_user_no_secret(instance: Instance) -> None:
     processes = list_processes(instance)
-    environments = [process.environ() for process in processes if process.pid in instance.processes()]
-    secrets = {environment.get("RAY_AUTH_TOKEN", "") for environment in environments} - {""}
-    assert len(secrets) == 1, "one start, one secret"
-    words = " ".join(word for process in processes for word in process.cmdline())
+    environments = []
+    words = ""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # PostgreSQL's come and go
+            words += " ".join(process.cmdline())
+            environments.append(process.environ())
+    names = ("RAY_AUTH_TOKEN", "BROKER_INGRESS_KEY")
+    secrets = {environment[name] for environment in environments for name in names if name in environment}
+    assert len(secrets) == len(names), "one start, one secret of each kind"
     for secret in (*secrets, PASSWORD):
         assert secret not in words
     if os.geteuid() != 0:
@@ -182,20 +192,19 @@ def test_ports_of_ray_take_no_call_without_the_certificate(instance: Instance) -
     before = list_ray(instance)
     ports = {port for _, ip, port in list_listening(instance) if ip == "::ffff:127.0.0.1"}
     assert len(ports) >= 10
+    assert instance.scratch is not None
+    # Even one who believes the servers must show a certificate.
+    trusting = grpc.ssl_channel_credentials((instance.scratch / "tls" / "certificate.pem").read_bytes())
     for port in ports:
-        for credentials in (None, grpc.ssl_channel_credentials()):
-            target = f"127.0.0.1:{port}"
-            with (
-                grpc.insecure_channel(target)
-                if credentials is None
-                else grpc.secure_channel(target, credentials)
-            ) as channel:
+        target = f"127.0.0.1:{port}"
+        for open_channel in (grpc.insecure_channel, lambda t: grpc.secure_channel(t, trusting)):
+            with open_channel(target) as channel:
                 for method in (REFLECTION, SYNCER):
                     with pytest.raises(grpc.RpcError) as refused:
                         list(channel.stream_stream(method)(iter([b""]), timeout=10))
                     assert refused.value.code() == grpc.StatusCode.UNAVAILABLE, (port, method)
     assert list_ray(instance) == before
-    assert httpx.get(f"{instance.url}/readyz", timeout=20).status_code == 200
+    assert httpx.get(f"http://{BIND_HOST}:{instance.http_port}/api/v1/version", timeout=20).status_code == 200
 
 
 def test_start_refuses_a_data_directory_that_others_can_swap(tmp_path: Path) -> None:
@@ -203,3 +212,22 @@ def test_start_refuses_a_data_directory_that_others_can_swap(tmp_path: Path) -> 
     (tmp_path / "open").chmod(0o777)
     refused = Instance(tmp_path / "open" / "data").fail()
     assert f"{tmp_path / 'open'} can be written by others" in refused
+
+
+def test_logs_stay_after_a_stop_for_us_alone_and_a_request_id_finds_its_lines(instance: Instance) -> None:
+    """The last one of this file: it stops the instance."""
+    reply = httpx.get(f"http://{BIND_HOST}:{instance.http_port}/api/v1/programs/nowhere", timeout=20)
+    assert reply.status_code == 401
+    instance.stop()
+    assert instance.leaves_nothing()
+    log = instance.data_dir / "log"
+    lines = [json.loads(line) for line in (log / "broker.log").read_text().splitlines()]
+    [line] = [line for line in lines if line.get("requestId") == reply.headers["x-request-id"]]
+    assert (line["event"], line["part"], line["status"]) == ("request", "api", 401)
+    started = [(line["part"], line["slot"]) for line in lines if line["event"] == "owner_started"]
+    assert sorted(started) == [("owner-0", "owner-0"), ("owner-1", "owner-1")]
+    [session] = (log / "ray").iterdir()
+    assert {path.name for path in session.iterdir()} >= {"gcs_server.out", "raylet.out", "serve"}
+    files = [path for path in log.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [path for path in files if path.stat().st_mode & 0o077], "closed, whatever is above them"
+    assert not [path for path in files if path.suffix == ".err" and "Traceback" in path.read_text()]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 SCRIPT = """
 import os, pathlib, signal, subprocess, sys
 from broker.deployments import ray_cluster
-local = ray_cluster.start_local(pathlib.Path(sys.argv[1]))
+local = ray_cluster.start_local(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1], "log"))
 ray_cluster.connect_local(local)
 import ray
 

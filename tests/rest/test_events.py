@@ -461,14 +461,15 @@ async def test_update_keeps_what_is_absent_and_takes_a_seq(product: Product) -> 
     async with product.door() as door:
         answer = await door.put(path, json={"metadata": {"a": 2}})
         assert answer.status_code == 200
-        assert answer.json() == event | {"metadata": {"a": 2}}
-        assert (await door.get(path)).content == answer.content
+        # The answer is the notification, with its seq; the stored event keeps the one of its publishing.
+        assert answer.json() == event | {"metadata": {"a": 2}, "seq": 2}
+        assert (await door.get(path)).json() == event | {"metadata": {"a": 2}}
         cleared = (await door.put(path, json={"metadata": None, "timecode": None})).json()
         assert (cleared["metadata"], cleared["timecode"]) == ({}, 5)
         last = (await door.get("/programs/change/lastUpdate")).json()
         renamed = await door.put(path, json=event | {"event": "A#c"})
     assert last["seq"] == 3
-    assert renamed.json() == event | {"event": "A#c"}
+    assert renamed.json() == event | {"event": "A#c", "seq": 4}
 
 
 @pytest.mark.parametrize(

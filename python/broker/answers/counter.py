@@ -106,7 +106,7 @@ class Counter:
             asyncio.create_task(counter._run(), name="counting"),
             asyncio.create_task(counter._sweep(), name="sweep"),
         ]
-        _log.info("counter_started slot=%s generation=%d", slot, generation)
+        _log.info("counter_started", extra={"slot": slot, "generation": generation})
         return counter
 
     async def submit(self, batch: Batch, wait_s: float) -> Answer:
@@ -128,9 +128,9 @@ class Counter:
         for task in done:
             error = None if task.cancelled() else task.exception()
             if isinstance(error, Fenced):
-                _log.warning("counter_fenced slot=%s", self._slot)
+                _log.warning("counter_fenced", extra={"slot": self._slot})
             elif error is not None:
-                _log.error("counter_failed task=%s", task.get_name(), exc_info=error)
+                _log.error("counter_failed", extra={"task": task.get_name()}, exc_info=error)
 
     def figures(self) -> Iterator[Sample]:
         """What the counter has to tell now."""
@@ -196,7 +196,7 @@ class Counter:
             except Fenced:
                 raise
             except Unavailable as error:
-                _log.warning("count_in_doubt batches=%d reason=%s", len(group), error.log_text)
+                _log.warning("count_in_doubt", extra={"batches": len(group), "cause": error.log_text})
                 self._doubt(group)
                 DOUBTS.add(self._slot)
                 await asyncio.sleep(pause_s)
@@ -296,7 +296,7 @@ class Counter:
         try:
             await self._stored.merge(self._generation, *key)
         except Unavailable as error:
-            _log.warning("merge_failed poll=%d reason=%s", key[0], error.log_text)
+            _log.warning("merge_failed", extra={"poll": key[0], "cause": error.log_text})
             self._tallies.pop(key, None)  # how many rows there are is read again with it
         else:
             counted.loose = 0
@@ -323,7 +323,7 @@ class Counter:
                 try:
                     await self._stored.forget_doors(_DOOR_S)
                 except Unavailable as error:
-                    _log.info("doors_not_forgotten reason=%s", error.log_text)
+                    _log.info("doors_not_forgotten", extra={"cause": error.log_text})
 
 
 def _without(gone: set[int], batch: Batch, answer: Answer) -> Answer:

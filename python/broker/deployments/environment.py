@@ -10,6 +10,7 @@ from pathlib import Path
 
 from broker.deployments import haproxy
 from broker.deployments.ports import free_port, replica_ports
+from broker.deployments.ray_logs import FILE_BYTES
 from broker.deployments.ray_tls import make_certificate
 from broker.settings import SettingError, Settings, environment_name
 
@@ -130,6 +131,8 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         "RAY_enable_metrics_collection": "0",
         # What stands in for the node's agents hears from a pipe that the raylet has died, without looking.
         "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
+        "RAY_ROTATION_MAX_BYTES": str(FILE_BYTES),
+        "RAY_ROTATION_BACKUP_COUNT": "1",
         # Nobody reads what each process would tell every second about the calls that it has made,
         "RAY_task_events_report_interval_ms": "0",
         # how long each handler took, which costs a twentieth of what an idle worker takes,

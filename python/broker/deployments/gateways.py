@@ -7,6 +7,7 @@ replicas of Ray Serve, which knows replicas that are stopped first and proxies t
 """
 
 import asyncio
+import gc
 import logging
 import secrets
 from contextlib import suppress
@@ -18,8 +19,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker import timers
-from broker.deployments.logs import configure_logs
 from broker.deployments.ray_cluster import NAMESPACE
+from broker.logs import configure_logs
 from broker.metrics.counts import GATEWAY_REPLACEMENTS
 from broker.settings import Settings
 
@@ -36,13 +37,15 @@ _HUNG_S = 10.0  # without an answer; Ray watches over processes, not over what d
 _RETRY_S = (0.5, 10.0)
 
 _log = logging.getLogger(__name__)
+# Objects more than there were. At Python's 700 a text of lists within lists is read six times as slowly.
+_COLLECT_AFTER = 20_000
 
 
 class GatewayActor:
     """One gateway in a process of its own."""
 
     def __init__(self, settings: Settings, dsn: str) -> None:
-        configure_logs(settings)
+        configure_logs(settings, "gateway")
         self._settings = settings
         self._dsn = dsn
         self._ended = asyncio.Event()
@@ -58,6 +61,7 @@ class GatewayActor:
         from broker.owners.linked_feed import LinkedFeed
 
         timers.allow_late(timers.EXACT_S)  # of the event loops too, which it starts
+        gc.set_threshold(_COLLECT_AFTER)
         self._opened = opened = await open_services(self._settings, self._dsn, "gateway")
         services = opened.services
         self._gateway = Gateway(

@@ -35,7 +35,7 @@ from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them 
 )
 
 from broker import timers
-from broker.deployments import standby
+from broker.deployments import ray_logs, standby
 from broker.deployments.environment import RAY_HOST, joined_environment
 from broker.deployments.ports import free_port
 
@@ -58,27 +58,27 @@ class LocalRay:
     address: str
 
 
-def start_local(scratch: Path) -> LocalRay:
-    """Start Ray's processes. Call it on the main thread: they die with the thread that started them."""
+def start_local(scratch: Path, log: Path) -> LocalRay:
+    """Start Ray's processes. Call it on the main thread: they die with the thread that started them.
+
+    Args:
+        scratch: the instance's directory for sockets; Ray's own is made in it.
+        log: the directory of logs.
+    """
     parameters = RayParams(
         node_ip_address=RAY_HOST,
         node_name=RAY_HOST,
         gcs_server_port=0,
         object_store_memory=_OBJECT_STORE_BYTES,
-        temp_dir=str(ray_directory(scratch)),
+        temp_dir=str(scratch / "ray"),  # Ray lets everybody read and write it
         include_dashboard=False,
         runtime_env_agent_port=free_port(),
         include_log_monitor=False,  # type: ignore[arg-type]  # Ray annotates a bool as text
         no_monitor=True,
         ray_client_server_port=None,
     )
-    node = _LightNode(parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
+    node = _LightNode(log, parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
     return LocalRay(node, node.address)
-
-
-def ray_directory(scratch: Path) -> Path:
-    """Ray's own below the scratch directory; Ray lets everybody read and write it."""
-    return scratch / "ray"
 
 
 def connect_local(local: LocalRay) -> None:
@@ -112,6 +112,17 @@ def join(address: str) -> None:
 
 class _LightNode(Node):
     """A head node without the dashboard's process and with helpers that wait until they are asked for."""
+
+    def __init__(self, log: Path, *arguments: Any, **options: Any) -> None:
+        self._log = log
+        super().__init__(*arguments, **options)
+
+    def _init_temp(self, *arguments: Any, **options: Any) -> None:
+        """Make the session's directory, with its logs elsewhere."""
+        assert self._session_name is not None, "a head node names its session before"
+        directory = ray_logs.attach(Path(self._ray_params.temp_dir) / self._session_name, self._log)
+        super()._init_temp(*arguments, **options)
+        directory.chmod(0o700)
 
     def start_gcs_server(self) -> None:
         """Start the GCS."""

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray import serve
 from ray.exceptions import RayError
-from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE, SERVE_PROXY_NAME
+from ray.serve._private.constants import (
+    RAY_SERVE_ENABLE_HA_PROXY,
+    SERVE_CONTROLLER_NAME,
+    SERVE_NAMESPACE,
+    SERVE_PROXY_NAME,
+)
 
 from broker import timers
 from broker.deployments.direct_requests import serve_directly, without_request_id
+from broker.deployments.environment import RAY_HOST
 from broker.deployments.ingress import APPLICATION
-from broker.deployments.logs import configure_logs
+from broker.logs import configure_logs
 from broker.settings import Settings
 
 if TYPE_CHECKING:
@@ -77,7 +83,7 @@ class ApiApp:
         from broker.operations.catalogue import build_registry
         from broker.rest.app import build_app
 
-        configure_logs(self._settings)
+        configure_logs(self._settings, "api")
         close_grpc()
         timers.allow_late(_LATE_S)
         self._opened = await open_services(self._settings, self._dsn, "api")
@@ -136,13 +142,19 @@ def run_application(settings: Settings, dsn: str) -> None:
     serve.start(
         proxy_location="EveryNode",
         http_options={
-            "host": settings.bind_host,
+            "host": _replica_host(settings),
             "port": settings.http_port,
             "request_timeout_s": settings.http_timeout_s,
         },
         logging_config=_LOGS,
     )
     serve.run(build_application(settings, dsn), name=APPLICATION, route_prefix="/", logging_config=None)
+
+
+def _replica_host(settings: Settings) -> str:
+    """The address that replicas listen on, and Serve's own proxy where there is no HAProxy."""
+    # Behind HAProxy nobody else has business with them; on a cluster it may be that of another node.
+    return RAY_HOST if RAY_SERVE_ENABLE_HA_PROXY and not settings.ray_address else settings.bind_host
 
 
 def stop_application(*, leave_ingress: bool) -> None:

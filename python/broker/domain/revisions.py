@@ -40,6 +40,7 @@ _TOKENS_OF = (
     "access", "api", "auth", "authentication", "bearer", "client", "csrf", "device", "id", "jwt", "login",
     "oauth", "push", "refresh", "security", "session", "user",
 )  # fmt: skip
+_SEPARATORS = re.compile(r"[\W_]+")
 _KEYS = 10_000  # remembered at a time
 _REMEMBERED_CHARACTERS = 64
 
@@ -157,7 +158,7 @@ def is_credential(key: str) -> bool:
 def _is_credential(key: str) -> bool:
     # Letter by letter: of a long run of marks the whole would be normalised in quadratic time.
     plain = key if key.isascii() else "".join(unicodedata.normalize("NFKC", letter) for letter in key)
-    name = "".join(character for character in plain.casefold() if character.isalnum())
+    name = _SEPARATORS.sub("", plain.casefold())
     return any(_names_one(name, found) for found in _CREDENTIAL.finditer(name))
 
 

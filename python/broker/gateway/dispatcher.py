@@ -115,7 +115,7 @@ class Dispatcher:
             self._note(call, request_id, error)
             self._refuse(call, error)
         except Exception:
-            _log.exception("call_failed", extra={"operation": call.method, "request_id": request_id})
+            _log.exception("call_failed", extra={"operation": call.method, "requestId": request_id})
             self._refuse(call, InternalError(f"something went wrong here; request {request_id}"))
         else:
             if result is None:
@@ -203,7 +203,7 @@ class Dispatcher:
         if error.status >= InternalError.status and call.method in self._follows:
             fields = {
                 "operation": call.method,
-                "request_id": request_id,
+                "requestId": request_id,
                 "cause": error.log_text or error.message,
             }
             _log.warning("call_failed", extra=fields)

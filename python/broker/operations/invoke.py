@@ -86,7 +86,8 @@ def require_audience(operation: Operation, principal: Principal) -> None:
     try:
         permissions.require_audience(operation.rule, principal)
     except BrokerError as error:
-        metrics.observe(operation.name, error.name, 0.0)
+        OPERATIONS.add(operation.name, error.name)
+        OPERATION_SECONDS.observe(0.0, operation.name)
         raise
 
 
@@ -180,7 +181,6 @@ def _message(kind: str, text: str) -> str:
 def _log_failure(operation: Operation, context: Context, error: Exception) -> None:
     """One line for operators; params are left out, for they may hold secrets."""
     fields = {
-        "event": "operation_failed",
         "operation": operation.name,
         "requestId": context.request_id,
         "account": context.principal.account,
@@ -188,6 +188,6 @@ def _log_failure(operation: Operation, context: Context, error: Exception) -> No
     }
     if isinstance(error, BrokerError):
         fields["text"] = error.log_text or error.message
-        _log.warning("%s", orjson.dumps(fields).decode())
+        _log.warning("operation_failed", extra=fields)
     else:
-        _log.error("%s", orjson.dumps(fields).decode(), exc_info=error)
+        _log.error("operation_failed", extra=fields, exc_info=error)

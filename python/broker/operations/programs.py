@@ -93,7 +93,9 @@ class FilterProgramsParams(ListParams):
     sort: Annotated[ProgramSort, Field(strict=False)] | None = None
     ids: Annotated[list[Id], FIRST_FAULT, CommaList, Field(max_length=MAX_IDS)] | None = None
     status: (
-        Annotated[list[Annotated[ProgramStatus, Field(strict=False)]], FIRST_FAULT, CommaList, Field(max_length=8)]
+        Annotated[
+            list[Annotated[ProgramStatus, Field(strict=False)]], FIRST_FAULT, CommaList, Field(max_length=8)
+        ]
         | None
     ) = None
     project_id: Id | None = None

@@ -30,9 +30,9 @@ from broker.domain.permission_table import Target
 from broker.domain.programs import Access
 from broker.domain.values import FIRST_FAULT, Id, Model, bounded, limited_by
 from broker.errors import (
+    MAX_FAULTS,
     BrokerError,
     Conflict,
-    MAX_FAULTS,
     FieldFault,
     InvalidRequest,
     NotFound,
@@ -192,9 +192,7 @@ async def _find_program(context: Context, place: _Place) -> PollProgram:
     if program is not None:
         target = permissions.access_target(context.principal, Access(program.access), program.project_id)
     missing = f"there is no program {program_id}"
-    permissions.require(
-        context.rule, context.principal, target, missing, permissions.not_public(program_id)
-    )
+    permissions.require(context.rule, context.principal, target, missing, permissions.not_public(program_id))
     assert program is not None, "no rule allows anything on what is not there"
     if place.account_id not in (None, account) or not is_project(place.project_id, program.project_id):
         raise _no_program(program_id)

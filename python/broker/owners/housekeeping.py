@@ -47,7 +47,7 @@ class Housekeeping:
             try:
                 await self.run_once()
             except Unavailable as error:
-                _log.info("purge_waits reason=%s", error.log_text)
+                _log.info("purge_waits", extra={"cause": error.log_text})
 
     async def run_once(self) -> None:
         """One round. Raises Unavailable."""

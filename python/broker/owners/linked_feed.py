@@ -271,9 +271,9 @@ class _Poller:
                     pause_s = _RETRY_S[0]
                     await self._poll()
             except LinkLost as error:
-                _log.info("owner_lost session=%s call=%s", self._session, error)
+                _log.info("owner_lost", extra={"session": self._session, "call": str(error)})
             except Exception:
-                _log.exception("poll_failed session=%s", self._session)
+                _log.exception("poll_failed", extra={"session": self._session})
             finally:
                 self._opened.clear()
             await asyncio.sleep(pause_s)
@@ -352,7 +352,7 @@ class _Poller:
         try:
             self._sink(following.topic, news)
         except Exception:
-            _log.exception("sink_failed topic=%s", following.topic)
+            _log.exception("sink_failed", extra={"topic": following.topic})
 
     def _is_news(self, following: _Following, entry: Entry) -> bool:
         """All but attributes that are known already."""

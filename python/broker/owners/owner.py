@@ -125,7 +125,7 @@ class Owner:
             owner._tasks.append(asyncio.create_task(owner._recorder.run(), name="statistics"))
         if index == 0:
             owner._tasks.append(asyncio.create_task(owner._housekeeping.run(), name="purge"))
-        _log.info("owner_started slot=%s generation=%d", slot, generation)
+        _log.info("owner_started", extra={"slot": slot, "generation": generation})
         return owner
 
     async def ended(self) -> None:
@@ -134,9 +134,9 @@ class Owner:
         for task in done:
             error = None if task.cancelled() else task.exception()
             if isinstance(error, Fenced):
-                _log.warning("owner_fenced slot=%s", self._slot)
+                _log.warning("owner_fenced", extra={"slot": self._slot})
             elif error is not None:
-                _log.error("owner_failed task=%s", task.get_name(), exc_info=error)
+                _log.error("owner_failed", extra={"task": task.get_name()}, exc_info=error)
 
     def figures(self) -> Iterator[Sample]:
         """What the owner has to tell now."""

@@ -243,12 +243,12 @@ class Writer:
             except AlreadyWritten as error:
                 repeats += 1
                 if repeats > _MAX_REPEATS:
-                    _log.error("group_repeats_without_end rows=%s", error)
+                    _log.error("group_repeats_without_end", extra={"rows": str(error)})
                     for pending in group:
                         self._answer(pending, _unavailable("the change meets others of the same id"))
                     return
             except Unavailable as error:
-                _log.warning("commit_in_doubt commands=%d reason=%s", len(group), error.log_text)
+                _log.warning("commit_in_doubt", extra={"commands": len(group), "cause": error.log_text})
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_S[1])
                 self._expire_queue()
@@ -258,7 +258,7 @@ class Writer:
                     for pending in group:
                         await self._commit([pending], check=True)
                     return
-                _log.exception("command_failed kind=%s", type(group[0].command).__name__)
+                _log.exception("command_failed", extra={"kind": type(group[0].command).__name__})
                 self._answer(group[0], InternalError("the change could not be stored"))
                 return
             check = True
@@ -381,7 +381,7 @@ class Writer:
             async with self._order:
                 await self._settle()
         except Unavailable as error:
-            _log.info("still_in_doubt reason=%s", error.log_text)
+            _log.info("still_in_doubt", extra={"cause": error.log_text})
 
     def _alive(self, group: Sequence[_Pending]) -> list[_Pending]:
         """The group without those whose time is over; they are answered."""

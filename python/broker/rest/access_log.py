@@ -14,6 +14,7 @@ import orjson
 
 from broker.clock import Clock
 from broker.domain.values import format_ms
+from broker.logs import process_fields
 from broker.rest.reply import Exchange
 
 NAME = "broker.access"
@@ -43,6 +44,7 @@ class AccessLog:
             "level": "info",
             "logger": NAME,
             "event": "request",
+            **process_fields(),
             "requestId": exchange.request_id,
             "address": address,
             "method": scope["method"],

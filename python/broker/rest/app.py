@@ -156,11 +156,11 @@ class RestApp:
             await exchange.error(Unavailable("the request took too long; try again", retry_after_s=1))
         except BrokerError as error:
             if exchange.has_begun:
-                _log.warning("%s", _failure(request_id, error))
+                _log.warning("request_failed", extra=_failure(request_id, error))
                 raise  # the server cuts the connection, so that half a document is not taken for a whole
             await self._send_error(exchange, error, headers, receive)
         except Exception as error:
-            _log.error("%s", _failure(request_id, error), exc_info=error)
+            _log.error("request_failed", extra=_failure(request_id, error), exc_info=error)
             if exchange.has_begun:
                 raise
             await exchange.error(InternalError(f"an internal error; its request id is {request_id}"))
@@ -276,9 +276,7 @@ class RestApp:
             return _anonymous(account)
         return await self._services.auth.authenticate(account, token)
 
-    async def _serve_page(
-        self, method: str, segments: list[str], caller: Caller, exchange: Exchange
-    ) -> None:
+    async def _serve_page(self, method: str, segments: list[str], caller: Caller, exchange: Exchange) -> None:
         if segments == DOCUMENT:
             await self._serve_document(method, exchange)
             return
@@ -365,9 +363,8 @@ def _text(headers: Headers, name: bytes) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def _failure(request_id: str, error: Exception) -> str:
-    fields = {"event": "request_failed", "requestId": request_id, "error": type(error).__name__}
-    return orjson.dumps(fields).decode()
+def _failure(request_id: str, error: Exception) -> dict[str, str]:
+    return {"requestId": request_id, "error": type(error).__name__}
 
 
 async def _serve_lifespan(receive: Receive, send: Send) -> None:

@@ -33,6 +33,7 @@ PART_S = 30.0  # between two parts of a body; a sender that trickles slower is c
 _DRAINED_BYTES = 256 << 10
 _DRAINED_S = 1.0
 _MAX_PARAMETERS = 100
+_FORM_BYTES = 64 << 10  # the longest log-in with each byte escaped has 55 KiB; escapes take long to read
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_REQUEST_ID_CHARACTERS)
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _LEADING_TOKEN = re.compile(rb'\s*\{\s*"access_token"\s*:\s*("[^"\\]*")')
@@ -309,6 +310,8 @@ def parse_body(content: bytes, media_type: str, whole_body: str | None = None) -
 
 
 def _parse_form(content: bytes) -> dict[str, Any]:
+    if len(content) > _FORM_BYTES:
+        raise _too_large(_FORM_BYTES)
     try:
         pairs = parse_qsl(
             content.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS

@@ -20,6 +20,7 @@ import ray
 from broker import timers
 from broker.clock import SystemClock
 from broker.errors import BrokerError
+from broker.logs import configure_logs
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
 from broker.settings import Settings
@@ -71,7 +72,7 @@ class SlotActor(ABC, Generic[P]):
         Args:
             calls: what may be called over a link.
         """
-        logging.basicConfig(level=settings.log_level.upper())
+        configure_logs(settings, slot_name(self.kind, index))
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         self._settings = settings
@@ -138,7 +139,7 @@ class SlotActor(ABC, Generic[P]):
                 if self._part is not None:
                     await self._part.close()
         except TimeoutError:
-            _log.warning("part_close_timeout index=%d", self._index)
+            _log.warning("part_close_timeout", extra={"index": self._index})
         finally:
             # Not an actor's orderly exit, after which Ray would not start it again.
             os._exit(1)

@@ -89,7 +89,7 @@ class Listener(Generic[T]):
             arguments = self._contract.read_arguments(method, body)
             answer = self._contract.pack_result(number, await self._methods[method](*arguments))
         except Exception:
-            _log.exception("call_failed method=%s", method)
+            _log.exception("call_failed", extra={"method": method})
             answer = self._contract.pack_failure(number)
         if not peer.transport.is_closing():
             peer.send(answer)

@@ -91,7 +91,7 @@ class EmbeddedPostgres:
             try:
                 await asyncio.to_thread(self._ensure_running)
             except SetupError as error:
-                _log.error("postgres_restart_failed reason=%s retry_s=%s", error, wait_s)
+                _log.error("postgres_restart_failed", extra={"cause": str(error), "retry_s": wait_s})
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, _RETRY_S[1])
 
