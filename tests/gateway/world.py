@@ -32,7 +32,7 @@ class DirectLink:
     owner: ClassVar[Owner]
     is_cut: ClassVar[bool] = False
 
-    def __init__(self, kind: str, index: int) -> None:
+    def __init__(self, kind: str, index: int, _calls: object = None) -> None:
         assert (kind, index) == ("owner", 0)
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:

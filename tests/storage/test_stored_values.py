@@ -29,7 +29,7 @@ _MISCOUNTED = """
 SELECT account, project_id, caller FROM anonymous_storage_usage WHERE value_count <= 0 OR octets < 0
 UNION ALL
 SELECT account, project_id, NULL FROM storage_usage u
-WHERE (value_count, octets, anonymous_values, anonymous_octets) IS DISTINCT FROM (
+WHERE (value_count, octets, anonymous_values, anonymous_octets) <> (
     SELECT count(*), coalesce(sum(v.octets), 0), count(v.caller),
         coalesce(sum(v.octets) FILTER (WHERE v.caller IS NOT NULL), 0)
     FROM stored_values v
