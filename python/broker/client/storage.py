@@ -41,8 +41,8 @@ class Storage:
                 callers may store is stored.
         """
         body = {"id": item_id or self._ids.uuid7(), "metadata": dict(metadata)}
-        key = idempotency_key or self._ids.uuid7()
-        call = Call("POST", query.path("storage", project_id), StoredValue.parse, body=body, key=key)
+        target = query.path("storage", project_id)
+        call = Call("POST", target, StoredValue.parse, body=body, key=idempotency_key)
         return await self._engine.send(call)
 
     async def delete(self, project_id: str, item_id: str) -> None:

@@ -96,7 +96,7 @@ class KnownPolls:
             admit: told how many names nobody has declared are to be made; what it raises is raised.
         """
         found = await self.find_rows(program_uid, wanted)
-        missing = frozenset(wanted) - found.keys()
+        missing = frozenset(measure for measure in wanted if measure not in found)
         if missing:
             strange = sum(not _is_declared(measure, declared) for measure in missing)
             if strange:

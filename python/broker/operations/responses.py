@@ -42,7 +42,7 @@ from broker.errors import (
 from broker.operations.context import Context
 from broker.operations.known_polls import OTHER_NAMES, Measure
 from broker.operations.program_access import is_project
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Effect, Operation, Route
 from broker.storage.polls import PollProgram, PollRow
 
 
@@ -329,6 +329,7 @@ OPERATIONS = (
         params=AddResponsesParams,
         result=Counted,
         handler=_add_responses,
+        own_effect=Effect.UNKEYED,
         route=Route(
             "POST",
             "/responses/{accountId}/{projectId}/{programId}",
@@ -351,6 +352,7 @@ OPERATIONS = (
         params=RespondParams,
         result=Counted,
         handler=_respond,
+        own_effect=Effect.UNKEYED,
         route=None,
         errors=_ERRORS,
         example={"programId": "final-2026"} | _ANSWER,
@@ -362,6 +364,7 @@ OPERATIONS = (
         params=ImpressionParams,
         result=Counted,
         handler=_impression,
+        own_effect=Effect.UNKEYED,
         route=None,
         errors=_ERRORS,
         example={"programId": "final-2026"} | _SHOWN,

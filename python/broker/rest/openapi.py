@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import broker
-from broker.operations.registry import Operation, Registry
+from broker.operations.registry import Effect, Operation, Registry
 from broker.rest.openapi_replies import ERROR_SCHEMA, HEADERS, replies
 from broker.rest.openapi_schemas import Schema, Schemas, format_value, without_null
 from broker.rest.request import FORM_TYPE
@@ -17,8 +17,9 @@ _KEY_PARAMETER = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": (
-        "A name for this request. Within 24 hours the same key with the same request answers the first"
-        " result and does nothing again; with another request it is 409."
+        "A name for this request. Within 24 hours the same key with the same request of the same caller"
+        " answers the first result and does nothing again; with another request it is 409. Callers without a"
+        " token are told apart by their address. Over WebSocket it is the param `idempotencyKey`."
     ),
     "schema": {
         "type": "string",
@@ -163,7 +164,7 @@ class _Description:
             name = str(parameter["name"])
             if name in self._example:
                 parameter["example"] = _parameter_example(parameter, self._example[name])
-        if self._operation.idempotent_by_key:
+        if self._operation.effect is Effect.KEYED:
             parameters.append(_KEY_PARAMETER)
         if self._operation.honours_if_match:
             parameters.append(_MATCH_PARAMETER)
@@ -229,7 +230,7 @@ class _Description:
     def _links(self) -> dict[str, Any]:
         """What can be done with a created resource: the operations at its `Location` and below."""
         location = self._route.location
-        if location is None:
+        if location is None or self._route.locates_itself:
             return {}
         fields = _PLACEHOLDER.findall(location)
         links: dict[str, Any] = {}

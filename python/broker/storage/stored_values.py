@@ -10,9 +10,7 @@ from broker.clock import to_datetime
 from broker.domain.stored_values import stored_value_json
 from broker.domain.values import format_ms, format_time
 from broker.errors import NotFound
-from broker.storage.claims import first_result
 from broker.storage.database import Database
-from broker.storage.programs import Claim
 
 _STORE = "SELECT store_value($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 # A group's values go to the server as columns of joined text: the driver takes an array apart in Python.
@@ -91,14 +89,6 @@ class StoredValueRow(NamedTuple):
     value: bytes
 
 
-class _NotStored(Exception):
-    """Ends the transaction of a key whose value could not be stored, so that the key stays free."""
-
-    def __init__(self, outcome: StoreOutcome) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
-
-
 class _Storing:
     """One value of a group: its arguments of `store_values` as texts. Equal to no other."""
 
@@ -114,30 +104,26 @@ class StoredValues:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._found = database.groups(self._find, _GROUP)
-        self._stored = database.groups(self._store, _GROUP)
+        self._stored = database.groups(self._store, _GROUP, writes=True)
 
     async def store(
         self,
         account: str,
         value: NewValue,
         quota: Quota,
-        key: Claim | None,
         *,
         anonymous_caller: str | None,
-    ) -> StoreOutcome | bytes:
-        """Store a value within the project's quota, wholly or not at all.
+        alone: bool,
+    ) -> StoreOutcome:
+        """Store a value within the project's quota, wholly or not at all; returns what became of it.
 
         Args:
             anonymous_caller: tells callers without a token apart, who replace nothing; None with a token.
-
-        Returns:
-            What became of it, or the first result of `key` when it has one; then nothing was done.
-
-        Raises:
-            Conflict: the key was used for another request.
+            alone: in a transaction of its own, which can be part of a `Database.unit`, and not together with
+                other callers' values.
         """
-        if key is not None:
-            return await self._store_once(account, value, quota, key, anonymous_caller or "")
+        if alone:
+            return await self._store_alone(account, value, quota, anonymous_caller or "")
         storing = _Storing(
             account,
             value.project_id,
@@ -153,27 +139,17 @@ class StoredValues:
         assert outcome is not None, "every storing of a group has its outcome"
         return outcome
 
-    async def _store_once(
-        self, account: str, value: NewValue, quota: Quota, key: Claim, anonymous_caller: str
-    ) -> StoreOutcome | bytes:
-        time = to_datetime(value.time_ms)
-        try:
-            async with self._database.transaction() as connection:
-                stored = await first_result(connection, account, key, time)
-                if stored is not None:
-                    return stored
-                text = value.metadata.decode()
-                outcome = StoreOutcome(
-                    await connection.fetchval(
-                        _STORE, account, value.project_id, value.id, text, len(value.metadata), time,
-                        anonymous_caller, *quota,
-                    )
-                )  # fmt: skip
-                if not outcome.is_stored:
-                    raise _NotStored(outcome)
-                return outcome
-        except _NotStored as refusal:
-            return refusal.outcome
+    async def _store_alone(
+        self, account: str, value: NewValue, quota: Quota, anonymous_caller: str
+    ) -> StoreOutcome:
+        text, time = value.metadata.decode(), to_datetime(value.time_ms)
+        async with self._database.transaction() as connection:
+            return StoreOutcome(
+                await connection.fetchval(
+                    _STORE, account, value.project_id, value.id, text, len(value.metadata), time,
+                    anonymous_caller, *quota,
+                )
+            )  # fmt: skip
 
     async def find(self, account: str, project_id: str, value_id: str) -> bytes | None:
         """The JSON of the stored value, or None."""
@@ -198,7 +174,7 @@ class StoredValues:
 
     async def delete(self, account: str, project_id: str, value_id: str) -> None:
         """Delete a value. Raises NotFound."""
-        async with self._database.connection() as connection:
+        async with self._database.transaction() as connection:
             if not await connection.fetchval(_DELETE, account, project_id, value_id):
                 raise NotFound(f"the project {project_id} has no value {value_id}")
 
