@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 NO_REQUEST = {
     "garbage": b"GARBAGE\r\n\r\n",
     "HTTP/0.9": b"GET /x\r\n\r\n",
+    "unknown version": b"GET /x HTTP/9.9\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20,
     "header of 1 MB": GET + b"X-A: " + b"a" * 1_000_000 + b"\r\n\r\n",
@@ -97,6 +98,22 @@ def test_what_is_no_request_gets_no_other_reply_on_a_kept_connection(
             return
         if reply := read_all(peer):
             assert_ours(reply, 400, "invalid_request")
+
+
+def test_what_is_refused_in_silence_is_closed_soon(ingress: Ingress) -> None:
+    began_s = time.monotonic()
+    for name in ("two lengths", "header of 1 MB", "garbage"):
+        with socket.create_connection(("127.0.0.1", ingress.port), 60) as peer:
+            with suppress(OSError):
+                peer.sendall(NO_REQUEST[name])
+                peer.shutdown(socket.SHUT_WR)
+            read_all(peer)
+    assert time.monotonic() - began_s < 30  # a client may be silent for a minute and more
+
+
+def test_two_hosts_are_left_to_the_api(ingress: Ingress) -> None:
+    _, _, body = get(ingress.port, "/x", headers="Host: other\r\n")
+    assert body["headers"]["host"] == ["localhost", "other"]
 
 
 def test_a_chunk_that_goes_wrong_later_is_our_400(ingress: Ingress) -> None:
