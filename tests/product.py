@@ -20,7 +20,7 @@ from broker.operations.services import Services, build_services
 from broker.owners import commands
 from broker.owners.client import Accepted, Imported
 from broker.owners.owner import Owner
-from broker.owners.protocol import IdempotencyKey, NewEventRow
+from broker.owners.protocol import Caller, IdempotencyKey, NewEventRow
 from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
 from broker.slots.placement import slot_name
@@ -56,36 +56,58 @@ class DirectOwners:
         return answer
 
     async def update_event(
-        self, account: str, program_id: str, event_id: str, changes: dict[str, object]
+        self,
+        account: str,
+        program_id: str,
+        event_id: str,
+        changes: dict[str, object],
+        caller: Caller | None = None,
     ) -> bytes:
         answer = await self._ask(
-            commands.UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes)
+            commands.UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, caller)
         )
         assert isinstance(answer, bytes)
         return answer
 
-    async def delete_event(self, account: str, program_id: str, event_id: str) -> None:
-        await self._ask(commands.DeleteEvent(self._ids.uuid7(), account, program_id, event_id))
+    async def delete_event(
+        self, account: str, program_id: str, event_id: str, caller: Caller | None = None
+    ) -> None:
+        await self._ask(commands.DeleteEvent(self._ids.uuid7(), account, program_id, event_id, caller))
 
-    async def delete_events(self, account: str, program_id: str) -> int:
-        answer = await self._ask(commands.DeleteEvents(self._ids.uuid7(), account, program_id))
+    async def delete_events(self, account: str, program_id: str, caller: Caller | None = None) -> int:
+        answer = await self._ask(commands.DeleteEvents(self._ids.uuid7(), account, program_id, caller))
         assert isinstance(answer, int)
         return answer
 
-    async def adopt_import(self, account: str, program_id: str, import_id: str, count: int) -> Imported:
+    async def adopt_import(
+        self, account: str, program_id: str, import_id: str, count: int, caller: Caller | None = None
+    ) -> Imported:
         answer = await self._ask(
-            commands.AdoptImport(self._ids.uuid7(), account, program_id, import_id, count)
+            commands.AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, caller)
         )
         assert isinstance(answer, Imported)
         return answer
 
-    async def update_program(self, account: str, program: Program) -> Program:
-        answer = await self._ask(commands.UpdateProgram(self._ids.uuid7(), account, program.id, program))
+    async def update_program(
+        self, account: str, program_id: str, changes: dict[str, object], caller: Caller | None = None
+    ) -> Program:
+        answer = await self._ask(
+            commands.UpdateProgram(self._ids.uuid7(), account, program_id, changes, caller)
+        )
         assert isinstance(answer, Program)
         return answer
 
-    async def delete_program(self, account: str, program_id: str, by: Actor | None = None) -> None:
-        await self._ask(commands.DeleteProgram(self._ids.uuid7(), account, program_id, by))
+    async def delete_program(
+        self,
+        account: str,
+        program_id: str,
+        by: Actor | None = None,
+        caller: Caller | None = None,
+        *,
+        of_project: str | None = None,
+    ) -> None:
+        command = commands.DeleteProgram(self._ids.uuid7(), account, program_id, by, caller, of_project)
+        await self._ask(command)
 
     async def value_stored(self, account: str, project_id: str) -> None:
         self.owner.nudge(account, f"storage:{project_id}")

@@ -15,9 +15,11 @@ __all__ = [
     "Server",
     "Tally",
     "Upcall",
+    "check_json",
     "pack_answer",
     "pack_impression",
     "pack_session",
+    "pass_json",
 ]
 
 BUILT_S: int
@@ -301,3 +303,26 @@ def pack_impression(key: bytes, poll: int, visitor: str) -> bytes:
 
 def pack_session(key: bytes, poll: int, session: str) -> bytes:
     """The record of a session in which the poll was shown. ValueError as in `pack_answer`."""
+
+def check_json(text: bytes, depth: int) -> tuple[str, list[str | int]] | None:
+    """The first fault of a JSON text, in one pass over it; None when there is none.
+
+    Args:
+        depth: how many arrays and objects may be inside each other.
+
+    Returns:
+        What is wrong and where: `malformed` (no JSON; without a place), `repeated` (a name in its object),
+        `large integer` (beyond ±2^53) or `too deep`; names of members and indexes of elements, outermost first.
+    """
+
+def pass_json(text: bytes, at: int, depth: int, in_string: bool) -> tuple[int, int, bool]:
+    """Go on through a value that begins with a bracket or a quote, by strings and brackets alone.
+
+    Args:
+        at: what has been looked at; to begin with, where the value does.
+        depth: how many brackets are open there, at first 0.
+        in_string: whether that is inside a string.
+
+    Returns:
+        The same, at the end of the value or of the text. The value is over when nothing is open any more.
+    """

@@ -20,16 +20,25 @@
     ├── InternalError           500 internal_error
     ├── BadGateway              502 bad_gateway
     ├── Unavailable             503 unavailable
+    │   └── OutcomeUnknown          outcome_unknown
     └── GatewayTimeout          504 gateway_timeout
 
 Both doors render an error from its class and fields; neither looks at the text. The message is public:
 it never carries a secret, an SQL text, a stack or an address of ours. What only operators may see goes
 into `log_text`.
+
+A reply to a request is never much larger than what it is about: an error keeps `MAX_FAULTS` faults, and what it
+quotes of the request is cut.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+MAX_FAULTS = 10  # whoever sends more mends them in rounds
+MAX_FIELD_CHARACTERS = 256  # an id of the largest size, and the path to it
+MAX_MESSAGE_CHARACTERS = 1_000
+_CUT = "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,13 @@ class FieldFault:
 
     field: str
     message: str
+
+    def body(self) -> dict[str, str]:
+        """The fault as it is told."""
+        return {
+            "field": shorten(self.field, MAX_FIELD_CHARACTERS),
+            "message": shorten(self.message, MAX_MESSAGE_CHARACTERS),
+        }
 
 
 class BrokerError(Exception):
@@ -55,9 +71,10 @@ class BrokerError(Exception):
         retry_after_s: int | None = None,
         log_text: str | None = None,
     ) -> None:
+        message = shorten(message, MAX_MESSAGE_CHARACTERS)
         super().__init__(message)
         self.message = message
-        self.faults = tuple(faults)
+        self.faults = tuple(faults[:MAX_FAULTS])
         self.retry_after_s = retry_after_s
         self.log_text = log_text
 
@@ -69,12 +86,32 @@ class BrokerError(Exception):
             "status": self.status,
         }
         if self.faults:
-            body["errors"] = [{"field": f.field, "message": f.message} for f in self.faults]
+            body["errors"] = [fault.body() for fault in self.faults]
         return body
 
     def __reduce__(self) -> tuple[object, ...]:
         """Errors travel between processes with all their fields."""
         return _rebuild, (type(self), self.message, self.faults, self.retry_after_s, self.log_text)
+
+
+def shorten(text: str, characters: int) -> str:
+    """The text, or as much of it as goes into `characters` with a mark of what is missing."""
+    return text if len(text) <= characters else text[: characters - len(_CUT)] + _CUT
+
+
+def field_path(place: Iterable[int | str], prefix: str = "") -> str:
+    """The path of a field, such as `events[3].event`, cut to `MAX_FIELD_CHARACTERS`.
+
+    Args:
+        place: names of members and indexes of elements, outermost first; read only as far as it is told.
+    """
+    path = prefix
+    for step in place:
+        if len(path) > MAX_FIELD_CHARACTERS:
+            break
+        name = f"[{step}]" if isinstance(step, int) else shorten(step, MAX_FIELD_CHARACTERS)
+        path += name if isinstance(step, int) or not path else f".{name}"
+    return shorten(path, MAX_FIELD_CHARACTERS)
 
 
 def _rebuild(
@@ -96,6 +133,7 @@ class InvalidRequest(BrokerError):
     @classmethod
     def of_field(cls, field: str, message: str) -> "InvalidRequest":
         """The error of one field."""
+        field = shorten(field, MAX_FIELD_CHARACTERS)
         return cls(f"{field}: {message}", faults=[FieldFault(field, message)])
 
 
@@ -207,11 +245,24 @@ class BadGateway(BrokerError):
 
 
 class Unavailable(BrokerError):
-    """Overload, or something we need is down. Nothing is half-done; the call may be repeated."""
+    """Overload, or something we need is down. Nothing was done; the call may be repeated.
+
+    Whoever catches it catches `OutcomeUnknown` too, and must not answer that with a plain `Unavailable`.
+    """
 
     status = 503
     name = "unavailable"
     retryable = True
+
+
+class OutcomeUnknown(Unavailable):
+    """The change may or may not have been made, wholly in either case.
+
+    The same request with the same `Idempotency-Key` learns which; without a key only a look at the resource
+    does.
+    """
+
+    name = "outcome_unknown"
 
 
 class GatewayTimeout(BrokerError):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from broker.deployments.data_dir import scratch_directory
+from broker.deployments.data_dir import find_scratch
 from broker.deployments.ports import free_port
 from broker.deployments.processes import list_marked
 from broker.settings import child_environment
@@ -53,6 +53,7 @@ class Instance:
         self.database_url = database_url
         self._environment = environment or {}
         self.lines: list[str] = []
+        self.scratch: Path | None = None
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -75,6 +76,7 @@ class Instance:
             line = read.get(timeout=max(0.0, deadline_s - time.monotonic()))
             assert line, "\n".join([*self.lines, self.log()])
             self.lines.append(line)
+        self.scratch = find_scratch(self.data_dir)
 
     def fail(self, *options: str) -> str:
         """Start it expecting that it cannot; returns the line it says why with."""
@@ -108,9 +110,8 @@ class Instance:
     def leaves_nothing(self) -> bool:
         """Whether no process and no file outside of the data directory is left."""
         pid_file = self.data_dir / "postgres" / "data" / "postmaster.pid"
-        return (
-            not self.processes() and not pid_file.exists() and not scratch_directory(self.data_dir).exists()
-        )
+        is_scratch_left = self.scratch is not None and self.scratch.exists()
+        return not (self.processes() or pid_file.exists() or is_scratch_left or find_scratch(self.data_dir))
 
     def log(self) -> str:
         path = self.data_dir / "log" / "broker.log"

@@ -1,8 +1,10 @@
+import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
-from broker.deployments.data_dir import claim, make_scratch, scratch_directory
+from broker.deployments.data_dir import claim, find_scratch
 from broker.storage.errors import SetupError
 
 
@@ -42,15 +44,76 @@ def test_log_that_has_grown_too_large_is_put_aside(tmp_path: Path, monkeypatch: 
 
 
 def test_sockets_of_a_long_path_have_a_short_one(tmp_path: Path) -> None:
-    scratch = scratch_directory(tmp_path / ("long" * 40))
-    assert len(str(scratch)) < 30
-    assert scratch != scratch_directory(tmp_path)
+    held = claim(tmp_path / ("long" * 40))
+    assert len(str(held.scratch)) < 33
+    assert find_scratch(held.path) is None
+    held.make_scratch()
+    assert find_scratch(held.path) == held.scratch
+    held.remove_scratch()
+    assert not held.scratch.exists()
+    assert find_scratch(held.path) is None
+    held.release()
 
 
-def test_scratch_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "scratch").symlink_to(tmp_path / "theirs")
-    with pytest.raises(SetupError, match="belongs to somebody else"):
-        make_scratch(tmp_path / "scratch")
-    make_scratch(tmp_path / "ours")
-    assert (tmp_path / "ours").stat().st_mode & 0o777 == 0o700
+def test_everything_is_for_us_alone_from_the_start(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o755)
+    (tmp_path / "data" / "log").mkdir(mode=0o755)
+    held = claim(tmp_path / "data")
+    held.make_scratch()
+    for directory in (held.path, held.log, held.scratch):
+        assert directory.stat().st_mode & 0o777 == 0o700, directory
+    held.remove_scratch()
+    held.release()
+
+
+def test_scratch_directory_is_empty_again_at_the_next_start(tmp_path: Path) -> None:
+    held = claim(tmp_path)
+    held.make_scratch()
+    (held.scratch / "ray" / "sockets").mkdir(parents=True)
+    (held.scratch / "file").touch()
+    before = held.scratch.stat().st_ino
+    held.make_scratch()
+    assert list(held.scratch.iterdir()) == []
+    assert held.scratch.stat().st_ino == before
+    held.remove_scratch()
+    held.release()
+
+
+def test_scratch_directory_of_a_run_that_was_killed_is_removed(tmp_path: Path) -> None:
+    killed = claim(tmp_path)
+    killed.make_scratch()
+    (killed.scratch / "ha").mkdir()
+    killed.release()
+    held = claim(tmp_path)
+    held.make_scratch()
+    assert held.scratch != killed.scratch
+    assert not killed.scratch.exists()
+    held.remove_scratch()
+    held.release()
+
+
+def test_open_scratch_directory_of_an_earlier_version_is_removed_and_not_used(tmp_path: Path) -> None:
+    digest = hashlib.sha256(os.fsencode(tmp_path)).hexdigest()[:10]
+    former = Path(f"/tmp/broker-{os.geteuid()}-{digest}")
+    (former / "ha").mkdir(parents=True)
+    former.chmod(0o777)
+    (former / "ha" / "start").write_text("#!/bin/sh\n")
+    (former / "link").symlink_to(tmp_path)
+    held = claim(tmp_path)
+    held.make_scratch()
+    assert not former.exists()
+    assert (tmp_path / "lock").exists()
+    assert held.scratch != former
+    held.remove_scratch()
+    held.release()
+
+
+def test_link_to_the_scratch_directory_leads_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "data" / "scratch").symlink_to(tmp_path / "precious")
+    held = claim(tmp_path / "data")
+    held.make_scratch()
+    held.remove_scratch()
+    held.release()
+    assert (tmp_path / "precious").exists()

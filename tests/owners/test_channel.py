@@ -15,7 +15,7 @@ from broker.owners.protocol import Cursor, Entry, EntryKind
 from broker.owners.sessions import Follow
 from broker.storage.database import Database
 from broker.storage.program_changes import ProgramChanges
-from tests.owners.support import Gateway, ask, create_programs, fetch, ids, program
+from tests.owners.support import Gateway, ask, create_programs, fetch, ids
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -63,7 +63,7 @@ async def test_changes_are_told_in_order(owner: Owner, dsn: str) -> None:
     await gateway.open(Follow(1, TOPIC, None))
     await create_programs(dsn, ["new"])
     owner.nudge("demo")
-    await ask(owner, UpdateProgram(ids.uuid7(), "demo", "new", program("new", name="Final")))
+    await ask(owner, UpdateProgram(ids.uuid7(), "demo", "new", {"name": "Final"}))
     await ask(owner, DeleteProgram(ids.uuid7(), "demo", "new"))
     owner.nudge("demo")
     entries = await gateway.until(1, 3)

@@ -3,6 +3,7 @@ import asyncio
 import orjson
 import pytest
 
+from broker.domain.programs import Access, Program
 from broker.errors import Conflict, NotFound
 from broker.owners.client import Accepted, Imported
 from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
@@ -18,7 +19,6 @@ from tests.owners.support import (
     delete_all,
     fetch,
     ids,
-    program,
     publish,
     published,
     row,
@@ -220,8 +220,10 @@ async def test_program_update_tells_attributes_and_the_channel(owner: Owner, dsn
     gateway = Gateway(owner)
     await gateway.open()
     await gateway.follow(1, "p")
-    changed = program("p", name="Final", access="private", project_id="sport", metadata={"a": 1})
-    assert await ask(owner, UpdateProgram(ids.uuid7(), "demo", "p", changed)) == changed
+    fields = {"name": "Final", "access": Access.PRIVATE, "project_id": "sport", "metadata": {"a": 1}}
+    changed = await ask(owner, UpdateProgram(ids.uuid7(), "demo", "p", fields))
+    assert isinstance(changed, Program)
+    assert {name: getattr(changed, name) for name in fields} == fields
     await gateway.poll()
     (entry,) = gateway.entries[1]
     assert entry.kind == EntryKind.ATTRIBUTES

@@ -11,6 +11,7 @@ import pytest
 import ray
 
 from broker.clock import SystemClock
+from broker.domain.programs import Access
 from broker.errors import BrokerError, NotFound
 from broker.ids import IdSource
 from broker.owners.actor import OwnerActor
@@ -21,7 +22,7 @@ from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.settings import Settings
 from broker.slots.pool import SlotPool, get_actor, restart_actor
 from tests.owners.publisher import publish_all, publish_elsewhere
-from tests.owners.support import create_programs, ids, program, row
+from tests.owners.support import create_programs, ids, row
 
 pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.postgres]
 
@@ -185,8 +186,8 @@ async def test_whole_life_of_a_program(pool: str) -> None:
         await listener.until(topic, 4)
         assert await listener.feed.history(topic, head.epoch, 0, 100) == listener.entries[topic]
         assert await owners.delete_events("demo", "q") == 1
-        changed = program("q", access="private")
-        assert await owners.update_program("demo", changed) == changed
+        changed = await owners.update_program("demo", "q", {"access": Access.PRIVATE})
+        assert (changed.name, changed.access) == ("q", Access.PRIVATE)
         await restart_actor(OWNER, owner_of(topic, 2))
         await owners.delete_program("demo", "q")
         entries = await listener.until(topic, 7)
@@ -251,7 +252,7 @@ async def test_programs_channel_hears_of_changes(pool: str) -> None:
         await listener.feed.follow(topic)
         await create_programs(pool, ["new"])
         await owners.program_created("demo")
-        await owners.update_program("demo", program("new", name="Changed"))
+        await owners.update_program("demo", "new", {"name": "Changed"})
         await owners.delete_program("demo", "new")
         entries = await listener.until(topic, 3)
         assert [

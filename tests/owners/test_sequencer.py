@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.domain.history import EventRow, Found, HeadRow, Writes
-from broker.errors import Conflict, NotFound, Unavailable
+from broker.domain.programs import Access
+from broker.domain.users import Role
+from broker.errors import BrokerError, Conflict, InsufficientScope, NotFound, Unavailable
 from broker.owners.client import Accepted, Imported
 from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
-from broker.owners.protocol import Entry, EntryKind
+from broker.owners.protocol import Caller, Entry, EntryKind
 from broker.owners.sequencer import Sequencer
 from tests.owners.support import delete, delete_all, ids, program, publish, row, update
 
@@ -33,6 +35,7 @@ class Tables:
         found = Found(dict(self.heads), dict(self.events), dict(self.keys))
         for head in self.heads.values():
             found.counts[head.uid] = sum(history == head.history for history, _ in self.events)
+        found.programs = {head.uid: program(id_) for (_, id_), head in self.heads.items()}
         return found
 
     def apply(self, writes: Writes) -> None:
@@ -221,14 +224,39 @@ def test_import_with_a_row_too_few_is_refused() -> None:
 
 
 def test_program_update_without_new_attributes_tells_no_follower() -> None:
-    done = run(tables().found(), UpdateProgram(ids.uuid7(), "demo", "a", program("a", name="New")))
+    done = run(tables().found(), UpdateProgram(ids.uuid7(), "demo", "a", {"name": "New"}))
     assert not done.entries
     assert [change[1] for change in done.writes.program_changes] == ["updated"]
 
 
+def test_a_caller_who_has_lost_its_rights_changes_nothing() -> None:
+    """The four that are of one program alone; `UpdateProgram` also into a project of others."""
+    producer = Caller(Role.PRODUCER, frozenset({"own"}))
+    event = publish("a")
+    foreign, own = tables(), tables()
+    for database, project_id in ((foreign, "foreign"), (own, "own")):
+        database.heads["demo", "a"] = database.heads["demo", "a"]._replace(project_id=project_id)
+        database.apply(run(database.found(), event).writes)
+    commands: list[Command] = [
+        update(event.events[0].id, "a", event="A#b")._replace(caller=producer),
+        UpdateProgram(ids.uuid7(), "demo", "a", {"name": "New"}, producer),
+        delete(event.events[0].id, "a")._replace(caller=producer),
+        delete_all("a")._replace(caller=producer),
+        AdoptImport(ids.uuid7(), "demo", "a", "i", 0, producer),
+        DeleteProgram(ids.uuid7(), "demo", "a", caller=producer),
+    ]
+    for command in commands:
+        refused = run(foreign.found(), command)
+        assert [type(answer) for answer in refused.answers] == [InsufficientScope]
+        assert refused.writes == Writes()
+        assert not isinstance(run(own.found(), command).answers[0], BrokerError)
+    into = UpdateProgram(ids.uuid7(), "demo", "a", {"project_id": "foreign"}, producer)
+    assert [type(answer) for answer in run(own.found(), into).answers] == [InsufficientScope]
+
+
 def test_repeated_command_answers_the_same() -> None:
     database = tables()
-    changed = program("b", access="private", metadata={"a": [1]})
+    changed: dict[str, object] = {"access": Access.PRIVATE, "metadata": {"a": [1]}}
     found = database.found()
     first = publish("a", 2)
     commands = [

@@ -129,7 +129,7 @@ fn skip_key(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 #[inline]
-fn skip_space(bytes: &[u8], at: usize) -> usize {
+pub(super) fn skip_space(bytes: &[u8], at: usize) -> usize {
     // Mostly there is none.
     match bytes.get(at) {
         Some(..=b' ') => skip_much_space(bytes, at),
@@ -154,7 +154,7 @@ fn skip_much_space(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-fn skip_string(bytes: &[u8], at: usize) -> Option<usize> {
+pub(super) fn skip_string(bytes: &[u8], at: usize) -> Option<usize> {
     if *bytes.get(at)? != b'"' {
         return None;
     }
@@ -205,7 +205,7 @@ fn skip_escape(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-fn skip_number(bytes: &[u8], at: usize) -> Option<usize> {
+pub(super) fn skip_number(bytes: &[u8], at: usize) -> Option<usize> {
     let at = match *bytes.get(at)? {
         b'-' if *bytes.get(at + 1)? == b'0' => at + 2,
         b'-' => skip_digits(bytes, at + 1)?,
@@ -239,6 +239,6 @@ fn skip_digits(bytes: &[u8], begin: usize) -> Option<usize> {
     (at > begin).then_some(at)
 }
 
-fn skip_word(bytes: &[u8], at: usize, word: &[u8]) -> Option<usize> {
+pub(super) fn skip_word(bytes: &[u8], at: usize, word: &[u8]) -> Option<usize> {
     bytes[at..].starts_with(word).then_some(at + word.len())
 }

@@ -9,6 +9,7 @@
 //! * [`fault`] names what a peer can do wrong and the close code for it;
 //! * [`deflate`] negotiates and runs permessage-deflate (RFC 7692);
 //! * `json` finds where values of JSON begin and end;
+//! * [`strict`] finds what a JSON text must not have;
 //! * [`jsonrpc`] reads the JSON-RPC 2.0 envelope of a text message and writes answers.
 //!
 //! Memory: a connection that waits for a frame holds a [`decoder::Decoder`] of 16 bytes and nothing else. Buffers
@@ -22,6 +23,7 @@ pub mod frame;
 pub mod handshake;
 pub(crate) mod json;
 pub mod jsonrpc;
+pub mod strict;
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ mod ballots;
 mod rates;
 mod server;
 mod stats;
+mod strict;
 
 use pyo3::prelude::*;
 
@@ -17,6 +18,8 @@ mod _native {
     use super::rates::Rates;
     #[pymodule_export]
     use super::server::Server;
+    #[pymodule_export]
+    use super::strict::{check_json, pass_json};
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
 

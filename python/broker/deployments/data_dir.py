@@ -2,23 +2,34 @@
 
 ::
 
-    .broker/
+    .broker/        for us alone
         lock        held by the `broker up` that uses the directory
         instance    the mark of its processes, made at the first start
+        scratch     a link to the scratch directory, while there is one
         postgres/   the embedded server
-        log/        what the parts write: one file a part
+        log/        what the processes write; it stays after a stop
+
+Sockets need short paths, so they lie in a scratch directory below `/tmp`, along with files that a start makes
+anew. What is executed or read as configuration is among them, so it is for us alone too. Ray opens its own
+directory to everybody: that one is below, where nobody else comes. The scratch directory has a name that
+nobody can know before, or a neighbour could take it first and so prevent every start.
 """
 
 import fcntl
 import hashlib
 import os
 import secrets
+import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker.deployments.private_paths import require_private
 from broker.storage.errors import SetupError
 
 _LOG_BYTES = 16 << 20
+_SHARED = Path("/tmp")  # noqa: S108 - a private directory of a random name is made in it
+_LINK = "scratch"
 
 
 class DirectoryInUse(SetupError):
@@ -30,8 +41,10 @@ class Claim:
     """A data directory that is ours until this process ends, however it ends.
 
     Attributes:
+        path: resolved, so that no link on the way can be turned elsewhere.
         mark: of the processes that belong to the directory (`broker.deployments.processes`).
-        scratch: a directory with a short path for sockets, which have room for about a hundred bytes.
+        scratch: for us alone and with a short path, for sockets, which have room for about a hundred bytes.
+            `make_scratch` makes it.
     """
 
     path: Path
@@ -44,12 +57,46 @@ class Claim:
         """Directory of the embedded PostgreSQL."""
         return self.path / "postgres"
 
+    @property
+    def log(self) -> Path:
+        """Directory of what the processes write."""
+        return self.path / "log"
+
     def open_log(self, name: str) -> int:
         """A descriptor that appends to `log/<name>.log`; a file that has grown too large is put aside."""
-        path = self.path / "log" / f"{name}.log"
+        path = self.log / f"{name}.log"
         if path.exists() and path.stat().st_size > _LOG_BYTES:
             path.replace(path.with_suffix(".log.1"))
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def make_scratch(self) -> None:
+        """Make the scratch directory, empty; nothing of the instance runs.
+
+        Raises:
+            SetupError: it would not be for us alone.
+        """
+        if find_scratch(self.path) == self.scratch:
+            # It stays, since somebody could take its name while it is away.
+            for left in self.scratch.iterdir():
+                if left.is_dir() and not left.is_symlink():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink()
+            return
+        self.remove_scratch()
+        try:
+            (self.path / _LINK).symlink_to(self.scratch)  # first: it is found again whenever we are killed
+            self.scratch.mkdir(mode=0o700)
+        except OSError as error:
+            raise SetupError(f"{self.scratch}: cannot be made: {error.strerror}") from error
+        require_private(self.scratch.resolve(), "the scratch directory")
+
+    def remove_scratch(self) -> None:
+        """Remove the scratch directory, and that of an earlier run."""
+        for left in {self.scratch, find_scratch(self.path), _former_scratch(self.path)}:
+            if left is not None and _is_ours(left):
+                shutil.rmtree(left, ignore_errors=True)
+        (self.path / _LINK).unlink(missing_ok=True)
 
     def release(self) -> None:
         """Give the directory up."""
@@ -60,12 +107,17 @@ def claim(path: Path) -> Claim:
     """Make the data directory where it is missing and take it for this process.
 
     Raises:
-        SetupError: it cannot be made or written.
+        SetupError: it cannot be made or written, or others could change what is in it.
         DirectoryInUse: another `broker up` has it.
     """
-    path = path.absolute()
     try:
-        (path / "log").mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = path.resolve()
+        require_private(path, "the data directory")
+        # One that an earlier version made may be open to readers.
+        for directory in (path, path / "log"):
+            directory.mkdir(mode=0o700, exist_ok=True)
+            directory.chmod(0o700)
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise SetupError(f"the data directory {path} cannot be used: {error.strerror}") from error
@@ -76,28 +128,34 @@ def claim(path: Path) -> Claim:
         raise DirectoryInUse(
             f"the data directory {path} is in use by another `broker up`; stop it or give another --data-dir"
         ) from None
-    return Claim(path, _read_mark(path), scratch_directory(path), lock)
+    return Claim(path, _read_mark(path), _SHARED / _scratch_name(), lock)
 
 
-def scratch_directory(path: Path) -> Path:
-    """The place for sockets of the data directory `path`; nothing is made."""
-    digest = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:10]
-    return Path("/tmp") / f"broker-{os.geteuid()}-{digest}"  # noqa: S108 - `make_scratch` looks who owns it
-
-
-def make_scratch(scratch: Path) -> None:
-    """Make the directory for sockets, for us alone.
-
-    Raises:
-        SetupError: somebody else has a directory of that name.
-    """
+def find_scratch(path: Path) -> Path | None:
+    """The scratch directory of the data directory `path`; None when it has none at the moment."""
     try:
-        scratch.mkdir(mode=0o700)
-    except FileExistsError:
-        status = scratch.lstat()
-        if scratch.is_symlink() or status.st_uid != os.geteuid():
-            raise SetupError(f"{scratch}: belongs to somebody else; remove it") from None
-        scratch.chmod(0o700)
+        target = (path / _LINK).readlink()
+    except OSError:
+        return None
+    return target if target.parent == _SHARED else None
+
+
+def _scratch_name() -> str:
+    return f"broker-{os.geteuid()}-{secrets.token_hex(5)}"
+
+
+def _former_scratch(path: Path) -> Path:
+    """The name that earlier versions gave it; they let everybody write there, so it is not used again."""
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:10]
+    return _SHARED / f"broker-{os.geteuid()}-{digest}"
+
+
+def _is_ours(directory: Path) -> bool:
+    try:
+        status = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _read_mark(path: Path) -> str:

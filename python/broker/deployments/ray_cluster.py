@@ -69,7 +69,7 @@ def start_local(scratch: Path) -> LocalRay:
         node_name=ip,
         gcs_server_port=0,
         object_store_memory=_OBJECT_STORE_BYTES,
-        temp_dir=str(scratch),
+        temp_dir=str(ray_directory(scratch)),
         include_dashboard=False,
         runtime_env_agent_port=free_port(),
         include_log_monitor=False,  # type: ignore[arg-type]  # Ray annotates a bool as text
@@ -78,6 +78,11 @@ def start_local(scratch: Path) -> LocalRay:
     )
     node = _LightNode(parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
     return LocalRay(node, node.address, ip)
+
+
+def ray_directory(scratch: Path) -> Path:
+    """Ray's own below the scratch directory; Ray lets everybody read and write it."""
+    return scratch / "ray"
 
 
 def connect_local(local: LocalRay) -> None:

@@ -13,7 +13,6 @@ import asyncio
 import logging
 import os
 import resource
-import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -23,7 +22,7 @@ from typing import Any, TypeVar
 import orjson
 
 from broker.deployments import first_start
-from broker.deployments.data_dir import Claim, claim, make_scratch
+from broker.deployments.data_dir import Claim, claim
 from broker.deployments.environment import build_environment
 from broker.deployments.ports import require_free
 from broker.deployments.processes import MARK, end_marked
@@ -78,7 +77,7 @@ class Supervisor:
                 require_free(self._settings.bind_host, self._settings.ws_port, "--ws-port")
             await self._run(held)
         finally:
-            await asyncio.to_thread(shutil.rmtree, held.scratch, ignore_errors=True)
+            await asyncio.to_thread(held.remove_scratch)
             held.release()
 
     async def _run(self, held: Claim) -> None:
@@ -125,7 +124,7 @@ class Supervisor:
 
     async def _start_conductor(self, held: Claim) -> None:
         self._is_ready.clear()
-        make_scratch(held.scratch)
+        await asyncio.to_thread(held.make_scratch)
         environment, warning = await asyncio.to_thread(build_environment, self._settings, held.scratch)
         if warning:
             self._report("warning", warning)

@@ -9,15 +9,15 @@ and what belongs to one connection, never does.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import orjson
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, InstanceOf, ValidationError
 
 from broker.domain.strict_json import require_depth
-from broker.domain.values import Model
-from broker.errors import InvalidRequest, MethodNotAllowed
+from broker.domain.values import FIRST_FAULT, Model
+from broker.errors import InvalidRequest, MethodNotAllowed, field_path
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 METHODS: tuple[Method, ...] = ("GET", "POST", "PUT", "DELETE")
@@ -51,6 +51,10 @@ _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]{0,8192}")
 
 Scalar = str | int | float | bool
 Parameters = Mapping[str, Scalar | list[Scalar] | None]
+# Taken as they are: the validator would tell of each value that is wrong, with the whole name in front.
+ParameterObject = InstanceOf[dict[str, Scalar | list[Scalar] | None]]
+HeaderObject = InstanceOf[dict[str, Scalar | None]]
+_SCALARS = (str, int, float)  # booleans are integers
 
 
 class DataSource(Model):
@@ -69,9 +73,9 @@ class DataSource(Model):
     type: Literal["api"]
     url: str
     method: Method | None = None
-    methods: list[Method] | None = None
-    headers: dict[str, Scalar | None] | None = None
-    query: dict[str, Scalar | list[Scalar] | None] | None = None
+    methods: Annotated[list[Method], FIRST_FAULT] | None = None
+    headers: HeaderObject | None = None
+    query: ParameterObject | None = None
     body: Any = None
     timeout_ms: int | None = Field(default=None, ge=1, le=MAX_TIMEOUT_MS)
     cache_seconds: float | None = Field(default=None, ge=0, le=MAX_CACHE_S)
@@ -117,12 +121,33 @@ def find_data_source(sources: object, data_source_id: str) -> DataSource | None:
     for entry in entries:
         if isinstance(entry, dict) and entry.get("id") == data_source_id:
             try:
-                return DataSource.model_validate(entry, by_alias=True, by_name=False)
+                source = DataSource.model_validate(entry, by_alias=True, by_name=False)
+                require_headers(source.headers or {}, "headers")
+                require_parameters(source.query or {}, "query")
             except ValidationError as error:
                 fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
-                member = ".".join(str(part) for part in fault["loc"])
-                raise _misconfigured(data_source_id, f"{member}: {fault['msg']}") from None
+                raise _misconfigured(data_source_id, f"{field_path(fault['loc'])}: {fault['msg']}") from None
+            except InvalidRequest as error:
+                raise _misconfigured(data_source_id, error.message) from None
+            return source
     return None
+
+
+def require_parameters(parameters: Mapping[str, object], field: str) -> None:
+    """Raise InvalidRequest unless each is a scalar, a list of scalars or null; names the first that is not."""
+    for name, value in parameters.items():
+        values = value if isinstance(value, list) else [value]
+        if value is not None and not all(isinstance(each, _SCALARS) for each in values):
+            message = "must be a text, a number, true, false, a list of such, or null"
+            raise InvalidRequest.of_field(field_path([name], field), message)
+
+
+def require_headers(headers: Mapping[str, object], field: str) -> None:
+    """Raise InvalidRequest unless each is a scalar or null; names the first that is not."""
+    for name, value in headers.items():
+        if value is not None and not isinstance(value, _SCALARS):
+            message = "must be a text, a number, true, false, or null"
+            raise InvalidRequest.of_field(field_path([name], field), message)
 
 
 def build_request(source: DataSource, call: Call) -> OutgoingRequest:
@@ -163,9 +188,9 @@ def _url(source: DataSource, query: Parameters) -> str:
         written = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         raise _misconfigured(source.id, "url: is no URL") from None
-    merged: dict[str, Scalar | list[Scalar] | None] = {}
+    merged: dict[str, Any] = {}
     for name, value in written:
-        merged[name] = [*_listed(merged.get(name)), value]
+        merged.setdefault(name, []).append(value)
     for given in (source.query or {}, query):
         merged |= {name: value for name, value in given.items() if value is not None}
     pairs = [(name, _text(value)) for name, values in merged.items() for value in _listed(values)]

@@ -143,6 +143,7 @@ class Found:
         told: event id → JSON as published, for events of this group that are in the database already.
         counts: program uid → events that a reset of the program deletes.
         staged: import id → (history, rows) of imports that wait.
+        programs: program uid → the program as it is, of those that are to be changed.
     """
 
     heads: dict[ProgramKey, HeadRow] = field(default_factory=dict)
@@ -151,3 +152,4 @@ class Found:
     told: dict[str, bytes] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
     staged: dict[str, tuple[int, int]] = field(default_factory=dict)
+    programs: dict[int, Program] = field(default_factory=dict)

@@ -134,7 +134,9 @@ def live_content(content: dict[str, Any]) -> dict[str, Any]:
 
 def is_credential(key: str) -> bool:
     """Whether a key is named like a credential, in any case and with any separators."""
-    folded = unicodedata.normalize("NFKC", key).casefold()
+    # Letter by letter: of a long run of marks the whole would be normalised in quadratic time.
+    plain = key if key.isascii() else "".join(unicodedata.normalize("NFKC", letter) for letter in key)
+    folded = plain.casefold()
     name = "".join(character for character in folded if character.isalnum())
     return name.endswith(_CREDENTIALS) or name in _CREDENTIAL_KEYS
 

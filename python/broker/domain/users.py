@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from broker.domain.values import MAX_NAME_CHARACTERS, Id, Model, Time
+from broker.domain.values import FIRST_FAULT, MAX_NAME_CHARACTERS, Id, Model, Time
 
 MAX_USERNAME_CHARACTERS = 255
 MAX_EMAIL_CHARACTERS = 254  # RFC 5321, section 4.5.3.1.3, less the angle brackets
@@ -112,7 +112,7 @@ Email = Annotated[
     Field(json_schema_extra={"pattern": f"^{_EMAIL.pattern}$"}),
 ]
 NewPassword = Annotated[str, Field(min_length=MIN_PASSWORD_CHARACTERS, max_length=MAX_PASSWORD_CHARACTERS)]
-ProjectIds = Annotated[list[Id], Field(max_length=MAX_USER_PROJECTS)]
+ProjectIds = Annotated[list[Id], FIRST_FAULT, Field(max_length=MAX_USER_PROJECTS)]
 
 
 class User(Model):

@@ -5,8 +5,10 @@ strict mode cannot. A rule about a kind of value stands here once and nowhere el
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from functools import lru_cache
+from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import (
@@ -22,6 +24,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from broker.clock import to_datetime
+from broker.errors import MAX_FAULTS
 
 MAX_INTEGER = 2**53  # the largest magnitude that every JSON reader keeps exact (RFC 8259, section 6)
 MAX_NAME_CHARACTERS = 1_000
@@ -45,6 +48,34 @@ class Model(BaseModel):
         serialize_by_alias=True,
         json_schema_serialization_defaults_required=True,  # a reply has all of its fields
     )
+
+
+def without_excess(model: type[BaseModel], raw: Any) -> Any:
+    """What is to be validated, with no more fields that the model lacks than are told of.
+
+    The validator makes a fault of every such field, of which an attacker sends a hundred thousand.
+    """
+    if not isinstance(raw, Mapping) or len(raw) <= len(model.model_fields) + MAX_FAULTS:
+        return raw
+    known = {info.alias or name for name, info in model.model_fields.items()}
+    excess = islice((name for name in raw if name not in known), MAX_FAULTS)
+    return {name: raw[name] for name in (*(known & raw.keys()), *excess)}
+
+
+def bounded(model: type[BaseModel]) -> BeforeValidator:
+    """For a list of models, or a model within another: `without_excess` of each."""
+
+    most = len(model.model_fields) + MAX_FAULTS
+
+    def bound(value: Any) -> Any:
+        if not isinstance(value, list):
+            return without_excess(model, value)
+        for element in value:
+            if type(element) is dict and len(element) > most:
+                return [without_excess(model, each) for each in value]
+        return value
+
+    return BeforeValidator(bound)
 
 
 def format_time(moment: datetime) -> str:
@@ -141,4 +172,5 @@ STORABLE = Field(json_schema_extra={"pattern": "^[^\\u0000]*$"})  # what `check_
 Name = Annotated[
     str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(check_storable), STORABLE
 ]
+FIRST_FAULT = Field(fail_fast=True)  # for every list: the faults of its first element that is wrong are enough
 FreeObject = InstanceOf[dict[str, Any]]  # taken as it is: nothing inside is ours to check, or to copy

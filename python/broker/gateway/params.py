@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from broker.domain.values import MAX_INTEGER, Id, Model
+from broker.domain.values import MAX_INTEGER, Id, Model, bounded
 from broker.errors import InvalidRequest
-from broker.operations.invoke import invalid_request
+from broker.operations.invoke import validate
 
 PROJECT_CHANNEL = "project:"
 
@@ -33,7 +33,7 @@ class TargetParams(Model):
 class SubscribeParams(TargetParams):
     """A target, and for a program how far to reach back: after a position, or the last `history` pushes."""
 
-    since: Since | None = None
+    since: Annotated[Since, bounded(Since)] | None = None
     history: int | None = Field(default=None, ge=0, le=MAX_INTEGER)
 
 
@@ -61,10 +61,7 @@ def parse_unsubscribe(params: dict[str, Any]) -> TargetParams:
 
 
 def _parse(model: type[_Params], params: dict[str, Any]) -> _Params:
-    try:
-        parsed = model.model_validate(params, by_alias=True, by_name=False)
-    except ValidationError as error:
-        raise invalid_request(error) from None
+    parsed = validate(model, params)
     if (parsed.program_id is None) == (parsed.channel is None):
         raise InvalidRequest.of_field("programId", "exactly one of programId and channel is required")
     return parsed

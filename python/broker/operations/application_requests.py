@@ -6,13 +6,21 @@ are one object, with the caller's parameters, headers and body as params.
 """
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, InstanceOf
 
 from broker.domain import permissions
-from broker.domain.data_sources import Call, DataSource, Method, Scalar, build_request, find_data_source
+from broker.domain.data_sources import (
+    Call,
+    DataSource,
+    Method,
+    ParameterObject,
+    build_request,
+    find_data_source,
+    require_parameters,
+)
 from broker.domain.values import Id, Model, Name
 from broker.errors import (
     BadGateway,
@@ -22,6 +30,7 @@ from broker.errors import (
     MethodNotAllowed,
     NotFound,
     SlowDown,
+    field_path,
 )
 from broker.fetching.errors import ForbiddenUrl
 from broker.operations.context import Context
@@ -38,10 +47,10 @@ class ApplicationRequestParams(Model):
     project_id: Id
     version: Name = Field(description="Id or version of the revision.")
     data_source_id: Name
-    query: dict[str, Scalar | list[Scalar] | None] = Field(
+    query: ParameterObject = Field(
         default_factory=dict, description="Query parameters, in place of the data source's by name."
     )
-    headers: dict[str, str] = Field(
+    headers: InstanceOf[dict[str, str]] = Field(
         default_factory=dict, description="Over WebSocket: headers, of those that the data source lists."
     )
 
@@ -54,6 +63,8 @@ class ApplicationRequestBodyParams(ApplicationRequestParams):
 
 async def _request(context: Context, params: ApplicationRequestParams, method: Method) -> Forwarded:
     services, account = context.services, context.principal.account
+    require_parameters(params.query, "query")
+    _require_texts(params.headers)
     source = await _data_source(context, params)
     sent = {**{name.lower(): value for name, value in params.headers.items()}, **context.headers}
     body = params.body if isinstance(params, ApplicationRequestBodyParams) else None
@@ -69,6 +80,12 @@ async def _request(context: Context, params: ApplicationRequestParams, method: M
     return Forwarded(
         fetched.status, fetched.headers.get("content-type", _DEFAULT_TYPE), fetched.body, headers
     )
+
+
+def _require_texts(headers: Mapping[str, object]) -> None:
+    for name, value in headers.items():
+        if not isinstance(value, str):
+            raise InvalidRequest.of_field(field_path([name], "headers"), "must be a text")
 
 
 async def _data_source(context: Context, params: ApplicationRequestParams) -> DataSource:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from broker.domain.audit import Actor, AuditEntry
-from broker.domain.values import FreeObject, Id, Model, Name, Time
+from broker.domain.values import FIRST_FAULT, FreeObject, Id, Model, Name, Time
 from broker.errors import InvalidRequest
 from broker.operations.context import Context
 from broker.operations.listing import CommaList, ListParams
@@ -19,7 +19,7 @@ _Action = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z]
 class AuditParams(ListParams):
     """Which entries; the newest come first unless `order` is `asc`."""
 
-    action: Annotated[list[_Action], CommaList, Field(max_length=MAX_ACTIONS)] | None = None
+    action: Annotated[list[_Action], FIRST_FAULT, CommaList, Field(max_length=MAX_ACTIONS)] | None = None
     target_id: Name | None = None
     user_id: Id | None = None
     from_: Annotated[Time | None, Field(alias="from")] = None

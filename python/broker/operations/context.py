@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from broker.domain.permission_table import CLOSED, Rule
 from broker.domain.users import Principal
-from broker.owners.protocol import IdempotencyKey
+from broker.owners.protocol import Caller, IdempotencyKey
 
 if TYPE_CHECKING:
     from broker.operations.services import Services
@@ -53,3 +53,8 @@ class Context:
     accept: str = ""
     body: AsyncIterator[bytes] | None = None
     ordered: Callable[[], None] = field(default=nobody_waits)
+
+    @property
+    def caller(self) -> Caller:
+        """Who calls, for the program's owner, which decides at the moment of the change."""
+        return Caller(self.principal.role, self.principal.project_ids)

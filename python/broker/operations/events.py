@@ -16,7 +16,17 @@ from pydantic import AfterValidator, ConfigDict, Field
 from broker.clock import to_datetime
 from broker.domain.events import Event, EventName, NewEvent
 from broker.domain.programs import Access
-from broker.domain.values import NEVER_NULL, FreeObject, Id, Integer, Model, format_time, limited_by
+from broker.domain.values import (
+    FIRST_FAULT,
+    NEVER_NULL,
+    FreeObject,
+    Id,
+    Integer,
+    Model,
+    bounded,
+    format_time,
+    limited_by,
+)
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge
 from broker.operations.context import Context, nobody_waits
 from broker.operations.listing import MAX_IDS, CommaList, ListParams
@@ -61,7 +71,7 @@ class PublishParams(Model):
         Integer | None, Field(description="Its place in the program, ms; `timestamp` when absent.")
     ] = None
     metadata: FreeObject | None = Field(default=None, json_schema_extra=limited_by("metadata_limit_bytes"))
-    events: list[NewEvent] | None = Field(
+    events: Annotated[list[NewEvent], FIRST_FAULT, bounded(NewEvent)] | None = Field(
         default=None, json_schema_extra=limited_by("batch_limit_events") | {"minItems": 1}
     )
 
@@ -119,9 +129,10 @@ class FilterEventsParams(ListParams):
 
     program_id: Id
     sort: Annotated[EventSort, Field(strict=False)] | None = None
-    ids: Annotated[list[EventId], CommaList, Field(max_length=MAX_IDS)] | None = None
+    ids: Annotated[list[EventId], FIRST_FAULT, CommaList, Field(max_length=MAX_IDS)] | None = None
     status: (
-        Annotated[list[Annotated[EventStatus, Field(strict=False)]], CommaList, Field(max_length=8)] | None
+        Annotated[list[Annotated[EventStatus, Field(strict=False)]], FIRST_FAULT, CommaList, Field(max_length=8)]
+        | None
     ) = None
 
 
@@ -310,20 +321,21 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
     if "metadata" in params.model_fields_set:
         limit_bytes = context.services.settings.metadata_limit_bytes
         changes["metadata"] = compact(params.metadata, "metadata", limit_bytes)
-    owners = context.services.owners
-    return Json(await owners.update_event(context.principal.account, params.program_id, event_id, changes))
+    owners, account = context.services.owners, context.principal.account
+    return Json(await owners.update_event(account, params.program_id, event_id, changes, context.caller))
 
 
 async def _delete_event(context: Context, params: EventParams) -> None:
     await allowed_program(context, params.program_id)
     event_id = _event_id(params)
-    await context.services.owners.delete_event(context.principal.account, params.program_id, event_id)
+    owners, account = context.services.owners, context.principal.account
+    await owners.delete_event(account, params.program_id, event_id, context.caller)
 
 
 async def _delete_events(context: Context, params: ProgramParams) -> Deleted:
     await allowed_program(context, params.program_id)
-    deleted = await context.services.owners.delete_events(context.principal.account, params.program_id)
-    return Deleted(deleted=deleted)
+    owners, account = context.services.owners, context.principal.account
+    return Deleted(deleted=await owners.delete_events(account, params.program_id, context.caller))
 
 
 def _event_id(params: EventParams | UpdateEventParams) -> str:

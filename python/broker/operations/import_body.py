@@ -16,16 +16,13 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from enum import Enum, auto
 
+from broker._native import pass_json
 from broker.domain.strict_json import parse_json
 from broker.errors import FieldFault, InvalidRequest, PayloadTooLarge
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _KEY = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\n\r]*+:', re.DOTALL)
 _SCALAR = re.compile(rb"[^ \t\n\r,\]}\[{\":]+")
-# A whole string, a bracket, or the quote of a string whose end has not come yet.
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]|"', re.DOTALL)
-# As much of the inside of a string as is there; it ends before a quote or a lone backslash.
-_INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _LIST = "events"
 _GATHERED_BYTES = 64 << 10
 
@@ -165,30 +162,11 @@ class ImportScanner:
             if match is None:
                 raise _malformed("a value is missing")
             return match.end() if match.end() < len(self._buffer) else None
-        self._scanned = max(self._scanned, self._at)
-        while not self._in_string or self._leave_string():
-            if self._depth == 0 and self._scanned > self._at:
-                return self._scanned
-            token = _TOKEN.search(self._buffer, self._scanned)
-            if token is None:
-                self._scanned = len(self._buffer)
-                return None
-            self._scanned = token.end()
-            kind = token[0]
-            self._in_string = kind == b'"'
-            self._depth += (kind in b"{[") - (kind in b"}]")
-        return None
-
-    def _leave_string(self) -> bool:
-        """Pass the inside of a string; whether its end was there."""
-        inside = _INSIDE.match(self._buffer, self._scanned)
-        assert inside is not None, "the pattern matches nothing at all, too"
-        self._scanned = inside.end()
-        if self._buffer[self._scanned : self._scanned + 1] != b'"':
-            return False
-        self._scanned += 1
-        self._in_string = False
-        return True
+        self._scanned, self._depth, self._in_string = pass_json(
+            self._buffer, max(self._scanned, self._at), self._depth, self._in_string
+        )
+        is_over = self._depth == 0 and not self._in_string and self._scanned > self._at
+        return self._scanned if is_over else None
 
     def _check_size(self, end: int) -> None:
         if end - self._at > self._limit_bytes:

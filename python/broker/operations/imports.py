@@ -9,15 +9,15 @@ from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from broker.clock import to_datetime
 from broker.domain.events import NewEvent
-from broker.domain.values import NEVER_NULL, Id, Model, limited_by
+from broker.domain.values import FIRST_FAULT, NEVER_NULL, Id, Model, bounded, limited_by
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
 from broker.operations.context import Context
 from broker.operations.import_body import import_members
-from broker.operations.invoke import invalid_request
+from broker.operations.invoke import validate
 from broker.operations.metadata import compact
 from broker.operations.program_access import allowed_program
 from broker.operations.registry import Operation, Route
@@ -45,7 +45,7 @@ class ImportParams(Model):
 
     program_id: Id
     # A body that is streamed is not here, so the model cannot ask for it.
-    events: list[ImportedEvent] | None = Field(
+    events: Annotated[list[ImportedEvent], FIRST_FAULT, bounded(ImportedEvent)] | None = Field(
         default=None, json_schema_extra=limited_by("import_limit_events") | NEVER_NULL
     )
     exported_time: Annotated[object, Field(description="Ignored.")] = None
@@ -67,7 +67,7 @@ async def _import_events(context: Context, params: ImportParams) -> ImportResult
     try:
         count = await _stage(context, params, import_id)
         imported = await services.owners.adopt_import(
-            context.principal.account, params.program_id, import_id, count
+            context.principal.account, params.program_id, import_id, count, context.caller
         )
     except BaseException:
         # Without a database there is nothing to be done; what is stale is purged some day.
@@ -124,7 +124,7 @@ async def _body_elements(
         async for field, value in members:
             if field.startswith("events["):
                 has_events = True
-                yield _parse_event(value, field)
+                yield validate(ImportedEvent, value, field)
             elif field == "events":
                 if not isinstance(value, list):
                     raise InvalidRequest.of_field("events", "must be a list")
@@ -140,13 +140,6 @@ async def _body_elements(
 
 def _missing() -> InvalidRequest:
     return InvalidRequest.of_field("events", "is required")
-
-
-def _parse_event(element: object, field: str) -> ImportedEvent:
-    try:
-        return ImportedEvent.model_validate(element, by_alias=True, by_name=False)
-    except ValidationError as error:
-        raise invalid_request(error, field) from None
 
 
 def _row(

@@ -7,13 +7,14 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from broker.domain import permissions
-from broker.errors import BrokerError, FieldFault, InternalError, InvalidRequest
+from broker.domain.values import without_excess
+from broker.errors import MAX_FAULTS, BrokerError, FieldFault, InternalError, InvalidRequest, field_path
 from broker.operations import metrics
 from broker.operations.context import Context
 from broker.operations.registry import Json, Operation, Result
@@ -21,9 +22,9 @@ from broker.operations.rendering import result_json
 from broker.owners.protocol import IdempotencyKey
 
 MAX_KEY_CHARACTERS = 255
-MAX_FAULTS = 100  # the rest of a large body that is wrong everywhere is not worth telling
 
 _log = logging.getLogger(__name__)
+_Params = TypeVar("_Params", bound=BaseModel)
 
 
 async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any]) -> Result:
@@ -106,32 +107,39 @@ def parse_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
     """Validate `raw` against the operation's params model, by wire names only.
 
     Raises:
-        InvalidRequest: with one fault for every field that is wrong.
+        InvalidRequest: as `validate` does.
     """
-    try:
-        return operation.params.__pydantic_validator__.validate_python(raw, by_alias=True, by_name=False)
-    except ValidationError as error:
-        raise invalid_request(error) from None
+    return validate(operation.params, raw)
 
 
-def invalid_request(error: ValidationError, prefix: str = "") -> InvalidRequest:
-    """The broker's error for pydantic's, one fault a field, values left out.
+def validate(model: type[_Params], raw: Any, prefix: str = "") -> _Params:
+    """The model made of untrusted JSON, by wire names only.
+
+    What a refusal costs does not depend on how much is wrong: of lists the first element at fault is told, of
+    fields that the model lacks the first few.
 
     Args:
-        prefix: path of what was validated, such as `events[3]`.
+        prefix: path of what is validated, such as `events[3]`.
+
+    Raises:
+        InvalidRequest: with one fault for every field that is wrong, up to a few; values are left out.
     """
+    raw = without_excess(model, raw)
+    try:
+        made: _Params = model.__pydantic_validator__.validate_python(raw, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise _invalid_request(error, prefix) from None
+    return made
+
+
+def _invalid_request(error: ValidationError, prefix: str) -> InvalidRequest:
+    """The broker's error for pydantic's."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     faults = [
-        FieldFault(_path(prefix, fault["loc"]), _message(fault["type"], fault["msg"]))
+        FieldFault(field_path(fault["loc"], prefix) or "body", _message(fault["type"], fault["msg"]))
         for fault in found[:MAX_FAULTS]
     ]
     return InvalidRequest(f"{faults[0].field}: {faults[0].message}", faults=faults)
-
-
-def _path(path: str, location: tuple[int | str, ...]) -> str:
-    for part in location:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
-    return path or "body"
 
 
 def _message(kind: str, text: str) -> str:

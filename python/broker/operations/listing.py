@@ -21,8 +21,11 @@ class Order(StrEnum):
 
 
 def split_commas(value: Any) -> Any:
-    """The parts of a comma-separated text; a list, which WebSocket callers may send, stays one."""
-    return value.split(",") if isinstance(value, str) else value
+    """The parts of a comma-separated text; a list, which WebSocket callers may send, stays one.
+
+    A text with more parts than any list may have is not taken apart to its end.
+    """
+    return value.split(",", MAX_IDS) if isinstance(value, str) else value
 
 
 CommaList = BeforeValidator(split_commas)

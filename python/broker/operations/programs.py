@@ -19,7 +19,7 @@ from broker.domain.programs import (
     check_interval,
     program_json,
 )
-from broker.domain.values import FreeObject, Id, Model, Name, Time
+from broker.domain.values import FIRST_FAULT, FreeObject, Id, Model, Name, Time
 from broker.errors import Conflict, InvalidRequest, NotFound
 from broker.operations.context import Context
 from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
@@ -91,9 +91,10 @@ class FilterProgramsParams(ListParams):
     """Which programs; without `sort` and `order` the newest come first."""
 
     sort: Annotated[ProgramSort, Field(strict=False)] | None = None
-    ids: Annotated[list[Id], CommaList, Field(max_length=MAX_IDS)] | None = None
+    ids: Annotated[list[Id], FIRST_FAULT, CommaList, Field(max_length=MAX_IDS)] | None = None
     status: (
-        Annotated[list[Annotated[ProgramStatus, Field(strict=False)]], CommaList, Field(max_length=8)] | None
+        Annotated[list[Annotated[ProgramStatus, Field(strict=False)]], FIRST_FAULT, CommaList, Field(max_length=8)]
+        | None
     ) = None
     project_id: Id | None = None
     from_: Annotated[Time | None, Field(alias="from")] = None
@@ -152,7 +153,7 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
     program = await allowed_program(context, program_id)
     _check_times(params)
     compact(params.metadata, "metadata")
-    changes = {
+    changes: dict[str, object] = {
         "name": params.name,
         "scheduled_start_time": params.scheduled_start_time,
         "scheduled_end_time": params.scheduled_end_time,
@@ -161,12 +162,12 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
         changes[name] = getattr(params, name)
     if "access" in changes and changes["access"] is None:
         changes["access"] = Access.PUBLIC
-    now_ms = context.services.clock.now_ms()
-    changed = program.model_copy(update=changes | {"updated_time": to_datetime(now_ms)})
-    permissions.require_into(context.rule, context.principal, changed.project_id)
-    stored = await context.services.owners.update_program(context.principal.account, changed)
-    context.services.programs.forget(context.principal.account, program_id)
-    return ProgramResource.of(stored, now_ms)
+    into = params.project_id if "project_id" in changes else program.project_id
+    permissions.require_into(context.rule, context.principal, into)
+    services, account = context.services, context.principal.account
+    stored = await services.owners.update_program(account, program_id, changes, context.caller)
+    services.programs.forget(account, program_id)
+    return ProgramResource.of(stored, services.clock.now_ms())
 
 
 def _updated_id(params: UpdateProgramParams) -> str:
@@ -181,7 +182,8 @@ def _updated_id(params: UpdateProgramParams) -> str:
 async def _delete_program(context: Context, params: ProgramParams) -> None:
     await allowed_program(context, params.program_id)
     by = Actor.of(context.principal)
-    await context.services.owners.delete_program(context.principal.account, params.program_id, by)
+    owners = context.services.owners
+    await owners.delete_program(context.principal.account, params.program_id, by, context.caller)
     context.services.programs.forget(context.principal.account, params.program_id)
 
 

@@ -136,17 +136,22 @@ async def _delete_programs(context: Context, project_id: str) -> bool:
     services, account = context.services, context.principal.account
     ids = await services.projects.program_ids(account, project_id, _PAGE_PROGRAMS)
     for start in range(0, len(ids), _DELETED_AT_ONCE):
-        some = (_delete_program(context, program_id) for program_id in ids[start : start + _DELETED_AT_ONCE])
+        some = (
+            _delete_program(context, project_id, program_id)
+            for program_id in ids[start : start + _DELETED_AT_ONCE]
+        )
         for outcome in await asyncio.gather(*some, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
     return bool(ids)
 
 
-async def _delete_program(context: Context, program_id: str) -> None:
+async def _delete_program(context: Context, project_id: str, program_id: str) -> None:
     services, account = context.services, context.principal.account
-    with suppress(NotFound):  # somebody else was faster
-        await services.owners.delete_program(account, program_id, Actor.of(context.principal))
+    with suppress(NotFound):  # somebody else was faster, or has moved it to another project
+        await services.owners.delete_program(
+            account, program_id, Actor.of(context.principal), of_project=project_id
+        )
     services.programs.forget(account, program_id)
 
 

@@ -6,6 +6,7 @@ answered here is durable. Who answers is known here only: what goes on to the co
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from pydantic import Field
 
@@ -27,10 +28,11 @@ from broker.domain.answers import (
 )
 from broker.domain.permission_table import Target
 from broker.domain.programs import Access
-from broker.domain.values import Id, Model, limited_by
+from broker.domain.values import FIRST_FAULT, Id, Model, bounded, limited_by
 from broker.errors import (
     BrokerError,
     Conflict,
+    MAX_FAULTS,
     FieldFault,
     InvalidRequest,
     NotFound,
@@ -38,7 +40,6 @@ from broker.errors import (
     SlowDown,
 )
 from broker.operations.context import Context
-from broker.operations.invoke import MAX_FAULTS
 from broker.operations.known_polls import Measure
 from broker.operations.program_access import is_project
 from broker.operations.registry import Operation, Route
@@ -51,10 +52,10 @@ class AddResponsesParams(Model):
     account_id: Id
     project_id: Id = Field(description="The program's project; `undefined` for a program without one.")
     program_id: Id
-    responses: list[AnswerEntry] = Field(
+    responses: Annotated[list[AnswerEntry], FIRST_FAULT, bounded(AnswerEntry)] = Field(
         default_factory=list, json_schema_extra=limited_by("batch_limit_responses")
     )
-    impressions: list[ImpressionEntry] = Field(
+    impressions: Annotated[list[ImpressionEntry], FIRST_FAULT, bounded(ImpressionEntry)] = Field(
         default_factory=list, json_schema_extra=limited_by("batch_limit_responses")
     )
 

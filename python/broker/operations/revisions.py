@@ -5,7 +5,7 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 import orjson
-from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, to_json
 
 from broker.clock import to_datetime
@@ -32,7 +32,7 @@ from broker.domain.values import STORABLE, FreeObject, Id, Model, Name, check_st
 from broker.errors import InvalidRequest, NotFound
 from broker.operations.context import Context
 from broker.operations.etags import etag_of, require_match
-from broker.operations.invoke import invalid_request
+from broker.operations.invoke import validate
 from broker.operations.metadata import compact
 from broker.operations.registry import Json, Stream
 from broker.storage.programs import Claim
@@ -298,10 +298,7 @@ def _parse_fields(fields: dict[str, Any]) -> RevisionFields:
     """The fields of a patched document; content that was removed is empty."""
     if fields.get("content") is None:
         fields.pop("content", None)
-    try:
-        return RevisionFields.model_validate(fields, by_alias=True, by_name=False)
-    except ValidationError as error:
-        raise invalid_request(error) from None
+    return validate(RevisionFields, fields)
 
 
 def _check_content(context: Context, content: dict[str, Any] | None) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from broker.domain.audit import Actor
 from broker.domain.programs import Program
-from broker.owners.protocol import IdempotencyKey, NewEventRow
+from broker.owners.protocol import Caller, IdempotencyKey, NewEventRow
 
 
 class Accepted(NamedTuple):
@@ -34,6 +34,9 @@ class Owners(Protocol):
     Every method returns after its effect is durable in PostgreSQL. One that raises `Unavailable` has wholly
     happened or not happened at all. Calls on one program take effect in the order in which the coroutines
     were first stepped within one process; `publish` is in its owner's queue when its first await begins.
+
+    With a `caller` a change raises `InsufficientScope` or `NotFound` when the caller may not do it to the
+    program as it is at the moment of the change.
     """
 
     async def publish(
@@ -48,7 +51,12 @@ class Owners(Protocol):
         """
 
     async def update_event(
-        self, account: str, program_id: str, event_id: str, changes: dict[str, object]
+        self,
+        account: str,
+        program_id: str,
+        event_id: str,
+        changes: dict[str, object],
+        caller: Caller | None = None,
     ) -> bytes:
         """Change fields of one event (`event`, `timestamp`, `timecode`, `metadata`) and push `eventUpdated`.
 
@@ -56,20 +64,44 @@ class Owners(Protocol):
             The JSON of the event as it now is. Raises NotFound, Unavailable.
         """
 
-    async def delete_event(self, account: str, program_id: str, event_id: str) -> None:
+    async def delete_event(
+        self, account: str, program_id: str, event_id: str, caller: Caller | None = None
+    ) -> None:
         """Delete one event and push `eventDeleted`. Raises NotFound, Unavailable."""
 
-    async def delete_events(self, account: str, program_id: str) -> int:
+    async def delete_events(self, account: str, program_id: str, caller: Caller | None = None) -> int:
         """Delete all events, begin a new epoch, push `eventsDeleted`; returns how many there were."""
 
-    async def adopt_import(self, account: str, program_id: str, import_id: str, count: int) -> Imported:
+    async def adopt_import(
+        self, account: str, program_id: str, import_id: str, count: int, caller: Caller | None = None
+    ) -> Imported:
         """Replace the program's events by the `count` staged rows and push `historyReplaced`."""
 
-    async def update_program(self, account: str, program: Program) -> Program:
-        """Store the program's new fields, push to the `programs` channel, apply a changed access at once."""
+    async def update_program(
+        self, account: str, program_id: str, changes: dict[str, object], caller: Caller | None = None
+    ) -> Program:
+        """Change the program's fields that `changes` names, by the names of `Program`; the others stay.
 
-    async def delete_program(self, account: str, program_id: str, by: Actor | None = None) -> None:
-        """Delete the program with its events, push `programDeleted` and end its subscriptions."""
+        Pushes to the `programs` channel, and applies a changed access at once.
+
+        Returns:
+            The program as it now is. Raises NotFound, Unavailable.
+        """
+
+    async def delete_program(
+        self,
+        account: str,
+        program_id: str,
+        by: Actor | None = None,
+        caller: Caller | None = None,
+        *,
+        of_project: str | None = None,
+    ) -> None:
+        """Delete the program with its events, push `programDeleted` and end its subscriptions.
+
+        Args:
+            of_project: delete it only while it belongs to this project; NotFound otherwise.
+        """
 
     async def value_stored(self, account: str, project_id: str) -> None:
         """Tell the owner of the project's `storage` channel to look for news; loses nothing when it fails."""

@@ -3,6 +3,10 @@
 Every command carries an id of its own, made by whoever asks. A command that comes twice, because the first
 answer was lost, takes effect once: a publish is known by the ids of its events, every other command by a row
 that its transaction leaves under its id. Answers, errors too, are plain values.
+
+A command says what is to change, never what the whole is to be: whoever asks has read it some time ago. For
+the same reason a command that has a `caller` is refused when its rights end before its turn comes. Publishes
+have none: their door looks, and may be a second late.
 """
 
 from typing import NamedTuple
@@ -11,7 +15,7 @@ from broker.domain.audit import Actor
 from broker.domain.programs import Program
 from broker.errors import BrokerError
 from broker.owners.client import Accepted, Imported
-from broker.owners.protocol import IdempotencyKey, NewEventRow
+from broker.owners.protocol import Caller, IdempotencyKey, NewEventRow
 
 _OVERHEAD_BYTES = 200  # of a command or an event besides its metadata, roughly
 
@@ -34,6 +38,7 @@ class UpdateEvent(NamedTuple):
     program_id: str
     event_id: str
     changes: dict[str, object]
+    caller: Caller | None = None
 
 
 class DeleteEvent(NamedTuple):
@@ -43,6 +48,7 @@ class DeleteEvent(NamedTuple):
     account: str
     program_id: str
     event_id: str
+    caller: Caller | None = None
 
 
 class DeleteEvents(NamedTuple):
@@ -51,6 +57,7 @@ class DeleteEvents(NamedTuple):
     id: str
     account: str
     program_id: str
+    caller: Caller | None = None
 
 
 class AdoptImport(NamedTuple):
@@ -61,24 +68,31 @@ class AdoptImport(NamedTuple):
     program_id: str
     import_id: str
     rows: int
+    caller: Caller | None = None
 
 
 class UpdateProgram(NamedTuple):
-    """Store a program's new fields."""
+    """Change those fields of a program that `changes` names; the others stay as they are by then."""
 
     id: str
     account: str
     program_id: str
-    program: Program
+    changes: dict[str, object]
+    caller: Caller | None = None
 
 
 class DeleteProgram(NamedTuple):
-    """Delete a program and its events; the audit log says `by` whom, if that is given."""
+    """Delete a program and its events; the audit log says `by` whom, if that is given.
+
+    With `of_project` only while the program belongs to that project.
+    """
 
     id: str
     account: str
     program_id: str
     by: Actor | None = None
+    caller: Caller | None = None
+    of_project: str | None = None
 
 
 Command = Publish | UpdateEvent | DeleteEvent | DeleteEvents | AdoptImport | UpdateProgram | DeleteProgram
@@ -92,7 +106,7 @@ def size_bytes(command: Command) -> int:
     """About how much room the command takes; for bounds, not for bills."""
     if isinstance(command, Publish):
         return sum(len(event.metadata) + _OVERHEAD_BYTES for event in command.events) + _OVERHEAD_BYTES
-    if isinstance(command, UpdateEvent):
+    if isinstance(command, UpdateEvent | UpdateProgram):
         metadata = command.changes.get("metadata")
         return _OVERHEAD_BYTES + (len(metadata) if isinstance(metadata, bytes) else 1024)
     return _OVERHEAD_BYTES

@@ -34,6 +34,7 @@ from broker.owners.protocol import (
     PROGRAMS_CHANNEL,
     RESPONSES_CHANNEL,
     STORAGE_CHANNEL,
+    Caller,
     IdempotencyKey,
     NewEventRow,
     channel_topic,
@@ -84,35 +85,54 @@ class LinkedOwners:
         return cast("Accepted", await self._ask(command))
 
     async def update_event(
-        self, account: str, program_id: str, event_id: str, changes: dict[str, object]
+        self,
+        account: str,
+        program_id: str,
+        event_id: str,
+        changes: dict[str, object],
+        caller: Caller | None = None,
     ) -> bytes:
         """See `Owners.update_event`."""
-        command = UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes)
+        command = UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, caller)
         return cast("bytes", await self._ask(command))
 
-    async def delete_event(self, account: str, program_id: str, event_id: str) -> None:
+    async def delete_event(
+        self, account: str, program_id: str, event_id: str, caller: Caller | None = None
+    ) -> None:
         """See `Owners.delete_event`."""
-        await self._ask(DeleteEvent(self._ids.uuid7(), account, program_id, event_id))
+        await self._ask(DeleteEvent(self._ids.uuid7(), account, program_id, event_id, caller))
 
-    async def delete_events(self, account: str, program_id: str) -> int:
+    async def delete_events(self, account: str, program_id: str, caller: Caller | None = None) -> int:
         """See `Owners.delete_events`."""
-        return cast("int", await self._ask(DeleteEvents(self._ids.uuid7(), account, program_id)))
+        return cast("int", await self._ask(DeleteEvents(self._ids.uuid7(), account, program_id, caller)))
 
-    async def adopt_import(self, account: str, program_id: str, import_id: str, count: int) -> Imported:
+    async def adopt_import(
+        self, account: str, program_id: str, import_id: str, count: int, caller: Caller | None = None
+    ) -> Imported:
         """See `Owners.adopt_import`."""
-        command = AdoptImport(self._ids.uuid7(), account, program_id, import_id, count)
+        command = AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, caller)
         return cast("Imported", await self._ask(command))
 
-    async def update_program(self, account: str, program: Program) -> Program:
+    async def update_program(
+        self, account: str, program_id: str, changes: dict[str, object], caller: Caller | None = None
+    ) -> Program:
         """See `Owners.update_program`."""
-        command = UpdateProgram(self._ids.uuid7(), account, program.id, program)
+        command = UpdateProgram(self._ids.uuid7(), account, program_id, changes, caller)
         stored = cast("Program", await self._ask(command))
         await self.program_created(account)
         return stored
 
-    async def delete_program(self, account: str, program_id: str, by: Actor | None = None) -> None:
+    async def delete_program(
+        self,
+        account: str,
+        program_id: str,
+        by: Actor | None = None,
+        caller: Caller | None = None,
+        *,
+        of_project: str | None = None,
+    ) -> None:
         """See `Owners.delete_program`."""
-        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id, by))
+        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id, by, caller, of_project))
         await self.program_created(account)
 
     async def program_created(self, account: str) -> None:

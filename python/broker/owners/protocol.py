@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from broker.domain.users import Role
 from broker.errors import BrokerError
 
 
@@ -93,6 +94,17 @@ class IdempotencyKey:
     caller: str
     key: str
     request_hash: bytes
+
+
+class Caller(NamedTuple):
+    """Who asks for a change, as far as rights go by it; None stands for somebody above all roles.
+
+    The door has asked the rule of the operation already, about the program as it was then. The owner asks it
+    again about the program as it is when the command's turn comes.
+    """
+
+    role: Role | None
+    project_ids: frozenset[str]
 
 
 class NewEventRow(NamedTuple):  # which is carried between processes in a third of a dataclass' time

@@ -13,13 +13,17 @@ Commands that touch a program as a whole come alone: a group holds no other comm
 writer sees to it; that keeps the rows of a group free of an order among themselves.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import orjson
 
+from broker.clock import to_datetime
+from broker.domain import permissions
 from broker.domain.audit import AuditEntry
 from broker.domain.history import ChangeRow, EventRow, Found, HeadMove, HeadRow, KeyRow, ProgramKey, Writes
+from broker.domain.permission_table import Rule
 from broker.domain.programs import Access, Program, ProgramChange
+from broker.domain.users import Principal
 from broker.errors import BrokerError, Conflict, NotFound, Unavailable
 from broker.owners.client import Accepted, Imported
 from broker.owners.commands import (
@@ -41,10 +45,19 @@ from broker.owners.encoding import (
     gone_entry,
     reset_entry,
 )
-from broker.owners.protocol import Attributes, Entry, EntryKind, IdempotencyKey
+from broker.owners.protocol import Attributes, Caller, Entry, EntryKind, IdempotencyKey
 
 INTERNAL_CALLER = ""
 """The caller under which commands leave their ids; no token has an empty subject."""
+
+_RULES: Mapping[type[Command], Rule] = {
+    UpdateEvent: permissions.rule_of("updateProgramEvent"),
+    DeleteEvent: permissions.rule_of("deleteProgramEvent"),
+    DeleteEvents: permissions.rule_of("deleteAllProgramEvents"),
+    AdoptImport: permissions.rule_of("importProgramEvents"),
+    UpdateProgram: permissions.rule_of("updateProgram"),
+    DeleteProgram: permissions.rule_of("admin/deleteProgram"),
+}
 
 
 class Sequencer:
@@ -79,6 +92,8 @@ class Sequencer:
         if known is not None:
             return _read_answer(command, known[1])
         head = self._head(command)
+        if command.caller is not None:
+            _require(command, command.caller, head)
         answer: Answer = None
         if isinstance(command, UpdateEvent):
             answer = self._update_event(command, head)
@@ -231,7 +246,11 @@ class Sequencer:
         return Imported(deleted=deleted, imported=command.rows, epoch=new.epoch)
 
     def _update_program(self, command: UpdateProgram, head: HeadRow) -> Program:
-        program = command.program
+        changed = {"updated_time": to_datetime(self._now_ms)}
+        program = self._found.programs[head.uid].model_copy(update=command.changes | changed)
+        if command.caller is not None:
+            principal = _principal(command, command.caller)
+            permissions.require_into(_RULES[UpdateProgram], principal, program.project_id)
         attributes = Attributes(program.access is Access.PUBLIC, program.project_id)
         self.writes.programs.append((head.uid, program))
         self.writes.program_changes.append((command.account, ProgramChange.UPDATED, program, self._now_ms))
@@ -240,6 +259,8 @@ class Sequencer:
         return program
 
     def _delete_program(self, command: DeleteProgram, head: HeadRow) -> None:
+        if command.of_project not in (None, head.project_id):
+            raise NotFound("no such program in the project")
         self.writes.removed.append(head.uid)
         if command.by is not None:
             entry = AuditEntry(command.by, "program.deleted", command.program_id)
@@ -265,6 +286,19 @@ class Sequencer:
 
     def _entry(self, command: Command, entry: Entry) -> None:
         self.entries.setdefault((command.account, command.program_id), []).append(entry)
+
+
+def _principal(command: Command, caller: Caller) -> Principal:
+    return Principal(command.account, caller.role, project_ids=caller.project_ids)
+
+
+def _require(command: Command, caller: Caller, head: HeadRow) -> None:
+    """Raise unless the caller may do it to the program as it is now."""
+    principal = _principal(command, caller)
+    access = Access.PUBLIC if head.public else Access.PRIVATE
+    target = permissions.access_target(principal, access, head.project_id)
+    missing = f"there is no program {command.program_id}"
+    permissions.require(_RULES[type(command)], principal, target, missing)
 
 
 def _advanced(head: HeadRow, seq: int, changed_ms: int) -> HeadRow:

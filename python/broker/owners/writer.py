@@ -32,6 +32,7 @@ from broker.owners.commands import (
     DeleteEvents,
     Publish,
     UpdateEvent,
+    UpdateProgram,
     size_bytes,
 )
 from broker.owners.encoding import push_json
@@ -333,6 +334,8 @@ class Writer:
                 continue
             if isinstance(command, UpdateEvent | DeleteEvent) and _EVENT_ID.fullmatch(command.event_id):
                 events.append((head.history, command.event_id))
+            if isinstance(command, UpdateProgram):
+                found.programs[head.uid] = await transaction.get_program(head.uid)
             if isinstance(command, DeleteEvents | AdoptImport):
                 found.counts[head.uid] = await transaction.count_events(head.history)
             if isinstance(command, AdoptImport):

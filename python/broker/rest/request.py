@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
 
-from broker.domain.strict_json import parse_json, require_integers
+from broker.domain.strict_json import parse_json
+from broker.domain.values import MAX_INTEGER
 from broker.errors import (
     InvalidRequest,
     NotAcceptable,
@@ -123,8 +124,7 @@ def parse_query(query: bytes, endpoint: Endpoint) -> dict[str, Any]:
         kind = endpoint.query.get(name)
         if kind is None:
             raise InvalidRequest.of_field(name, "is not a parameter of this request")
-        values[name] = _typed(text, kind)
-        require_integers(values[name], name)
+        values[name] = _typed(text, kind, name)
     return values
 
 
@@ -136,10 +136,13 @@ def _repeatable(pairs: list[tuple[str, str]]) -> dict[str, str | list[str]]:
     return {name: texts[0] if len(texts) == 1 else texts for name, texts in lists.items()}
 
 
-def _typed(text: str, kind: str) -> Any:
+def _typed(text: str, kind: str, name: str) -> Any:
     """The value a text stands for; a text that is none stays one, and validation says what is allowed."""
     if kind == "integer" and _INTEGER.fullmatch(text):
-        return int(text)
+        value = int(text)
+        if abs(value) > MAX_INTEGER:
+            raise InvalidRequest.of_field(name, f"must be from {-MAX_INTEGER} to {MAX_INTEGER}")
+        return value
     return _BOOLEANS.get(text, text) if kind == "boolean" else text
 
 

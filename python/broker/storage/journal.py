@@ -143,6 +143,10 @@ class GroupTransaction:
         rows = await self._connection.fetch(_KEYS, *columns)
         return {(row[0], row[1], row[2]): (row[3], row[4]) for row in rows}
 
+    async def get_program(self, uid: int) -> Program:
+        """A program whose head is held; everybody who changes a program holds its head."""
+        return program_of(await self._connection.fetchrow(_GET_PROGRAM, uid))
+
     async def count_events(self, history: int) -> int:
         """How many events of the history are not deleted: 15 ms for 100,000."""
         return int(await self._connection.fetchval(_COUNT_EVENTS, history))
@@ -206,7 +210,7 @@ class GroupTransaction:
             await self._connection.execute(_UPDATE_PROGRAM, uid, *_program_columns(program))
         for account, change, of, time_ms in writes.program_changes:
             if isinstance(of, int):
-                program = program_of(await self._connection.fetchrow(_GET_PROGRAM, of))
+                program = await self.get_program(of)
             else:
                 program = of
             await append_change(self._connection, account, change, program, to_datetime(time_ms))

@@ -6,3 +6,4 @@ mod frame;
 mod handshake;
 mod json;
 mod jsonrpc;
+mod strict;

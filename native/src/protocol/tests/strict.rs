@@ -1,0 +1,147 @@
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::protocol::strict::{Kind, Passed, Step, check};
+
+fn fault(text: &str, depth: usize) -> Option<(Kind, String)> {
+    let fault = check(text.as_bytes(), depth).err()?;
+    let place = fault.place.iter().map(|step| match step {
+        Step::Name(name) => format!("/{name}"),
+        Step::Index(index) => format!("/{index}"),
+    });
+    Some((fault.kind, place.collect()))
+}
+
+#[test]
+fn ordinary_json_has_no_fault() {
+    for text in [
+        "{}",
+        " [1, 2.5e400, \"\\u0022\"] ",
+        "null",
+        r#"{"a":{"a":{"a":[]}},"b":[{"a":1},{"a":1}]}"#,
+        "-9007199254740992",
+        "12345678901234567890.5",
+        "1e30",
+    ] {
+        assert_eq!(fault(text, 64), None, "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_json_is_malformed() {
+    for text in ["", "{", "[1", "[1,]", r#"{"a":1,}"#, "{} {}", "01", "nul", "{'a':1}", r#"{"a" 1}"#] {
+        assert_eq!(fault(text, 64), Some((Kind::Malformed, String::new())), "{text}");
+    }
+    assert_eq!(check(b"\"\xff\"", 64).unwrap_err().kind, Kind::Malformed);
+    assert_eq!(fault(r#"{"\ud800":1}"#, 64).unwrap().0, Kind::Malformed);
+}
+
+#[test]
+fn faults_have_their_place() {
+    for (text, kind, place) in [
+        (r#"{"a":1,"a":2}"#, Kind::Repeated, "/a"),
+        (r#"{"a":1,"\u0061":2}"#, Kind::Repeated, "/a"),
+        (r#"{"x":[{"y":0},{"y":1,"z":{},"y":2}]}"#, Kind::Repeated, "/x/1/y"),
+        (r#"{"x":{"y":[0,[9007199254740993]]}}"#, Kind::LargeInteger, "/x/y/1/0"),
+        ("-9007199254740993", Kind::LargeInteger, ""),
+        (r#"{"a":[[1]],"b":[[[1]]]}"#, Kind::TooDeep, "/b/0/0"),
+        ("[[[[", Kind::TooDeep, "/0/0/0"),
+    ] {
+        assert_eq!(fault(text, 3), Some((kind, place.to_owned())), "{text}");
+    }
+}
+
+#[test]
+fn names_are_told_apart_however_many_there_are() {
+    for count in [11, 12, 13, 14, 1_000] {
+        let members: Vec<_> = (0..count).map(|n| format!("\"k{n}\":0")).collect();
+        let all = members.join(",");
+        assert_eq!(fault(&format!("[{{{all}}},{{{all}}}]"), 2), None);
+        for again in [0, count / 2, count - 1] {
+            let found = fault(&format!("{{{all},\"k{again}\":0}}"), 2);
+            assert_eq!(found, Some((Kind::Repeated, format!("/k{again}"))));
+        }
+    }
+}
+
+/// The same by the words of the rules, on pairs as they are written.
+#[derive(Clone, Debug)]
+enum Written {
+    Leaf(String),
+    Array(Vec<Written>),
+    Object(Vec<(String, Written)>),
+}
+
+impl Written {
+    fn text(&self) -> String {
+        match self {
+            Self::Leaf(text) => text.clone(),
+            Self::Array(items) => {
+                let items: Vec<_> = items.iter().map(Self::text).collect();
+                format!("[{}]", items.join(" , "))
+            }
+            Self::Object(members) => {
+                let one = |(name, value): &(String, Self)| format!("\"{name}\": {}", value.text());
+                format!("{{{}}}", members.iter().map(one).collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+
+    fn is_fine(&self, depth: usize) -> bool {
+        match self {
+            Self::Leaf(text) => text.parse::<i128>().is_ok_and(|n| n.abs() <= 1 << 53) || text.starts_with('"'),
+            Self::Array(items) => depth > 0 && items.iter().all(|item| item.is_fine(depth - 1)),
+            Self::Object(members) => {
+                let meaning = |name: &String| match serde_json::from_str(&format!("\"{name}\"")) {
+                    Ok(Value::String(text)) => text,
+                    _ => unreachable!("the names are strings"),
+                };
+                let mut names: Vec<_> = members.iter().map(|(name, _)| meaning(name)).collect();
+                names.sort();
+                names.dedup();
+                depth > 0 && names.len() == members.len() && members.iter().all(|(_, item)| item.is_fine(depth - 1))
+            }
+        }
+    }
+}
+
+fn written() -> impl Strategy<Value = Written> {
+    let leaf = prop_oneof![
+        any::<i64>().prop_map(|n| n.to_string()),
+        (-5..5_i64).prop_map(|n| ((1 << 53) + n).to_string()),
+        "\"[a-c ]{0,3}\"",
+    ];
+    let name = prop_oneof!["[ab]{0,2}", Just("\\u0061".to_owned()), Just("\\\"".to_owned())];
+    leaf.prop_map(Written::Leaf).prop_recursive(5, 40, 16, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Written::Array),
+            prop::collection::vec((name.clone(), inner), 0..4).prop_map(Written::Object),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn exactly_what_breaks_no_rule_has_no_fault(value in written(), depth in 0_usize..5) {
+        let text = value.text();
+        let is_shallow_or_empty = check(text.as_bytes(), depth).is_ok();
+        // An empty array or object at the limit opens nothing in the model either: both count it.
+        prop_assert_eq!(is_shallow_or_empty, value.is_fine(depth), "{}", text);
+    }
+
+    #[test]
+    fn a_value_is_passed_alike_in_one_part_or_many(value in written(), cuts in prop::collection::vec(0_usize..400, 0..6)) {
+        let text = value.text();
+        prop_assume!(text.starts_with(['"', '[', '{']));
+        let whole = format!("{text}, [\"rest\"");
+        let begin = Passed { at: 0, depth: 0, in_string: false };
+        prop_assert_eq!(begin.go_on(whole.as_bytes()).at, text.len());
+        let mut cuts: Vec<_> = cuts.into_iter().filter(|cut| *cut < text.len()).collect();
+        cuts.sort_unstable();
+        let mut passed = begin;
+        for cut in cuts {
+            passed = passed.go_on(&whole.as_bytes()[..cut]);
+        }
+        prop_assert_eq!(passed.go_on(whole.as_bytes()).at, text.len());
+    }
+}

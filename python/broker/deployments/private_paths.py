@@ -1,0 +1,73 @@
+"""Whether a directory is ours all the way up: nobody else can put another one in its place.
+
+Whoever may write a directory may rename what is in it, whatever the modes of that are. So every directory
+from the root down has to belong to us or to root, and nobody else may write it. Two exceptions: a sticky
+directory such as `/tmp`, where only the owner of an entry may rename it (the entry has to be ours then), and
+one that our own group may write when nobody else is in that group, which some systems give to every user.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from broker.storage.errors import SetupError
+
+_ROOT = 0
+_ACCESS_LIST = "system.posix_acl_access"  # what users and groups beside the owner's may do (acl(5))
+
+
+def require_private(path: Path, what: str) -> None:
+    """Raise `SetupError` when somebody else could change `path` or put something else there.
+
+    Args:
+        path: an existing directory, resolved: it has no symbolic links.
+        what: the directory, in words, for the message.
+    """
+    for directory, status in _from_the_root(path):
+        if status.st_uid not in (_ROOT, os.geteuid()):
+            raise SetupError(f"{what} {path} is not safe: {directory} belongs to {_user_name(status.st_uid)}")
+        if _others_write(directory, status) and (directory == path or not status.st_mode & stat.S_ISVTX):
+            raise SetupError(f"{what} {path} is not safe: {directory} can be written by others")
+
+
+def _from_the_root(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for directory in (*reversed(path.parents), path):
+        status = directory.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise SetupError(f"{directory}: is not a directory")
+        yield directory, status
+
+
+def _others_write(directory: Path, status: os.stat_result) -> bool:
+    if status.st_mode & stat.S_IWOTH:
+        return True
+    return bool(status.st_mode & stat.S_IWGRP) and not _is_own_group(directory, status.st_gid)
+
+
+def _is_own_group(directory: Path, group: int) -> bool:
+    """Whether only we are in `group`; where an access list gives more away, it is not our own."""
+    with suppress(OSError, AttributeError):  # a file system without lists, a system without the call
+        if _ACCESS_LIST in os.listxattr(directory):
+            return False
+    if group == _ROOT:
+        return True
+    import grp
+    import pwd
+
+    try:
+        us = pwd.getpwuid(os.geteuid())
+        others = set(grp.getgrgid(group).gr_mem) - {us.pw_name}
+    except KeyError:
+        return False
+    return us.pw_gid == group and not others and all(u.pw_gid != group or u == us for u in pwd.getpwall())
+
+
+def _user_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return f"the user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"the user {uid}"

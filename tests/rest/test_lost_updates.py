@@ -1,0 +1,149 @@
+"""Changes that cross: each takes effect on what the one before it left, and so do its rights.
+
+A change is held up where it leaves the door, after everything that the door reads, while another one is made.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.product import Product
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+Request = Callable[[httpx.AsyncClient], Any]
+
+
+@asynccontextmanager
+async def held_up(
+    product: Product, monkeypatch: pytest.MonkeyPatch, command: str, role: str, request: Request
+) -> AsyncIterator["asyncio.Task[httpx.Response]"]:
+    """Inside the block the request of `role` waits at the door of the owners; after it, it goes on."""
+    command_of = getattr(product.owners, command)
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def late(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.undo()  # what comes after it is not held up
+        arrived.set()
+        await go_on.wait()
+        return await command_of(*arguments, **named)
+
+    monkeypatch.setattr(product.owners, command, late)
+    async with product.door(role) as door:
+        task = asyncio.ensure_future(request(door))
+        try:
+            async with asyncio.timeout(20):
+                await arrived.wait()
+            yield task
+        finally:
+            go_on.set()
+            await asyncio.wait([task])
+
+
+async def update(door: httpx.AsyncClient, program_id: str, name: str, **fields: Any) -> httpx.Response:
+    body = {"id": program_id, "name": name, "scheduledStartTime": None, "scheduledEndTime": None}
+    return await door.put(f"/programs/{program_id}", json=body | fields)
+
+
+async def read(product: Product, program_id: str) -> dict[str, Any]:
+    async with product.door() as door:
+        return dict((await door.get(f"/programs/{program_id}")).json())
+
+
+async def test_a_rename_does_not_undo_private(product: Product, monkeypatch: pytest.MonkeyPatch) -> None:
+    await product.make_program("crossing", projectId="own", metadata={"a": 1})
+    rename = held_up(
+        product, monkeypatch, "update_program", "producer", lambda door: update(door, "crossing", "Renamed")
+    )
+    async with rename as renaming, product.door() as door:
+        answer = await update(door, "crossing", "crossing", access="private", metadata={"a": 2})
+        assert answer.json()["access"] == "private"
+    assert renaming.result().status_code == 200
+    program = await read(product, "crossing")
+    assert (program["name"], program["access"], program["metadata"]) == ("Renamed", "private", {"a": 2})
+    assert renaming.result().json() == program
+    async with product.door(None) as door:
+        assert (await door.get("/programs/crossing/events")).status_code == 401
+
+
+async def test_null_clears_and_absent_keeps_what_another_has_set(
+    product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await product.make_program("clearing", projectId="own", metadata={"a": 1})
+    clearing = held_up(
+        product,
+        monkeypatch,
+        "update_program",
+        "admin",
+        lambda door: update(door, "clearing", "Cleared", metadata=None),
+    )
+    async with clearing, product.door() as door:
+        await update(door, "clearing", "x", projectId=None, metadata={"a": 2})
+    program = await read(product, "clearing")
+    assert (program["name"], program["projectId"], program["metadata"]) == ("Cleared", None, None)
+
+
+@pytest.mark.parametrize("command", ["update_program", "delete_program", "delete_events", "adopt_import"])
+async def test_rights_are_those_of_the_moment_of_the_change(
+    product: Product, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """A producer's change of a program that goes to a project of others while it is under way."""
+    program_id = f"moved-by-{command}"
+    path = f"/programs/{program_id}"
+    requests: dict[str, Request] = {
+        "update_program": lambda door: update(door, program_id, "Mine"),
+        "delete_program": lambda door: door.delete(path),
+        "delete_events": lambda door: door.delete(f"{path}/events"),
+        "adopt_import": lambda door: door.post(f"{path}/events/import", json={"events": []}),
+    }
+    await product.make_program(program_id, projectId="own")
+    await product.publish(program_id, {"event": "A#b"})
+    change = held_up(product, monkeypatch, command, "producer", requests[command])
+    async with change as changing, product.door() as door:
+        assert (await update(door, program_id, "Theirs", projectId="foreign")).status_code == 200
+    assert changing.result().status_code == 403
+    assert (await read(product, program_id))["name"] == "Theirs"
+    async with product.door() as door:
+        assert len((await door.get(f"{path}/events")).json()) == 1
+
+
+@pytest.mark.parametrize(("command", "method"), [("update_event", "put"), ("delete_event", "delete")])
+async def test_rights_on_an_event_are_those_of_the_moment_of_the_change(
+    product: Product, monkeypatch: pytest.MonkeyPatch, command: str, method: str
+) -> None:
+    program_id = f"corrected-{method}"
+    await product.make_program(program_id, projectId="own")
+    (event,) = await product.publish(program_id, {"event": "A#b"})
+    path = f"/programs/{program_id}/events/{event['id']}"
+    body = {"json": {"event": "A#c"}} if method == "put" else {}
+    change = held_up(
+        product, monkeypatch, command, "producer", lambda door: getattr(door, method)(path, **body)
+    )
+    async with change as changing, product.door() as door:
+        await update(door, program_id, "Theirs", projectId="foreign", access="private")
+    assert changing.result().status_code == 404
+    async with product.door() as door:
+        assert (await door.get(path)).json()["event"] == "A#b"
+
+
+async def test_a_project_that_goes_takes_no_program_that_has_left_it(
+    product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with product.door() as door:
+        await door.post("/projects", json={"id": "leaving", "name": "A"})
+    await product.make_program("left", projectId="leaving")
+    deletion = held_up(
+        product,
+        monkeypatch,
+        "delete_program",
+        "admin",
+        lambda door: door.delete("/projects/leaving?cascade=true"),
+    )
+    async with deletion as deleting, product.door() as door:
+        assert (await update(door, "left", "Saved", projectId="own")).status_code == 200
+    assert deleting.result().status_code == 204
+    assert (await read(product, "left"))["name"] == "Saved"
