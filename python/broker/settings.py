@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 _HOST = re.compile(r"(?:[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\])(?::[1-9][0-9]{0,4})?")
+_MATOMO_URL = re.compile(r"https?://(?P<host>[^/?#@\s\\]+)(?:/[A-Za-z0-9._~/-]*)?")
+MATOMO_URL_RULE = "must be http(s)://host[:port][/path], without a user name or a query"
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
 
@@ -210,6 +212,20 @@ class Settings:
         (), "Hosts, as `host[:port]`, that keys of identity providers may be read from inside the network."
     )
 
+    matomo_url: str = _setting(
+        "",
+        "Matomo 5 of the default account, such as `https://matomo.example.com`; empty has no analytics.",
+    )
+    matomo_token: str = _setting("", "Token of a superuser of it, who sets sites up.", secret=True)
+    matomo_reader: str = _setting("", "Name of a user of it who only reads, for reports.")
+    matomo_reader_token: str = _setting("", "Token of that user.", secret=True)
+    matomo_setup: str = _setting(
+        "", "YAML file of the dimensions and reports that sites have; empty takes the one that is shipped."
+    )
+    matomo_timeout_s: float = _setting(30.0, "How long one request to a Matomo may take.", low=0.1, high=600)
+    report_limit_bytes: int = _setting(50 << 20, "Largest report.", low=1024)
+    report_cache_bytes: int = _setting(64 << 20, "Reports that one process keeps to use them again.", low=0)
+
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> "Settings":
         """Read the environment; `overrides` that are not None win.
@@ -257,6 +273,8 @@ class Settings:
             for host in getattr(self, name):
                 if not _HOST.fullmatch(host):
                     raise SettingError(f"{environment_name(name)}: {host}: must be host[:port]")
+        if self.matomo_url and not is_matomo_url(self.matomo_url):
+            raise SettingError(f"BROKER_MATOMO_URL={self.matomo_url}: {MATOMO_URL_RULE}")
         if self.http_port == self.ws_port:
             raise SettingError("BROKER_WS_PORT: must differ from BROKER_HTTP_PORT")
 
@@ -289,6 +307,12 @@ def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BROKER_")}
     return kept | dict(changes)
+
+
+def is_matomo_url(text: str) -> bool:
+    """Whether it is where a Matomo can be."""
+    found = _MATOMO_URL.fullmatch(text)
+    return found is not None and _HOST.fullmatch(found["host"]) is not None
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

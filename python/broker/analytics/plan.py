@@ -13,7 +13,7 @@ What cannot be mended by adding is an error: Matomo can neither delete a dimensi
 what a person has defined differently is not ours to overwrite.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
@@ -54,6 +54,15 @@ class State:
     ids: SiteIds
     candidates: tuple[str, ...] = ()
     found: Found | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the site is in the project's group, or in none, as one that was made by hand may be."""
+        return self.found is None or self.found.group in ("", self.project_id)
+
+    def without(self, sites: Collection[str]) -> "State":
+        """The same without some of the candidates."""
+        return replace(self, candidates=tuple(one for one in self.candidates if one not in sites))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +177,7 @@ def _assess_absent(state: State) -> Assessment:
 
 
 def _assess_found(wanted: Wanted, state: State, found: Found) -> Assessment:
-    if found.group not in ("", state.project_id):
+    if not state.is_own:
         text = f"the site belongs to the group {found.group} in Matomo, not to {state.project_id}"
         return Assessment(Status.ERRORS, text, state.ids)
     if found.dimensions is None:
@@ -231,7 +240,7 @@ def _judge_dimensions(wanted: Wanted, ids: SiteIds, found: Found) -> _Dimensions
         elif renamed:
             bad.append(BadDimension(entry, f"is called {renamed.name}", (renamed.id,)))
         elif free[entry.scope] <= 0:
-            bad.append(BadDimension(entry, f"no slot of the scope {entry.scope} is free"))
+            bad.append(BadDimension(entry, f"finds no free slot of the scope {entry.scope}"))
         else:
             free[entry.scope] -= 1
             missing.append(entry)

@@ -14,7 +14,6 @@ from broker.analytics.plan import (
     AddDimension,
     AddReport,
     AddSite,
-    Assessment,
     GrantView,
     KeepIds,
     State,
@@ -50,11 +49,8 @@ class Notebook(Protocol):
             Conflict: another set-up has taken over meanwhile.
         """
 
-    async def begin(self, step: Step) -> None:
-        """Called before each step that changes something; the same."""
-
-    async def unclaimed(self, sites: list[str]) -> list[str]:
-        """Those of the sites that are not another account's."""
+    async def begin(self) -> None:
+        """Make sure, before each step, that this set-up still has the project. Raises as `keep`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ class Project:
     name: str
 
 
-async def read_state(platform: Platform, project: Project, ids: SiteIds, notebook: Notebook) -> State:
+async def read_state(platform: Platform, project: Project, ids: SiteIds) -> State:
     """What the plan depends on.
 
     Raises:
@@ -85,7 +81,7 @@ async def read_state(platform: Platform, project: Project, ids: SiteIds, noteboo
         return State(project.id, ids)
     if ids.id_site is None:
         sites = await _group_sites(platform.provisioning, project.id)
-        return State(project.id, ids, tuple(await notebook.unclaimed(sites)))
+        return State(project.id, ids, tuple(sites))
     return State(project.id, ids, found=await read_site(platform, ids.id_site))
 
 
@@ -111,8 +107,8 @@ async def read_site(platform: Platform, id_site: str) -> Found:
 
 async def complete(
     wanted: Wanted, platform: Platform, project: Project, state: State, notebook: Notebook
-) -> tuple[State, Assessment]:
-    """Do steps until none is left, then read everything again.
+) -> State:
+    """Do steps until none is left, then read everything again: only Matomo knows whether it did what it said.
 
     Broken off anywhere, it can be begun again: what is there is found.
 
@@ -123,10 +119,8 @@ async def complete(
     for _ in range(_MAX_STEPS):
         step = assess(wanted, state).step
         if step is None:
-            # Only Matomo knows whether it did what it said.
-            state = replace(state, found=await read_site(platform, _id_site(state)))
-            return state, assess(wanted, state)
-        await notebook.begin(step)
+            return replace(state, found=await read_site(platform, _id_site(state)))
+        await notebook.begin()
         new_id = await _do(step, platform, project, state, notebook)
         state = advance(state, step, new_id)
         if state.ids.id_site is not None and state.found is None:

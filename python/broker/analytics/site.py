@@ -122,6 +122,11 @@ class Found:
         """The group that the site is in; empty for none."""
         return str(self.site.get("group") or "")
 
+    @property
+    def can_be_read(self) -> bool:
+        """Whether the read-only user sees it."""
+        return self.reader is Reader.VIEW
+
 
 def parse_id(value: object) -> str | None:
     """An id as Matomo counts them from 1, written as a number or as a text; None for anything else."""

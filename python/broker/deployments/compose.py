@@ -68,6 +68,7 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
             counters=counters,
         )
         stack.push_async_callback(services.source_replies.close)
+        stack.push_async_callback(services.analytics.close)
         stack.push_async_callback(services.audience.close)
         if services.recorder is not None:
             stack.push_async_callback(_end, asyncio.create_task(services.recorder.run()), services.recorder)
