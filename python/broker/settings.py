@@ -24,7 +24,7 @@ class SettingError(Exception):
 def _setting(
     default: Any, text: str, *, low: float | None = None, high: float | None = None, secret: bool = False
 ) -> Any:
-    return field(default=default, metadata={"text": text, "low": low, "high": high, "secret": secret})
+    return field(default=default, repr=not secret, metadata={"text": text, "low": low, "high": high, "secret": secret})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -283,7 +283,7 @@ def _judge_reports(wanted: Wanted, dimensions: _Dimensions, found: Found) -> _Re
         if not matches:
             missing.append(entry)
             continue
-        reason = _fault_of_reports(entry, matches, _report_dimensions(entry, dimensions.ids))
+        reason = _fault_of_reports(entry, matches, dimensions)
         if reason:
             bad.append(BadReport(entry, reason, _ids_of(matches)))
         else:
@@ -292,7 +292,7 @@ def _judge_reports(wanted: Wanted, dimensions: _Dimensions, found: Found) -> _Re
 
 
 def _fault_of_reports(
-    wanted: WantedReport, found: Sequence[Report], dimensions: tuple[str, ...] | None
+    wanted: WantedReport, found: Sequence[Report], dimensions: _Dimensions
 ) -> str:
     """What is wrong with the reports of a name; empty when nothing is."""
     if len(found) > 1:
@@ -302,9 +302,13 @@ def _fault_of_reports(
         return "is not active"
     if one.name != wanted.name:
         return f"is called {one.name}"
+    # Which dimension a report should be about is not known while that one is not as it should be itself.
+    bad = {f"{entry.wanted.scope}.{entry.wanted.key}" for entry in dimensions.bad}
+    has_known = bad.isdisjoint(wanted.dimensions)
+    names = _report_dimensions(wanted, dimensions.ids)
     for is_same, what in (
         (one.type == wanted.type, f"is of the type {one.type}"),
-        (one.dimensions == dimensions, "has other dimensions"),
+        (not has_known or one.dimensions == names, "has other dimensions"),
         (one.metrics == frozenset(wanted.metrics), "has other metrics"),
         (one.segment == wanted.segment, "has another segment"),
     ):
