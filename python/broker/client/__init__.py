@@ -38,6 +38,7 @@ from broker.client.errors import (
     Unsubscribed,
 )
 from broker.client.models import (
+    AnalyticsSite,
     ApiToken,
     Change,
     Cursor,
@@ -78,6 +79,7 @@ from broker.client.subscription import Subscription
 from broker.client.sync import Client
 
 __all__ = [
+    "AnalyticsSite",
     "Answer",
     "ApiError",
     "ApiToken",
