@@ -477,7 +477,13 @@ async def _complete_site(stage: Stage, target: Target, _role: str | None) -> Cal
     return Call({"projectId": project}, f'"group":"{project}"')
 
 
-@_calls("getAnalyticsReport", "postAnalyticsReport", "putAnalyticsReport", "patchAnalyticsReport", "deleteAnalyticsReport")
+@_calls(
+    "getAnalyticsReport",
+    "postAnalyticsReport",
+    "putAnalyticsReport",
+    "patchAnalyticsReport",
+    "deleteAnalyticsReport",
+)
 async def _analytics_report(stage: Stage, target: Target, _role: str | None) -> Call:
     params = {"projectId": await _sited(stage, target), "method": "VisitsSummary.get"}
     return Call(params | {"period": "day", "date": "2026-07-01"}, '"nb_visits":')
