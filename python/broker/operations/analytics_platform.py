@@ -5,17 +5,18 @@ default account too. An operator chooses the address, so it may be inside the ne
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from broker.analytics.errors import AnalyticsNotConfigured
 from broker.analytics.matomo import Matomo, MatomoConfig, open_http
 from broker.analytics.setup import Platform
 from broker.analytics.site import SiteIds
-from broker.analytics.wanted import Wanted
+from broker.analytics.wanted import Wanted, WantedError, load_wanted
 from broker.clock import Clock
 from broker.errors import NotFound
 from broker.ids import IdSource
 from broker.operations.report_replies import ReportReplies
-from broker.settings import Settings, environment_name
+from broker.settings import SettingError, Settings, environment_name
 from broker.storage.analytics import Analytics, AnalyticsProject, Lease, MatomoAccess
 
 # A set-up renews its lease before each request, so this is longer than any one of them takes.
@@ -30,6 +31,15 @@ class OpenedProject:
     project: AnalyticsProject
     ids: SiteIds
     access: MatomoAccess
+
+
+def wanted_of(settings: Settings) -> Wanted:
+    """What sites should have. Raises SettingError for a file that cannot be used."""
+    name = settings.matomo_setup
+    try:
+        return load_wanted(Path(name) if name else None)
+    except WantedError as error:
+        raise SettingError(f"BROKER_MATOMO_SETUP: {error}") from None
 
 
 class AnalyticsPlatforms:

@@ -110,7 +110,7 @@ async def _create_site(context: Context, params: SiteParams) -> Reply:
     platforms = context.services.analytics
     async with _set_up(context, params.project_id, "created") as (opened, notebook):
         if opened.ids.id_site is not None or opened.ids.is_malformed:
-            raise SiteExists("the project has a site already; verify it with GET, and finish it with PUT")
+            raise SiteExists("the project has a site already: verify it with GET, finish it with PUT")
         state = await _read(platforms, context.principal.account, opened)
         status = await _complete(platforms, opened, state, notebook)
     return Reply(status, {"Location": f"/api/v1/projects/{params.project_id}/analytics/site"})

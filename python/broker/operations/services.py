@@ -1,9 +1,7 @@
 """The services that operations use; made once a process by the composition root."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from broker.analytics.wanted import load_wanted
 from broker.answers.client import Counters
 from broker.auth.rate_limits import Rate, RateLimit
 from broker.auth.service import Auth
@@ -11,7 +9,7 @@ from broker.clock import Clock
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
-from broker.operations.analytics_platform import AnalyticsPlatforms
+from broker.operations.analytics_platform import AnalyticsPlatforms, wanted_of
 from broker.operations.audience import Audience, build_audience
 from broker.operations.presence import Presence
 from broker.operations.report_replies import ReportConfig, ReportReplies
@@ -121,7 +119,7 @@ def build_services(
             ids,
             Analytics(database, clock),
             ReportReplies(clock, ReportConfig(settings.report_limit_bytes, settings.report_cache_bytes)),
-            load_wanted(Path(settings.matomo_setup) if settings.matomo_setup else None),
+            wanted_of(settings),
         ),
         source_replies=SourceReplies(
             fetcher,
