@@ -452,7 +452,9 @@ async def _sited(stage: Stage, target: Target) -> str:
     if target is not Target.UNKNOWN:
         async with stage.world.product.door("admin") as door:
             answer = await door.post(f"/projects/{project}/analytics/site")
-        assert answer.status_code == 201 or answer.json()["error"] == "Already exists", answer.text
+            if answer.status_code != 201:
+                answer = await door.put(f"/projects/{project}/analytics/site")
+        assert answer.is_success, answer.text
     return project
 
 

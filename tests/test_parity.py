@@ -90,6 +90,8 @@ def _check_headers(operation: Operation, answer: httpx.Response) -> None:
 
 
 def _rest_answer(answer: httpx.Response) -> Answer:
+    if answer.headers.get("Content-Type", "").startswith("text/"):
+        return Answer(result=answer.text)
     body = orjson.loads(answer.content) if answer.content else None
     if answer.status_code >= 400:
         return Answer(error=body)

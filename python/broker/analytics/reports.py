@@ -117,6 +117,7 @@ class ReportParams(Model):
             max_length=100,
             description="A reporting method of Matomo, such as `VisitsSummary.get`; others are 403.",
         ),
+        AfterValidator(_text),
     ]
     period: Literal["day", "week", "month", "year", "range"] | None = None
     date: Annotated[str, AfterValidator(_date)] | None = Field(

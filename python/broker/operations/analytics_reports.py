@@ -5,6 +5,7 @@ A report is asked of Matomo as the read-only user, for the project's own site, a
 the body.
 """
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from pydantic import RootModel
@@ -17,7 +18,7 @@ from broker.domain import permissions
 from broker.domain.values import Id, Model
 from broker.errors import BadGateway, GatewayTimeout, InsufficientScope, NotFound, SlowDown
 from broker.operations.context import Context
-from broker.operations.registry import Forwarded, Json, Operation, Route, Stream
+from broker.operations.registry import Json, Operation, Route, Stream
 
 SCRIPT_TYPE = "text/javascript"
 
@@ -53,18 +54,18 @@ async def _report(context: Context, params: ReportParams) -> Json | Stream:
     )
 
 
-async def _snippet(context: Context, params: SnippetParams) -> Forwarded:
+async def _snippet(context: Context, params: SnippetParams) -> Stream:
     permissions.require_project(context.rule, context.principal, params.project_id)
     platforms, account = context.services.analytics, context.principal.account
     opened = await platforms.open(account, params.project_id)
     await platforms.require_own_site(account, opened)
     script = build_snippet(opened.access.url, opened.ids)
-    return Forwarded(
-        200,
-        f"{SCRIPT_TYPE}; charset=utf-8",
-        script.encode(),
-        {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"},
-    )
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield script.encode()
+
+    headers = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"}
+    return Stream(whole(), f"{SCRIPT_TYPE}; charset=utf-8", headers)
 
 
 def _operation(method: str) -> Operation:
