@@ -21,6 +21,7 @@ from bench.publish.doors import build_metadata
 from bench.rest.bare import find_ray
 from broker.clock import SystemClock
 from broker.ids import IdSource
+from broker.owners.calls import OWNER_CALLS
 from broker.owners.linked_feed import LinkedFeed
 from broker.owners.linked_owners import LinkedOwners
 from broker.owners.placement import OWNER, owner_of
@@ -41,7 +42,7 @@ async def measure(events: int, per_s: float) -> dict[str, float]:
             arrived.put_nowait(time.monotonic())
 
     topic = program_topic(settings.default_account, PROGRAM)
-    link = SlotLink(OWNER, owner_of(topic, settings.owners))
+    link = SlotLink(OWNER, owner_of(topic, settings.owners), OWNER_CALLS)
     owners, feed = LinkedOwners(settings, clock, ids), LinkedFeed(settings, clock, ids, take)
     figures: dict[str, list[float]] = {"call": [], "published": [], "followed": []}
     try:

@@ -124,6 +124,19 @@ def _rebuild(
     return kind(message, faults=faults, retry_after_s=retry_after_s, log_text=log_text)
 
 
+def error_class(name: str) -> type[BrokerError] | None:
+    """The class whose stable name this is; None for one that this process does not know.
+
+    What travels between processes as a name means one of these classes and nothing else.
+    """
+    kinds = [BrokerError]
+    for kind in kinds:
+        if kind.name == name and kind is not BrokerError:
+            return kind
+        kinds += kind.__subclasses__()
+    return None
+
+
 class InvalidRequest(BrokerError):
     """The request is malformed, or a field or parameter is missing, unknown, mistyped or out of range."""
 

@@ -8,9 +8,12 @@ import pytest
 
 from broker.auth import membership, standings
 from broker.auth.standings import Standings
-from broker.clock import SystemClock
+from broker.clock import SystemClock, to_datetime
+from broker.domain.api_tokens import ApiToken
+from broker.domain.audit import Actor
 from broker.domain.users import Role, User
 from broker.ids import IdSource
+from broker.storage.api_tokens import ApiTokens
 from broker.storage.database import Database
 from broker.storage.revocations import Revocations
 from broker.storage.users import Standing, Users
@@ -184,3 +187,29 @@ async def test_row_that_becomes_visible_late_is_read(database: Database) -> None
     await known.catch_up()
     assert len(told) == 1
     assert known.is_revoked(("demo", user.id), valid_from)
+
+
+async def test_revoked_api_token_is_told_of_a_user_who_is_looked_at_no_more(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway holds more sessions than a process knows standings."""
+    monkeypatch.setattr(standings, "MAX_STANDINGS", 1)
+    known = Standings(Users(database), Revocations(database), StoppedClock())
+    told: list[tuple[str, str]] = []
+    known.on_change(lambda *subject: told.append(subject))
+    await known.catch_up()
+    user, valid_from = await add(database, "kim")
+    token = ApiToken(id="t1", name="mixer", created_time=to_datetime(CLOCK.now_ms()))
+    tokens, by = ApiTokens(database), Actor(user.id, "kim")
+    await tokens.add("demo", by, valid_from, token, b"hash")
+    subject = ("demo", user.id)
+    assert await known.find(subject, valid_from, FAR_MS, "t1") is not None
+    other, since = await add(database, "lee")
+    assert await known.find(("demo", other.id), since, FAR_MS) is not None  # in place of the first
+    await tokens.delete("demo", by, "t1")
+    assert not known.is_revoked(subject, valid_from, "t1")
+    await known.catch_up()
+    await known.catch_up()
+    assert known.is_revoked(subject, valid_from, "t1")
+    assert not known.is_revoked(subject, valid_from)
+    assert told == [subject]

@@ -107,9 +107,8 @@ def test_error_line_has_no_line_break() -> None:
 
 def test_missing_server_is_told_with_its_remedy() -> None:
     error = ModuleNotFoundError("No module named 'ray'", name="ray")
-    assert (
-        one_line(error) == "ray is not installed; this command needs the server: pip install 'broker[server]'"
-    )
+    remedy = "pip install 'onair-broker[server]'"
+    assert one_line(error) == f"ray is not installed; this command needs the server: {remedy}"
 
 
 def test_unforeseen_error_names_its_class() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,6 +51,7 @@ class Instance:
         self.data_dir = data_dir
         self.http_port = http_port or free_port()
         self.ws_port = ws_port or free_port()
+        self.ops_port = free_port()
         self.database_url = database_url
         self._environment = environment or {}
         self.lines: list[str] = []
@@ -59,6 +61,10 @@ class Instance:
     @property
     def url(self) -> str:
         return f"http://localhost:{self.http_port}"
+
+    @property
+    def ops_url(self) -> str:
+        return f"http://localhost:{self.ops_port}"
 
     @property
     def process(self) -> "subprocess.Popen[str]":
@@ -114,8 +120,9 @@ class Instance:
         return not (self.processes() or pid_file.exists() or is_scratch_left or find_scratch(self.data_dir))
 
     def log(self) -> str:
-        path = self.data_dir / "log" / "broker.log"
-        return path.read_text()[-3000:] if path.exists() else ""
+        """The end of what its processes wrote."""
+        paths = [self.data_dir / "log" / name for name in ("broker.log", "stderr.log")]
+        return "\n".join(path.read_text()[-3000:] for path in paths if path.exists())
 
     def token(self) -> dict[str, str]:
         """The header of the admin."""
@@ -136,6 +143,8 @@ class Instance:
             self._process.wait()
         if self.processes():
             self.kill_everything()
+        if scratch := find_scratch(self.data_dir):
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def _spawn(self, code: str, *options: str, stdin: int, errors: int) -> "subprocess.Popen[str]":
         ports = ["--http-port", str(self.http_port), "--ws-port", str(self.ws_port)]
@@ -150,6 +159,7 @@ class Instance:
                     "BROKER_ADMIN_PASSWORD": PASSWORD,
                     "BROKER_DRAIN_S": "1",
                     "BROKER_OWNERS": "2",
+                    "BROKER_OPS_PORT": str(self.ops_port),
                     "BROKER_DATABASE_URL": self.database_url,
                     **self._environment,
                 }

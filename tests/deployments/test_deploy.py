@@ -1,22 +1,60 @@
 """What `deploy/` gives to operators agrees with what the product itself uses."""
 
+import re
 from pathlib import Path
+
+import yaml
 
 from broker.deployments import haproxy
 from broker.deployments.environment import serve_environment
+from broker.metrics.catalogue import CATALOGUE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
-def test_nodes_of_a_cluster_get_the_environment_that_serve_needs(tmp_path: Path) -> None:
+def test_nodes_of_a_cluster_get_the_environment_that_serve_needs() -> None:
     lines = (DEPLOY / "node.env").read_text().splitlines()
     given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    ours = haproxy.serve_environment(Path("/bin/true"), tmp_path / "ha") | serve_environment()
-    switches = {name for name in ours if "ENABLE" in name or name in serve_environment()}
-    assert {name: given.get(name) for name in switches} == {name: ours[name] for name in switches}
+    ours = (
+        haproxy.ingress_environment(Path("/opt/broker/.venv/bin/broker-ingress"), Path("/run/broker"))
+        | serve_environment()
+    )
+    assert {name: given.get(name) for name in ours} == ours
 
 
 def test_the_unit_waits_longer_than_the_product_needs_to_stop() -> None:
     unit = (DEPLOY / "broker.service").read_text()
     assert "ExecStart=/opt/broker/.venv/bin/broker up" in unit
     assert int(unit.split("TimeoutStopSec=")[1].split()[0]) > 15
+
+
+def test_alerts_ask_for_metrics_that_exist() -> None:
+    document = yaml.safe_load((DEPLOY / "prometheus-alerts.yml").read_text())
+    rules = [rule for group in document["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    series = {each.name for each in CATALOGUE if each.kind != "histogram"}
+    series |= {f"{each.name}_bucket" for each in CATALOGUE if each.kind == "histogram"}
+    for rule in rules:
+        assert rule.keys() == {"alert", "expr", "for", "labels", "annotations"}, rule
+        assert rule["labels"]["severity"] in {"page", "ticket"}
+        assert rule["annotations"].keys() == {"summary", "description"}
+        assert re.fullmatch(r"[0-9]+[smh]", rule["for"])
+        named = set(re.findall(r"broker_\w+", rule["expr"]))
+        assert named
+        assert named <= series, rule["alert"]
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+
+
+def test_the_unit_gives_other_users_of_the_machine_nothing() -> None:
+    lines = (DEPLOY / "broker.service").read_text().splitlines()
+    unit = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    wanted = {
+        "User": "broker",
+        "UMask": "0077",
+        "StateDirectoryMode": "0700",
+        "PrivateTmp": "yes",
+        "NoNewPrivileges": "yes",
+        "ProtectProc": "invisible",
+        "LimitCORE": "0",
+    }
+    assert {name: unit.get(name) for name in wanted} == wanted

@@ -4,38 +4,23 @@ import socket
 import subprocess
 from pathlib import Path
 
-import orjson
 import pytest
 from ray import _raylet
 from ray._private import ray_constants
 
 from broker.deployments import haproxy
-from broker.deployments.environment import build_environment
+from broker.deployments.environment import build_environment, joined_environment
 from broker.deployments.ports import free_port, replica_ports, require_free
 from broker.deployments.worker_setup import relax
-from broker.settings import Settings
+from broker.settings import SettingError, Settings
 from broker.storage.errors import SetupError
 
-CONFIGURATION = """global
-    log 127.0.0.1:514 local0 info
-    stats socket /x/admin mode 666
-frontend prometheus
-    bind :9101
-frontend http_frontend
-    bind 127.0.0.1:8000
-    log global
-    http-request return status 200 content-type text/plain string "ok" if healthcheck
-    errorfile 503 /x/500.http
-backend default_backend
-    http-request return status 404 content-type text/plain lf-string "Path \'%[path]\' not found. Ping"
-backend http-broker
-    log global
-backend http-other
-    log global
-listen stats
-  bind *:8404
-  stats enable
-"""
+
+def scratch_of(tmp_path: Path, start: str) -> Path:
+    """An empty directory for sockets, as each start has one."""
+    scratch = tmp_path / start
+    scratch.mkdir()
+    return scratch
 
 
 def test_ray_knows_every_setting_that_our_own_ray_is_told(tmp_path: Path) -> None:
@@ -83,13 +68,14 @@ def test_free_ports_differ_and_are_none_that_the_system_gives_away() -> None:
 
 
 def test_secret_of_our_own_ray_changes_with_each_start(tmp_path: Path) -> None:
-    first, _ = build_environment(Settings(), tmp_path)
-    second, _ = build_environment(Settings(), tmp_path)
+    first, _ = build_environment(Settings(), scratch_of(tmp_path, "a"))
+    second, _ = build_environment(Settings(), scratch_of(tmp_path, "b"))
     assert first["RAY_AUTH_MODE"] == "token"
     assert first["RAY_AUTH_TOKEN"] != second["RAY_AUTH_TOKEN"]
 
 
-def test_ray_of_others_keeps_its_own_authentication(tmp_path: Path) -> None:
+def test_ray_of_others_keeps_its_own_authentication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "theirs")
     environment, warning = build_environment(Settings(ray_address="127.0.0.1:6379"), tmp_path)
     assert not any(name.startswith("RAY_AUTH") for name in environment)
     assert not warning
@@ -102,66 +88,57 @@ def test_machine_without_haproxy_is_warned_of(tmp_path: Path, monkeypatch: pytes
     assert "RAY_SERVE_ENABLE_HA_PROXY" not in environment
 
 
-def test_haproxy_is_started_without_its_extra_doors(tmp_path: Path) -> None:
-    program = tmp_path / "haproxy"
-    program.write_text('#!/bin/sh\necho "$@"\n')
-    program.chmod(0o755)
-    (tmp_path / "haproxy.cfg").write_text(CONFIGURATION)
-    environment = haproxy.serve_environment(program, tmp_path / "ha")
+def test_ray_starts_haproxy_by_our_program(tmp_path: Path) -> None:
+    environment = haproxy.serve_environment(tmp_path / "ha")
     start = environment["RAY_SERVE_HAPROXY_BINARY_PATH"]
-    done = subprocess.run(
-        [start, "-db", "-f", tmp_path / "haproxy.cfg", "-sf", "7"], capture_output=True, text=True, check=True
+    done = subprocess.run([start, "-v"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("HAProxy version")
+    assert start == str(tmp_path / "ha" / "start")
+
+
+def test_ingress_of_our_own_ray_has_another_key_with_each_start(tmp_path: Path) -> None:
+    environments = [build_environment(Settings(), scratch_of(tmp_path, name))[0] for name in "ab"]
+    assert len({environment["BROKER_INGRESS_KEY"] for environment in environments}) == 2
+    given, _ = build_environment(Settings(ingress_key="0123456789abcdef"), scratch_of(tmp_path, "c"))
+    assert given["BROKER_INGRESS_KEY"] == "0123456789abcdef"
+
+
+def test_ingress_of_a_cluster_has_the_same_key_on_every_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(ray_address="127.0.0.1:6379")
+    keys = []
+    for token in ("one", "one", "two"):
+        monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+        environment, _ = build_environment(settings, tmp_path)
+        keys.append(joined_environment(settings.to_environment() | environment)["BROKER_INGRESS_KEY"])
+    assert keys[0] == keys[1] != keys[2]
+    assert "one" not in keys[0]
+
+
+def test_cluster_without_a_token_needs_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
+    with pytest.raises(SettingError, match="BROKER_INGRESS_KEY"):
+        build_environment(Settings(ray_address="127.0.0.1:6379"), tmp_path)
+
+
+def test_ingress_of_a_cluster_is_told_no_secret_but_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "one")
+    settings = Settings(
+        ray_address="127.0.0.1:6379", database_url="postgresql://u:secret@h/d", http_port=8123
     )
-    assert done.stdout == f"-db -f {tmp_path}/haproxy.cfg -sf 7\n"
-    binds = [line for line in (tmp_path / "haproxy.cfg").read_text().splitlines() if "bind" in line]
-    assert binds == [
-        f" bind unix@{tmp_path}/ha/figures mode 600",
-        "    bind 127.0.0.1:8000",
-        f" bind unix@{tmp_path}/ha/page mode 600",
-    ]
-    assert "514" not in (tmp_path / "haproxy.cfg").read_text()
-
-
-def test_requests_of_the_api_alone_are_named(tmp_path: Path) -> None:
-    (tmp_path / "haproxy.cfg").write_text(CONFIGURATION)
-    environment = haproxy.serve_environment(Path("/bin/true"), tmp_path / "ha")
-    start = environment["RAY_SERVE_HAPROXY_BINARY_PATH"]
-    subprocess.run([start, "-f", tmp_path / "haproxy.cfg"], check=True)
-    backends = (tmp_path / "haproxy.cfg").read_text().split("\nbackend ")[1:]
-    with_headers = {
-        backend.split("\n")[0]: [
-            line.partition("set-header ")[2] for line in backend.split("\n") if "set-header" in line
-        ]
-        for backend in backends
-    }
-    assert with_headers == {
-        "default_backend": [],
-        "http-broker": [
-            "x-request-id %[uuid] unless { req.hdr(x-request-id) -m found }",
-        ],
-        "http-other": [],
-    }
-
-
-def test_haproxy_answers_as_we_do_while_there_is_no_replica(tmp_path: Path) -> None:
-    (tmp_path / "haproxy.cfg").write_text(CONFIGURATION)
-    environment = haproxy.serve_environment(Path("/bin/true"), tmp_path / "ha")
-    start = environment["RAY_SERVE_HAPROXY_BINARY_PATH"]
-    subprocess.run([start, "-f", tmp_path / "haproxy.cfg"], check=True)
-    lines = [line.strip() for line in (tmp_path / "haproxy.cfg").read_text().splitlines()]
-    answer = tmp_path / "ha" / "503.http"
-    assert f"errorfile 503 {answer}" in lines
-    assert f"http-request return status 503 errorfile {answer}" in lines
-    head, body = answer.read_bytes().split(b"\r\n\r\n")
-    assert b"Content-Length: %d" % len(body) in head
-    assert orjson.loads(body)["error"] == "unavailable"
+    environment, _ = build_environment(settings, tmp_path)
+    told = joined_environment(settings.to_environment() | environment)
+    assert told["BROKER_HTTP_PORT"] == "8123"
+    assert told["RAY_SERVE_HAPROXY_BINARY_PATH"].endswith("/broker-ingress")
+    assert "secret" not in str(told)
 
 
 def test_sockets_of_haproxy_fit_into_an_address() -> None:
-    environment = haproxy.serve_environment(Path("/bin/true"), Path("/tmp/broker-65534-0123456789"))
+    environment = haproxy.ingress_environment(Path("start"), Path("/tmp/broker-65534-0123456789/ha"))
     socket_path = Path(environment["RAY_SERVE_HAPROXY_SOCKET_PATH"])
-    Path(environment["RAY_SERVE_HAPROXY_BINARY_PATH"]).unlink()
-    (socket_path.parent / "503.http").unlink()
-    Path("/tmp/broker-65534-0123456789").rmdir()
     # Ray puts the id of the node in between, HAProxy a process number behind; 107 is the limit (unix(7)).
     assert len(f"{socket_path.parent}/{'f' * 56}/{socket_path.name}.4194304.tmp") <= 107

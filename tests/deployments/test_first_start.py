@@ -1,9 +1,12 @@
+import asyncio
+
 import asyncpg
 import pytest
 
 from broker.deployments.first_start import prepare
 from broker.settings import SettingError, Settings
 from broker.storage.errors import SetupError
+from broker.storage.migrations import migrate
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -42,3 +45,10 @@ async def test_database_that_is_not_there_is_one_line() -> None:
     with pytest.raises(SetupError) as caught:
         await prepare(Settings(), "postgresql://broker@127.0.0.1:1/x")
     assert "\n" not in str(caught.value)
+
+
+async def test_of_many_first_starts_one_makes_the_admin(postgres_dsn: str) -> None:
+    await migrate(postgres_dsn)
+    starts = await asyncio.gather(*(prepare(Settings(), postgres_dsn) for _ in range(4)))
+    told = [start.account for start in starts if "password" in start.account]
+    assert len(told) == 1

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.cluster
 SCRIPT = """
 import os, pathlib, signal, subprocess, sys
 from broker.deployments import ray_cluster
-local = ray_cluster.start_local(pathlib.Path(sys.argv[1]))
+local = ray_cluster.start_local(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1], "log"))
 ray_cluster.connect_local(local)
 import ray
 
 def helpers():
     titles = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines()
-    titles = [title for title in titles if local.ip in title and "standby.py" in title]
+    titles = [title for title in titles if local.address in title and "standby.py" in title]
     return [title for title in titles if "--raylet_socket_name" not in title]
 
 @ray.remote(num_cpus=0)

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from broker.domain.events import NewEvent, metadata_json
+from broker.domain.events import NewEvent
 
 
 @pytest.mark.parametrize("name", ["Score#update", "a#b", "Lower-Third.2_x#show.Now-1", "A#" + "b" * 198])
@@ -26,8 +26,3 @@ def test_an_event_name_may_not_be(name: str) -> None:
 def test_a_field_of_the_wrong_kind_is_refused(field: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         NewEvent.model_validate({"event": "a#b"} | field)
-
-
-def test_metadata_is_measured_as_compact_utf8() -> None:
-    assert metadata_json(None) == b"{}"
-    assert metadata_json({"a": "é", "b": [1, 2]}) == '{"a":"é","b":[1,2]}'.encode()

@@ -39,6 +39,21 @@ from broker.errors import Conflict
         "credentials",
         "dbCredential",
         "\uff50assword",
+        "secretKey",
+        "SECRETKEY",
+        "secret_access_key",
+        "passwordHash",
+        "password-hash-2",
+        "dbPasswd",
+        "tokenValue",
+        "refreshTokens",
+        "access_tokens",
+        "authorizationHeader",
+        "privateKey",
+        "private_key_pem",
+        "apiKeyProduction",
+        "passwordHintSecret",
+        "smtp.credentials.json",
     ],
 )
 def test_credentials_are_known_by_their_names(key: str) -> None:
@@ -46,7 +61,28 @@ def test_credentials_are_known_by_their_names(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["title", "tokenCount", "designTokens", "secretary", "passwordHint", "key", "author", ""]
+    "key",
+    [
+        "title",
+        "tokenCount",
+        "designTokens",
+        "maxTokens",
+        "tokenColors",
+        "tokenizer",
+        "secretary",
+        "secretariat",
+        "passwordHint",
+        "passwordHints",
+        "passwordless",
+        "passwordRequired",
+        "authorizationEndpoint",
+        "key",
+        "keyboard",
+        "primaryKey",
+        "author",
+        "authors",
+        "",
+    ],
 )
 def test_other_names_are_kept(key: str) -> None:
     assert not is_credential(key)

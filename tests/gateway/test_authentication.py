@@ -5,6 +5,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from tests.auth.services import PASSWORD
+from tests.gateway.test_calls import fails
 from tests.gateway.world import RpcError, Viewer, World
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -129,6 +130,22 @@ async def test_revoked_token_ends_private_subscriptions_of_open_connections(worl
     assert caught.value.code == 401
 
 
+async def test_what_came_from_an_api_token_ends_with_it_on_open_connections(world: World) -> None:
+    program = await world.program(access="private", projectId="own")
+    user = await world.join(token=await world.new_user("machine", "user", "own"))
+    made = await user.call("createApiToken", name="mixer")
+    viewer = await world.join()
+    await viewer.call("login", grant_type="api_token", client_id="Test", token=made["token"])
+    await viewer.call("subscribe", programId=program)
+    await user.call("deleteApiToken", tokenId=made["id"])
+    async with asyncio.timeout(5):
+        assert (await viewer.next("unsubscribed"))["programId"] == program
+    with pytest.raises(RpcError) as caught:
+        await viewer.call("getCurrentUser")
+    assert caught.value.code == 401
+    assert (await user.call("getCurrentUser"))["username"] == "machine"
+
+
 async def test_user_that_leaves_a_project_loses_its_private_programs(world: World) -> None:
     program = await world.program(access="private", projectId="own")
     token = await world.new_user("mover", "user", "own", "second")
@@ -169,9 +186,36 @@ async def until_refused(viewer: Viewer) -> RpcError:
             return error
 
 
-async def test_access_token_in_params_is_no_part_of_the_resource(world: World) -> None:
-    viewer = await world.join("producer")
-    assert (await viewer.call("getCurrentUser", access_token="whatever"))["username"] == "producer"
+async def test_access_token_in_params_authenticates_that_call(world: World) -> None:
+    tokens = world.product.tokens
+    viewer = await world.join()
+    assert (await viewer.call("getCurrentUser", access_token=tokens["user"]))["username"] == "user"
+    assert (await fails(viewer, "getCurrentUser")).code == 401
+    program = await world.program()
+    await viewer.call("producer", programId=program, event="A#b", access_token=tokens["producer"])
+    producer = await world.join("producer")
+    assert (await producer.call("getCurrentUser", access_token=tokens["user"]))["username"] == "user"
+    assert (await producer.call("getCurrentUser"))["username"] == "producer"
+    for bad in ("whatever", "", 5, world.product.other["user"]):
+        assert (await fails(producer, "getCurrentUser", access_token=bad)).code == 401
+        assert (await fails(viewer, "servertime", access_token=bad)).code == 401
+        assert (await fails(viewer, "subscribe", programId=program, access_token=bad)).code == 401
+
+
+async def test_who_subscribes_with_a_token_is_signed_in(world: World) -> None:
+    """A subscription lasts as long as its connection's rights, so the token becomes the connection's."""
+    program = await world.program(access="private")
+    viewer = await world.join()
+    assert (await fails(viewer, "subscribe", programId=program)).code == 401
+    token = world.product.tokens["admin"]
+    assert (await viewer.call("subscribe", programId=program, access_token=token))["programId"] == program
+    await world.publish(program)
+    assert (await viewer.next("event"))["programId"] == program
+    assert (await viewer.call("getCurrentUser"))["username"] == "admin"
+    await viewer.call("unsubscribe", programId=program, access_token=token)
+    await world.publish(program)
+    await viewer.call("servertime")
+    assert viewer.told.empty()
 
 
 async def test_origin_must_be_on_the_accounts_list(world: World) -> None:

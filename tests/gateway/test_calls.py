@@ -30,7 +30,7 @@ async def test_unknown_method(world: World) -> None:
 @pytest.mark.parametrize("params", ["[1]", "[]"])
 async def test_params_by_position_are_refused(world: World, params: str) -> None:
     answer = await raw(
-        await world.join(), f'{{"jsonrpc":"2.0","id":"a","method":"getCurrentUser","params":{params}}}'
+        await world.join("user"), f'{{"jsonrpc":"2.0","id":"a","method":"getCurrentUser","params":{params}}}'
     )
     assert answer["error"]["code"] == -32602
     assert answer["id"] == "a"

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -232,6 +234,45 @@ async def test_lower_role_revokes_them_and_a_new_name_does_not(services: Service
     await exchange(services, made.token)
     await call(services, admin, "updateUser", userId=user_id, role="user")
     assert isinstance(await fault(services, made.token), BadCredentials)
+
+
+async def test_what_came_from_an_api_token_makes_no_other(services: Services) -> None:
+    caller = await bearer(services, (await make(services)).token)
+    with pytest.raises(InsufficientScope):
+        await make(services, caller)
+    with pytest.raises(InsufficientScope):
+        await call(services, caller, "createApiToken", "a-key", name="mixer")
+    assert len(await call(services, caller, "listApiTokens")) == 1
+
+
+async def test_what_came_from_an_api_token_changes_no_password(services: Services) -> None:
+    """Its own or another's; it makes users and changes all else, as its user may."""
+    made = await make(services, await principal(services, "admin"))
+    caller = await bearer(services, made.token)
+    other = await principal(services)
+    for name, raw in (("updateCurrentUser", {}), ("updateUser", {"userId": other.subject})):
+        with pytest.raises(InsufficientScope):
+            await call(services, caller, name, password="another horse", **raw)
+        await call(services, caller, name, name="Kim", **raw)
+    await call(services, caller, "createUser", username="new", password="some horse", role="user")
+    assert await principal(services) == replace(other, token_id=ANY, issued_ms=ANY, expires_ms=ANY)
+
+
+async def test_what_came_from_a_revoked_api_token_changes_nobody(services: Services) -> None:
+    """Also in the seconds before its process has heard of it."""
+    made = await make(services, await principal(services, "admin"))
+    caller = await bearer(services, made.token)
+    await call(services, await principal(services, "admin"), "deleteApiToken", tokenId=made.id)
+    other = await principal(services)
+    raw: dict[str, Any] = {"username": "new", "password": "some horse", "role": "user"}
+    for name, params in (
+        ("createUser", raw),
+        ("updateUser", {"userId": other.subject, "name": "Kim"}),
+        ("deleteUser", {"userId": other.subject}),
+    ):
+        with pytest.raises(Unauthenticated):
+            await call(services, caller, name, **params)
+    assert await principal(services, "producer") is not None
 
 
 async def test_number_is_bounded(services: Services) -> None:

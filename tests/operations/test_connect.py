@@ -5,7 +5,6 @@ import pytest
 from broker.domain.users import Principal
 from broker.operations.connect import OPERATIONS, advise
 from broker.operations.context import Context
-from broker.operations.gateway_figures import render, total
 from broker.operations.invoke import invoke
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow, Gateways
@@ -16,8 +15,8 @@ pytestmark = pytest.mark.anyio
 URL = "ws://{account}localhost:8001/api/v1/ws"
 
 
-def gateway(name: str, connections: int, *, draining: bool = False, **figures: float) -> GatewayRow:
-    return GatewayRow(name, URL.replace("8001", f"80{name}"), connections, draining, figures)
+def gateway(name: str, connections: int, *, draining: bool = False) -> GatewayRow:
+    return GatewayRow(name, URL.replace("8001", f"80{name}"), connections, draining)
 
 
 def test_least_loaded_gateway_comes_first() -> None:
@@ -69,9 +68,9 @@ def test_public_url_may_say_where_the_account_goes() -> None:
 async def test_gateways_that_are_alive_are_named(migrated_dsn: str) -> None:
     async with open_services(migrated_dsn) as services:
         gateways = Gateways(services.database)
-        await gateways.beat(gateway("01", 5, deliveries=10))
-        await gateways.beat(gateway("02", 2, deliveries=7))
-        await gateways.beat(gateway("01", 1, deliveries=20))
+        await gateways.beat(gateway("01", 5))
+        await gateways.beat(gateway("02", 2))
+        await gateways.beat(gateway("01", 1))
         async with services.database.connection() as connection:
             await connection.execute(
                 "INSERT INTO gateways VALUES ('03', 'ws://x', 0, false, '{}', now() - interval '11 s')"
@@ -82,14 +81,5 @@ async def test_gateways_that_are_alive_are_named(migrated_dsn: str) -> None:
             (":8001", 1),
             (":8002", 2),
         ]
-        assert total(await gateways.list_alive(), "deliveries") == 27
         await gateways.remove("01")
         assert [row.id for row in await gateways.list_alive()] == ["02"]
-
-
-def test_figures_become_metrics() -> None:
-    gateways = [GatewayRow("01", URL, 5, False, {"connections": 5, "deliveries": 10})]
-    lines = render(gateways).decode().splitlines()
-    assert 'broker_gateway_connections{gateway="01"} 5.0' in lines
-    assert 'broker_gateway_deliveries_total{gateway="01"} 10.0' in lines
-    assert 'broker_gateway_slow_consumers_total{gateway="01"} 0.0' in lines

@@ -11,6 +11,7 @@ import pytest
 from broker.clock import SystemClock
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
+from broker.owners.calls import OWNER_CALLS
 from broker.owners.linked_feed import LinkedFeed
 from broker.owners.linked_owners import LinkedOwners
 from broker.owners.owner import Owner
@@ -27,7 +28,10 @@ TOPIC = program_topic("demo", "p")
 
 
 class BadLink:
-    """Calls an owner in this process; loses calls on the way there, or answers on the way back."""
+    """Calls an owner in this process; loses calls on the way there, or answers on the way back.
+
+    What is not lost goes as bytes, as over a connection.
+    """
 
     def __init__(self, dsn: str, seed: int = 0, loss: float = 0.0) -> None:
         self.owner: Owner | None = None
@@ -51,9 +55,12 @@ class BadLink:
             raise LinkLost(method)
         try:
             async with asyncio.timeout(timeout_s):
-                answer = getattr(owner, method)(*arguments)
+                _, _, body = OWNER_CALLS.unpack_call(OWNER_CALLS.pack_call(1, method, arguments))
+                answer = getattr(owner, method)(*OWNER_CALLS.read_arguments(method, body))
                 if asyncio.iscoroutine(answer):
                     answer = await answer
+                _, kind, result = OWNER_CALLS.unpack_answer(OWNER_CALLS.pack_result(1, answer))
+                answer = OWNER_CALLS.read_answer(method, kind, result)
         except TimeoutError as error:
             raise LinkLost(method) from error
         if self.is_down or self._random.random() < self.loss or owner is not self.owner:

@@ -20,7 +20,7 @@ from broker.owners.linked_owners import LinkedOwners
 from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.settings import Settings
-from broker.slots.pool import SlotPool, get_actor, restart_actor
+from broker.slots.pool import SlotPool, get_actor
 from tests.owners.publisher import publish_all, publish_elsewhere
 from tests.owners.support import create_programs, ids, row
 
@@ -188,7 +188,7 @@ async def test_whole_life_of_a_program(pool: str) -> None:
         assert await owners.delete_events("demo", "q") == 1
         changed = await owners.update_program("demo", "q", {"access": Access.PRIVATE})
         assert (changed.name, changed.access) == ("q", Access.PRIVATE)
-        await restart_actor(OWNER, owner_of(topic, 2))
+        os.kill((await process_ids())[owner_of(topic, 2)], signal.SIGKILL)
         await owners.delete_program("demo", "q")
         entries = await listener.until(topic, 7)
         assert [entry.kind for entry in entries] == [0, 0, 0, 0, 2, EntryKind.ATTRIBUTES, EntryKind.GONE]

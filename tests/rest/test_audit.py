@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from broker.auth.administration import Administration
-from broker.auth.bootstrap import ensure_first_account
 from broker.domain.users import Role
 from broker.errors import NotFound
 from broker.ids import IdSource
@@ -177,15 +176,6 @@ async def test_identity_providers_are_told(product: Product) -> None:
         ("identityProvider.updated", "operator"),
         ("identityProvider.deleted", "operator"),
     ]
-
-
-async def test_the_first_admin_is_told(product: Product) -> None:
-    services = product.services
-    await ensure_first_account(
-        services.database, services.clock, IdSource(services.clock), account="new", admin_password=SECRET
-    )
-    rows, _ = await services.audit.filter("new", AuditQuery(limit=9, skip=0))
-    assert [(row.entry.actor.name, row.entry.action) for row in rows] == [("operator", "user.created")]
 
 
 async def test_the_command_line_is_the_operator(product: Product) -> None:

@@ -8,6 +8,8 @@ import httpx
 import orjson
 import pytest
 
+from broker.errors import Unavailable
+from broker.storage.events import EventPage, ListPlace
 from tests.product import Product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -346,14 +348,12 @@ async def test_who_hangs_up_during_a_list_frees_its_connection(product: Product)
 async def test_a_stream_that_breaks_is_not_taken_for_a_whole_one(
     product: Product, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from broker.errors import Unavailable
-
     async def broken(*_: object) -> Any:
-        yield [b"1"]
-        yield [b"2"]
+        yield EventPage([b"1"], ListPlace("e", 2, 1, 1))
+        yield EventPage([b"2"], ListPlace("e", 2, 2, 2))
         raise Unavailable("the database went away")
 
-    monkeypatch.setattr(type(product.services.events), "stream", broken)
+    monkeypatch.setattr(type(product.services.events), "pages", broken)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(product.app), base_url="http://localhost/api/v1"
     ) as door:
@@ -461,14 +461,15 @@ async def test_update_keeps_what_is_absent_and_takes_a_seq(product: Product) -> 
     async with product.door() as door:
         answer = await door.put(path, json={"metadata": {"a": 2}})
         assert answer.status_code == 200
-        assert answer.json() == event | {"metadata": {"a": 2}}
-        assert (await door.get(path)).content == answer.content
+        # The answer is the notification, with its seq; the stored event keeps the one of its publishing.
+        assert answer.json() == event | {"metadata": {"a": 2}, "seq": 2}
+        assert (await door.get(path)).json() == event | {"metadata": {"a": 2}}
         cleared = (await door.put(path, json={"metadata": None, "timecode": None})).json()
         assert (cleared["metadata"], cleared["timecode"]) == ({}, 5)
         last = (await door.get("/programs/change/lastUpdate")).json()
         renamed = await door.put(path, json=event | {"event": "A#c"})
     assert last["seq"] == 3
-    assert renamed.json() == event | {"event": "A#c"}
+    assert renamed.json() == event | {"event": "A#c", "seq": 4}
 
 
 @pytest.mark.parametrize(

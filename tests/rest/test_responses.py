@@ -10,6 +10,7 @@ from broker.auth.rate_limits import Rate
 from broker.operations.known_polls import KnownPolls
 from tests.auth.services import StoppedClock
 from tests.product import Product, app_of
+from tests.rest.support import field
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -149,12 +150,15 @@ async def test_impressions_are_told_in_the_report(ask: Any, product: Product) ->
     }
 
 
-async def test_no_entries_are_fine(ask: Any, product: Product) -> None:
+async def test_empty_lists_are_fine_and_none_is_not(ask: Any, product: Product) -> None:
     vote = await ask()
     assert await vote.count() == (0, 0)
     async with product.door(None) as door:
-        answer = await door.post(f"/responses/demo/undefiend/{vote.program}")
+        path = f"/responses/demo/undefiend/{vote.program}"
+        answer = await door.post(path, json={"responses": []})
+        refused = [await door.post(path), await door.post(path, json={})]
     assert (answer.status_code, answer.json()) == (202, {"accepted": 0, "duplicates": 0})
+    assert [(each.status_code, field(each)) for each in refused] == [(400, "responses")] * 2
     assert (await vote.get(f"undefined/{vote.program}/report", "user")).json()["responses"] == []
 
 

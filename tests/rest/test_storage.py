@@ -207,7 +207,7 @@ async def test_of_many_at_once_the_last_call_wins(product: Product) -> None:
 
     async def store(number: int) -> Any:
         value = NewValue("show", "contested", b'{"n":%d}' % number, time_ms)
-        return await values.store("demo", value, quota, None, may_replace=True)
+        return await values.store("demo", value, quota, may_replace=True, alone=False)
 
     outcomes = await asyncio.gather(*map(store, range(20)))
     assert outcomes == [StoreOutcome.CREATED, *[StoreOutcome.REPLACED] * 19]
@@ -226,7 +226,11 @@ async def test_many_projects_are_stored_to_by_many_processes(product: Product, m
         for turn in range(20):
             work = [
                 values.store(
-                    "demo", NewValue(project, f"{turn}", b"{}", time_ms), quota, None, may_replace=True
+                    "demo",
+                    NewValue(project, f"{turn}", b"{}", time_ms),
+                    quota,
+                    may_replace=True,
+                    alone=False,
                 )
                 for values, names in zip(stores, (projects, projects[::-1]), strict=True)
                 for project in names

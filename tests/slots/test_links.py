@@ -1,27 +1,52 @@
 """Calls over real connections: what arrives, who is let in, and what ends them."""
 
 import asyncio
-import pickle
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
-from broker.errors import NotFound
+from broker.errors import BrokerError, NotFound
+from broker.owners.commands import Command
 from broker.slots import connection as connections
+from broker.slots import link as links
 from broker.slots import listener as listeners
 from broker.slots import wire
-from broker.slots.connection import Connection, ConnectionEnded, open_connection
+from broker.slots.calls import Calls, CannotTravel
+from broker.slots.connection import Connection, ConnectionEnded, Refused, open_connection
+from broker.slots.link import LinkLost, SlotLink
 from broker.slots.listener import Listener
-from broker.slots.wire import Address, ListenerWire
+from broker.slots.wire import Address, CallerWire, ListenerWire
 from tests.owners.support import publish
 
 pytestmark = pytest.mark.anyio
 
 HOST = "127.0.0.1"
+
+
+class MethodCalls(Protocol):
+    """What the tests call."""
+
+    async def echo(self, value: Any) -> Any: ...
+
+    async def command(self, commands: list[Command]) -> list[Command]: ...
+
+    async def refuse(self, message: str) -> str | BrokerError: ...
+
+    async def note(self, value: int) -> int: ...
+
+    async def wait(self) -> str: ...
+
+    async def fail(self) -> None: ...
+
+    async def lie(self) -> int: ...
+
+    async def carry_anything(self) -> Any: ...
+
+
+CALLS: Calls[MethodCalls] = Calls(MethodCalls)
 
 
 class Methods:
@@ -31,10 +56,16 @@ class Methods:
         self.order: list[object] = []
         self.goes_on = asyncio.Event()
 
-    async def echo(self, value: object) -> object:
+    async def echo(self, value: Any) -> Any:
         return value
 
-    async def note(self, value: object) -> object:
+    async def command(self, commands: list[Command]) -> list[Command]:
+        return commands
+
+    async def refuse(self, message: str) -> str | BrokerError:
+        return NotFound(message)
+
+    async def note(self, value: int) -> int:
         self.order.append(value)
         await asyncio.sleep(0)
         return value
@@ -46,6 +77,15 @@ class Methods:
     async def fail(self) -> None:
         raise RuntimeError("a fault of ours")
 
+    async def lie(self) -> int:
+        return "no number"  # type: ignore[return-value]  # which is the lie
+
+    async def carry_anything(self) -> Any:
+        return self
+
+    async def secret(self) -> None:
+        """Not among the calls."""
+
 
 @pytest.fixture
 async def methods() -> Methods:
@@ -53,16 +93,15 @@ async def methods() -> Methods:
 
 
 @pytest.fixture
-async def listener(methods: Methods) -> AsyncIterator[Listener]:
-    called = (methods.echo, methods.note, methods.wait, methods.fail)
-    listener = Listener(HOST, {method.__name__: method for method in called})
+async def listener(methods: Methods) -> AsyncIterator[Listener[MethodCalls]]:
+    listener = Listener[MethodCalls](HOST, CALLS, methods)
     yield listener
     await listener.close()
 
 
 @pytest.fixture
-async def connection(listener: Listener) -> AsyncIterator[Connection]:
-    connection = await open_connection(await listener.address())
+async def connection(listener: Listener[MethodCalls]) -> AsyncIterator[Connection]:
+    connection = await open_connection(await listener.address(), CALLS)
     yield connection
     connection.end()
 
@@ -73,12 +112,20 @@ async def within(awaitable: Any) -> Any:
 
 
 async def test_values_arrive_as_they_were(connection: Connection) -> None:
-    command = publish("p", 3, key="k")
-    error = NotFound("no such program")
-    for value in (None, b"", command, [command, 2**70], "x" * (5 << 20)):
+    for value in (None, b"", 2**53, "ä\u2028", "x" * (5 << 20), b"x" * (wire._RECORD_BYTES * 2)):
         assert await within(connection.call("echo", value)) == value
-    answer = await within(connection.call("echo", error))
-    assert (type(answer), answer.message) == (NotFound, error.message)
+    commands = [publish("p", 3, key="k")]
+    assert await within(connection.call("command", commands)) == commands
+    answer = await within(connection.call("refuse", "no such program"))
+    assert (type(answer), answer.message) == (NotFound, "no such program")
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1])
+async def test_message_may_be_as_long_as_one_record_or_longer(connection: Connection, over: int) -> None:
+    overhead = len(CALLS.pack_call(1, "echo", (b"x" * 70_000,))) - 70_000
+    value = b"x" * (wire._RECORD_BYTES - overhead + over)
+    assert len(CALLS.pack_call(1, "echo", (value,))) == wire._RECORD_BYTES + over
+    assert await within(connection.call("echo", value)) == value
 
 
 async def test_calls_begin_in_order_and_do_not_wait_for_each_other(
@@ -93,17 +140,45 @@ async def test_calls_begin_in_order_and_do_not_wait_for_each_other(
     assert await within(waiting) == "done"
 
 
-@pytest.mark.parametrize("method", ["fail", "unknown", "__init__"])
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("fail", ()),
+        ("unknown", ()),
+        ("__init__", ()),
+        ("secret", ()),
+        ("carry_anything", ()),
+        ("note", ("no number",)),
+        ("note", ()),
+        ("note", (1, 2)),
+    ],
+)
 async def test_call_that_fails_ends_only_itself(
-    connection: Connection, method: str, caplog: pytest.LogCaptureFixture
+    connection: Connection, method: str, arguments: tuple[object, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ConnectionEnded):
-        await within(connection.call(method))
-    assert f"call_failed method={method}" in caplog.text
+        await within(connection.call(method, *arguments))
+    [record] = caplog.records
+    assert (record.message, record.__dict__["method"]) == ("call_failed", method)
     assert await within(connection.call("echo", 1)) == 1
 
 
-async def test_end_of_the_listener_ends_calls(connection: Connection, listener: Listener) -> None:
+async def test_answer_of_another_type_ends_only_its_call(connection: Connection) -> None:
+    with pytest.raises(ConnectionEnded, match="not an answer of lie"):
+        await within(connection.call("lie"))
+    assert await within(connection.call("echo", 1)) == 1
+
+
+async def test_what_cannot_travel_is_not_sent(connection: Connection) -> None:
+    with pytest.raises(CannotTravel, match="cannot travel"):
+        await connection.call("echo", object())
+    assert not connection._calls
+    assert await within(connection.call("echo", 1)) == 1
+
+
+async def test_end_of_the_listener_ends_calls(
+    connection: Connection, listener: Listener[MethodCalls]
+) -> None:
     waiting = asyncio.create_task(connection.call("wait"))
     assert await within(connection.call("echo", 1)) == 1
     await listener.close()
@@ -115,7 +190,7 @@ async def test_end_of_the_listener_ends_calls(connection: Connection, listener: 
 
 
 async def test_call_of_a_caller_that_left_runs_to_its_end(
-    connection: Connection, methods: Methods, listener: Listener
+    connection: Connection, methods: Methods, listener: Listener[MethodCalls]
 ) -> None:
     """Others may wait for what it has begun; the answer is nobody's."""
     waiting = asyncio.create_task(connection.call("wait"))
@@ -123,7 +198,7 @@ async def test_call_of_a_caller_that_left_runs_to_its_end(
     connection.end()
     with pytest.raises(ConnectionEnded):
         await within(waiting)
-    other = await open_connection(await listener.address())
+    other = await open_connection(await listener.address(), CALLS)
     methods.goes_on.set()
     assert await within(other.call("wait")) == "done"
     await within(until(lambda: not listener._calls))
@@ -145,7 +220,7 @@ async def test_silent_listener_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
     """It hangs, or its node is cut off: the connection stands, and nothing comes."""
 
     class Silent(ListenerWire):
-        def _take(self, value: Any) -> None:
+        def _take(self, message: bytes) -> None:
             """Hear it, and say nothing."""
 
         def _open(self) -> None:
@@ -157,7 +232,7 @@ async def test_silent_listener_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(connections, "_LOOK_S", 0.01)
     monkeypatch.setattr(connections, "_SILENCE_S", 0.05)
     async with serving(Silent) as address:
-        connection = await open_connection(address)
+        connection = await open_connection(address, CALLS)
         with pytest.raises(ConnectionEnded):
             await within(connection.call("echo", 1))
 
@@ -169,67 +244,193 @@ async def test_long_wait_of_a_listener_that_lives_is_not_given_up(
     monkeypatch.setattr(connections, "_SILENCE_S", 0.05)
     waiting = asyncio.create_task(connection.call("wait"))
     asked = 0
+    send = connection.send
 
-    class Counting:
-        def __init__(self, transport: asyncio.Transport) -> None:
-            self._transport = transport
+    def count(message: bytes) -> None:
+        nonlocal asked
+        asked += message == b""
+        send(message)
 
-        def write(self, data: bytes) -> None:
-            nonlocal asked
-            asked += data == wire.EMPTY_FRAME
-            self._transport.write(data)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._transport, name)
-
-    connection.transport = Counting(connection.transport)  # type: ignore[assignment]
-    await within(until(lambda: asked > 3 * connections._SILENCE_S))
+    monkeypatch.setattr(connection, "send", count)
+    await within(until(lambda: asked > 10))
     assert not waiting.done()
     methods.goes_on.set()
     assert await within(waiting) == "done"
 
 
-async def test_listener_lets_only_those_in_who_know_its_secret(listener: Listener) -> None:
+async def test_who_has_another_secret_is_refused_by_both_ends(listener: Listener[MethodCalls]) -> None:
     host, port, _ = await listener.address()
-    stranger = await asyncio.open_connection(host, port)
-    stranger[1].write(secrets.token_bytes(wire.NONCE_BYTES) + bytes(32) + frame_that_writes(Path("/")))
-    answer = await within(stranger[0].read())
-    assert len(answer) == wire.NONCE_BYTES + 32  # its own proof, then the end
-    stranger[1].close()
-    # Who has another secret does not take it for the listener either.
-    with pytest.raises(ConnectionEnded):
-        await within(open_connection(Address(host, port, bytes(32))))
+    with pytest.raises(ConnectionEnded, match="not a record of the other side"):
+        await within(open_connection(Address(host, port, bytes(32)), CALLS))
+
+    class Careless(Silent, CallerWire):
+        """Goes on though the listener does not prove itself."""
+
+        def _prove(self) -> bool:
+            self._out, self._in = self._agree(self._greeting, bytes(8) + bytes(32), self._greeting)
+            self.send(b"")
+            self.send(CALLS.pack_call(1, "echo", (1,)))
+            self._advance = self._nothing
+            return False
+
+        def _nothing(self) -> bool:
+            return False
+
+    loop = asyncio.get_running_loop()
+    _, stranger = await loop.create_connection(lambda: Careless(bytes(32)), host, port)
+    await within(stranger.ended.wait())
+    await within(until(lambda: not listener._peers))
+    assert not listener._calls
 
 
-async def test_nothing_of_a_stranger_is_unpickled(listener: Listener, tmp_path: Path) -> None:
+class Silent:
+    """What an end needs that keeps nothing but when it is over."""
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)  # type: ignore[call-arg]  # of the end that it is mixed into
+        self.ended = asyncio.Event()
+
+    def _take(self, message: bytes) -> None:
+        """Hear it."""
+
+    def _open(self) -> None:
+        """Go on."""
+
+    def _end(self) -> None:
+        self.ended.set()
+
+
+async def test_first_record_of_the_listener_sent_back_proves_nothing(listener: Listener[MethodCalls]) -> None:
     host, port, _ = await listener.address()
     reader, writer = await asyncio.open_connection(host, port)
-    writer.write(frame_that_writes(tmp_path / "listener") * 10)
-    await within(reader.read())
+    writer.write(wire._GREETING.pack(wire.MAGIC, wire.VERSION, secrets.token_bytes(32)))
+    answer = await within(reader.readexactly(wire.GREETING_BYTES + wire.PROOF_BYTES))
+    writer.write(answer[wire.GREETING_BYTES :])
+    assert await within(ended(reader))
     writer.close()
 
-    class Impostor(asyncio.Protocol):
-        def connection_made(self, transport: Any) -> None:
-            transport.write(frame_that_writes(tmp_path / "caller") * 10)
 
-    async with serving(lambda _secret: Impostor()) as address:
-        with pytest.raises(ConnectionEnded):
-            await within(open_connection(address))
-    assert not (tmp_path / "listener").exists()
-    assert not (tmp_path / "caller").exists()
-
-
-async def test_own_proof_sent_back_proves_nothing(listener: Listener) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        secrets.token_bytes(64),
+        wire.MAGIC + b"\x00\x01" + bytes(32),  # a point of small order
+        wire.MAGIC + b"\x00\x01" + secrets.token_bytes(32) + bytes(20),  # who does not wait for the answer
+        wire.MAGIC + b"\x00\x01" + secrets.token_bytes(32) + bytes(1 << 20),
+    ],
+    ids=["another protocol", "anything", "no key", "hasty", "flood"],
+)
+async def test_stranger_is_cut_off(listener: Listener[MethodCalls], said: bytes) -> None:
     host, port, _ = await listener.address()
     reader, writer = await asyncio.open_connection(host, port)
-    writer.write(secrets.token_bytes(wire.NONCE_BYTES))
-    answer = await within(reader.readexactly(wire.NONCE_BYTES + 32))
-    writer.write(answer[wire.NONCE_BYTES :])
-    assert await within(reader.read()) == b""
+    writer.write(said)
+    assert await within(ended(reader))
+    writer.close()
+    await within(until(lambda: not listener._peers))
+
+
+async def test_stranger_that_has_greeted_may_send_a_proof_and_nothing_longer(
+    listener: Listener[MethodCalls],
+) -> None:
+    host, port, _ = await listener.address()
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(wire._GREETING.pack(wire.MAGIC, wire.VERSION, secrets.token_bytes(32)))
+    await within(reader.readexactly(wire.GREETING_BYTES + wire.PROOF_BYTES))
+    writer.write(wire._HEAD.pack(1))  # one byte announced is one too many, and none of it is waited for
+    assert await within(ended(reader))
     writer.close()
 
 
-async def test_who_says_nothing_is_not_kept(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("listener_version", [wire.VERSION + 1, wire.VERSION - 1])
+async def test_other_version_is_refused_by_name(
+    listener: Listener[MethodCalls],
+    listener_version: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Either side may be the newer: the caller learns both numbers, the listener logs the other one once."""
+    address = await listener.address()
+
+    class Other(listeners._Peer):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            public = self._private.public_key().public_bytes_raw()
+            self._greeting = wire._GREETING.pack(wire.MAGIC, listener_version, public)
+
+        def _read_greeting(self) -> bytes | None:
+            if len(self._received) < wire.GREETING_BYTES:
+                return None
+            raise wire.OtherVersion(wire.VERSION)
+
+    monkeypatch.setattr(listeners, "_Peer", Other)
+    text = (
+        f"the other side speaks version {listener_version} of the link, this process version {wire.VERSION}"
+    )
+    for _ in range(3):
+        with pytest.raises(Refused, match=text):
+            await within(open_connection(address, CALLS))
+    await within(until(lambda: not listener._peers))
+    assert caplog.text.count("link_version_refused") == 1
+    # The process is exchanged for one of this version at the same place.
+    monkeypatch.undo()
+    connection = await within(open_connection(address, CALLS))
+    assert await within(connection.call("echo", 1)) == 1
+    connection.end()
+
+
+async def test_link_goes_on_when_the_process_of_another_version_is_exchanged(
+    listener: Listener[MethodCalls], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in an upgrade, which exchanges processes one after another; Ray says who has the slot now."""
+    other = Listener[MethodCalls](HOST, CALLS, Methods())
+    addresses = [await other.address()] * 3 + [await listener.address()] * 9
+
+    class Address:
+        async def remote(self) -> wire.Address:
+            return addresses.pop(0)
+
+    class Actor:
+        address = Address()
+
+    greet = listeners._Peer._greet
+
+    def greet_as_another_version(peer: listeners._Peer) -> bool:
+        if peer._listener is not other:
+            return greet(peer)
+        peer.transport.write(wire._GREETING.pack(wire.MAGIC, wire.VERSION + 1, bytes(32)))
+        raise wire.OtherVersion(wire.VERSION)
+
+    monkeypatch.setattr(listeners._Peer, "_greet", greet_as_another_version)
+    monkeypatch.setattr(links, "get_actor", lambda _kind, _index: Actor)
+    link = SlotLink("owner", 0, CALLS)
+    refused = 0
+    while addresses:
+        try:
+            assert await within(link.call("echo", 7, timeout_s=5.0)) == 7
+            break
+        except LinkLost:
+            refused += 1
+    link.close()
+    await other.close()
+    assert refused == 3
+    assert [record.message for record in caplog.records].count("link_refused") == 1
+
+
+async def test_listener_tells_callers_of_other_versions_its_own(
+    listener: Listener[MethodCalls],
+) -> None:
+    host, port, _ = await listener.address()
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(wire._GREETING.pack(wire.MAGIC, 7, secrets.token_bytes(32)))
+    answer = await within(reader.read())
+    assert wire._GREETING.unpack(answer)[:2] == (wire.MAGIC, wire.VERSION)  # and no proof after it
+    writer.close()
+
+
+async def test_who_says_nothing_is_not_kept(
+    listener: Listener[MethodCalls], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(listeners, "_GREETING_S", 0.05)
     host, port, _ = await listener.address()
     reader, writer = await asyncio.open_connection(host, port)
@@ -239,12 +440,12 @@ async def test_who_says_nothing_is_not_kept(listener: Listener, monkeypatch: pyt
 
 
 async def test_many_who_say_nothing_do_not_keep_a_caller_out(
-    listener: Listener, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    listener: Listener[MethodCalls], connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listeners, "_MAX_STRANGERS", 8)
     host, port, _ = address = await listener.address()
     silent = [await asyncio.open_connection(host, port) for _ in range(20)]
-    caller = await within(open_connection(address))
+    caller = await within(open_connection(address, CALLS))
     assert await within(caller.call("echo", 1)) == 1
     assert await within(connection.call("echo", 2)) == 2  # who is known makes no room
     # Those who came first were sent away, one of them by the caller, who then was no stranger any more.
@@ -256,38 +457,50 @@ async def test_many_who_say_nothing_do_not_keep_a_caller_out(
         writer.close()
 
 
-@pytest.mark.parametrize(("limit", "is_taken"), [(2_000, True), (500, False)])
-async def test_frames_have_a_greatest_length(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, limit: int, *, is_taken: bool
+async def test_messages_have_a_greatest_length(
+    connection: Connection, listener: Listener[MethodCalls], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "_MAX_FRAME_BYTES", limit)
-    call = connection.call("echo", "x" * 1_000)
-    if is_taken:
-        assert len(await within(call)) == 1_000
-    else:
-        with pytest.raises(ConnectionEnded):
-            await within(call)
+    monkeypatch.setattr(wire, "_MESSAGE_BYTES", 2_000)
+    assert len(await within(connection.call("echo", "x" * 1_000))) == 1_000
+    with pytest.raises(CannotTravel, match="a message of"):
+        await within(connection.call("echo", "x" * 2_000))
+    assert not connection._calls
+    assert await within(connection.call("echo", 1)) == 1
 
 
-async def test_address_does_not_tell_its_secret(listener: Listener) -> None:
+async def test_message_in_records_has_a_greatest_length_too(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "_RECORD_BYTES", 100)
+    assert len(await within(connection.call("echo", "x" * 1_000))) == 1_000
+    send, limit = connection.send, wire._MESSAGE_BYTES
+
+    def send_though_too_long(message: bytes) -> None:
+        monkeypatch.setattr(wire, "_MESSAGE_BYTES", limit)
+        connection._record_limit = 100
+        send(message)
+        monkeypatch.setattr(wire, "_MESSAGE_BYTES", 500)
+
+    monkeypatch.setattr(connection, "send", send_though_too_long)
+    with pytest.raises(ConnectionEnded):
+        await within(connection.call("echo", "x" * 1_000))
+
+
+async def test_keys_are_replaced_after_many_records(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "_KEY_RECORDS", 7)
+    first = connection._out._key
+    for number in range(50):
+        assert await within(connection.call("echo", number)) == number
+    assert connection._out._key != first
+    assert connection._out._count <= 7
+
+
+async def test_address_does_not_tell_its_secret(listener: Listener[MethodCalls]) -> None:
     address = await listener.address()
     assert repr(address.secret) not in repr(address)
     assert address.secret.hex() not in f"{address}"
-
-
-def frame_that_writes(path: Path) -> bytes:
-    """A frame that makes a file when it is unpickled."""
-
-    class Trap:
-        def __reduce__(self) -> Any:
-            return Path.touch, (path,)
-
-    return wire.pack((1, "echo", (Trap(),)))
-
-
-def test_trap_works(tmp_path: Path) -> None:
-    pickle.loads(frame_that_writes(tmp_path / "made")[4:])
-    assert (tmp_path / "made").exists()
 
 
 @asynccontextmanager
@@ -299,6 +512,14 @@ async def serving(make: Callable[[bytes], asyncio.Protocol]) -> AsyncIterator[Ad
         yield Address(HOST, server.sockets[0].getsockname()[1], secret)
     finally:
         server.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """Whether the other side ends the connection, however it does, without an answer to what was sent."""
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -350,6 +350,10 @@ impl Server {
         py.detach(|| self.server.stop());
     }
 
+    fn probe(&self, py: Python<'_>) {
+        py.detach(|| self.server.shared().probe());
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         build_stats(py, self.server.shared())
     }

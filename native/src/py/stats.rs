@@ -33,6 +33,22 @@ pub(super) fn build_stats<'py>(py: Python<'py>, shared: &Shared) -> PyResult<Bou
         "answers_native",
         counters.answers_native.load(Ordering::Relaxed),
     )?;
+    stats.set_item(
+        "rate_limited",
+        counters.rate_limited.load(Ordering::Relaxed),
+    )?;
+    let closes = PyDict::new(py);
+    for (end, count) in counters.closes.read() {
+        closes.set_item(end, count)?;
+    }
+    stats.set_item("closes", closes)?;
+    let now_us = shared.now_us();
+    let lags_us: Vec<u64> = shared
+        .probes
+        .iter()
+        .map(|probe| probe.read(now_us))
+        .collect();
+    stats.set_item("loop_lags_us", lags_us)?;
     stats.set_item("logs", logs)?;
     stats.set_item("log_bytes", log_bytes)?;
     stats.set_item("send", *shared.send_name.lock())?;

@@ -125,6 +125,7 @@ impl Core {
             return;
         }
         frame::encode_close(code, reason, &mut connection.out);
+        self.shared.counters.closes.count(code);
         if (code, reason) == SLOW_CONSUMER {
             Counters::add(&self.shared.counters.slow_consumers, 1);
         }
@@ -163,6 +164,9 @@ impl Core {
     pub(super) fn drop_connection(&mut self, slot: SlotIndex) {
         if self.connections.at(slot).state == State::Free {
             return;
+        }
+        if self.connections.at(slot).state == State::Open {
+            self.shared.counters.closes.count_lost();
         }
         self.unsubscribe_all(slot);
         self.note_closed(slot);

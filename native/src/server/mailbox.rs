@@ -30,6 +30,8 @@ pub enum Command {
     Notify(ConnId, Vec<u8>),
     /// Send every client away within so many milliseconds.
     Drain(u64),
+    /// Say how late the loop is.
+    Probe,
     Stop,
 }
 

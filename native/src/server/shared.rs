@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::config::{Config, is_among};
 use super::connection::ConnId;
+use super::figures::{Closes, Probe};
 use super::lock::Lock;
 use super::mailbox::{Command, Mailbox};
 use super::topics::SharedLog;
@@ -22,9 +23,12 @@ pub struct Counters {
     pub slow_consumers: AtomicU64,
     pub handshakes: AtomicU64,
     pub refused: AtomicU64,
+    /// Calls refused because a connection sends too many or too large messages.
+    pub rate_limited: AtomicU64,
     /// Votes that were taken without the application.
     pub answers_native: AtomicU64,
     pub subscriptions: AtomicUsize,
+    pub closes: Closes,
 }
 
 impl Counters {
@@ -39,6 +43,8 @@ pub struct Shared {
     pub config: Config,
     pub mailboxes: Vec<Mailbox>,
     pub counters: Counters,
+    /// One for each loop.
+    pub probes: Vec<Probe>,
     pub is_draining: AtomicBool,
     /// Connections, those in their handshake included.
     pub connections: AtomicUsize,
@@ -66,6 +72,7 @@ impl Shared {
                 .map(|_| Mailbox::open())
                 .collect::<std::io::Result<_>>()?,
             counters: Counters::default(),
+            probes: (0..loops).map(|_| Probe::default()).collect(),
             is_draining: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             accounts: Lock::default(),
@@ -83,6 +90,21 @@ impl Shared {
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Microseconds since the server was made; never goes back.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Asks each loop how late it is; `probes` tells.
+    pub fn probe(&self) {
+        for (probe, mailbox) in self.probes.iter().zip(&self.mailboxes) {
+            if probe.ask(self.now_us()) {
+                mailbox.send(Command::Probe);
+            }
+        }
     }
 
     /// Milliseconds since 1970.

@@ -73,12 +73,14 @@ impl SharedLog {
         }
     }
 
-    /// The name after `account/program/` or `account/channel/`, and whether it is a program's.
+    /// The name after `account/program/` or `account/channel/`, and whether it is a program's. A log that shows a
+    /// channel to one class of readers has the channel's name: what is behind its `?` is ours alone.
     #[must_use]
     pub fn label(&self) -> (&str, bool) {
         let mut parts = self.topic.splitn(3, '/').skip(1);
         let is_program = parts.next() == Some("program");
-        (parts.next().unwrap_or_default(), is_program)
+        let name = parts.next().unwrap_or_default();
+        (name.split('?').next().unwrap_or(name), is_program)
     }
 
     /// Tells the loops that follow and do not know yet that the log has grown.

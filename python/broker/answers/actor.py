@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from broker.answers.batches import Answer, Batch
+from broker.answers.calls import COUNTER_CALLS
 from broker.answers.counter import COUNTER, Counter
 from broker.errors import BrokerError
 from broker.settings import Settings
@@ -13,10 +14,11 @@ from broker.slots.placement import slot_name
 class CounterActor(SlotActor[Counter]):
     """The class that a pool makes the counters' actors of. See `Counter` for each method."""
 
+    kind: ClassVar[str] = COUNTER
     late_s: ClassVar[float] = 0.3  # a counter counts when something comes; only its pauses are timed
 
     def __init__(self, settings: Settings, dsn: str, index: int) -> None:
-        super().__init__(settings, dsn, index, self.submit)
+        super().__init__(settings, dsn, index, COUNTER_CALLS)
 
     async def submit(self, batch: Batch, wait_s: float) -> Answer:
         """See `Counter.submit`."""

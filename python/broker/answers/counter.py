@@ -10,20 +10,23 @@ tallies and doors that it touched are forgotten, the counter's generation is cou
 found by its door and number.
 
 Bounds: the queue (batches and bytes; over them `Unavailable` at once), the group, the time that a batch waits
-(its door says how long), and how long a tally that nobody counts in stays in memory.
+(its door says how long; then `Unavailable`, or `OutcomeUnknown` while a commit of it is in doubt), and how
+long a tally that nobody counts in stays in memory.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from broker._native import Tally
-from broker.answers.batches import Answer, Batch, unpack_outcomes
+from broker.answers.batches import Answer, Batch, Outcomes, unpack_outcomes
 from broker.answers.work import Counted, Door, PollShard, Work, too_late
 from broker.clock import Clock, SystemClock
-from broker.errors import BrokerError, InternalError, Unavailable
+from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailable
+from broker.metrics import catalogue
+from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, VOTES, Sample
 from broker.settings import Settings
 from broker.storage.answer_log import MERGED_ROWS, AnswerLog, StoredTally
 from broker.storage.database import Database
@@ -55,6 +58,7 @@ class _Pending:
     batch: Batch
     deadline_s: float
     answer: asyncio.Future[Answer]
+    is_doubtful: bool = False  # a commit of it was not answered
 
 
 class Counter:
@@ -104,7 +108,7 @@ class Counter:
             asyncio.create_task(counter._run(), name="counting"),
             asyncio.create_task(counter._sweep(), name="sweep"),
         ]
-        _log.info("counter_started slot=%s generation=%d", slot, generation)
+        _log.info("counter_started", extra={"slot": slot, "generation": generation})
         return counter
 
     async def submit(self, batch: Batch, wait_s: float) -> Answer:
@@ -126,9 +130,17 @@ class Counter:
         for task in done:
             error = None if task.cancelled() else task.exception()
             if isinstance(error, Fenced):
-                _log.warning("counter_fenced slot=%s", self._slot)
+                _log.warning("counter_fenced", extra={"slot": self._slot})
             elif error is not None:
-                _log.error("counter_failed task=%s", task.get_name(), exc_info=error)
+                _log.error("counter_failed", extra={"task": task.get_name()}, exc_info=error)
+
+    def figures(self) -> Iterator[Sample]:
+        """What the counter has to tell now."""
+        yield Sample(catalogue.QUEUE.name, ("counting",), len(self._queue))
+        yield Sample(catalogue.QUEUE_BYTES.name, ("counting",), self._queued_bytes)
+        yield Sample(catalogue.GENERATION.name, (self._slot,), self._generation)
+        yield Sample(catalogue.TALLIES.name, (), len(self._tallies))
+        yield from self._database.figures()
 
     async def drain(self) -> None:
         """Refuse new batches; return when those that wait are answered."""
@@ -137,7 +149,7 @@ class Counter:
             await asyncio.wait(set(self._waiting))
 
     async def close(self) -> None:
-        """End the tasks and the connections; what waits is answered `Unavailable`."""
+        """End the tasks and the connections; what waits is answered `Unavailable` or `OutcomeUnknown`."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has told of those that failed
@@ -146,6 +158,7 @@ class Counter:
     # -- the writer
 
     async def _run(self) -> None:
+        group: list[_Pending] = []
         try:
             while True:
                 await self._arrived.wait()
@@ -156,6 +169,8 @@ class Counter:
                     self._arrived.clear()
         finally:
             self._closed = True
+            for pending in group:
+                _answer(pending.answer, too_late(is_doubtful=pending.is_doubtful))
             for answer in list(self._waiting):
                 _answer(answer, too_late())
 
@@ -186,8 +201,11 @@ class Counter:
             except Fenced:
                 raise
             except Unavailable as error:
-                _log.warning("count_in_doubt batches=%d reason=%s", len(group), error.log_text)
+                _log.warning("count_in_doubt", extra={"batches": len(group), "cause": error.log_text})
                 self._doubt(group)
+                if isinstance(error, OutcomeUnknown):
+                    _mark_doubtful(group)
+                DOUBTS.add(self._slot)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_S[1])
             except Exception:
@@ -206,18 +224,27 @@ class Counter:
         await self._load(group)
         work = Work(self._tallies, self._doors)
         answers = [work.count(pending.batch) for pending in group]
-        gone = await self._store(work)
+        began_s = self._clock.monotonic_s()
+        gone = await self._store(work, group)
+        COMMIT_SECONDS.observe(self._clock.monotonic_s() - began_s, self._slot)
+        COMMITTED.add(self._slot, amount=len(group))
         for pending, answer in zip(group, answers, strict=True):
             _answer(pending.answer, _without(gone, pending.batch, answer))
+        for _, outcomes in work.doors.values():  # without batches that were counted before
+            _tell(outcomes)
         for key in work.news:
             await self._merge(key)
 
-    async def _store(self, work: Work) -> set[int]:
+    async def _store(self, work: Work, group: Sequence[_Pending]) -> set[int]:
         """Make durable what a group changed; returns the polls that are gone. Raises Fenced, Unavailable."""
         writes = work.writes()
         if not writes:
             return set()
-        existing = await self._stored.commit(self._generation, writes, work.door_writes())
+        try:
+            existing = await self._stored.commit(self._generation, writes, work.door_writes())
+        except asyncio.CancelledError:
+            _mark_doubtful(group)
+            raise
         now_s = self._clock.monotonic_s()
         for door, (number, outcomes) in work.doors.items():
             self._doors[door] = Door(number, outcomes, now_s)
@@ -280,7 +307,7 @@ class Counter:
         try:
             await self._stored.merge(self._generation, *key)
         except Unavailable as error:
-            _log.warning("merge_failed poll=%d reason=%s", key[0], error.log_text)
+            _log.warning("merge_failed", extra={"poll": key[0], "cause": error.log_text})
             self._tallies.pop(key, None)  # how many rows there are is read again with it
         else:
             counted.loose = 0
@@ -289,7 +316,7 @@ class Counter:
         now_s = self._clock.monotonic_s()
         for pending in group:
             if pending.deadline_s <= now_s:
-                _answer(pending.answer, too_late())
+                _answer(pending.answer, too_late(is_doubtful=pending.is_doubtful))
         return [pending for pending in group if not pending.answer.done()]
 
     async def _sweep(self) -> None:
@@ -307,7 +334,7 @@ class Counter:
                 try:
                     await self._stored.forget_doors(_DOOR_S)
                 except Unavailable as error:
-                    _log.info("doors_not_forgotten reason=%s", error.log_text)
+                    _log.info("doors_not_forgotten", extra={"cause": error.log_text})
 
 
 def _without(gone: set[int], batch: Batch, answer: Answer) -> Answer:
@@ -316,6 +343,19 @@ def _without(gone: set[int], batch: Batch, answer: Answer) -> Answer:
         return answer
     pairs = zip(batch.groups, answer, strict=True)
     return tuple(None if group.poll in gone else outcomes for group, outcomes in pairs)
+
+
+def _tell(outcomes: Outcomes) -> None:
+    """Count what a batch has changed, for the metrics."""
+    records = sum(len(each) for each in outcomes if each is not None)
+    changed = sum(each.count(1) for each in outcomes if each is not None)
+    VOTES.add("counted", amount=changed)
+    VOTES.add("duplicate", amount=records - changed)
+
+
+def _mark_doubtful(group: Iterable[_Pending]) -> None:
+    for pending in group:
+        pending.is_doubtful = True
 
 
 def _answer(answer: asyncio.Future[Answer], value: Answer) -> None:

@@ -7,6 +7,7 @@ from broker._native import Rates
 from broker.auth.rate_limits import Rate
 from broker.clock import Clock
 from broker.errors import SlowDown
+from broker.metrics.counts import RATE_LIMITED
 
 _MOST = 100_000  # some 200 bytes each
 
@@ -37,5 +38,6 @@ class LocalRate:
         """
         missing = self.buckets.take(key, tokens, self._clock.monotonic_s())
         if missing:
+            RATE_LIMITED.add("responses")
             wait_s = int(-(-missing // self._rate.per_s))
             raise SlowDown("too many requests; wait and try again", retry_after_s=max(1, wait_s))

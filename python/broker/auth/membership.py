@@ -1,18 +1,19 @@
 """Adding, changing and removing users, with what must always hold among them.
 
-Who may do it is not decided here: the operations pass a check, the command line has none to pass. What holds
-for both: an account keeps an admin, a user name is there once, and whoever loses its password or part of its
-rights loses its earlier tokens in the same transaction. That transaction also writes the audit log, where it
-is said who did it.
+Who may do it is not decided here: the operations pass a check and the caller, whose token must still hold
+when its turn comes; the command line has none to pass. What holds for both: an account keeps an admin, a user
+name is there once, and whoever loses its password or part of its rights loses its earlier tokens in the same
+transaction. That transaction also writes the audit log, where it is said who did it.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from broker.clock import Clock, to_datetime
 from broker.domain.audit import Actor, AuditEntry, changed_fields
 from broker.domain.permissions import is_demotion
-from broker.domain.users import Role, User
+from broker.domain.users import Principal, Role, User
 from broker.errors import Conflict
 from broker.ids import IdSource
 from broker.storage.users import UserEdit, Users
@@ -46,15 +47,22 @@ def build_user(
 
 
 async def add_user(
-    users: Users, account: str, user: User, password_hash: str, by: Actor | None = None
+    users: Users,
+    account: str,
+    user: User,
+    password_hash: str,
+    by: Actor | None = None,
+    *,
+    caller: Principal | None = None,
 ) -> User:
     """Store a new user.
 
     Raises:
         NotFound: no such account.
         Conflict: the user name is taken.
+        Unauthenticated: the caller's token has been revoked meanwhile.
     """
-    async with users.editing(account) as edit:
+    async with _editing(users, account, caller) as edit:
         added = await edit.insert(user, password_hash)
         if by is not None:
             details = {"username": added.username, "role": added.role, "projectIds": added.project_ids}
@@ -71,6 +79,7 @@ async def change_user(
     password_hash: str | None = None,
     *,
     by: Actor | None = None,
+    caller: Principal | None = None,
     claims_email: bool = False,
 ) -> User:
     """Change one user; a new password or a lower role makes its earlier tokens invalid.
@@ -81,8 +90,9 @@ async def change_user(
     Raises:
         NotFound: no such user.
         Conflict: the user name is taken, or the account would be left without an admin.
+        Unauthenticated: the caller's token has been revoked meanwhile.
     """
-    async with users.editing(account) as edit:
+    async with _editing(users, account, caller) as edit:
         before = await edit.get(user_id)
         after = change(before).model_copy(update={"updated_time": to_datetime(clock.now_ms())})
         demoted = is_demotion(before.role, after.role)
@@ -100,14 +110,22 @@ async def change_user(
         return updated
 
 
-async def remove_user(users: Users, account: str, user_id: str, by: Actor | None = None) -> None:
+async def remove_user(
+    users: Users,
+    account: str,
+    user_id: str,
+    by: Actor | None = None,
+    *,
+    caller: Principal | None = None,
+) -> None:
     """Delete one user; its tokens become invalid.
 
     Raises:
         NotFound: no such user.
         Conflict: it is the account's last admin.
+        Unauthenticated: the caller's token has been revoked meanwhile.
     """
-    async with users.editing(account) as edit:
+    async with _editing(users, account, caller) as edit:
         user = await edit.get(user_id)
         if user.role is Role.ADMIN:
             await _require_another_admin(edit)
@@ -115,6 +133,14 @@ async def remove_user(users: Users, account: str, user_id: str, by: Actor | None
         if by is not None:
             details = {"username": user.username, "role": user.role}
             await edit.record(AuditEntry(by, "user.deleted", user_id, details))
+
+
+@asynccontextmanager
+async def _editing(users: Users, account: str, caller: Principal | None) -> AsyncIterator[UserEdit]:
+    async with users.editing(account) as edit:
+        if caller is not None:
+            await edit.require_current(caller)
+        yield edit
 
 
 def _changes(before: User, after: User, *, is_password_new: bool) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.errors import SlowDown
+from broker.metrics.counts import RATE_LIMITED
 from broker.storage.rate_buckets import Bucket, RateBuckets
 
 _IPV6_SITE_BITS = 64  # what one household or server is given: its addresses are one caller
@@ -58,6 +59,7 @@ class RateLimit:
             return
         wait_us = await self._buckets.take(buckets, self._clock.now_ms() * 1000)
         if wait_us > 0:
+            RATE_LIMITED.add(self._name)
             raise SlowDown("too many requests; wait and try again", retry_after_s=-(-wait_us // _SECOND_US))
 
 

@@ -9,8 +9,8 @@ Two things are kept: the standing of users with a live token, in a bounded table
 newest state of credentials that was seen (`_newest`), by which a revocation is told once and in time.
 
 An access token that was exchanged for an API token is worth something while that one is there. Answers of the
-database can cross, so an API token counts as gone only after a look that began when it was in use already.
-Its absence is then final, because ids are not used twice.
+database can cross, so an API token counts as gone only after a look that began when it was in use already, or
+when the feed of revocations says so. Its absence is then final, because ids are not used twice.
 """
 
 from collections import OrderedDict
@@ -42,6 +42,7 @@ class Standings:
         self._needed_until_ms: dict[Subject, int] = {}
         self._newest: OrderedDict[Subject, int] = OrderedDict()
         self._gone_api_tokens: OrderedDict[str, None] = OrderedDict()
+        self._told_api_tokens: OrderedDict[str, None] = OrderedDict()  # of those, the ones that were told
         self._position: datetime | None = None
         self._flights: SingleFlight[Subject, None] = SingleFlight()
         self._revocation_callbacks: list[RevocationCallback] = []
@@ -93,6 +94,7 @@ class Standings:
             return None
         if api_token_id is not None and api_token_id not in standing.api_token_ids:
             self._remember_gone(api_token_id)
+        if api_token_id in self._gone_api_tokens:
             return None
         self._standings.move_to_end(subject)
         self._needed_until_ms[subject] = max(until_ms, self._needed_until_ms.get(subject, 0))
@@ -105,7 +107,9 @@ class Standings:
         revoked, position = await self._revocations.since(self._position)
         for revocation in revoked:
             subject = (revocation.account, revocation.subject)
-            if self._newest.get(subject, -1) < revocation.valid_from_ms:
+            if revocation.api_token_id is not None:
+                self._revoke_api_token(subject, revocation.api_token_id)
+            elif self._newest.get(subject, -1) < revocation.valid_from_ms:
                 self._revoke(subject, revocation.valid_from_ms)
         self._position = position
         await self._reload()
@@ -166,16 +170,30 @@ class Standings:
         self._standings.pop(subject, None)
         self._needed_until_ms.pop(subject, None)
 
+    def _revoke_api_token(self, subject: Subject, api_token_id: str) -> None:
+        """Take over what the feed says; of users who are in the table, the next look tells it."""
+        self._remember_gone(api_token_id)
+        if api_token_id in self._told_api_tokens:
+            return
+        _add_bounded(self._told_api_tokens, api_token_id)
+        if subject not in self._standings:
+            for callback in self._change_callbacks:
+                callback(*subject)
+
     def _remember_gone(self, api_token_id: str) -> None:
-        self._gone_api_tokens[api_token_id] = None
-        if len(self._gone_api_tokens) > MAX_REMEMBERED:
-            self._gone_api_tokens.popitem(last=False)
+        _add_bounded(self._gone_api_tokens, api_token_id)
 
     def _remember(self, subject: Subject, valid_from_ms: int) -> None:
         self._newest[subject] = valid_from_ms
         self._newest.move_to_end(subject)
         if len(self._newest) > MAX_REMEMBERED:
             self._newest.popitem(last=False)
+
+
+def _add_bounded(known: OrderedDict[str, None], key: str) -> None:
+    known[key] = None
+    if len(known) > MAX_REMEMBERED:
+        known.popitem(last=False)
 
 
 def _covers(standing: Standing | None, valid_from_ms: int, api_token_id: str | None) -> bool:

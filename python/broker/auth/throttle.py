@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.errors import SlowDown
+from broker.metrics.counts import RATE_LIMITED
 from broker.storage.login_failures import LoginFailures
 
 WINDOW_S = 60
@@ -65,6 +66,7 @@ class LoginThrottle:
 
 def _refuse_if(wait_ms: int) -> None:
     if wait_ms > 0:
+        RATE_LIMITED.add("login_failures")
         raise SlowDown("too many failed log-ins; wait and try again", retry_after_s=-(-wait_ms // 1000))
 
 

@@ -8,7 +8,7 @@ import typer
 
 from broker.auth.administration import Administration
 from broker.cli.administration import DatabaseUrl, DataDir, administer
-from broker.cli.output import write_json, write_line
+from broker.cli.output import to_wire, write_json, write_line
 from broker.cli.remote import Json
 from broker.domain.identities import IdentityProvider
 from broker.domain.users import Role
@@ -197,7 +197,7 @@ def _show(account: Account, json: bool) -> None:
         "createdTime": account.created_time,
     }
     if json:
-        write_json(wire | {"createdTime": account.created_time.isoformat()})
+        write_json(wire | {"createdTime": to_wire(account.created_time)})
         return
     origins = "any origin" if account.origins is None else ", ".join(account.origins) or "no origin"
     write_line(f"{account.name}  ({origins})")

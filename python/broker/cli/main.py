@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from broker import __version__
+from broker import DISTRIBUTION, __version__
 from broker.cli.lazy import Lazy, lazy_group
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -29,6 +29,7 @@ COMMANDS = (
     Lazy("analytics", "broker.cli.analytics", "app", "Set up and verify a project's analytics site."),
     Lazy("account", "broker.cli.accounts", "app", "Make and change accounts, in the database."),
     Lazy("user", "broker.cli.users", "app", "Make and change users, in the database."),
+    Lazy("keys", "broker.cli.keys", "app", "List, rotate and revoke the keys that sign access tokens."),
     Lazy("migrate", "broker.cli.migrate", "migrate", "Bring the database's schema up to date."),
     Lazy("openapi", "broker.cli.openapi", "openapi", "Print the OpenAPI document."),
     Lazy("doctor", "broker.cli.doctor", "doctor", "Say what is wrong with a set-up."),
@@ -102,7 +103,8 @@ def _usage_line(error: typer.TyperException) -> str:
 def one_line(error: BaseException) -> str:
     """What to tell of a failure, in one line."""
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("broker"):
-        return f"{error.name} is not installed; this command needs the server: pip install 'broker[server]'"
+        remedy = f"pip install '{DISTRIBUTION}[server]'"
+        return f"{error.name} is not installed; this command needs the server: {remedy}"
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror:
         name = f"{error.filename}: " if error.filename else ""

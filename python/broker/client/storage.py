@@ -40,6 +40,6 @@ class Storage:
             PayloadTooLarge: the value is too large, or the project is full.
         """
         body = {"id": item_id or self._ids.uuid7(), "metadata": dict(metadata)}
-        key = idempotency_key or self._ids.uuid7()
-        call = Call("POST", query.path("storage", project_id), StoredValue.parse, body=body, key=key)
+        target = query.path("storage", project_id)
+        call = Call("POST", target, StoredValue.parse, body=body, key=idempotency_key)
         return await self._engine.send(call)

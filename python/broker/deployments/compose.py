@@ -10,6 +10,7 @@ from broker.clock import SystemClock
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
+from broker.metrics.exporter import Exporter
 from broker.operations.services import Services, build_services
 from broker.owners.linked_owners import LinkedOwners
 from broker.settings import Settings
@@ -25,16 +26,17 @@ class Opened:
 
     services: Services
     stack: AsyncExitStack
+    exporter: Exporter
 
     async def close(self) -> None:
         """Close everything that was opened. Idempotent."""
         await self.stack.aclose()
 
 
-async def open_services(settings: Settings, dsn: str) -> Opened:
+async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
     """Open every service that a door needs, in this process and on the running loop.
 
-    The process is connected to Ray; the owners need not run yet.
+    The process is connected to Ray; the owners need not run yet. It tells its metrics as one of `kind`.
 
     Raises:
         Unavailable: the database is away.
@@ -56,6 +58,9 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
         stack.push_async_callback(owners.close)
         counters = LinkedCounters(settings, clock, ids)
         stack.push_async_callback(counters.close)
+        exporter = Exporter(
+            kind, kind, settings.data_dir, clock, [database.figures, owners.figures, counters.figures]
+        )
         services = build_services(
             settings,
             clock,
@@ -70,12 +75,14 @@ async def open_services(settings: Settings, dsn: str) -> Opened:
         stack.push_async_callback(services.source_replies.close)
         stack.push_async_callback(services.analytics.close)
         stack.push_async_callback(services.audience.close)
+        await exporter.start()
+        stack.push_async_callback(exporter.close)
         if services.recorder is not None:
             stack.push_async_callback(_end, asyncio.create_task(services.recorder.run()), services.recorder)
     except BaseException:
         await stack.aclose()
         raise
-    return Opened(services, stack)
+    return Opened(services, stack, exporter)
 
 
 async def _end(running: asyncio.Task[None], recorder: Recorder) -> None:

@@ -24,8 +24,8 @@ import orjson
 
 from broker import timers
 from broker.deployments import ray_cluster
-from broker.deployments.logs import configure_logs
 from broker.deployments.processes import end_own_session
+from broker.logs import configure_logs
 from broker.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -33,11 +33,12 @@ _PARTS = "broker.deployments.parts"
 
 
 def main() -> None:
-    """Run until told to stop. Arguments: the instance's directory for sockets."""
+    """Run until told to stop. Arguments: the instance's directory for sockets, and that for logs."""
     # Only `broker up` decides; a Ctrl-C in its terminal reaches it alone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settings = Settings.load()
-    configure_logs(settings)
+    os.umask(0o077)
+    settings = Settings.load(refuses_unknown=False)  # the supervisor's, which may be of older code
+    configure_logs(settings, "conductor")
     status = 0
     if not settings.ray_address:
         timers.deny_timer_descriptors()  # before any thread is started
@@ -45,7 +46,7 @@ def main() -> None:
         # The parts take seconds to import, which Ray's processes need to come up.
         preload = threading.Thread(target=importlib.import_module, args=(_PARTS,), daemon=True)
         preload.start()
-        local = None if settings.ray_address else ray_cluster.start_local(Path(sys.argv[1]))
+        local = None if settings.ray_address else ray_cluster.start_local(*map(Path, sys.argv[1:3]))
         preload.join()
         parts = importlib.import_module(_PARTS)
         asyncio.run(parts.Parts(settings, local).run())

@@ -7,6 +7,7 @@
         instance    the mark of its processes, made at the first start
         scratch     a link to the scratch directory, while there is one
         postgres/   the embedded server
+        metrics/    sockets of the processes, which answer a scrape
         log/        what the processes write; it stays after a stop
 
 Sockets need short paths, so they lie in a scratch directory below `/tmp`, along with files that a start makes
@@ -30,6 +31,7 @@ from broker.storage.errors import SetupError
 _LOG_BYTES = 16 << 20
 _SHARED = Path("/tmp")  # noqa: S108 - a private directory of a random name is made in it
 _LINK = "scratch"
+_OURS = {"lock", "log", "metrics", _LINK, "instance"}  # a start may be killed before it has made all
 
 
 class DirectoryInUse(SetupError):
@@ -114,6 +116,7 @@ def claim(path: Path) -> Claim:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = path.resolve()
         require_private(path, "the data directory")
+        _require_ours(path)
         # One that an earlier version made may be open to readers.
         for directory in (path, path / "log"):
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -129,6 +132,15 @@ def claim(path: Path) -> Claim:
             f"the data directory {path} is in use by another `broker up`; stop it or give another --data-dir"
         ) from None
     return Claim(path, _read_mark(path), _SHARED / _scratch_name(), lock)
+
+
+def _require_ours(path: Path) -> None:
+    """Raise `SetupError` when others use `path` for something else: it is about to be closed to them."""
+    left = set(os.listdir(path))  # noqa: PTH208 - names are all that is wanted
+    if left - _OURS and "instance" not in left and path.stat().st_mode & 0o077:
+        raise SetupError(
+            f"the data directory {path} holds other files and is open to others; name one of its own"
+        )
 
 
 def find_scratch(path: Path) -> Path | None:

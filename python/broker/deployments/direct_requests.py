@@ -4,7 +4,9 @@ Behind HAProxy a replica of Ray Serve runs uvicorn itself. Around each request S
 description of it and keeps figures of its own: a quarter of a replica's time in `python -m bench http`, POST
 stored value. What Serve needs to know is how many requests run: by that it adds and removes replicas, waits
 before it ends one, and holds back what is too much. So requests of the API are counted with Serve's own
-counters and are the API's otherwise; uvicorn's reading of the client's address stays in front.
+counters and are the API's otherwise. uvicorn's reading of the client's address is left out: the API has its
+own (`broker.rest.callers`). A request counts from when its body is there: one that is slow to come takes
+nobody's place, and brings no second replica.
 
 Everything else goes Serve's way: other paths, other protocols, and whatever comes while the replica has as
 many requests as it may. So does everything when Serve is not made as this expects, which the log says once.
@@ -12,16 +14,21 @@ On that way too the API alone watches and times its requests.
 """
 
 import asyncio
-import copy
 import logging
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any
 
+import orjson
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http import auto
 
+from broker.clock import SystemClock
 from broker.deployments.joined_writes import JoiningProtocol
+from broker.errors import InvalidRequest
+from broker.ids import IdSource
+from broker.rest.callers import HEADER
+from broker.rest.headers import EVERY_REPLY
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI application."""
@@ -29,6 +36,11 @@ Send = Callable[[Any], Awaitable[None]]
 """Where it sends its reply."""
 
 _PATHS = "/api/v1/"
+_SERVE = "/-/"  # what Serve answers itself; HAProxy's checks ask there, without the ingress's header
+_ARRIVING = 1_000  # bodies at a time that take no place; each may be as large as a body may be
+_BODY = (b"content-length", b"transfer-encoding")
+_FROM_INGRESS = HEADER.encode()
+_MALFORMED = InvalidRequest("the request is malformed")
 # By these Serve starts neither a task that waits for the client to hang up nor a timer.
 _UNWATCHED = [(b"x-request-timeout-seconds", b"0"), (b"x-request-disconnect-disabled", b"?1")]
 
@@ -70,21 +82,49 @@ class DirectRequests:
             _request_protocol=RequestProtocol.HTTP,
         )
         self._check(replica.get_num_ongoing_requests)
-        self._api = copy.copy(theirs)
-        self._api.app = api
+        self._api = api
+        self._arriving = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one ASGI scope."""
-        if scope["type"] != "http" or not scope["path"].startswith(_PATHS) or self._is_full():
-            await self._theirs(scope, receive, send)
-            return
-        await self._take_place()  # at once, since there is one
-        self._begin(self._request)
-        try:
+        if scope["type"] == "http" and scope["path"].startswith(_SERVE) and _is_from_ingress(scope):
             await self._api(scope, receive, send)
+        elif scope["type"] != "http" or not scope["path"].startswith(_PATHS) or self._is_full():
+            await self._theirs(scope, receive, send)
+        elif _has_body(scope) and self._arriving < _ARRIVING:
+            await self._serve_with_body(scope, receive, send)
+        else:
+            await self._take_place()  # at once, since there is one
+            self._begin(self._request)
+            try:
+                await self._api(scope, receive, send)
+            finally:
+                self._end(self._request)
+                self._leave_place()
+
+    async def _serve_with_body(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve a request that takes its place when its body is there, or is answered without."""
+        counted = False
+        self._arriving += 1
+
+        async def receive_counted() -> Any:
+            nonlocal counted
+            message = await receive()
+            if not counted and not message.get("more_body", False):
+                await self._take_place()  # at its turn, when all are taken meanwhile
+                counted = True
+                self._arriving -= 1
+                self._begin(self._request)
+            return message
+
+        try:
+            await self._api(scope, receive_counted, send)
         finally:
-            self._end(self._request)
-            self._leave_place()
+            if counted:
+                self._end(self._request)
+                self._leave_place()
+            else:
+                self._arriving -= 1
 
     def _check(self, count: Callable[[], int]) -> None:
         """Count one request that is none."""
@@ -102,6 +142,14 @@ class DirectRequests:
                 raise RuntimeError("Serve counts otherwise") from None
         else:
             raise RuntimeError("a place is not taken at once")
+
+
+def _has_body(scope: Any) -> bool:
+    return any(name in _BODY for name, _ in scope["headers"])
+
+
+def _is_from_ingress(scope: Any) -> bool:
+    return any(name == _FROM_INGRESS for name, _ in scope["headers"])
 
 
 def through_serve(theirs: App) -> App:
@@ -127,12 +175,28 @@ def without_request_id(send: Send) -> Send:
     return send_rest
 
 
+def malformed_reply(request_id: str) -> bytes:
+    """A whole HTTP response to what cannot be read as a request."""
+    body = orjson.dumps(_MALFORMED.body())
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+        (b"connection", b"close"),
+        (b"x-request-id", request_id.encode()),
+        *EVERY_REPLY,
+    ]
+    head = b"".join(b"%b: %b\r\n" % header for header in headers)
+    return b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + body
+
+
 def serve_directly(api: App) -> None:
     """Let the HTTP servers that Serve starts in this process from now on hand requests of the API to `api`.
 
     Call it on the event loop on which `api` runs.
     """
     loop = asyncio.get_running_loop()
+    ids = IdSource(SystemClock())
 
     @lru_cache
     def build(theirs: Any) -> App:
@@ -150,5 +214,11 @@ def serve_directly(api: App) -> None:
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             self.app = build(self.app)
+
+        def send_400_response(self, msg: str) -> None:
+            """Refuse what is no HTTP as the API refuses; uvicorn says it in plain text."""
+            del msg
+            self.transport.write(malformed_reply(ids.uuid7()))
+            self.transport.close()
 
     auto.AutoHTTPProtocol = DirectProtocol

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from broker import DISTRIBUTION
 from broker.deployments.data_dir import DirectoryInUse, claim
 from broker.deployments.haproxy import find_haproxy
 from broker.deployments.ports import require_free
@@ -205,7 +206,7 @@ async def _ray(settings: Settings) -> tuple[Verdict, str]:
     try:
         version = importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError:
-        return Verdict.ERROR, "Ray is not installed; pip install 'broker[server]'"
+        return Verdict.ERROR, f"Ray is not installed; pip install '{DISTRIBUTION}[server]'"
     if not settings.ray_address:
         return Verdict.OK, f"{version}, a cluster of its own"
     host, _, port = settings.ray_address.removeprefix("ray://").rpartition(":")

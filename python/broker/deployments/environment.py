@@ -1,17 +1,38 @@
 """What the processes on Ray find in their environment. Made without importing Ray, which reads it then."""
 
 import hashlib
+import hmac
 import os
 import secrets
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from broker.deployments import haproxy
 from broker.deployments.ports import free_port, replica_ports
-from broker.settings import Settings
+from broker.deployments.ray_logs import FILE_BYTES
+from broker.deployments.ray_tls import make_certificate
+from broker.settings import SettingError, Settings, environment_name
 
+RAY_HOST = "127.0.0.1"
+"""The address of the only node of a Ray of our own."""
 SETUP_HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 """The variable in which Ray's workers find what to call first."""
 _SERVE_DRAIN_S = 1
+_INGRESS_KEY = "BROKER_INGRESS_KEY"
+_INGRESS_PROGRAM = "broker-ingress"
+# What the ingress of a cluster must know; it is started by processes that have not our environment.
+_INGRESS_SETTINGS = (
+    "http_port",
+    "bind_host",
+    "trusted_proxies",
+    "http_timeout_s",
+    "http_connections",
+    "http_connections_per_address",
+    "http_long_bodies_per_address",
+    "ops_host",
+    "ops_port",
+)
 _NO_HAPROXY = "HAProxy cannot run here; HTTP goes through Ray Serve's own proxy, at about a tenth of the rate"
 
 
@@ -22,18 +43,63 @@ def build_environment(settings: Settings, scratch: Path) -> tuple[dict[str, str]
         scratch: the instance's directory for sockets; it exists.
     """
     if settings.ray_address:
-        return {"RAY_TMPDIR": str(scratch), **serve_environment()}, ""
+        environment = {"RAY_TMPDIR": str(scratch), **serve_environment(), **_joined_ingress(settings)}
+        return environment, ""
     program = haproxy.find_haproxy()
-    environment = _local_environment(scratch)
+    environment = _local_environment(scratch) | make_certificate(scratch / "tls", RAY_HOST)
     if program is None:
         return environment, _NO_HAPROXY
-    return environment | haproxy.serve_environment(program, scratch / "ha"), ""
+    key = settings.ingress_key or secrets.token_urlsafe(32)
+    return environment | haproxy.serve_environment(scratch / "ha") | {_INGRESS_KEY: key}, ""
+
+
+def joined_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What Ray Serve on a cluster of others must find, from the environment of a conductor."""
+    environ = os.environ if environ is None else environ
+    names = [
+        *serve_environment(),
+        *haproxy.ingress_environment(Path(), Path()),
+        *map(environment_name, _INGRESS_SETTINGS),
+        _INGRESS_KEY,
+    ]
+    return {name: environ[name] for name in names if name in environ}
+
+
+def _joined_ingress(settings: Settings) -> dict[str, str]:
+    """The ingress of a cluster: started by our program, which all nodes have where this one has it.
+
+    Raises:
+        SettingError: there is nothing of which all nodes can make the same key.
+    """
+    token = _ray_token()
+    if not settings.ingress_key and not token:
+        raise SettingError(f"{_INGRESS_KEY}: is needed on a Ray cluster that has no RAY_AUTH_TOKEN")
+    key = settings.ingress_key or hmac.digest(token.encode(), b"broker ingress", "sha256").hex()
+    program = Path(sys.executable).with_name(_INGRESS_PROGRAM)
+    directory = Path("/tmp") / f"broker-ingress-{os.geteuid()}"  # noqa: S108 - the program looks who owns it
+    ours = haproxy.ingress_environment(program, directory)
+    # An operator may keep the files elsewhere.
+    return ours | {name: os.environ[name] for name in ours if name in os.environ} | {_INGRESS_KEY: key}
+
+
+def _ray_token() -> str:
+    """The token with which Ray's processes know each other, from where Ray itself looks for it."""
+    if token := os.environ.get("RAY_AUTH_TOKEN", ""):
+        return token
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def serve_environment() -> dict[str, str]:
     """What Ray Serve must find in every process, on clusters of others too."""
     return {
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        # Replicas would take pickles from whoever connects (`replica_doors`).
+        "RAY_SERVE_USE_GRPC_BY_DEFAULT": "0",
+        "RAY_SERVE_PROXY_USE_GRPC": "0",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": str(_SERVE_DRAIN_S),
         "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": str(_SERVE_DRAIN_S),
         # An ingress that died is noticed within these, not after half a minute.
@@ -51,9 +117,13 @@ def _local_environment(scratch: Path) -> dict[str, str]:
     return {
         "RAY_TMPDIR": str(scratch),
         "RAY_ADDRESS": "",
+        # Listen on the loopback interface alone (`ray_cluster`).
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Serve's own proxy believes nobody's `X-Forwarded-For`; the API looks itself.
+        "FORWARDED_ALLOW_IPS": "",
         SETUP_HOOK: "broker.deployments.worker_setup.relax",
         # Every worker is an actor of ours; one that waits for work costs 50 MB for nothing.
         "RAY_enable_worker_prestart": "0",
@@ -61,6 +131,8 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         "RAY_enable_metrics_collection": "0",
         # What stands in for the node's agents hears from a pipe that the raylet has died, without looking.
         "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
+        "RAY_ROTATION_MAX_BYTES": str(FILE_BYTES),
+        "RAY_ROTATION_BACKUP_COUNT": "1",
         # Nobody reads what each process would tell every second about the calls that it has made,
         "RAY_task_events_report_interval_ms": "0",
         # how long each handler took, which costs a twentieth of what an idle worker takes,

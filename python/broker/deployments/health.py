@@ -7,6 +7,7 @@ from broker.answers.counter import COUNTER
 from broker.errors import BrokerError, Unavailable
 from broker.operations.services import Services
 from broker.owners.placement import OWNER
+from broker.slots.calls import SLOT_CALLS
 from broker.slots.link import LinkLost, SlotLink
 from broker.slots.placement import slot_name
 from broker.storage.gateways import Gateways
@@ -22,7 +23,7 @@ class HealthChecks:
         self._gateways = Gateways(services.database)
         settings = services.settings
         self._links = {
-            kind: [SlotLink(kind, index) for index in range(slots)]
+            kind: [SlotLink(kind, index, SLOT_CALLS) for index in range(slots)]
             for kind, slots in ((OWNER, settings.owners), (COUNTER, settings.counters))
         }
 

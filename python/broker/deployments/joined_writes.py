@@ -1,9 +1,15 @@
-"""One write to the socket for a reply, where uvicorn makes two.
+"""uvicorn's protocol as replicas use it: one write for a reply, and headers that end where they end.
+
+uvicorn makes two writes of a reply.
 
 uvicorn writes the head of a reply when it is told the status and the body when it comes, and uvloop hands
 each to the kernel at once. For a short reply the second write takes as long as checking a token, and HAProxy
 wakes for each. So what is written first in a turn of the event loop waits for a second part, until the end of
 that turn at most.
+
+Trailers (RFC 9112, section 7.1.2) come through the same callback as headers, and uvicorn puts them into the list
+that the application has already: `Host` and `Authorization` of a trailer would count. Here they are dropped. The
+host of a target in absolute form, which uvicorn drops, is handed on for the application to compare.
 """
 
 import asyncio
@@ -58,7 +64,28 @@ class JoinedWrites:
 
 
 class JoiningProtocol(Protocol):
-    """uvicorn's protocol over such a transport."""
+    """uvicorn's protocol over such a transport; the headers of a request are those in front of its body."""
+
+    _headers_are_over = False
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._headers_are_over = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, and drop a trailer."""
+        if not self._headers_are_over:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Start the request; whatever comes as a header from now on is a trailer."""
+        self._headers_are_over = True
+        scheme, _, rest = self.url.partition(b"://")
+        if rest and scheme.isalpha():
+            authority = rest.partition(b"/")[0].partition(b"?")[0]
+            cast("dict[str, Any]", self.scope)["target_host"] = authority
+        super().on_headers_complete()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +16,10 @@ from broker.answers.counter import COUNTER
 from broker.clock import SystemClock
 from broker.deployments import gateways, ray_cluster, serve_app
 from broker.deployments.clock_watch import watch_clock
+from broker.deployments.ingress_check import require_our_ingress, start_unless_refused
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
+from broker.metrics.exporter import Exporter
 from broker.owners.actor import OwnerActor
 from broker.owners.placement import OWNER
 from broker.settings import Settings
@@ -70,6 +74,8 @@ class Parts:
         assert self._dsn is not None
         await asyncio.to_thread(self._connect)
         tell({"part": "ray", "detail": self._settings.ray_address or "local"})
+        exporter = Exporter("conductor", "conductor", self._settings.data_dir, SystemClock(), [self._figures])
+        await exporter.start()
         dsn = await self._dsn
         joined = self._local is None
         self._api_started = True
@@ -98,7 +104,16 @@ class Parts:
         tell({"part": name, "detail": detail()})
 
     def _start_api(self, dsn: str) -> Callable[[], Awaitable[None]]:
-        return lambda: asyncio.to_thread(serve_app.run_application, self._settings, dsn)
+        async def start() -> None:
+            running = asyncio.to_thread(serve_app.run_application, self._settings, dsn)
+            await start_unless_refused(running)
+            await require_our_ingress(self._settings)
+
+        return start
+
+    def _figures(self) -> Iterator[Sample]:
+        if self._gateways is not None:
+            yield Sample(catalogue.GATEWAYS.name, (), self._gateways.count)
 
     def _gateway_detail(self) -> str:
         assert self._gateways is not None

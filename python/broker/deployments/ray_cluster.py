@@ -6,15 +6,13 @@ dashboard out, hence the subclass. The raylet cannot be without its two agents: 
 which saves 190 MB. The one for runtime environments comes when an actor wants one; the other would only
 serve the dashboard.
 
-Ray rewrites the address 127.0.0.1 to the machine's own and then fails to find itself. Any other address of
-the loopback network is left alone, so each instance gets one of its own, made from its data directory; two
-instances on one machine have no port in common. (macOS has 127.0.0.1 only: there it is the machine's own.)
-
-Ray's ports listen on every interface, so a secret that changes at each start is asked of who comes in.
+Ray's processes listen on every interface unless the node's address is 127.0.0.1, and Ray rewrites that one to
+the machine's own, except on systems where it runs no clusters. `environment` has it take this for one of them
+(`RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`): then they listen on the loopback interface alone. The system chooses
+their ports, so instances on one machine may share the address. Other users of the machine reach it too, so
+who comes in is asked for a certificate (`ray_tls`) and for a secret, both new at each start.
 """
 
-import hashlib
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -37,8 +35,8 @@ from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them 
 )
 
 from broker import timers
-from broker.deployments import standby
-from broker.deployments.environment import serve_environment
+from broker.deployments import ray_logs, standby
+from broker.deployments.environment import RAY_HOST, joined_environment
 from broker.deployments.ports import free_port
 
 NAMESPACE = "broker"
@@ -58,31 +56,29 @@ class LocalRay:
 
     node: Node
     address: str
-    ip: str
 
 
-def start_local(scratch: Path) -> LocalRay:
-    """Start Ray's processes. Call it on the main thread: they die with the thread that started them."""
-    ip = _loopback_address(scratch)
+def start_local(scratch: Path, log: Path) -> LocalRay:
+    """Start Ray's processes. Call it on the main thread: they die with the thread that started them.
+
+    Args:
+        scratch: the instance's directory for sockets; Ray's own is made in it.
+        log: the directory of logs.
+    """
     parameters = RayParams(
-        node_ip_address=ip,
-        node_name=ip,
+        node_ip_address=RAY_HOST,
+        node_name=RAY_HOST,
         gcs_server_port=0,
         object_store_memory=_OBJECT_STORE_BYTES,
-        temp_dir=str(ray_directory(scratch)),
+        temp_dir=str(scratch / "ray"),  # Ray lets everybody read and write it
         include_dashboard=False,
         runtime_env_agent_port=free_port(),
         include_log_monitor=False,  # type: ignore[arg-type]  # Ray annotates a bool as text
         no_monitor=True,
         ray_client_server_port=None,
     )
-    node = _LightNode(parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
-    return LocalRay(node, node.address, ip)
-
-
-def ray_directory(scratch: Path) -> Path:
-    """Ray's own below the scratch directory; Ray lets everybody read and write it."""
-    return scratch / "ray"
+    node = _LightNode(log, parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
+    return LocalRay(node, node.address)
 
 
 def connect_local(local: LocalRay) -> None:
@@ -93,7 +89,7 @@ def connect_local(local: LocalRay) -> None:
             namespace=NAMESPACE,
             log_to_driver=False,
             configure_logging=False,
-            _node_ip_address=local.ip,
+            _node_ip_address=RAY_HOST,
         )
 
 
@@ -110,19 +106,24 @@ def join(address: str) -> None:
         namespace=NAMESPACE,
         log_to_driver=False,
         configure_logging=False,
-        runtime_env={"env_vars": serve_environment()},
+        runtime_env={"env_vars": joined_environment()},
     )
-
-
-def _loopback_address(scratch: Path) -> str:
-    if sys.platform != "linux":
-        return str(ray.util.get_node_ip_address())
-    digest = hashlib.sha256(os.fsencode(scratch)).digest()
-    return f"127.{64 + digest[0] % 128}.{digest[1]}.{1 + digest[2] % 254}"
 
 
 class _LightNode(Node):
     """A head node without the dashboard's process and with helpers that wait until they are asked for."""
+
+    def __init__(self, log: Path, *arguments: Any, **options: Any) -> None:
+        self._log = log
+        super().__init__(*arguments, **options)
+
+    def _init_temp(self, *arguments: Any, **options: Any) -> None:
+        """Make the session's directory, with its logs elsewhere."""
+        temporary = self._ray_params.temp_dir
+        assert temporary and self._session_name, "`start_local` gives the one, a head node has the other"
+        directory = ray_logs.attach(Path(temporary) / self._session_name, self._log)
+        super()._init_temp(*arguments, **options)
+        directory.chmod(0o700)
 
     def start_gcs_server(self) -> None:
         """Start the GCS."""

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray import serve
 from ray.exceptions import RayError
-from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE, SERVE_PROXY_NAME
+from ray.serve._private.constants import (
+    RAY_SERVE_ENABLE_HA_PROXY,
+    SERVE_CONTROLLER_NAME,
+    SERVE_NAMESPACE,
+    SERVE_PROXY_NAME,
+)
 
 from broker import timers
 from broker.deployments.direct_requests import serve_directly, without_request_id
-from broker.deployments.haproxy import APPLICATION
-from broker.deployments.logs import configure_logs
+from broker.deployments.environment import RAY_HOST
+from broker.deployments.ingress import APPLICATION
+from broker.logs import configure_logs
 from broker.settings import Settings
 
 if TYPE_CHECKING:
@@ -73,15 +79,18 @@ class ApiApp:
         # Not above: the conductor, which makes this object and no more, would hold it all.
         from broker.deployments.compose import open_services
         from broker.deployments.health import HealthChecks
+        from broker.deployments.replica_doors import close_grpc
         from broker.operations.catalogue import build_registry
         from broker.rest.app import build_app
 
-        configure_logs(self._settings)
+        configure_logs(self._settings, "api")
+        close_grpc()
         timers.allow_late(_LATE_S)
-        self._opened = await open_services(self._settings, self._dsn)
+        self._opened = await open_services(self._settings, self._dsn, "api")
         health = HealthChecks(self._opened.services)
         self._opened.stack.callback(health.close)
         self._app = build_app(self._opened.services, health.check, build_registry())
+        self._opened.exporter.add(self._app.figures)
         serve_directly(self._app)  # Serve starts the replica's server when this has come back
         # Serve has taken what was loaded out of the collector's sight; what requests leave is seldom garbage.
         gc.set_threshold(_COLLECT_AFTER)
@@ -133,13 +142,19 @@ def run_application(settings: Settings, dsn: str) -> None:
     serve.start(
         proxy_location="EveryNode",
         http_options={
-            "host": settings.bind_host,
+            "host": _replica_host(settings),
             "port": settings.http_port,
             "request_timeout_s": settings.http_timeout_s,
         },
         logging_config=_LOGS,
     )
     serve.run(build_application(settings, dsn), name=APPLICATION, route_prefix="/", logging_config=None)
+
+
+def _replica_host(settings: Settings) -> str:
+    """The address that replicas listen on, and Serve's own proxy where there is no HAProxy."""
+    # Behind HAProxy nobody else has business with them; on a cluster it may be that of another node.
+    return RAY_HOST if RAY_SERVE_ENABLE_HA_PROXY and not settings.ray_address else settings.bind_host
 
 
 def stop_application(*, leave_ingress: bool) -> None:

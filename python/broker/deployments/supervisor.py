@@ -17,15 +17,17 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import orjson
 
-from broker.deployments import first_start
+from broker.deployments import first_start, ray_logs
 from broker.deployments.data_dir import Claim, claim
 from broker.deployments.environment import build_environment
 from broker.deployments.ports import require_free
 from broker.deployments.processes import MARK, end_marked
+from broker.logs import RAY_SHARE, configure_logs
 from broker.settings import Settings, child_environment
 from broker.storage.embedded.server import EmbeddedPostgres
 from broker.storage.errors import SetupError
@@ -48,7 +50,7 @@ class Supervisor:
     """One run of the product. `run` once."""
 
     def __init__(self, settings: Settings, report: Report) -> None:
-        self._settings = settings
+        self._settings = replace(settings, data_dir=settings.data_dir.absolute())
         self._report = report
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -67,7 +69,10 @@ class Supervisor:
         """
         self._hear_signals()
         _raise_file_limit()
+        os.umask(0o077)
         held = claim(self._settings.data_dir)
+        configure_logs(self._settings, "up")
+        pruning = asyncio.create_task(self._prune_logs(held))
         try:
             left = await asyncio.to_thread(end_marked, held.mark)
             if left:
@@ -75,8 +80,11 @@ class Supervisor:
             if not self._settings.ray_address:  # else the ports may be those of parts that went on without us
                 require_free(self._settings.bind_host, self._settings.http_port, "--http-port")
                 require_free(self._settings.bind_host, self._settings.ws_port, "--ws-port")
+                require_free(self._settings.ops_host, self._settings.operations_port, "BROKER_OPS_PORT")
             await self._run(held)
         finally:
+            pruning.cancel()
+            await asyncio.gather(pruning, return_exceptions=True)
             await asyncio.to_thread(held.remove_scratch)
             held.release()
 
@@ -112,6 +120,13 @@ class Supervisor:
             if server is not None:
                 await server.stop()
 
+    async def _prune_logs(self, held: Claim) -> None:
+        """Keep what Ray writes within its share, until cancelled."""
+        while True:
+            share = self._settings.log_limit_bytes // RAY_SHARE
+            await asyncio.to_thread(ray_logs.prune, held.log, share)
+            await asyncio.sleep(ray_logs.LOOK_S)
+
     def _embedded(self, held: Claim) -> EmbeddedPostgres:
         return EmbeddedPostgres(held.postgres, binaries=self._settings.postgres_bin)
 
@@ -128,7 +143,7 @@ class Supervisor:
         environment, warning = await asyncio.to_thread(build_environment, self._settings, held.scratch)
         if warning:
             self._report("warning", warning)
-        log = held.open_log("broker")
+        log = held.open_log("stderr")
         try:
             self._conductor = await self._spawn_conductor(held, environment, log)
         finally:
@@ -142,6 +157,7 @@ class Supervisor:
             "-m",
             "broker.deployments.conductor",
             str(held.scratch),
+            str(held.log),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,

@@ -23,6 +23,7 @@ Method = Literal["GET", "POST", "PUT", "DELETE"]
 METHODS: tuple[Method, ...] = ("GET", "POST", "PUT", "DELETE")
 MAX_TIMEOUT_MS = 60_000
 MAX_CACHE_S = 86_400
+_MAX_URL_CHARACTERS = 8192  # no longer one is fetched
 _BODY_METHODS = frozenset({"POST", "PUT"})
 _FORM = "application/x-www-form-urlencoded"
 _JSON = "application/json"
@@ -183,6 +184,8 @@ def merge_body(default: Any, given: Any) -> Any:
 
 def _url(source: DataSource, query: Parameters) -> str:
     """The URL with its parameters: the caller's, else the defaults, else those that it is written with."""
+    if len(source.url) > _MAX_URL_CHARACTERS:
+        raise _misconfigured(source.id, f"url: must not be over {_MAX_URL_CHARACTERS} characters")
     try:
         parts = urlsplit(source.url)
         written = parse_qsl(parts.query, keep_blank_values=True)

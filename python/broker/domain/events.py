@@ -4,15 +4,11 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any
 
-import orjson
 from pydantic import AfterValidator, Field
 
 from broker.domain.values import FreeObject, Integer, Model, Time, limited_by
 
 MAX_EVENT_NAME_CHARACTERS = 200
-MAX_METADATA_BYTES = 64 * 1024
-MAX_BATCH_EVENTS = 1_000
-MAX_IMPORT_EVENTS = 100_000
 _NAMES = 1_000  # remembered at a time
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*#[A-Za-z][A-Za-z0-9._-]*")
 
@@ -59,8 +55,3 @@ class Event(Model):
     timecode: int
     event: str
     metadata: dict[str, Any]
-
-
-def metadata_json(metadata: dict[str, Any] | None) -> bytes:
-    """The compact UTF-8 of an event's metadata, by which its size is judged; `{}` when there is none."""
-    return orjson.dumps(metadata or {})

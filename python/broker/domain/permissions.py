@@ -59,16 +59,21 @@ _REASONS = {
 
 
 def require(
-    rule: Rule, principal: Principal, target: Target, missing: str = "there is no such thing"
+    rule: Rule,
+    principal: Principal,
+    target: Target,
+    missing: str = "there is no such thing",
+    hidden: str = "",
 ) -> None:
     """Raise unless the rule has the caller's thing done.
 
     Args:
         missing: what a 404 says; the same whether the thing is not there or not for the caller.
+        hidden: what a 401 says besides; the same whether the thing is not there or not for everybody.
     """
     match rule.verdict(principal.role, target):
         case Verdict.E401:
-            raise Unauthenticated("an access token is required")
+            raise Unauthenticated(required_token(hidden))
         case Verdict.E403:
             raise InsufficientScope(_refusal(rule, principal, target))
         case Verdict.E404:
@@ -80,9 +85,19 @@ def require_audience(rule: Rule, principal: Principal) -> None:
     if rule.audience is None:
         return
     if principal.role is None:
-        raise Unauthenticated("an access token is required")
+        raise Unauthenticated(required_token())
     if principal.role not in rule.audience:
         raise InsufficientScope(_role_refusal(principal))
+
+
+def required_token(hidden: str = "") -> str:
+    """What a 401 says to a caller without a token."""
+    return f"{hidden}; an access token is required" if hidden else "an access token is required"
+
+
+def not_public(program_id: str) -> str:
+    """What callers without a token learn of a program that is private or unknown; see `require`."""
+    return f"there is no public program {program_id}"
 
 
 def belonging(principal: Principal, project_id: str | None) -> Target:
@@ -105,7 +120,7 @@ def access_target(principal: Principal, access: Access, project_id: str | None) 
 def require_program(rule: Rule, principal: Principal, program: Program | None, program_id: str) -> None:
     """Raise unless the rule lets the caller do it to the program; None stands for one that is not there."""
     target = Target.UNKNOWN if program is None else program_target(principal, program)
-    require(rule, principal, target, f"there is no program {program_id}")
+    require(rule, principal, target, f"there is no program {program_id}", not_public(program_id))
 
 
 def require_into(rule: Rule, principal: Principal, project_id: str | None) -> None:
@@ -146,6 +161,16 @@ def require_user_change(rule: Rule, principal: Principal, before: User, after: U
         require_grantable(principal, after.role)
     if is_own and (after.username != before.username or set(after.project_ids) != set(before.project_ids)):
         require(rule, principal, Target.OWN_RIGHTS)
+
+
+def require_own_login(principal: Principal, what: str) -> None:
+    """Raise for a caller whose token came from an API token: whoever stole one must not outlive it.
+
+    Args:
+        what: what the caller may not do, for the error.
+    """
+    if principal.api_token_id is not None:
+        raise InsufficientScope(f"a token that came from an API token {what}; log in")
 
 
 def require_grantable(principal: Principal, role: Role) -> None:

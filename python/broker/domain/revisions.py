@@ -6,6 +6,7 @@ A revision is a draft until it is published, and published it stays, with the co
 import re
 import unicodedata
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any
 
 import orjson
@@ -20,12 +21,28 @@ LATEST = "latest"  # a path of its own
 
 _VERSION = re.compile(rf"[A-Za-z0-9._~:+-]{{1,{MAX_VERSION_CHARACTERS}}}")
 _SOURCE_FIELDS = ("id", "name", "type")
-# Without case and separators. A key that ends with one of them is one: `accessToken`, `X-Api-Key`.
-_CREDENTIALS = (
-    "password", "passwords", "secret", "secrets", "token", "apikey", "apikeys", "authorization", "credential",
-    "credentials",
+# Without case and separators. A key that has one of them anywhere is one: `accessToken`, `X-Api-Key`,
+# `secretKey`, `passwordHash`. What is removed without need is missed and renamed; what is shown is lost.
+_CREDENTIAL = re.compile(
+    "passw(?:or)?d|passphrase|secret|token|credential|authori[sz]ation"
+    "|(?:api|private|access|signing|encryption)key"
+)
+# Unless it goes on like this: then it is about a credential, or another word.
+_ABOUT = (
+    "ary", "ariat", "ive", "ization", "isation", "ize", "ise", "less",  # secretary, tokenizer, passwordless
+    "color", "colour", "count", "enabled", "endpoint", "error", "expires", "expiry", "field", "form", "hint",
+    "icon", "input", "label", "length", "lifetime", "limit", "max", "message", "min", "name", "page",
+    "placeholder", "policy", "prompt", "protected", "required", "rule", "screen", "size", "strength", "style",
+    "title", "type", "uri", "url", "usage", "visible",
 )  # fmt: skip
-_CREDENTIAL_KEYS = frozenset({"tokens"})  # as a whole only: applications have `designTokens`
+# Of several tokens only these: applications have `designTokens`, and models `maxTokens`.
+_TOKENS_OF = (
+    "access", "api", "auth", "authentication", "bearer", "client", "csrf", "device", "id", "jwt", "login",
+    "oauth", "push", "refresh", "security", "session", "user",
+)  # fmt: skip
+_SEPARATORS = re.compile(r"[\W_]+")
+_KEYS = 10_000  # remembered at a time
+_REMEMBERED_CHARACTERS = 64
 
 
 class RevisionStatus(StrEnum):
@@ -134,11 +151,26 @@ def live_content(content: dict[str, Any]) -> dict[str, Any]:
 
 def is_credential(key: str) -> bool:
     """Whether a key is named like a credential, in any case and with any separators."""
+    return _is_credential(key) if len(key) <= _REMEMBERED_CHARACTERS else _is_credential.__wrapped__(key)
+
+
+@lru_cache(_KEYS)
+def _is_credential(key: str) -> bool:
     # Letter by letter: of a long run of marks the whole would be normalised in quadratic time.
     plain = key if key.isascii() else "".join(unicodedata.normalize("NFKC", letter) for letter in key)
-    folded = plain.casefold()
-    name = "".join(character for character in folded if character.isalnum())
-    return name.endswith(_CREDENTIALS) or name in _CREDENTIAL_KEYS
+    name = _SEPARATORS.sub("", plain.casefold())
+    return any(_names_one(name, found) for found in _CREDENTIAL.finditer(name))
+
+
+def _names_one(name: str, found: re.Match[str]) -> bool:
+    """Whether a credential's word within a name without separators means a credential."""
+    end = found.end()
+    is_plural = name.startswith("s", end)
+    if name.startswith(_ABOUT, end) or (is_plural and name.startswith(_ABOUT, end + 1)):
+        return False
+    if found[0] == "token" and is_plural:
+        return found.start() == 0 or name.endswith(_TOKENS_OF, 0, found.start())
+    return True
 
 
 def _without_credentials(value: Any) -> Any:

@@ -42,7 +42,9 @@ def parse_json(text: bytes, field: str = "") -> Any:
     Raises:
         InvalidRequest: it is none, or is refused by a rule of this module.
     """
-    found = check_json(text, MAX_DEPTH + ENVELOPE_DEPTH - bool(field))  # what `field` names is in the envelope
+    found = check_json(
+        text, MAX_DEPTH + ENVELOPE_DEPTH - bool(field)
+    )  # what `field` names is in the envelope
     if found is not None and found[0] in _MESSAGES:
         kind, place = found
         if kind == "too deep":

@@ -64,7 +64,6 @@ def without_excess(model: type[BaseModel], raw: Any) -> Any:
 
 def bounded(model: type[BaseModel]) -> BeforeValidator:
     """For a list of models, or a model within another: `without_excess` of each."""
-
     most = len(model.model_fields) + MAX_FAULTS
 
     def bound(value: Any) -> Any:
@@ -172,5 +171,7 @@ STORABLE = Field(json_schema_extra={"pattern": "^[^\\u0000]*$"})  # what `check_
 Name = Annotated[
     str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(check_storable), STORABLE
 ]
-FIRST_FAULT = Field(fail_fast=True)  # for every list: the faults of its first element that is wrong are enough
+FIRST_FAULT = Field(
+    fail_fast=True
+)  # for every list: the faults of its first element that is wrong are enough
 FreeObject = InstanceOf[dict[str, Any]]  # taken as it is: nothing inside is ours to check, or to copy

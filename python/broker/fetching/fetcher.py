@@ -27,6 +27,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _DOCUMENT_S = 5.0
 _DOCUMENT_BYTES = 256 << 10  # key sets have a few KiB
 _NO_BODY = frozenset({204, 304})
+_LAST_STATUS = 599  # RFC 9110, section 15
 _KEEPALIVE_S = 5.0  # shorter than servers keep their ends, so that few requests meet a closed connection
 # What tells nothing of who asks; the rest stays with the server it was meant for.
 _CARRIED_ABROAD = frozenset({"accept", "accept-language", "content-type", "user-agent"})
@@ -204,6 +205,8 @@ async def _read(reply: httpcore.Response, request: FetchRequest, target: Target)
     headers = _headers(reply.headers)
     if reply.status < 200:
         raise UpstreamFailed("the upstream changes the protocol")
+    if reply.status > _LAST_STATUS:
+        raise UpstreamFailed("the upstream answers with a status that HTTP does not have")
     if reply.status in _REDIRECTS and "location" in headers:
         return Fetched(
             reply.status, headers, b"", target.text

@@ -83,7 +83,7 @@ class BallotPumps:
         try:
             return await self._audience.counters.count(groups)
         except BrokerError as error:
-            _log.warning("ballots_not_counted groups=%d reason=%s", len(groups), error.log_text)
+            _log.warning("ballots_not_counted", extra={"groups": len(groups), "cause": error.log_text})
             return [error] * len(groups)
         except Exception:
             _log.exception("ballots_not_counted")

@@ -13,21 +13,30 @@ from typing import Any, Protocol
 
 import orjson
 
-from broker.domain.strict_json import parse_json
+from broker.domain.strict_json import may_have, parse_json
 from broker.domain.users import Principal
-from broker.errors import BrokerError, GatewayTimeout, InternalError, InvalidRequest
+from broker.errors import (
+    BrokerError,
+    InternalError,
+    InvalidRequest,
+    OutcomeUnknown,
+    Unauthenticated,
+    Unavailable,
+)
 from broker.gateway.lanes import LaneLimits, Lanes
-from broker.gateway.rendering import error_json, result_json, tagged_json, unknown_method_json
+from broker.gateway.rendering import error_json, paged_json, result_json, tagged_json, unknown_method_json
 from broker.gateway.sessions import Session, Sessions, SignIns
 from broker.gateway.upcalls import Call
 from broker.operations.context import Context
-from broker.operations.invoke import invoke
-from broker.operations.registry import Operation, Registry, Route
+from broker.operations.invoke import invoke, require_audience
+from broker.operations.registry import Effect, Json, Operation, Registry, Route
 from broker.operations.services import Services
 
 _log = logging.getLogger(__name__)
 
 LOGIN = "login"
+SUBSCRIBE = "subscribe"
+TOKEN = "access_token"  # noqa: S105 - the name of a param
 MAX_KEY_CHARACTERS = 255
 RESULT_LIMIT_BYTES = 16 << 20  # a list is longer than a request; over this REST streams it
 CALL_TIMEOUT_S = 120.0  # every wait inside an operation is shorter: this bounds a bug
@@ -113,7 +122,7 @@ class Dispatcher:
             self._note(call, request_id, error)
             self._refuse(call, error)
         except Exception:
-            _log.exception("call_failed", extra={"operation": call.method, "request_id": request_id})
+            _log.exception("call_failed", extra={"operation": call.method, "requestId": request_id})
             self._refuse(call, InternalError(f"something went wrong here; request {request_id}"))
         else:
             if result is None:
@@ -129,19 +138,28 @@ class Dispatcher:
         except TimeoutError:
             if not timeout.expired():
                 raise
-            raise GatewayTimeout(f"no answer within {CALL_TIMEOUT_S:.0f} seconds") from None
+            operation = self._registry.find(call.method)
+            has_effect = operation is not None and operation.effect is not Effect.NONE
+            kind = OutcomeUnknown if has_effect else Unavailable
+            raise kind(f"no answer within {CALL_TIMEOUT_S:.0f} seconds", retry_after_s=1) from None
 
     async def _run(self, call: Call, request_id: str, ordered: Callable[[], None]) -> bytes | None:
         number = self._sign_ins.resolve(call.conn, call.principal)
         session = self._sessions.find(call.account, number) if number else None
         follow = self._follows.get(call.method)
         if follow is not None:
-            return await follow(call, session, _parse_params(call.params))
+            return await self._follow(follow, call, session)
         operation = self._registry.find(call.method)
         if operation is None:
             raise _NotRun(unknown_method_json(call.method))
+        if session is None and not may_have(call.params, TOKEN):
+            require_audience(operation, Principal(call.account))
         params = _parse_params(call.params)
-        with_etag = _take_with_etag(operation, params)
+        token = _take_token(params)
+        if token is not None:
+            session = await self._sessions.open(call.account, token)
+        with_etag = operation.has_etag and _take_flag(params, "withEtag")
+        with_cursor = operation.has_cursor and _take_flag(params, "withCursor")
         route = operation.route
         streams_body = route is not None and route.streams_body
         context = Context(
@@ -158,12 +176,31 @@ class Dispatcher:
         if route is not None and route.streams_body:
             # As at the other door: the path's params come apart from the body, which the handler reads.
             params = {name: params[name] for name in _path_names(route) if name in params}
-        result = await result_json(await invoke(operation, context, params), RESULT_LIMIT_BYTES)
+        answered = await invoke(operation, context, params)
+        result = await result_json(answered, RESULT_LIMIT_BYTES)
         if operation.name in self._answered:
             self._answered[operation.name](call.account, params)
         if operation.name == LOGIN:
             await self._sign_in(call, result)
+        if with_cursor:
+            return paged_json(result, answered.cursor if isinstance(answered, Json) else None)
         return tagged_json(result) if with_etag else result
+
+    async def _follow(self, follow: Follow, call: Call, session: Session | None) -> bytes | None:
+        """Subscribe or unsubscribe; who subscribes with a token of its own is signed in with it.
+
+        A subscription lasts as long as the rights of its connection: there is no other session that it could
+        belong to.
+        """
+        params = _parse_params(call.params)
+        token = _take_token(params)
+        if token is None or call.method != SUBSCRIBE:
+            return await follow(call, session, params)
+        session = await self._sessions.open(call.account, token)
+        result = await follow(call, session, params)
+        self._replies.sign_in(call.conn, call.account, token)
+        self._sign_ins.add(call.conn, session.number)
+        return result
 
     async def _sign_in(self, call: Call, result: bytes) -> None:
         token = orjson.loads(result)["access_token"]
@@ -176,7 +213,7 @@ class Dispatcher:
         if error.status >= InternalError.status and call.method in self._follows:
             fields = {
                 "operation": call.method,
-                "request_id": request_id,
+                "requestId": request_id,
                 "cause": error.log_text or error.message,
             }
             _log.warning("call_failed", extra=fields)
@@ -191,7 +228,7 @@ class _NotRun(Exception):
 
 
 def _parse_params(raw: bytes) -> dict[str, Any]:
-    """The params as a dictionary without `access_token`, which is never part of a resource.
+    """The params as a dictionary.
 
     Raises:
         InvalidRequest: they are no object, as by position nothing can be passed; or see `parse_json`.
@@ -201,13 +238,24 @@ def _parse_params(raw: bytes) -> dict[str, Any]:
     params = parse_json(raw)
     if not isinstance(params, dict):
         raise InvalidRequest.of_field("params", "must be an object")
-    params.pop("access_token", None)
     return params
+
+
+def _take_token(params: dict[str, Any]) -> str | None:
+    """Take `access_token` out of the params; it is never part of a resource, and authenticates this call.
+
+    Raises:
+        Unauthenticated: it is there and is no text.
+    """
+    token = params.pop(TOKEN, None)
+    if token is not None and (not isinstance(token, str) or not token):
+        raise Unauthenticated("access_token must be a text")
+    return token
 
 
 def _take_key(operation: Operation, params: dict[str, Any]) -> str | None:
     """Take `idempotencyKey` out of the params of an operation that honours it."""
-    if not operation.idempotent_by_key:
+    if operation.effect is not Effect.KEYED:
         return None
     key = params.pop("idempotencyKey", None)
     if key is None:
@@ -228,13 +276,11 @@ def _take_match(operation: Operation, params: dict[str, Any]) -> str | None:
     return match
 
 
-def _take_with_etag(operation: Operation, params: dict[str, Any]) -> bool:
-    """Take `withEtag` out of the params of an operation whose result has an entity tag."""
-    if not operation.has_etag:
-        return False
-    wanted = params.pop("withEtag", None)
+def _take_flag(params: dict[str, Any], name: str) -> bool:
+    """Take what says how the result is wanted out of the params."""
+    wanted = params.pop(name, None)
     if wanted is not None and not isinstance(wanted, bool):
-        raise InvalidRequest.of_field("withEtag", "must be true or false")
+        raise InvalidRequest.of_field(name, "must be true or false")
     return bool(wanted)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker._native import Server
@@ -20,6 +20,8 @@ from broker.gateway.statistics import Sampler
 from broker.gateway.subscriptions import Subscriptions
 from broker.gateway.topics import Followed, Topics
 from broker.gateway.upcalls import Access, Authenticate, Ballots, Call, Idle, Request, UpcallPump
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
 from broker.operations.connect import url_template
 from broker.operations.registry import Registry
 from broker.operations.services import Services
@@ -37,18 +39,20 @@ SWEEP_S = 30.0
 DRAIN_POLL_S = 0.05
 DRAIN_GRACE_S = 5.0  # after the last reconnect is due, for close frames to be answered
 
+# What is counted under which name inside, and what it is called outside.
 _FIGURES = (
-    "connections",
-    "subscriptions",
-    "deliveries",
-    "delivered_bytes",
-    "messages_in",
-    "slow_consumers",
-    "handshakes",
-    "refused",
-    "answers_native",
-    "logs",
-    "log_bytes",
+    ("connections", catalogue.CONNECTIONS),
+    ("subscriptions", catalogue.SUBSCRIPTIONS),
+    ("logs", catalogue.LOGS),
+    ("log_bytes", catalogue.LOG_BYTES),
+    ("deliveries", catalogue.DELIVERIES),
+    ("delivered_bytes", catalogue.DELIVERED_BYTES),
+    ("messages_in", catalogue.MESSAGES),
+    ("handshakes", catalogue.HANDSHAKES),
+    ("refused", catalogue.REFUSED),
+    ("answers_native", catalogue.NATIVE_VOTES),
+    ("sessions", catalogue.SESSIONS),
+    ("calls_running", catalogue.CALLS_RUNNING),
 )
 
 
@@ -139,6 +143,7 @@ class Gateway:
         """
         await self._read_accounts()
         self._services.auth.on_revocation(self._revoke)
+        self._services.auth.on_key_revocation(self._revoke_key)
         self._services.auth.on_change(self._refresh)
         port = self._server.start()
         self._pump.start()
@@ -197,6 +202,19 @@ class Gateway:
         stats["calls_waiting"] = self._dispatcher.waiting
         return stats
 
+    def figures(self) -> Iterator[Sample]:
+        """What the gateway has to tell now. Event loops are asked how late they are, for the next time."""
+        stats = self.stats()
+        self._server.probe()
+        for key, definition in _FIGURES:
+            yield Sample(definition.name, (), stats[key])
+        for code, count in stats["closes"].items():
+            yield Sample(catalogue.CLOSES.name, (code,), count)
+        for loop, lag_us in enumerate(stats["loop_lags_us"]):
+            yield Sample(catalogue.LOOP_LAG.name, (str(loop),), lag_us / 1e6)
+        yield Sample(catalogue.RATE_LIMITED.name, ("messages",), stats["rate_limited"])
+        yield Sample(catalogue.QUEUE.name, ("calls",), stats["calls_waiting"])
+
     def _take(self, request: Request) -> None:
         if isinstance(request, Call):
             self._dispatcher.dispatch(request)
@@ -216,6 +234,9 @@ class Gateway:
 
     def _revoke(self, account: str, subject: str, valid_from_ms: int) -> None:
         self._sessions.revoke(account, subject, valid_from_ms)
+
+    def _revoke_key(self, key_id: str) -> None:
+        _log.warning("key_revoked", extra={"key": key_id, "sessions": self._sessions.revoke_key(key_id)})
 
     def _refresh(self, account: str, subject: str) -> None:
         task = asyncio.create_task(self._sessions.refresh(account, subject))
@@ -240,9 +261,7 @@ class Gateway:
             _log.warning("heartbeat_failed", extra={"cause": error.message})
 
     async def _beat(self) -> None:
-        stats = self.stats()
-        figures = {name: stats[name] for name in (*_FIGURES, "sessions", "calls_running", "calls_waiting")}
-        row = GatewayRow(self._id, self._url, stats["connections"], self._is_draining, figures)
+        row = GatewayRow(self._id, self._url, self._server.stats()["connections"], self._is_draining)
         await self._gateways.beat(row)
 
 

@@ -128,7 +128,7 @@ class OpenPolls:
             try:
                 await self._decide(name.account, name.program_id, [name])
             except BrokerError as error:
-                _log.info("poll_not_opened reason=%s", error.log_text)
+                _log.info("poll_not_opened", extra={"cause": error.log_text})
             except Exception:
                 _log.exception("poll_not_opened")
 

@@ -35,6 +35,11 @@ def tagged_json(result: bytes) -> bytes:
     return result[:-1] + b',"etag":' + orjson.dumps(etag_of(result)) + b"}"
 
 
+def paged_json(result: bytes, cursor: str | None) -> bytes:
+    """The JSON array of a result as `{items, cursor}`; the cursor is null after the last page."""
+    return b'{"items":' + result + b',"cursor":' + orjson.dumps(cursor) + b"}"
+
+
 def error_json(error: BrokerError) -> bytes:
     """The JSON-RPC error object of `error`, with the body that REST would answer as its `data`.
 
@@ -71,7 +76,7 @@ async def _joined(stream: Stream, limit_bytes: int) -> bytes:
                 raise _too_large(limit_bytes)
             parts.append(chunk)
     finally:
-        # A generator left half-way would keep its database connection until it is collected.
+        # A generator left half-way would count as a list under way until it is collected.
         if isinstance(stream.chunks, AsyncGenerator):
             await stream.chunks.aclose()
     joined = b"".join(parts)

@@ -153,7 +153,9 @@ class Subscriptions:
         except NotFound:
             if principal.is_anonymous:
                 # As for a private one: without a token nobody learns which programs there are.
-                raise Unauthenticated("an access token is required") from None
+                raise Unauthenticated(
+                    permissions.required_token(permissions.not_public(program_id))
+                ) from None
             raise
         _require_read(principal, _stand_in(followed), program_id)
 

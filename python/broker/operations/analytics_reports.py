@@ -18,7 +18,7 @@ from broker.domain import permissions
 from broker.domain.values import Id, Model
 from broker.errors import BadGateway, GatewayTimeout, InsufficientScope, NotFound, SlowDown
 from broker.operations.context import Context
-from broker.operations.registry import Json, Operation, Route, Stream
+from broker.operations.registry import Effect, Json, Operation, Route, Stream
 
 SCRIPT_TYPE = "text/javascript"
 
@@ -85,6 +85,7 @@ def _operation(method: str) -> Operation:
             " Without a body, parameters may be in the query whatever the HTTP method.",
             takes_query=True,
         ),
+        own_effect=Effect.NONE,
         errors=(NotFound, InsufficientScope, SlowDown, BadGateway, GatewayTimeout),
         example={
             "projectId": "football",

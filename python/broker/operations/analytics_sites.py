@@ -5,7 +5,8 @@ of a project run at a time, and the object that all three answer. A set-up that 
 one that dies, or after whose last request Matomo may still be at work, leaves it to time.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,11 +26,12 @@ from broker.analytics.site import SiteIds
 from broker.analytics.wanted import Scope, WantedDimension, WantedReport
 from broker.domain import permissions
 from broker.domain.audit import Actor, AuditEntry
+from broker.domain.idempotency import Repeated
 from broker.domain.values import FreeObject, Id, Model
 from broker.errors import BrokerError, Conflict, NotFound
 from broker.operations.analytics_platform import AnalyticsPlatforms, OpenedProject
 from broker.operations.context import Context
-from broker.operations.registry import Operation, Reply, Route
+from broker.operations.registry import Operation, Route
 from broker.storage.analytics import Lease
 
 _SEE_GET = "call GET for details"
@@ -105,18 +107,30 @@ async def _get_site(context: Context, params: SiteParams) -> SiteStatus:
         raise site_error(error) from error
 
 
-async def _create_site(context: Context, params: SiteParams) -> Reply:
+async def _create_site(context: Context, params: SiteParams) -> SiteStatus:
+    return await _apart(_create(context, params))
+
+
+async def _complete_site(context: Context, params: SiteParams) -> SiteStatus:
+    return await _apart(_finish(context, params))
+
+
+async def _apart(work: Coroutine[Any, Any, SiteStatus]) -> SiteStatus:
+    """Run a set-up in a task of its own, so that each of its writes commits by itself (`Database.unit`)."""
+    return await asyncio.create_task(work, name="analytics set-up")
+
+
+async def _create(context: Context, params: SiteParams) -> SiteStatus:
     await _opened(context, params.project_id)
     platforms = context.services.analytics
     async with _set_up(context, params.project_id, "created") as (opened, notebook):
         if opened.ids.id_site is not None or opened.ids.is_malformed:
             raise SiteExists("the project has a site already: verify it with GET, finish it with PUT")
         state = await _read(platforms, context.principal.account, opened)
-        status = await _complete(platforms, opened, state, notebook)
-    return Reply(status, {"Location": f"/api/v1/projects/{params.project_id}/analytics/site"})
+        return await _complete(platforms, opened, state, notebook)
 
 
-async def _complete_site(context: Context, params: SiteParams) -> SiteStatus:
+async def _finish(context: Context, params: SiteParams) -> SiteStatus:
     await _opened(context, params.project_id)
     platforms, account = context.services.analytics, context.principal.account
     async with _set_up(context, params.project_id, "completed") as (opened, notebook):
@@ -176,6 +190,7 @@ async def _set_up(
     await platforms.storage.take_lease(lease)
     is_over = True
     try:
+        await _require_first(context)
         opened = await platforms.open(account, project_id)
         yield (
             opened,
@@ -184,7 +199,7 @@ async def _set_up(
     except MatomoError as error:
         is_over = not error.is_going_on
         raise site_error(error) from error
-    except BrokerError:
+    except (BrokerError, Repeated):
         raise
     except BaseException:  # cancelled, perhaps while Matomo is at work
         is_over = False
@@ -192,6 +207,14 @@ async def _set_up(
     finally:
         if is_over:
             await platforms.storage.release(lease)
+
+
+async def _require_first(context: Context) -> None:
+    """Raise Repeated when the request's key has a result, before anything is asked of Matomo."""
+    if context.key is not None:
+        kept = await context.services.idempotency.find(context.principal.account, context.key)
+        if kept is not None:
+            raise Repeated(kept)
 
 
 class _Notebook:
@@ -305,10 +328,9 @@ OPERATIONS = (
             description="Makes a site with its custom dimensions and reports, lets the read-only user view"
             " it, and writes each id to the project's metadata as soon as it is known. Where an earlier call"
             f" was broken off, what it made is taken. {_CONCURRENT}",
-            headers=("Location",),
+            location="/projects/{projectId}/analytics/site",
         ),
         errors=(NotFound, SiteExists, BadConfig, PlatformError, Conflict),
-        idempotent_by_key=True,
         example=_ONE,
         tag=_TAG,
     ),
@@ -325,7 +347,6 @@ OPERATIONS = (
             f" and GET must not answer `errors`. {_CONCURRENT}",
         ),
         errors=(NotFound, SiteNotFound, BadConfig, PlatformError, Conflict),
-        idempotent_by_key=True,
         example=_ONE,
         tag=_TAG,
     ),

@@ -36,7 +36,9 @@ from broker.fetching.errors import ForbiddenUrl
 from broker.operations.context import Context
 from broker.operations.registry import Forwarded, Operation, Route
 
+STATUS_HEADER = "X-Upstream-Status"
 _DEFAULT_TYPE = "application/octet-stream"
+_MAX_TYPE_CHARACTERS = 255  # the longest type and subtype (RFC 6838, section 4.2), or as much with parameters
 # What an upstream sends is nobody's page at our address, and nothing else than what it says it is.
 _HARMLESS = {"Content-Security-Policy": "sandbox; default-src 'none'", "X-Content-Type-Options": "nosniff"}
 
@@ -75,11 +77,21 @@ async def _request(context: Context, params: ApplicationRequestParams, method: M
         (account, params.project_id), request, total_s, source.cache_seconds or 0
     )
     left_s = math.floor(reply.left_s)
-    headers = {"Cache-Control": f"private, max-age={left_s}" if left_s else "no-store", **_HARMLESS}
     fetched = reply.fetched
-    return Forwarded(
-        fetched.status, fetched.headers.get("content-type", _DEFAULT_TYPE), fetched.body, headers
-    )
+    headers = {
+        "Cache-Control": f"private, max-age={left_s}" if left_s else "no-store",
+        STATUS_HEADER: str(fetched.status),
+        **_HARMLESS,
+    }
+    return Forwarded(fetched.status, _media_type(fetched.headers), fetched.body, headers)
+
+
+def _media_type(headers: Mapping[str, str]) -> str:
+    """The upstream's media type, which goes into a header of ours. Raises BadGateway when it cannot."""
+    media_type = headers.get("content-type", _DEFAULT_TYPE)
+    if len(media_type) > _MAX_TYPE_CHARACTERS or not (media_type.isascii() and media_type.isprintable()):
+        raise BadGateway("the upstream's Content-Type is none")
+    return media_type
 
 
 def _require_texts(headers: Mapping[str, object]) -> None:
@@ -126,13 +138,14 @@ def _operation(method: Method, *, has_body: bool) -> Operation:
             "/projects/{projectId}/application/requests/{version}/{dataSourceId}",
             description="Query parameters, members of a JSON body, and headers that the data source lists"
             " (`Accept` and `Content-Type` too) override its defaults one by one. The upstream's status,"
-            " media type and body come back, at most {fetch_limit_bytes} bytes in {fetch_timeout_s} s. Role"
-            " `client`: published revisions only. One address sends {fetch_rate_per_address} requests a"
+            " media type and body come back, with the header `X-Upstream-Status`, which no answer of our own"
+            " has; at most {fetch_limit_bytes} bytes in {fetch_timeout_s} s. Role `client`: published revisions only. One address sends {fetch_rate_per_address} requests a"
             " second (in a burst {fetch_burst_per_address}), one account {fetch_rate_per_account} (in a burst"
             " {fetch_burst_per_account}); 0 has no limit. A project has {fetch_project_requests} under way at"
             " a time.",
             whole_body="body" if has_body else None,
             is_proxy=True,
+            headers=(STATUS_HEADER,),
         ),
         errors=(
             InvalidRequest,

@@ -1,10 +1,9 @@
-"""The audit log, for admins; and how other operations write to it."""
+"""The audit log, for admins."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from broker.domain.audit import Actor, AuditEntry
 from broker.domain.values import FIRST_FAULT, FreeObject, Id, Model, Name, Time
 from broker.errors import InvalidRequest
 from broker.operations.context import Context
@@ -46,20 +45,6 @@ class AuditPage(Model):
     total: int
     limit: int
     skip: int
-
-
-async def record(context: Context, action: str, target_id: str, **details: Any) -> None:
-    """Write that the caller has made a change.
-
-    For changes whose transaction is out of reach; where it is not, `broker.storage.audit.append_audit` keeps
-    the entry and the change together.
-
-    Args:
-        action: `<type>.<verb in the past>`, such as `project.deleted`.
-        details: what changed, JSON; never a secret.
-    """
-    entry = AuditEntry(Actor.of(context.principal), action, target_id, details)
-    await context.services.audit.record(context.principal.account, entry)
 
 
 async def _filter_audit(context: Context, params: AuditParams) -> AuditPage:

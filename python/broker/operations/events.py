@@ -5,17 +5,13 @@ Events travel as finished JSON from where they are stored or accepted; nothing h
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
-import orjson
 from pydantic import AfterValidator, ConfigDict, Field
 
-from broker.clock import to_datetime
 from broker.domain.events import Event, EventName, NewEvent
-from broker.domain.programs import Access
 from broker.domain.values import (
     FIRST_FAULT,
     NEVER_NULL,
@@ -24,23 +20,27 @@ from broker.domain.values import (
     Integer,
     Model,
     bounded,
-    format_time,
     limited_by,
 )
-from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge
+from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge, SlowDown
 from broker.operations.context import Context, nobody_waits
+from broker.operations.event_lists import (
+    NDJSON,
+    EventExport,
+    ExportParams,
+    ListEventsParams,
+    export_events,
+    list_events,
+)
 from broker.operations.listing import MAX_IDS, CommaList, ListParams
 from broker.operations.metadata import compact
 from broker.operations.program_access import allowed_program, check_publisher
 from broker.operations.programs import ProgramParams
-from broker.operations.registry import Json, Operation, Route, Stream
+from broker.operations.registry import Json, Operation, Route
+from broker.owners.encoding import batch_json
 from broker.owners.protocol import NewEventRow
-from broker.storage.events import EventQuery, EventRange
+from broker.storage.events import EventQuery
 
-NDJSON = "application/x-ndjson"
-
-# Lists that end this far in the past do not change any more, apart from corrections.
-_SETTLED_MS = 60_000
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _ONE = {"programId": "final-2026", "eventId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _EXAMPLE_EVENT = {"event": "Score#update", "metadata": {"home": 2, "away": 1}}
@@ -82,18 +82,6 @@ class EventBatch(Model):
     events: list[Event]
 
 
-class ListEventsParams(Model):
-    """Which events: timecodes from `from` to `to`, both inclusive, in milliseconds.
-
-    With `includeCreated` an event is also in the range when it was created in it.
-    """
-
-    program_id: Id
-    from_: Annotated[Integer | None, Field(alias="from")] = None
-    to: Integer | None = None
-    include_created: bool = False
-
-
 class EventSort(StrEnum):
     """Fields of an event that it can be sorted by."""
 
@@ -131,7 +119,9 @@ class FilterEventsParams(ListParams):
     sort: Annotated[EventSort, Field(strict=False)] | None = None
     ids: Annotated[list[EventId], FIRST_FAULT, CommaList, Field(max_length=MAX_IDS)] | None = None
     status: (
-        Annotated[list[Annotated[EventStatus, Field(strict=False)]], FIRST_FAULT, CommaList, Field(max_length=8)]
+        Annotated[
+            list[Annotated[EventStatus, Field(strict=False)]], FIRST_FAULT, CommaList, Field(max_length=8)
+        ]
         | None
     ) = None
 
@@ -177,20 +167,6 @@ class Deleted(Model):
     deleted: int
 
 
-class ExportParams(Model):
-    """Names the program whose events are exported."""
-
-    program_id: Id
-
-
-class EventExport(Model):
-    """All events of a program; a valid body of an import."""
-
-    program_id: str
-    exported_time: str
-    events: list[Event]
-
-
 async def _publish(context: Context, params: PublishParams) -> Json:
     new = _events_of(params, context.services.settings.batch_limit_events)
     limit_bytes = context.services.settings.metadata_limit_bytes
@@ -209,9 +185,8 @@ async def _publish(context: Context, params: PublishParams) -> Json:
     accepted = await _in_order(context, params.program_id, rows)
     await context.services.presence.note(context.principal)
     if params.events is not None:
-        return Json(b'{"events":[' + b",".join(accepted) + b"]}")
-    event_id = orjson.loads(accepted[0])["id"] if context.key is not None else rows[0].id
-    return Json(accepted[0], {"Location": f"/api/v1/programs/{params.program_id}/events/{event_id}"})
+        return Json(batch_json(accepted))
+    return Json(accepted[0], {"Location": f"/api/v1/programs/{params.program_id}/events/{rows[0].id}"})
 
 
 async def _in_order(context: Context, program_id: str, rows: Sequence[NewEventRow]) -> list[bytes]:
@@ -239,51 +214,6 @@ def _events_of(params: PublishParams, limit: int) -> Sequence[PublishParams | Ne
         message = f"must not have over {limit} events"
         raise PayloadTooLarge(f"events: {message}", faults=[FieldFault("events", message)])
     return params.events
-
-
-async def _list_events(context: Context, params: ListEventsParams) -> Stream:
-    if params.from_ is not None and params.to is not None and params.to < params.from_:
-        raise InvalidRequest.of_field("to", "must not be less than from")
-    program = await allowed_program(context, params.program_id)
-    selected = EventRange(start=params.from_, end=params.to, or_created=params.include_created)
-    headers = {}
-    if params.to is not None:
-        is_settled = params.to < context.services.clock.now_ms() - _SETTLED_MS
-        scope = "public" if program.access is Access.PUBLIC else "private"
-        headers = {"Cache-Control": f"{scope}, max-age={3600 if is_settled else 2}"}
-    return Stream(_document(context, params.program_id, selected, b"[", b"]"), headers=headers)
-
-
-async def _export_events(context: Context, params: ExportParams) -> Stream:
-    await allowed_program(context, params.program_id)
-    everything = EventRange()
-    name = params.program_id.replace(":", "_")
-    if context.accept == NDJSON:
-        headers = {"Content-Disposition": f'attachment; filename="{name}-events.ndjson"'}
-        return Stream(_lines(context, params.program_id, everything), NDJSON, headers)
-    time = format_time(to_datetime(context.services.clock.now_ms()))
-    opening = f'{{"programId":"{params.program_id}","exportedTime":"{time}","events":['.encode()
-    headers = {"Content-Disposition": f'attachment; filename="{name}-events.json"'}
-    return Stream(_document(context, params.program_id, everything, opening, b"]}"), headers=headers)
-
-
-async def _document(
-    context: Context, program_id: str, selected: EventRange, opening: bytes, closing: bytes
-) -> AsyncGenerator[bytes]:
-    pages = context.services.events.stream(context.principal.account, program_id, selected)
-    begun = False
-    async with aclosing(pages):
-        async for page in pages:
-            yield (b"," if begun else opening) + b",".join(page)
-            begun = True
-    yield closing if begun else opening + closing
-
-
-async def _lines(context: Context, program_id: str, selected: EventRange) -> AsyncGenerator[bytes]:
-    pages = context.services.events.stream(context.principal.account, program_id, selected)
-    async with aclosing(pages):
-        async for page in pages:
-            yield b"\n".join(page) + b"\n"
 
 
 async def _filter_events(context: Context, params: FilterEventsParams) -> Json:
@@ -322,20 +252,24 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
         limit_bytes = context.services.settings.metadata_limit_bytes
         changes["metadata"] = compact(params.metadata, "metadata", limit_bytes)
     owners, account = context.services.owners, context.principal.account
-    return Json(await owners.update_event(account, params.program_id, event_id, changes, context.caller))
+    changed = await owners.update_event(
+        account, params.program_id, event_id, changes, context.caller, context.key
+    )
+    return Json(changed)
 
 
 async def _delete_event(context: Context, params: EventParams) -> None:
     await allowed_program(context, params.program_id)
     event_id = _event_id(params)
     owners, account = context.services.owners, context.principal.account
-    await owners.delete_event(account, params.program_id, event_id, context.caller)
+    await owners.delete_event(account, params.program_id, event_id, context.caller, context.key)
 
 
 async def _delete_events(context: Context, params: ProgramParams) -> Deleted:
     await allowed_program(context, params.program_id)
     owners, account = context.services.owners, context.principal.account
-    return Deleted(deleted=await owners.delete_events(account, params.program_id, context.caller))
+    deleted = await owners.delete_events(account, params.program_id, context.caller, context.key)
+    return Deleted(deleted=deleted)
 
 
 def _event_id(params: EventParams | UpdateEventParams) -> str:
@@ -352,14 +286,27 @@ OPERATIONS = (
         summary="All events of a program, ordered by timecode and seq",
         params=ListEventsParams,
         result=list[Event],
-        handler=_list_events,
+        handler=list_events,
         route=Route(
             "GET",
             "/programs/{programId}/events",
-            description="With `to`, a cache may keep the answer: an hour when `to` is over a minute past.",
+            description=(
+                "With `to`, a cache may keep the answer: an hour when `to` is over a minute past. The list is"
+                " of one moment, however long it takes to read. With `limit` it comes in pages of that"
+                " moment: while there is more, `Link` with `rel=next` (RFC 8288) is the URL of the next page. A page"
+                " whose events were erased or replaced since the first one is 409. Without `limit`, one"
+                " address reads {lists_per_address} lists of over 200 events at a time and begins"
+                " {lists_rate_per_address} a second (in a burst {lists_burst_per_address}), one account"
+                " {lists_per_account} and {lists_rate_per_account} (in a burst {lists_burst_per_account}), as"
+                " many with a token as without; 0 has no limit. Over WebSocket"
+                " `withCursor: true` makes the result an object of `items` and `cursor`, null after the last"
+                " page."
+            ),
+            headers=("Link",),
         ),
         former_names=("admin/getProgramEvents",),
-        errors=(NotFound,),
+        errors=(NotFound, Conflict, SlowDown),
+        has_cursor=True,
         example={"programId": "final-2026", "from": 0},
         tag="Program events",
     ),
@@ -374,11 +321,11 @@ OPERATIONS = (
             "/programs/{programId}/events",
             status=201,
             description="Answers once the events are durable: the event, or `events` for a batch.",
-            headers=("Location",),
+            location="/programs/{programId}/events/{id}",
+            locates_itself=True,
         ),
         errors=(NotFound, Conflict),
-        idempotent_by_key=True,
-        keeps_own_key=True,
+        is_owners=True,
         example=_EXAMPLE_EVENT | {"programId": "final-2026"},
         tag="Program events",
     ),
@@ -391,6 +338,7 @@ OPERATIONS = (
         route=Route("DELETE", "/programs/{programId}/events"),
         former_names=("admin/deleteAllProgramEvents",),
         errors=(NotFound,),
+        is_owners=True,
         example={"programId": "final-2026"},
         tag="Program events",
     ),
@@ -412,7 +360,7 @@ OPERATIONS = (
         summary="Export the events of a program",
         params=ExportParams,
         result=EventExport,
-        handler=_export_events,
+        handler=export_events,
         route=Route(
             "GET",
             "/programs/{programId}/events/export",
@@ -420,7 +368,7 @@ OPERATIONS = (
             produces=("application/json", NDJSON),
             headers=("Content-Disposition",),
         ),
-        errors=(NotFound,),
+        errors=(NotFound, SlowDown),
         example={"programId": "final-2026"},
         tag="Program events",
     ),
@@ -443,6 +391,7 @@ OPERATIONS = (
         handler=_update_event,
         route=Route("PUT", "/programs/{programId}/events/{eventId}"),
         errors=(NotFound,),
+        is_owners=True,
         example=_ONE | {"metadata": {"home": 2, "away": 2}},
         tag="Program events",
     ),
@@ -454,6 +403,7 @@ OPERATIONS = (
         handler=_delete_event,
         route=Route("DELETE", "/programs/{programId}/events/{eventId}", status=204),
         errors=(NotFound,),
+        is_owners=True,
         example=_ONE,
         tag="Program events",
     ),

@@ -11,6 +11,8 @@ path's program. REST fills it from path, query and body; WebSocket from `params`
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+from string import Formatter
 from typing import Any
 
 from pydantic import BaseModel
@@ -26,13 +28,14 @@ from broker.operations.context import Context
 class Json:
     """A result that is JSON already: `body` is finished UTF-8 and is sent as it is.
 
-    `status` takes the place of the route's over HTTP. Nobody changes it; it is not frozen because that
-    triples the time of making it.
+    `status` takes the place of the route's over HTTP. `cursor` is where a list in pages goes on. Nobody
+    changes it; it is not frozen because that triples the time of making it.
     """
 
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     status: int | None = None
+    cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,14 @@ class Reply:
 Result = BaseModel | list[Any] | dict[str, Any] | Json | Stream | Forwarded | Reply | None
 
 
+class Effect(Enum):
+    """What calling an operation twice does, and so what is told when nobody knows whether it was done."""
+
+    NONE = "nothing of the account's own is changed"
+    UNKEYED = "it changes something, and knows what comes again by itself or not at all"
+    KEYED = "it changes something, and knows what comes again by its `Idempotency-Key`"
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """Where REST serves an operation.
@@ -76,7 +87,9 @@ class Route:
         method: `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
         path: below `/api/v1`, placeholders in braces named as the params' wire names.
         status: of success; 204 sends no body.
-        location: makes the `Location` of a created resource, below `/api/v1`, from its JSON fields.
+        location: makes the `Location` of a created resource, below `/api/v1`, from its JSON fields and the
+            params.
+        locates_itself: the handler sets `Location`, where there is one.
         description: more than the summary says. `{name}` stands for the value of the setting `name`.
         streams_body: the handler reads `Context.body` itself; the door parses nothing.
         form: takes `application/x-www-form-urlencoded` too.
@@ -98,6 +111,7 @@ class Route:
     path: str
     status: int = 200
     location: str | None = None
+    locates_itself: bool = False
     streams_body: bool = False
     form: bool = False
     description: str = ""
@@ -111,6 +125,12 @@ class Route:
     headers: tuple[str, ...] = ()
     also: Mapping[int, str] = field(default_factory=dict)
 
+    @property
+    def said_again(self) -> tuple[tuple[str, str], ...]:
+        """Each of `repeated`, with the name of the path's param that it says again."""
+        names = [name for _, name, _, _ in Formatter().parse(self.path) if name]
+        return tuple((again, names[-1]) for again in self.repeated)
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:
@@ -122,12 +142,16 @@ class Operation:
         result: a model, a list of models (`list[Program]`), or None; for the OpenAPI document.
         former_names: earlier WebSocket names that still work.
         errors: what the handler raises beyond what every operation may answer.
-        idempotent_by_key: whether `Idempotency-Key` is honoured.
-        keeps_own_key: the handler stores the key in the transaction of its effect, from `Context.key`;
-            otherwise `invoke` keeps it around the handler.
+        own_effect: what its route does not say: without it every method but GET is a change with a key, and
+            what has no route has no effect.
+        is_owners: the effect is that of a program's owner, which keeps the key with it: the handler passes
+            `Context.key` on. Otherwise `invoke` keeps it around the handler.
+        kept: makes of the result the one that a repeat with the key gets.
         has_etag: whether the result has an entity tag, `etag_of` its JSON: over HTTP the header `ETag`, which
             a GET takes back in `If-None-Match`; over WebSocket the result's member `etag` for callers who
             pass `withEtag`.
+        has_cursor: whether the result is a list that may be one page of more: over HTTP the header `Link`
+            says where the next one is, over WebSocket callers who pass `withCursor` get `{items, cursor}`.
         honours_if_match: whether a change depends on `Context.if_match`.
         limit: bytes of the body; None takes the setting's general limit.
         example: params, by wire name.
@@ -141,23 +165,33 @@ class Operation:
     route: Route | None
     former_names: tuple[str, ...] = ()
     errors: tuple[type[BrokerError], ...] = ()
-    idempotent_by_key: bool = False
-    keeps_own_key: bool = False
+    own_effect: Effect | None = None
+    is_owners: bool = False
+    kept: Callable[[Result], Result] | None = None
     has_etag: bool = False
+    has_cursor: bool = False
     honours_if_match: bool = False
     limit: int | None = None
     example: Mapping[str, Any] | None = None
     tag: str = ""
     rule: Rule = field(init=False)
+    effect: Effect = field(init=False)
 
     def __post_init__(self) -> None:
         """Find the rule. Raises ValueError for an operation that is not in the permission table."""
         object.__setattr__(self, "rule", rule_of(self.name))
+        object.__setattr__(self, "effect", self.own_effect or _effect_of(self.route))
 
     @property
     def audience(self) -> frozenset[Role] | None:
         """The roles that may call it at all; None lets callers without a token in."""
         return self.rule.audience
+
+
+def _effect_of(route: Route | None) -> Effect:
+    if route is None or route.method == "GET":
+        return Effect.NONE
+    return Effect.UNKEYED if route.is_proxy else Effect.KEYED
 
 
 class Registry:

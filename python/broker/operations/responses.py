@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from broker._native import pack_answer, pack_impression, pack_session
 from broker.answers.client import Entry
@@ -30,9 +30,9 @@ from broker.domain.permission_table import Target
 from broker.domain.programs import Access
 from broker.domain.values import FIRST_FAULT, Id, Model, bounded, limited_by
 from broker.errors import (
+    MAX_FAULTS,
     BrokerError,
     Conflict,
-    MAX_FAULTS,
     FieldFault,
     InvalidRequest,
     NotFound,
@@ -42,12 +42,16 @@ from broker.errors import (
 from broker.operations.context import Context
 from broker.operations.known_polls import Measure
 from broker.operations.program_access import is_project
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Effect, Operation, Route
 from broker.storage.polls import PollProgram, PollRow
 
 
 class AddResponsesParams(Model):
-    """Answers and impressions of the audience of one program."""
+    """Answers and impressions of the audience of one program; one of the two lists must be there."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["responses"]}, {"required": ["impressions"]}]}
+    )
 
     account_id: Id
     project_id: Id = Field(description="The program's project; `undefined` for a program without one.")
@@ -103,6 +107,8 @@ _Named = tuple[str, AnswerEntry | ImpressionEntry]
 
 
 async def _add_responses(context: Context, params: AddResponsesParams) -> Counted:
+    if not params.model_fields_set & {"responses", "impressions"}:
+        raise InvalidRequest.of_field("responses", "is required, or impressions")
     limit = context.services.settings.batch_limit_responses
     if len(params.responses) + len(params.impressions) > limit:
         message = f"must not have over {limit} entries with impressions"
@@ -185,7 +191,8 @@ async def _find_program(context: Context, place: _Place) -> PollProgram:
     target = Target.UNKNOWN
     if program is not None:
         target = permissions.access_target(context.principal, Access(program.access), program.project_id)
-    permissions.require(context.rule, context.principal, target, f"there is no program {program_id}")
+    missing = f"there is no program {program_id}"
+    permissions.require(context.rule, context.principal, target, missing, permissions.not_public(program_id))
     assert program is not None, "no rule allows anything on what is not there"
     if place.account_id not in (None, account) or not is_project(place.project_id, program.project_id):
         raise _no_program(program_id)
@@ -310,6 +317,7 @@ OPERATIONS = (
         params=AddResponsesParams,
         result=Counted,
         handler=_add_responses,
+        own_effect=Effect.UNKEYED,
         route=Route(
             "POST",
             "/responses/{accountId}/{projectId}/{programId}",
@@ -332,6 +340,7 @@ OPERATIONS = (
         params=RespondParams,
         result=Counted,
         handler=_respond,
+        own_effect=Effect.UNKEYED,
         route=None,
         errors=_ERRORS,
         example={"programId": "final-2026"} | _ANSWER,
@@ -343,6 +352,7 @@ OPERATIONS = (
         params=ImpressionParams,
         result=Counted,
         handler=_impression,
+        own_effect=Effect.UNKEYED,
         route=None,
         errors=_ERRORS,
         example={"programId": "final-2026"} | _SHOWN,

@@ -11,6 +11,7 @@ from broker.fetching.urls import AllowList
 from broker.ids import IdSource
 from broker.operations.analytics_platform import AnalyticsPlatforms, wanted_of
 from broker.operations.audience import Audience, build_audience
+from broker.operations.long_lists import LongLists
 from broker.operations.presence import Presence
 from broker.operations.report_replies import ReportConfig, ReportReplies
 from broker.operations.source_replies import SourceConfig, SourceReplies
@@ -60,6 +61,7 @@ class Services:
     source_replies: SourceReplies
     fetch_rate: RateLimit
     events: Events
+    long_lists: LongLists
     imports: Imports
     idempotency: Idempotency
     statistics: Statistics
@@ -137,10 +139,8 @@ def build_services(
             per_address=Rate(settings.fetch_rate_per_address, settings.fetch_burst_per_address),
             per_account=Rate(settings.fetch_rate_per_account, settings.fetch_burst_per_account),
         ),
-        # Half of the pool may stream lists; the other half answers quickly.
-        events=Events(
-            database, streams=max(1, settings.database_pool // 2), wait_s=settings.database_timeout_s
-        ),
+        events=Events(database),
+        long_lists=LongLists(clock, settings),
         imports=Imports(database),
         idempotency=Idempotency(database),
         statistics=statistics,

@@ -14,7 +14,6 @@ from broker.operations.context import Context
 from broker.operations.etags import etag_of
 from broker.operations.metadata import compact
 from broker.operations.registry import Json, Operation, Route
-from broker.storage.programs import Claim
 from broker.storage.projects import unknown_project
 from broker.storage.stored_values import NewValue, Quota, StoreOutcome
 
@@ -58,20 +57,16 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
         time_ms=services.clock.now_ms(),
     )
     result = stored_value_json(value.id, value.metadata, format_ms(value.time_ms))
-    key = context.key
-    claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
     outcome = await services.stored_values.store(
         principal.account,
         value,
         Quota(settings.storage_project_values, settings.storage_project_bytes),
-        claim,
         may_replace=context.rule.allows(principal.role, Target.STORED_VALUE),
+        alone=context.key is not None,
     )
-    if isinstance(outcome, bytes):
-        return _stored(outcome, params.project_id, params.id, StoreOutcome.CREATED)
     if not outcome.is_stored:
         _refuse(outcome, value, settings.storage_project_values, settings.storage_project_bytes)
-    await services.owners.value_stored(principal.account, value.project_id)
+    context.after(lambda: services.owners.value_stored(principal.account, value.project_id))
     return _stored(result, value.project_id, value.id, outcome)
 
 
@@ -87,12 +82,11 @@ def _refuse(outcome: StoreOutcome, value: NewValue, values: int, total_bytes: in
             raise PayloadTooLarge(f"the project may not store more than {total_bytes} bytes")
 
 
-def _stored(body: bytes, project_id: str, value_id: str | None, outcome: StoreOutcome) -> Json:
+def _stored(body: bytes, project_id: str, value_id: str, outcome: StoreOutcome) -> Json:
     headers = {"ETag": etag_of(body)}
     if outcome is StoreOutcome.REPLACED:
         return Json(body, headers, status=200)
-    item_id = value_id or StoredValue.model_validate_json(body).id
-    return Json(body, headers | {"Location": f"/api/v1/storage/{project_id}/{item_id}"}, status=201)
+    return Json(body, headers | {"Location": f"/api/v1/storage/{project_id}/{value_id}"}, status=201)
 
 
 _TAG = "Storage"
@@ -132,12 +126,11 @@ OPERATIONS = (
                 " {storage_burst_per_address}), one account {storage_rate_per_account} (in a burst"
                 " {storage_burst_per_account}); 0 has no limit."
             ),
-            headers=("Location",),
+            location="/storage/{projectId}/{id}",
+            locates_itself=True,
             also={200: "The value took the place of an earlier one."},
         ),
         errors=(NotFound, Conflict, SlowDown),
-        idempotent_by_key=True,
-        keeps_own_key=True,
         example={"projectId": "football", "id": "line-up", "metadata": {"home": ["Kim", "Vo"]}},
         has_etag=True,
         tag=_TAG,

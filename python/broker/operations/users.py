@@ -91,8 +91,11 @@ async def create_user(context: Context, params: NewUserParams) -> User:
         project_ids=list(dict.fromkeys(params.project_ids or [])),
     )
     password_hash = await services.auth.hash_password(params.password)
-    by = Actor.of(context.principal)
-    return await membership.add_user(services.users, context.principal.account, user, password_hash, by)
+    principal = context.principal
+    by = Actor.of(principal)
+    return await membership.add_user(
+        services.users, principal.account, user, password_hash, by, caller=principal
+    )
 
 
 async def get_user(context: Context, params: UserParams) -> User:
@@ -109,8 +112,9 @@ async def update_user(context: Context, params: UserChangeParams) -> User:
 
 async def delete_user(context: Context, params: UserParams) -> None:
     """Delete a user."""
-    by = Actor.of(context.principal)
-    await membership.remove_user(context.services.users, context.principal.account, params.user_id, by)
+    users, principal = context.services.users, context.principal
+    by = Actor.of(principal)
+    await membership.remove_user(users, principal.account, params.user_id, by, caller=principal)
 
 
 async def list_roles(_context: Context, _params: NoParams) -> list[str]:
@@ -120,6 +124,8 @@ async def list_roles(_context: Context, _params: NoParams) -> list[str]:
 
 async def _change(context: Context, user_id: str, params: ProfileParams) -> User:
     services, principal = context.services, context.principal
+    if params.password:
+        permissions.require_own_login(principal, "changes no password")
 
     def change(before: User) -> User:
         after = params.apply(before)
@@ -136,6 +142,7 @@ async def _change(context: Context, user_id: str, params: ProfileParams) -> User
         change,
         password_hash,
         by=Actor.of(principal),
+        caller=principal,
         claims_email=principal.role is not Role.ADMIN,
     )
 
@@ -146,6 +153,7 @@ def _subject(context: Context) -> str:
 
 
 _TAG = "Users"
+_NO_PASSWORD = "A token that came from an API token changes no password (403)."  # noqa: S105 - a sentence
 _ONE = {"userId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _EXAMPLE = {
     "username": "producer",
@@ -172,7 +180,11 @@ OPERATIONS = (
         params=ProfileParams,
         result=User,
         handler=update_current_user,
-        route=Route("PUT", "/users/me", description="A new password ends all earlier tokens, this one too."),
+        route=Route(
+            "PUT",
+            "/users/me",
+            description=f"A new password ends all earlier tokens, this one too. {_NO_PASSWORD}",
+        ),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
         example={"name": "Kim Vo", "email": "kim@example.com"},
         tag=_TAG,
@@ -195,7 +207,6 @@ OPERATIONS = (
         handler=create_user,
         route=Route("POST", "/users", status=201, location="/users/{id}"),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
-        idempotent_by_key=True,
         example=_EXAMPLE,
         tag=_TAG,
     ),
@@ -229,7 +240,7 @@ OPERATIONS = (
         route=Route(
             "PUT",
             "/users/{userId}",
-            description="A lower role or a new password ends all earlier tokens of the user.",
+            description=f"A lower role or a new password ends all earlier tokens of the user. {_NO_PASSWORD}",
         ),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, NotFound, Conflict),
         example=_ONE | {"role": "producer", "projectIds": ["football"]},

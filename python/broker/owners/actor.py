@@ -1,10 +1,13 @@
 """An owner as a Ray actor. Thin: what it does is `broker.owners.owner`."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from broker.errors import BrokerError
+from broker.owners.calls import OWNER_CALLS
 from broker.owners.commands import Answer, Command
 from broker.owners.owner import FollowAnswer, Owner
+from broker.owners.placement import OWNER
 from broker.owners.protocol import Entry
 from broker.owners.sessions import Follow, PollAnswer
 from broker.settings import Settings
@@ -14,12 +17,10 @@ from broker.slots.actor import SlotActor
 class OwnerActor(SlotActor[Owner]):
     """The class that a pool makes the owners' actors of. See `Owner` for each method."""
 
+    kind: ClassVar[str] = OWNER
+
     def __init__(self, settings: Settings, dsn: str, index: int) -> None:
-        super().__init__(
-            settings, dsn, index,
-            self.submit, self.nudge, self.open, self.follow, self.unfollow, self.poll, self.leave,
-            self.history,
-        )  # fmt: skip
+        super().__init__(settings, dsn, index, OWNER_CALLS)
 
     async def submit(self, commands: Sequence[Command], wait_s: float) -> list[Answer] | BrokerError:
         """See `Owner.submit`."""

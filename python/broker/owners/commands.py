@@ -2,25 +2,29 @@
 
 Every command carries an id of its own, made by whoever asks. A command that comes twice, because the first
 answer was lost, takes effect once: a publish is known by the ids of its events, every other command by a row
-that its transaction leaves under its id. Answers, errors too, are plain values.
+that its transaction leaves, under the request's key if there is one and else under its id. Answers, errors
+too, are plain values.
 
 A command says what is to change, never what the whole is to be: whoever asks has read it some time ago. For
 the same reason a command that has a `caller` is refused when its rights end before its turn comes. Publishes
 have none: their door looks, and may be a second late.
 """
 
-from typing import NamedTuple
+from datetime import datetime
+from typing import Any, TypedDict
 
 from broker.domain.audit import Actor
-from broker.domain.programs import Program
+from broker.domain.idempotency import IdempotencyKey
+from broker.domain.programs import Access, Program
 from broker.errors import BrokerError
-from broker.owners.client import Accepted, Imported
-from broker.owners.protocol import Caller, IdempotencyKey, NewEventRow
+from broker.owners.client import Accepted, Imported, Kept
+from broker.owners.protocol import Caller, NewEventRow
+from broker.slots.calls import Carried
 
 _OVERHEAD_BYTES = 200  # of a command or an event besides its metadata, roughly
 
 
-class Publish(NamedTuple):
+class Publish(Carried, frozen=True):
     """Append events, contiguous and in order."""
 
     id: str
@@ -30,18 +34,39 @@ class Publish(NamedTuple):
     key: IdempotencyKey | None
 
 
-class UpdateEvent(NamedTuple):
-    """Change fields of one event: `event`, `timestamp`, `timecode`, `metadata`; None restores the default."""
+class EventChanges(TypedDict, total=False):
+    """New values of an event's fields; `metadata` is compact JSON."""
+
+    event: str
+    timestamp: int | None
+    timecode: int | None
+    metadata: bytes | None
+
+
+class ProgramChanges(TypedDict, total=False):
+    """New values of a program's fields."""
+
+    name: str
+    scheduled_start_time: datetime | None
+    scheduled_end_time: datetime | None
+    project_id: str | None
+    access: Access
+    metadata: dict[str, Any] | None
+
+
+class UpdateEvent(Carried, frozen=True):
+    """Change those fields of one event that `changes` names; None restores the default."""
 
     id: str
     account: str
     program_id: str
     event_id: str
-    changes: dict[str, object]
+    changes: EventChanges
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
-class DeleteEvent(NamedTuple):
+class DeleteEvent(Carried, frozen=True):
     """Delete one event."""
 
     id: str
@@ -49,18 +74,20 @@ class DeleteEvent(NamedTuple):
     program_id: str
     event_id: str
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
-class DeleteEvents(NamedTuple):
+class DeleteEvents(Carried, frozen=True):
     """Delete all events and begin a new epoch."""
 
     id: str
     account: str
     program_id: str
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
-class AdoptImport(NamedTuple):
+class AdoptImport(Carried, frozen=True):
     """Replace all events by `rows` staged ones and begin a new epoch."""
 
     id: str
@@ -69,19 +96,21 @@ class AdoptImport(NamedTuple):
     import_id: str
     rows: int
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
-class UpdateProgram(NamedTuple):
+class UpdateProgram(Carried, frozen=True):
     """Change those fields of a program that `changes` names; the others stay as they are by then."""
 
     id: str
     account: str
     program_id: str
-    changes: dict[str, object]
+    changes: ProgramChanges
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
-class DeleteProgram(NamedTuple):
+class DeleteProgram(Carried, frozen=True):
     """Delete a program and its events; the audit log says `by` whom, if that is given.
 
     With `of_project` only while the program belongs to that project.
@@ -93,10 +122,11 @@ class DeleteProgram(NamedTuple):
     by: Actor | None = None
     caller: Caller | None = None
     of_project: str | None = None
+    key: IdempotencyKey | None = None
 
 
 Command = Publish | UpdateEvent | DeleteEvent | DeleteEvents | AdoptImport | UpdateProgram | DeleteProgram
-Answer = Accepted | Imported | Program | BrokerError | bytes | int | None
+Answer = Accepted | Imported | Program | Kept | BrokerError | bytes | int | None
 
 EXCLUSIVE = (DeleteEvents, AdoptImport, UpdateProgram, DeleteProgram)
 """Commands that are the only one of their program in a group."""
@@ -106,7 +136,8 @@ def size_bytes(command: Command) -> int:
     """About how much room the command takes; for bounds, not for bills."""
     if isinstance(command, Publish):
         return sum(len(event.metadata) + _OVERHEAD_BYTES for event in command.events) + _OVERHEAD_BYTES
-    if isinstance(command, UpdateEvent | UpdateProgram):
-        metadata = command.changes.get("metadata")
-        return _OVERHEAD_BYTES + (len(metadata) if isinstance(metadata, bytes) else 1024)
+    if isinstance(command, UpdateEvent):
+        return _OVERHEAD_BYTES + len(command.changes.get("metadata") or b"")
+    if isinstance(command, UpdateProgram):
+        return _OVERHEAD_BYTES + 1024
     return _OVERHEAD_BYTES

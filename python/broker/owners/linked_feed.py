@@ -15,6 +15,7 @@ from typing import Any
 from broker.clock import Clock
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
+from broker.owners.calls import OWNER_CALLS
 from broker.owners.encoding import attributes_entry, gone_entry, parse_attributes
 from broker.owners.feed import Sink
 from broker.owners.placement import OWNER, owner_of
@@ -74,7 +75,7 @@ class LinkedFeed:
         self._clock = clock
         self._followings: dict[str, _Following] = {}
         name = ids.uuid7()
-        self._links = links or [SlotLink(OWNER, index) for index in range(settings.owners)]
+        self._links = links or [SlotLink(OWNER, index, OWNER_CALLS) for index in range(settings.owners)]
         self._polls = [
             _Poller(link, f"{name}/{index}", sink, self._forget) for index, link in enumerate(self._links)
         ]
@@ -270,9 +271,9 @@ class _Poller:
                     pause_s = _RETRY_S[0]
                     await self._poll()
             except LinkLost as error:
-                _log.info("owner_lost session=%s call=%s", self._session, error)
+                _log.info("owner_lost", extra={"session": self._session, "call": str(error)})
             except Exception:
-                _log.exception("poll_failed session=%s", self._session)
+                _log.exception("poll_failed", extra={"session": self._session})
             finally:
                 self._opened.clear()
             await asyncio.sleep(pause_s)
@@ -351,7 +352,7 @@ class _Poller:
         try:
             self._sink(following.topic, news)
         except Exception:
-            _log.exception("sink_failed topic=%s", following.topic)
+            _log.exception("sink_failed", extra={"topic": following.topic})
 
     def _is_news(self, following: _Following, entry: Entry) -> bool:
         """All but attributes that are known already."""

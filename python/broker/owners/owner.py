@@ -7,11 +7,13 @@ is over: `ended` returns, and its process should go, so that who still asks it f
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
 from broker.owners.channels import Channels
 from broker.owners.commands import Answer, Command
 from broker.owners.encoding import push_entry
@@ -73,7 +75,15 @@ class Owner:
         ids = IdSource(clock)
         self._recorder = Recorder(Statistics(database), clock, ids) if settings.statistics else None
         self._writer = Writer(
-            self._journal, generation, self._topics, order, clock, ids, writer_limits, self._recorder
+            self._journal,
+            generation,
+            self._topics,
+            order,
+            clock,
+            ids,
+            writer_limits,
+            self._recorder,
+            self._slot,
         )
         self._housekeeping = Housekeeping(settings, database, clock)
         self._tasks: list[asyncio.Task[None]] = []
@@ -115,7 +125,7 @@ class Owner:
             owner._tasks.append(asyncio.create_task(owner._recorder.run(), name="statistics"))
         if index == 0:
             owner._tasks.append(asyncio.create_task(owner._housekeeping.run(), name="purge"))
-        _log.info("owner_started slot=%s generation=%d", slot, generation)
+        _log.info("owner_started", extra={"slot": slot, "generation": generation})
         return owner
 
     async def ended(self) -> None:
@@ -124,9 +134,16 @@ class Owner:
         for task in done:
             error = None if task.cancelled() else task.exception()
             if isinstance(error, Fenced):
-                _log.warning("owner_fenced slot=%s", self._slot)
+                _log.warning("owner_fenced", extra={"slot": self._slot})
             elif error is not None:
-                _log.error("owner_failed task=%s", task.get_name(), exc_info=error)
+                _log.error("owner_failed", extra={"task": task.get_name()}, exc_info=error)
+
+    def figures(self) -> Iterator[Sample]:
+        """What the owner has to tell now."""
+        yield from self._writer.figures()
+        yield from self._database.figures()
+        yield Sample(catalogue.TOPICS.name, (), len(self._topics))
+        yield Sample(catalogue.FOLLOWERS.name, (), len(self._sessions))
 
     async def drain(self) -> None:
         """Refuse new commands with `Unavailable`; return when those that wait are answered."""

@@ -57,9 +57,9 @@ class Channel(ABC):
             try:
                 wait_s = await self._look()
             except Unavailable as error:
-                _log.info("channel_waits name=%s reason=%s", self.name, error.log_text)
+                _log.info("channel_waits", extra={"channel": self.name, "cause": error.log_text})
             except Exception:
-                _log.exception("channel_failed name=%s", self.name)
+                _log.exception("channel_failed", extra={"channel": self.name})
             try:
                 async with asyncio.timeout(wait_s):
                     await self._nudged.wait()

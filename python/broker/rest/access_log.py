@@ -14,6 +14,7 @@ import orjson
 
 from broker.clock import Clock
 from broker.domain.values import format_ms
+from broker.logs import process_fields
 from broker.rest.reply import Exchange
 
 NAME = "broker.access"
@@ -32,7 +33,9 @@ class AccessLog:
         self._lines: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def write(self, scope: Mapping[str, Any], host: bytes, exchange: Exchange, duration_s: float) -> None:
+    def write(
+        self, scope: Mapping[str, Any], host: bytes, address: str, exchange: Exchange, duration_s: float
+    ) -> None:
         """Log a request that has been answered; status 0 means that the client hung up first."""
         if not _log.isEnabledFor(logging.INFO):
             return
@@ -41,7 +44,9 @@ class AccessLog:
             "level": "info",
             "logger": NAME,
             "event": "request",
+            **process_fields(),
             "requestId": exchange.request_id,
+            "address": address,
             "method": scope["method"],
             "host": host.decode("latin-1"),
             "path": scope["path"],

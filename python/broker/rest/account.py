@@ -6,17 +6,23 @@ from functools import lru_cache
 
 _HOSTS = 1_000  # remembered at a time
 _CALLERS = 10_000
+_REMEMBERED_CHARACTERS = 256  # of a header; a stranger does not fill the memory with longer ones
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-@lru_cache(_HOSTS)
 def account_of_host(host: str, public_host: str, default: str) -> str:
     """The account that a `Host` header names; it need not exist.
 
     A host below the public one names its account by what stands in front, so `a.b.<public host>` names one
     that cannot exist. Any other host means the default account.
     """
+    read = _read_host if len(host) <= _REMEMBERED_CHARACTERS else _read_host.__wrapped__
+    return read(host, public_host, default)
+
+
+@lru_cache(_HOSTS)
+def _read_host(host: str, public_host: str, default: str) -> str:
     name = host.strip().lower()
     if not name.startswith("["):  # an IPv6 address has colons of its own
         name = name.partition(":")[0]
@@ -31,15 +37,19 @@ class TrustedProxies:
     def __init__(self, networks: Iterable[str]) -> None:
         self._networks: list[_Network] = [ipaddress.ip_network(text, strict=False) for text in networks]
         # Reading addresses takes longer than most of what else a request takes.
-        self.caller = lru_cache(_CALLERS)(self._caller)
+        self._recall = lru_cache(_CALLERS)(self._caller)
 
-    def _caller(self, peer: str, forwarded_for: str) -> str:
+    def caller(self, peer: str, forwarded_for: str) -> str:
         """The address that is not a trusted proxy's, nearest to us; `peer` when nothing better is known.
 
         Each proxy appends the address that it was called from, so the list is read from its end, for as long
         as what stands there is a proxy of ours. What a caller writes into it itself stands before that.
         """
-        address = peer
+        read = self._recall if len(forwarded_for) <= _REMEMBERED_CHARACTERS else self._caller
+        return read(peer, forwarded_for)
+
+    def _caller(self, peer: str, forwarded_for: str) -> str:
+        address = _address(peer) or peer
         hops = [hop.strip() for hop in forwarded_for.split(",")] if forwarded_for else []
         while hops and self._is_trusted(address):
             hop = _address(hops.pop())
@@ -57,12 +67,14 @@ class TrustedProxies:
 
 
 def _address(text: str) -> str | None:
-    """An address from a list entry, which some proxies write with a port."""
+    """An address from a list entry, which some proxies write with a port; IPv4 inside IPv6 is IPv4."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:
         text = text.partition(":")[0]
     try:
-        return str(ipaddress.ip_address(text))
+        address = ipaddress.ip_address(text)
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return str(mapped or address)
     except ValueError:
         return None

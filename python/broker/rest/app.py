@@ -7,12 +7,13 @@ layer that runs handlers in another task breaks context variables.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
+from broker.domain.strict_json import may_have
 from broker.domain.users import Principal
 from broker.errors import (
     BrokerError,
@@ -20,22 +21,26 @@ from broker.errors import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
+    OutcomeUnknown,
     Unavailable,
 )
-from broker.operations import gateway_figures, metrics
+from broker.metrics import catalogue, page
+from broker.metrics.counts import HTTP_RESPONSES, Sample
 from broker.operations.context import Context
-from broker.operations.invoke import invoke
-from broker.operations.registry import Registry
+from broker.operations.invoke import invoke, require_audience
+from broker.operations.registry import Effect, Registry
 from broker.operations.services import Services
 from broker.rest import docs
 from broker.rest.access_log import AccessLog
 from broker.rest.account import TrustedProxies, account_of_host
+from broker.rest.callers import Caller, Callers
 from broker.rest.deadlines import Deadlines
 from broker.rest.openapi import openapi_document
 from broker.rest.reply import PREFLIGHT, Exchange, Send
 from broker.rest.request import (
     JSON_TYPE,
     PART_S,
+    TOKEN,
     ClientGone,
     Headers,
     Receive,
@@ -50,11 +55,11 @@ from broker.rest.request import (
     parse_body,
     parse_query,
     read_body,
+    read_headers,
     request_id_of,
     take_token,
 )
 from broker.rest.routing import Endpoint, RouteTable, allowed_methods, split_path
-from broker.storage.gateways import Gateways
 
 DOCUMENT = ["api", "v1", "openapi.json"]
 
@@ -64,7 +69,12 @@ Health = Callable[[], Awaitable[Mapping[str, str]]]
 _PEEK_BYTES = 16 << 10  # twice the largest token that any server takes in a header
 _ACCOUNTS = 1_000  # remembered at a time
 _JWKS_CACHE = ((b"cache-control", b"public, max-age=60"),)
+# Of each hundred; 0 is a client that hung up first.
+_STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 _NO_STORE = ((b"cache-control", b"no-store"),)
+
+_NOBODY = Caller("", is_operator=False)
+_FOR_OPERATORS = {"readyz", "metrics"}
 
 _log = logging.getLogger(__name__)
 
@@ -87,9 +97,11 @@ class RestApp:
         self._access_log = AccessLog(services.clock)
         self._deadlines = Deadlines(services.settings.http_timeout_s, services.clock)
         self._waits = Deadlines(PART_S, services.clock)
-        self._gateways = Gateways(services.database)
+        self._requests = 0  # that are being answered
         self._routes = RouteTable(registry.routed)
-        self._proxies = TrustedProxies(services.settings.trusted_proxies)
+        self._callers = Callers(
+            services.settings.ingress_key, TrustedProxies(services.settings.trusted_proxies)
+        )
         self._openapi = orjson.dumps(
             openapi_document(registry, services.settings), option=orjson.OPT_INDENT_2
         )
@@ -116,37 +128,50 @@ class RestApp:
         """Write what is left of the access log."""
         self._access_log.flush()
 
+    def figures(self) -> Iterator[Sample]:
+        """What the door has under way."""
+        yield Sample(catalogue.HTTP_REQUESTS.name, (), self._requests)
+
     async def _serve_http(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         clock = self._services.clock
         began_s = clock.monotonic_s()
-        headers: Headers = dict(scope["headers"])
+        received = scope["headers"]
+        headers = dict(received)
+        caller = _NOBODY
         request_id = request_id_of(headers) or self._services.ids.uuid7()
         method = scope["method"]
         known = _text(headers, b"if-none-match") if method in ("GET", "HEAD") else None
         exchange = Exchange(send, receive, request_id, is_head=method == "HEAD", if_none_match=known)
         task = self._deadlines.begin()
+        self._requests += 1
         try:
-            await self._serve(scope, headers, receive, exchange)
+            if len(headers) < len(received) or "target_host" in scope:
+                headers = read_headers(received, scope.get("target_host"))
+            caller = self._callers.identify(scope, headers)
+            await self._serve(scope, headers, caller, receive, exchange)
         except ClientGone:
             pass
         except asyncio.CancelledError:
             if exchange.has_begun or not self._deadlines.is_late(task):
                 raise
-            await exchange.error(Unavailable("the request took too long; try again", retry_after_s=1))
+            kind = OutcomeUnknown if exchange.has_effect else Unavailable
+            await exchange.error(kind("the request took too long; try again", retry_after_s=1))
         except BrokerError as error:
             if exchange.has_begun:
-                _log.warning("%s", _failure(request_id, error))
+                _log.warning("request_failed", extra=_failure(request_id, error))
                 raise  # the server cuts the connection, so that half a document is not taken for a whole
             await self._send_error(exchange, error, headers, receive)
         except Exception as error:
-            _log.error("%s", _failure(request_id, error), exc_info=error)
+            _log.error("request_failed", extra=_failure(request_id, error), exc_info=error)
             if exchange.has_begun:
                 raise
             await exchange.error(InternalError(f"an internal error; its request id is {request_id}"))
         finally:
             self._deadlines.end(task)
+            self._requests -= 1
+            HTTP_RESPONSES.add(_STATUS_CLASSES[exchange.status // 100])
             duration_s = clock.monotonic_s() - began_s
-            self._access_log.write(scope, headers.get(b"host", b""), exchange, duration_s)
+            self._access_log.write(scope, headers.get(b"host", b""), caller.address, exchange, duration_s)
 
     async def _send_error(
         self, exchange: Exchange, error: BrokerError, headers: Headers, receive: Receive
@@ -160,17 +185,22 @@ class RestApp:
         await exchange.error(error, extra)
 
     async def _serve(
-        self, scope: Mapping[str, Any], headers: Headers, receive: Receive, exchange: Exchange
+        self,
+        scope: Mapping[str, Any],
+        headers: Headers,
+        caller: Caller,
+        receive: Receive,
+        exchange: Exchange,
     ) -> None:
         path = scope.get("raw_path") or scope["path"].encode()
         endpoints, values = self._routes.find(path)
         if not endpoints:
-            await self._serve_page(scope["method"], split_path(path), exchange)
+            await self._serve_page(scope["method"], split_path(path), caller, exchange)
             return
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         endpoint = endpoints.get(method)
         if endpoint is not None:
-            await self._serve_operation(endpoint, values, scope, headers, receive, exchange)
+            await self._serve_operation(endpoint, values, scope, headers, caller, receive, exchange)
         elif method == "OPTIONS":
             await exchange.whole(204, b"", "", [(b"allow", allowed_methods(endpoints).encode()), *PREFLIGHT])
         else:
@@ -182,6 +212,7 @@ class RestApp:
         values: Sequence[str],
         scope: Mapping[str, Any],
         headers: Headers,
+        caller: Caller,
         receive: Receive,
         exchange: Exchange,
     ) -> None:
@@ -208,6 +239,8 @@ class RestApp:
         elif has_content(headers):
             body_type = check_body_type(headers, route)
             content = await read_body(receive, headers, self._limit(endpoint), self._waits)
+            if principal.is_anonymous and not may_have(content, TOKEN):
+                require_audience(operation, principal)
             sent = parse_body(content, body_type, route.whole_body)
             token = take_token(sent)
             if principal.is_anonymous:
@@ -219,7 +252,7 @@ class RestApp:
             services=services,
             principal=principal,
             request_id=exchange.request_id,
-            address=self._address(scope, headers),
+            address=caller.address,
             idempotency_key=_text(headers, b"idempotency-key"),
             if_match=_text(headers, b"if-match"),
             body_type=body_type,
@@ -227,6 +260,7 @@ class RestApp:
             accept=accept,
             body=body,
         )
+        exchange.has_effect = operation.effect is not Effect.NONE
         result = await invoke(operation, context, merge_path(fields, endpoint, values))
         await exchange.result(endpoint, result)
 
@@ -247,17 +281,13 @@ class RestApp:
             return _anonymous(account)
         return await self._services.auth.authenticate(account, token)
 
-    def _address(self, scope: Mapping[str, Any], headers: Headers) -> str:
-        client = scope.get("client")
-        forwarded = headers.get(b"x-forwarded-for", b"").decode("latin-1")
-        return self._proxies.caller(client[0] if client else "", forwarded)
-
-    async def _serve_page(self, method: str, segments: list[str], exchange: Exchange) -> None:
+    async def _serve_page(self, method: str, segments: list[str], caller: Caller, exchange: Exchange) -> None:
         if segments == DOCUMENT:
             await self._serve_document(method, exchange)
             return
-        page = self._pages.get("/".join(segments))
-        if page is None:
+        name = "/".join(segments)
+        page = self._pages.get(name)
+        if page is None or (name in _FOR_OPERATORS and not caller.is_operator):
             raise NotFound("there is nothing at this path")
         if method not in ("GET", "HEAD"):
             raise _wrong_method("GET, HEAD")
@@ -283,13 +313,9 @@ class RestApp:
         await exchange.whole(200 if is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
 
     async def _serve_metrics(self, exchange: Exchange) -> None:
-        """The counters of this process, and the figures of all gateways while the database can tell them."""
-        try:
-            gateways = await self._gateways.list_alive()
-        except Unavailable:
-            gateways = []
-        body = metrics.render() + gateway_figures.render(gateways)
-        await exchange.whole(200, body, metrics.CONTENT_TYPE, _NO_STORE)
+        """What all processes of this node tell of themselves."""
+        body = await page.read_page(self._services.settings.data_dir, self._services.clock)
+        await exchange.whole(200, body, page.CONTENT_TYPE, _NO_STORE)
 
     async def _serve_jwks(self, exchange: Exchange) -> None:
         """The public keys of our tokens (RFC 7517). A new key is announced for a minute before it signs."""
@@ -342,9 +368,8 @@ def _text(headers: Headers, name: bytes) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def _failure(request_id: str, error: Exception) -> str:
-    fields = {"event": "request_failed", "requestId": request_id, "error": type(error).__name__}
-    return orjson.dumps(fields).decode()
+def _failure(request_id: str, error: Exception) -> dict[str, str]:
+    return {"requestId": request_id, "error": type(error).__name__}
 
 
 async def _serve_lifespan(receive: Receive, send: Send) -> None:

@@ -1,10 +1,11 @@
 """The OpenAPI 3.1 document, made from the registry and the settings: nothing in it is written twice."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import broker
-from broker.operations.registry import Operation, Registry
+from broker.operations.registry import Effect, Operation, Registry
 from broker.rest.openapi_replies import ERROR_SCHEMA, HEADERS, replies
 from broker.rest.openapi_schemas import Schema, Schemas, format_value, without_null
 from broker.rest.request import FORM_TYPE
@@ -16,8 +17,9 @@ _KEY_PARAMETER = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": (
-        "A name for this request. Within 24 hours the same key with the same request answers the first"
-        " result and does nothing again; with another request it is 409."
+        "A name for this request. Within 24 hours the same key with the same request of the same caller"
+        " answers the first result and does nothing again; with another request it is 409. Callers without a"
+        " token are told apart by their address. Over WebSocket it is the param `idempotencyKey`."
     ),
     "schema": {
         "type": "string",
@@ -118,7 +120,7 @@ class _Description:
             "tags": [operation.tag],
             "security": _security(operation),
             "parameters": self._parameters(),
-            "responses": replies(self._endpoint, self._schemas),
+            "responses": replies(self._endpoint, self._schemas, is_shadowed=self._is_shadowed()),
         }
         links = self._links()
         if links:
@@ -162,7 +164,7 @@ class _Description:
             name = str(parameter["name"])
             if name in self._example:
                 parameter["example"] = _parameter_example(parameter, self._example[name])
-        if self._operation.idempotent_by_key:
+        if self._operation.effect is Effect.KEYED:
             parameters.append(_KEY_PARAMETER)
         if self._operation.honours_if_match:
             parameters.append(_MATCH_PARAMETER)
@@ -181,7 +183,7 @@ class _Description:
             content = {kind: {"schema": schema, "example": example} for kind in types}
             if route.form:
                 content[FORM_TYPE] = {"schema": _form_schema(schema), "example": example}
-            is_required = "required" in schema or "oneOf" in schema
+            is_required = not schema.keys().isdisjoint({"required", "oneOf", "anyOf"})
         else:
             whole, example = schema["properties"][route.whole_body], example[route.whole_body]
             content = {kind: _alternative(whole, kind, example) for kind in types}
@@ -205,14 +207,30 @@ class _Description:
         required = [*self._route.repeated, *required]
         if required:
             schema["required"] = required
-        if "oneOf" in self._params:
-            schema["oneOf"] = self._params["oneOf"]
+        for alternatives in ("oneOf", "anyOf"):
+            if alternatives in self._params:
+                schema[alternatives] = self._params[alternatives]
         return schema
+
+    def _is_shadowed(self) -> bool:
+        """Whether a value of a placeholder makes the path another one that lacks the method.
+
+        So `PUT /programs/filter` is 405, although `filter` could be the id in `PUT /programs/{programId}`.
+        """
+        own = self._route.path.split("/")
+        methods: dict[str, set[str]] = {}
+        for other in self._registry.routed:
+            if other.route is not None:
+                methods.setdefault(other.route.path, set()).add(other.route.method)
+        return any(
+            path != self._route.path and self._route.method not in known and _covers(own, path.split("/"))
+            for path, known in methods.items()
+        )
 
     def _links(self) -> dict[str, Any]:
         """What can be done with a created resource: the operations at its `Location` and below."""
         location = self._route.location
-        if location is None:
+        if location is None or self._route.locates_itself:
             return {}
         fields = _PLACEHOLDER.findall(location)
         links: dict[str, Any] = {}
@@ -247,6 +265,16 @@ def _parameter_example(parameter: dict[str, Any], value: Any) -> Any:
 def _security(operation: Operation) -> list[dict[str, list[str]]]:
     """A list with an empty entry means that the token may be left out."""
     return [{"bearer": []}] if operation.audience is not None else [{}, {"bearer": []}]
+
+
+def _covers(template: Sequence[str], path: Sequence[str]) -> bool:
+    """Whether a path has literals where the template has placeholders; it is served before the template."""
+    if len(template) != len(path) or list(template) == list(path):
+        return False
+    pairs = list(zip(template, path, strict=True))
+    return all(own == other or own.startswith("{") for own, other in pairs) and any(
+        own.startswith("{") and not other.startswith("{") for own, other in pairs
+    )
 
 
 def _shape(path: str) -> str:

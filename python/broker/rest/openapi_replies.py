@@ -15,6 +15,7 @@ from broker.errors import (
     MethodNotAllowed,
     NotAcceptable,
     NotFound,
+    OutcomeUnknown,
     PayloadTooLarge,
     PreconditionFailed,
     SlowDown,
@@ -22,8 +23,8 @@ from broker.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
-from broker.operations.events import NDJSON
-from broker.operations.registry import Operation
+from broker.operations.event_lists import NDJSON
+from broker.operations.registry import Effect, Operation
 from broker.rest.openapi_schemas import Schema, Schemas
 from broker.rest.request import JSON_TYPE
 from broker.rest.result_examples import EVENT, examples_of
@@ -73,6 +74,11 @@ HEADERS: dict[str, Schema] = {
         "schema": {"type": "string", "pattern": '^"[^"]+"$'},
         "example": '"5d41402abc4b2a76"',
     },
+    "Link": {
+        "description": "With `rel=next`, the URL of the next page (RFC 8288); absent after the last one.",
+        "schema": {"type": "string"},
+        "example": '</api/v1/programs/final-2026/events?limit=100&cursor=Li4u>; rel="next"',
+    },
     "Location": {
         "description": "Where the created resource is.",
         "schema": {"type": "string", "pattern": "^/api/v1/"},
@@ -89,6 +95,12 @@ HEADERS: dict[str, Schema] = {
         "required": True,
         "schema": {"type": "string"},
         "example": "Bearer",
+    },
+    "X-Upstream-Status": {
+        "description": "The upstream's own status: this answer is the upstream's, not the broker's.",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 200, "maximum": 599},
+        "example": 200,
     },
     "X-Request-Id": {
         "description": "The id of the request: the caller's own, of 1 to 128 printable characters, or ours.",
@@ -119,8 +131,12 @@ _ERRORS = (
 )
 
 
-def replies(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
-    """The `responses` of an operation; schemas of its errors are added to the named ones."""
+def replies(endpoint: Endpoint, schemas: Schemas, *, is_shadowed: bool) -> dict[str, Any]:
+    """The `responses` of an operation; schemas of its errors are added to the named ones.
+
+    Args:
+        is_shadowed: whether a path that this one's template covers is another's, which lacks the method.
+    """
     operation, route = endpoint.operation, endpoint.route
     found = {str(route.status): _success(endpoint, schemas, operation.summary, creates=True)}
     for status, text in route.also.items():
@@ -130,8 +146,11 @@ def replies(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
             "description": "The caller has it already, as its `If-None-Match` says.",
             "headers": _headers(*_ALWAYS, "ETag"),
         }
-    for status in sorted({kind.status for kind in errors_of(operation)}):
-        kinds = [kind for kind in errors_of(operation) if kind.status == status]
+    errors = errors_of(operation)
+    if is_shadowed and MethodNotAllowed not in errors:
+        errors.append(MethodNotAllowed)
+    for status in sorted({kind.status for kind in errors}):
+        kinds = [kind for kind in errors if kind.status == status]
         found[str(status)] = _failure(kinds, schemas)
     if route.is_proxy:
         found["default"] = _success(endpoint, schemas, "Whatever else the upstream answers.", creates=False)
@@ -145,8 +164,10 @@ def errors_of(operation: Operation) -> list[type[BrokerError]]:
         errors.add(NotAcceptable)
     if any(Verdict.E403 in row for row in operation.rule.rows.values()):
         errors.add(InsufficientScope)
-    if operation.idempotent_by_key:
+    if operation.effect is Effect.KEYED:
         errors.add(Conflict)
+    if operation.effect is not Effect.NONE:
+        errors.add(OutcomeUnknown)
     if operation.honours_if_match:
         errors.add(PreconditionFailed)
     return sorted(errors, key=lambda kind: kind.name)
@@ -165,8 +186,8 @@ def _success(endpoint: Endpoint, schemas: Schemas, text: str, *, creates: bool) 
     operation, route = endpoint.operation, endpoint.route
     tag = ("ETag",) if operation.has_etag else ()
     headers = _headers(*_ALWAYS, *tag, *(name for name in route.headers if name != "Location" or creates))
-    if route.location:
-        headers["Location"] = HEADERS["Location"] | {"required": True}
+    if route.location and creates:
+        headers["Location"] = HEADERS["Location"] | {"required": not route.locates_itself}
     success: dict[str, Any] = {"description": text, "headers": headers}
     if route.is_proxy:
         return success | {"content": {"*/*": {"example": {"standings": []}}}}

@@ -11,20 +11,12 @@ import orjson
 from broker.errors import BrokerError, Unauthenticated
 from broker.operations.registry import Forwarded, Json, Reply, Result, Stream
 from broker.operations.rendering import result_json
+from broker.rest.headers import EVERY_REPLY, Header
 from broker.rest.request import Receive
 from broker.rest.routing import Endpoint
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Header = tuple[bytes, bytes]
 
-# Pages of any origin may call: tokens come in a header that a page must know, never in cookies.
-CROSS_ORIGIN: tuple[Header, ...] = (
-    (b"access-control-allow-origin", b"*"),
-    (
-        b"access-control-expose-headers",
-        b"Content-Disposition, ETag, Location, Retry-After, WWW-Authenticate, X-Request-Id",
-    ),
-)
 PREFLIGHT: tuple[Header, ...] = (
     (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE"),
     (
@@ -39,10 +31,13 @@ _NAMES = 500  # remembered at a time
 
 
 class Exchange:
-    """One reply on its way; knows whether it has begun and how large it became."""
+    """One reply on its way; knows whether it has begun and how large it became.
+
+    `has_effect` once something runs that changes something.
+    """
 
     __slots__ = (
-        "_if_none_match", "_is_head", "_receive", "_send", "request_id", "sent_bytes", "status",
+        "_if_none_match", "_is_head", "_receive", "_send", "has_effect", "request_id", "sent_bytes", "status",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +55,7 @@ class Exchange:
         self._receive = receive
         self._is_head = is_head
         self.request_id = request_id
+        self.has_effect = False
         self.status = 0
         self.sent_bytes = 0
 
@@ -101,8 +97,9 @@ class Exchange:
             return
         body = result_json(result)
         status = (result.status if isinstance(result, Json) else None) or endpoint.route.status
-        if endpoint.route.location and "Location" not in headers:
-            headers["Location"] = _location(endpoint.route.location, body)
+        route = endpoint.route
+        if route.location and "Location" not in headers and not route.locates_itself:
+            headers["Location"] = _location(route.location, body)
         await self.whole(status, body, "application/json", _encoded(headers))
 
     async def _stream(self, status: int, stream: Stream, headers: list[Header]) -> None:
@@ -143,7 +140,7 @@ class Exchange:
 
     def _start(self, status: int, headers: list[Header]) -> dict[str, Any]:
         self.status = status
-        headers += CROSS_ORIGIN
+        headers += EVERY_REPLY
         headers.append((b"x-request-id", self.request_id.encode()))
         return {"type": "http.response.start", "status": status, "headers": headers}
 

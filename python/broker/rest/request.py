@@ -33,15 +33,54 @@ PART_S = 30.0  # between two parts of a body; a sender that trickles slower is c
 _DRAINED_BYTES = 256 << 10
 _DRAINED_S = 1.0
 _MAX_PARAMETERS = 100
+_FORM_BYTES = 64 << 10  # the longest log-in with each byte escaped has 55 KiB; escapes take long to read
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_REQUEST_ID_CHARACTERS)
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _LEADING_TOKEN = re.compile(rb'\s*\{\s*"access_token"\s*:\s*("[^"\\]*")')
-_TOKEN = "access_token"  # noqa: S105 - the name of a field
+TOKEN = "access_token"  # noqa: S105 - the name of a field
 _BOOLEANS = {"true": True, "false": False}
+
+
+# What counts once: two readers that pick different ones see two requests.
+_ONCE = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"idempotency-key",
+        b"origin",
+        b"x-request-id",
+    }
+)
 
 
 class ClientGone(InvalidRequest):
     """The client hung up before its request was complete; there is nobody to answer."""
+
+
+def read_headers(received: Sequence[tuple[bytes, bytes]], target_host: bytes | None) -> dict[bytes, bytes]:
+    """The headers by name in lower case; the values of one that may be repeated are a list (RFC 9110, 5.3).
+
+    Args:
+        target_host: the host and port that a target in absolute form names.
+
+    Raises:
+        InvalidRequest: a header is repeated that counts once, or `Host` is not that of the target.
+    """
+    headers = dict(received)
+    if len(headers) < len(received):
+        lists: dict[bytes, list[bytes]] = {}
+        for name, value in received:
+            lists.setdefault(name, []).append(value)
+        for name, values in lists.items():
+            if len(values) > 1 and name in _ONCE:
+                raise InvalidRequest.of_field(name.decode("latin-1").title(), "must not be repeated")
+            headers[name] = b", ".join(values)
+    if target_host is not None and target_host.lower() != headers.get(b"host", b"").strip().lower():
+        raise InvalidRequest.of_field("Host", "must be the host of the request target")
+    return headers
 
 
 def request_id_of(headers: Headers) -> str | None:
@@ -263,7 +302,7 @@ def parse_body(content: bytes, media_type: str, whole_body: str | None = None) -
         return _parse_form(content)
     value = parse_json(content, whole_body or "")
     if whole_body is not None:
-        token = {name: value.pop(name) for name in (_TOKEN,) if isinstance(value, dict) and name in value}
+        token = {name: value.pop(name) for name in (TOKEN,) if isinstance(value, dict) and name in value}
         return {whole_body: value} | token
     if not isinstance(value, dict):
         raise InvalidRequest.of_field("body", "must be an object")
@@ -271,6 +310,8 @@ def parse_body(content: bytes, media_type: str, whole_body: str | None = None) -
 
 
 def _parse_form(content: bytes) -> dict[str, Any]:
+    if len(content) > _FORM_BYTES:
+        raise _too_large(_FORM_BYTES)
     try:
         pairs = parse_qsl(
             content.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS
@@ -291,9 +332,9 @@ def take_token(fields: dict[str, Any]) -> str | None:
     Raises:
         Unauthenticated: it is there and is no text.
     """
-    if _TOKEN not in fields:
+    if TOKEN not in fields:
         return None
-    token = fields.pop(_TOKEN)
+    token = fields.pop(TOKEN)
     if not isinstance(token, str) or not token:
         raise Unauthenticated("access_token must be a text")
     return token
@@ -302,7 +343,7 @@ def take_token(fields: dict[str, Any]) -> str | None:
 def leading_token(start: bytes) -> str | None:
     """The access token of a body that is streamed: only its first member can be it."""
     found = _LEADING_TOKEN.match(start)
-    token = parse_json(found[1], _TOKEN) if found else None
+    token = parse_json(found[1], TOKEN) if found else None
     return token if token is None else str(token)
 
 

@@ -11,15 +11,22 @@ import gc
 import logging
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import ray
 
 from broker import timers
+from broker.clock import SystemClock
 from broker.errors import BrokerError
+from broker.logs import configure_logs
+from broker.metrics.counts import Sample
+from broker.metrics.exporter import Exporter
 from broker.settings import Settings
-from broker.slots.listener import Listener, Method
+from broker.slots.calls import Calls
+from broker.slots.listener import Listener
+from broker.slots.placement import slot_name
 from broker.slots.wire import Address
 
 _log = logging.getLogger(__name__)
@@ -38,6 +45,9 @@ class Part(Protocol):
     async def drain(self) -> None:
         """Refuse what is new with `Unavailable`; return when what waits is answered."""
 
+    def figures(self) -> Iterable[Sample]:
+        """What it has to tell now, for the metrics."""
+
     async def close(self) -> None:
         """Let go of the slot and the database; what waits is answered `Unavailable`. Idempotent."""
 
@@ -49,18 +59,20 @@ class SlotActor(ABC, Generic[P]):
     """The base of the classes that `broker.slots.pool` makes actors of.
 
     Attributes:
+        kind: what its slots are named for.
         late_s: how late the timers of its loop may be, so that a part with no short waits rests longer.
     """
 
+    kind: ClassVar[str]
     late_s: ClassVar[float] = timers.EXACT_S
 
-    def __init__(self, settings: Settings, dsn: str, index: int, *methods: Method) -> None:
+    def __init__(self, settings: Settings, dsn: str, index: int, calls: Calls[Any]) -> None:
         """Listen; nothing is started yet.
 
         Args:
-            methods: what may be called over a link, besides `ready` and `process_id`.
+            calls: what may be called over a link.
         """
-        logging.basicConfig(level=settings.log_level.upper())
+        configure_logs(settings, slot_name(self.kind, index))
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         self._settings = settings
@@ -70,15 +82,16 @@ class SlotActor(ABC, Generic[P]):
         self._starting = asyncio.Lock()
         self._guard: asyncio.Task[None] | None = None
         host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray leaves it without types
-        called = (self.ready, self.process_id, *methods)
-        self._listener = Listener(host, {method.__name__: method for method in called})
+        name = slot_name(self.kind, index)
+        self._exporter = Exporter(self.kind, name, settings.data_dir, SystemClock(), [self._figures])
+        self._listener = Listener(host, calls, self)
 
     @abstractmethod
     async def _start(self) -> P:
         """Take the slot. Raises BrokerError when it cannot yet."""
 
     async def address(self) -> Address:
-        """Where the methods besides this, `stop` and `restart` can be called too, much cheaper."""
+        """Where what is in its `Calls` can be called too, much cheaper."""
         return await self._listener.address()
 
     async def ready(self) -> BrokerError | None:
@@ -98,22 +111,23 @@ class SlotActor(ABC, Generic[P]):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._part.drain(), _DRAIN_S)
             await self._part.close()
-
-    async def restart(self) -> None:
-        """End the process; Ray starts the actor anew."""
-        await self._end()
+        await self._exporter.close()
 
     async def _get(self) -> P | BrokerError:
         """The part, started if need be."""
         async with self._starting:
             if self._part is None:
                 timers.allow_late(self.late_s)
+                await self._exporter.start()
                 try:
                     self._part = await self._start()
                 except BrokerError as error:
                     return error
                 self._guard = asyncio.create_task(self._watch(self._part), name="guard")
             return self._part
+
+    def _figures(self) -> Iterable[Sample]:
+        return () if self._part is None else self._part.figures()
 
     async def _watch(self, part: P) -> None:
         await part.ended()
@@ -125,7 +139,7 @@ class SlotActor(ABC, Generic[P]):
                 if self._part is not None:
                     await self._part.close()
         except TimeoutError:
-            _log.warning("part_close_timeout index=%d", self._index)
+            _log.warning("part_close_timeout", extra={"index": self._index})
         finally:
             # Not an actor's orderly exit, after which Ray would not start it again.
             os._exit(1)

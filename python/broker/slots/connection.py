@@ -4,38 +4,47 @@ import asyncio
 from itertools import count
 from typing import Any
 
-from broker.slots.wire import EMPTY_FRAME, Address, CallerWire, pack
+from broker.slots.calls import CallError, Calls
+from broker.slots.wire import Address, CallerWire, OtherVersion, WireError
 
 _LOOK_S = 1.0
 _SILENCE_S = 5.0  # of an actor that was asked: it hangs, or its node is cut off
+_NOBODY = "", None
 
 
 class ConnectionEnded(Exception):
     """The call brought no answer."""
 
 
+class Refused(ConnectionEnded):
+    """The listener speaks another version of the wire, as while processes are exchanged for an upgrade."""
+
+
 class Connection(CallerWire):
     """See the module's docstring; `open_connection` makes one. `end` it on the same loop."""
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, calls: Calls[Any]) -> None:
         super().__init__(secret)
+        self._methods = calls
         self._numbers = count(1)
-        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._calls: dict[int, tuple[str, asyncio.Future[Any]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_silent_s = 0.0
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_over = False
 
     async def call(self, method: str, *arguments: object) -> Any:
-        """What the actor's method answers. Raises ConnectionEnded.
+        """What the actor's method answers. Cancelling leaves the call running there.
 
-        Cancelling leaves the call running there.
+        Raises ConnectionEnded, and CannotTravel for the arguments.
         """
         if self.is_over:
             raise ConnectionEnded(method)
         number = next(self._numbers)
-        answer = self._calls[number] = asyncio.get_running_loop().create_future()
-        self.transport.write(pack((number, method, arguments)))
+        message = self._methods.pack_call(number, method, arguments)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.send(message)
+        self._calls[number] = method, answer
         if self._timer is None:
             self._watch()
         try:
@@ -51,26 +60,31 @@ class Connection(CallerWire):
         if not self.opened.done():
             self.opened.set_result(None)
 
-    def _take(self, value: Any) -> None:
+    def _take(self, message: bytes) -> None:
         self._is_silent_s = 0.0
-        if value is None:
+        if not message:
             return
-        number, is_answer, result = value
-        answer = self._calls.get(number)
+        try:
+            number, kind, body = self._methods.unpack_answer(message)
+        except CallError as error:
+            raise WireError(str(error)) from None
+        method, answer = self._calls.get(number, _NOBODY)
         if answer is None or answer.done():
             return
-        if is_answer:
-            answer.set_result(result)
-        else:
-            answer.set_exception(ConnectionEnded("the call failed"))
+        try:
+            answer.set_result(self._methods.read_answer(method, kind, body))
+        except CallError as error:
+            answer.set_exception(ConnectionEnded(str(error)))
 
     def _end(self) -> None:
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        for answer in (self.opened, *self._calls.values()):
+        kind = Refused if isinstance(self.fault, OtherVersion) else ConnectionEnded
+        text = str(self.fault or "the connection is over")
+        for answer in (self.opened, *(answer for _, answer in self._calls.values())):
             if not answer.done():
-                answer.set_exception(ConnectionEnded("the connection is over"))
+                answer.set_exception(kind(text))
         self.opened.exception()  # read: perhaps nobody waits for it any more
 
     def _watch(self) -> None:
@@ -83,16 +97,16 @@ class Connection(CallerWire):
             self.end()
             return
         if self._is_silent_s:
-            self.transport.write(EMPTY_FRAME)
+            self.send(b"")
         self._is_silent_s += _LOOK_S
         self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._watch)
 
 
-async def open_connection(address: Address) -> Connection:
-    """Connect, and prove each other's right. Raises ConnectionEnded, OSError."""
+async def open_connection(address: Address, calls: Calls[Any]) -> Connection:
+    """Connect, and prove each other's right. Raises ConnectionEnded, Refused among them, and OSError."""
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(
-        lambda: Connection(address.secret), address.host, address.port
+        lambda: Connection(address.secret, calls), address.host, address.port
     )
     try:
         await connection.opened

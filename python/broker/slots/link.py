@@ -4,18 +4,26 @@ An actor call costs a millisecond of two processes, a call over the connection s
 """
 
 import asyncio
+import logging
 from typing import Any, Protocol
 
 from ray.exceptions import RayError
 
-from broker.slots.connection import Connection, ConnectionEnded, open_connection
+from broker.slots.calls import Calls
+from broker.slots.connection import Connection, ConnectionEnded, Refused, open_connection
+from broker.slots.placement import slot_name
 from broker.slots.pool import get_actor
 
 _CONNECT_S = 5.0  # others wait for it
+_log = logging.getLogger(__name__)
 
 
 class LinkLost(Exception):
-    """The call brought no answer; whether it was executed is not known."""
+    """The call brought no answer; whether it was executed is not known, unless it was never sent."""
+
+    def __init__(self, method: str, *, was_sent: bool = True) -> None:
+        super().__init__(method)
+        self.was_sent = was_sent
 
 
 class Link(Protocol):
@@ -31,9 +39,12 @@ class Link(Protocol):
 class SlotLink:
     """The way to one slot of a pool. Safe for concurrent calls on one event loop; `close` it there."""
 
-    def __init__(self, kind: str, index: int) -> None:
+    def __init__(self, kind: str, index: int, calls: Calls[Any]) -> None:
+        """Connect to nothing yet. `calls` are what the actors of this kind can be asked."""
         self._kind = kind
         self._index = index
+        self._calls = calls
+        self._is_refused = False
         self._connecting = asyncio.Lock()
         self._connection: Connection | None = None
 
@@ -42,15 +53,18 @@ class SlotLink:
 
         Raises:
             LinkLost: the actor is away, died, does not answer in time, or does not run.
+            CannotTravel: an argument is of none of the method's types, or too long.
         """
+        was_sent = False
         try:
             async with asyncio.timeout(timeout_s):
                 connection = self._connection
                 if connection is None or connection.is_over:
                     connection = await self._connect()
+                was_sent = True
                 return await connection.call(method, *arguments)
         except (ConnectionEnded, RayError, OSError, ValueError) as error:  # TimeoutError is an OSError
-            raise LinkLost(method) from error
+            raise LinkLost(method, was_sent=was_sent) from error
 
     def close(self) -> None:
         """End the connection; calls under way raise `LinkLost`."""
@@ -63,5 +77,18 @@ class SlotLink:
                 async with asyncio.timeout(_CONNECT_S):
                     # round trips to Ray's control store that block
                     actor: Any = await asyncio.to_thread(get_actor, self._kind, self._index)
-                    self._connection = await open_connection(await actor.address.remote())
+                    address = await actor.address.remote()
+                    try:
+                        self._connection = await open_connection(address, self._calls)
+                    except Refused as error:
+                        self._note_refusal(error)
+                        raise
+                    self._is_refused = False
             return self._connection
+
+    def _note_refusal(self, error: Refused) -> None:
+        """Log it once; it is tried again until either side has been exchanged."""
+        if not self._is_refused:
+            extra = {"slot": slot_name(self._kind, self._index), "reason": str(error)}
+            _log.warning("link_refused", extra=extra)
+        self._is_refused = True

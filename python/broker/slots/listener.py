@@ -3,31 +3,36 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from broker.slots.wire import EMPTY_FRAME, SECRET_BYTES, Address, ListenerWire, pack
+import msgspec
+
+from broker.slots.calls import CallError, Calls
+from broker.slots.wire import SECRET_BYTES, VERSION, Address, ListenerWire, OtherVersion, WireError
 
 _GREETING_S = 5.0
 _MAX_STRANGERS = 512
 _log = logging.getLogger(__name__)
 
-Method = Callable[..., Awaitable[object]]
+T = TypeVar("T")
 
 
-class Listener:
+class Listener(Generic[T]):
     """Listens from the first call of `address` on; `close` it on the same loop.
 
     Calls run beside each other, begun in the order in which they came. One whose caller is gone runs to its
     end: others may wait for what it has begun.
 
     Args:
-        methods: what may be called, by name.
+        calls: what may be called.
+        called: whose methods they are.
     """
 
-    def __init__(self, host: str, methods: Mapping[str, Method]) -> None:
+    def __init__(self, host: str, calls: Calls[T], called: T) -> None:
         self._host = host
-        self._methods = methods
+        self._contract = calls
+        self._methods = {name: getattr(called, name) for name in calls.methods}
+        self._is_version_told = False
         self._secret = secrets.token_bytes(SECRET_BYTES)
         self._peers: set[_Peer] = set()
         self._strangers: dict[_Peer, None] = {}  # who have not proved themselves yet, longest first
@@ -64,25 +69,36 @@ class Listener:
             del self._strangers[longest]
             longest.transport.abort()
 
-    def _begin(self, peer: "_Peer", number: int, method: str, arguments: tuple[object, ...]) -> None:
+    def _tell_version(self, error: OtherVersion) -> None:
+        """Log once that callers of another version come; anybody can claim to be one."""
+        if not self._is_version_told:
+            _log.warning("link_version_refused", extra={"version": error.version, "own_version": VERSION})
+        self._is_version_told = True
+
+    def _begin(self, peer: "_Peer", message: bytes) -> None:
+        try:
+            number, method, arguments = self._contract.unpack_call(message)
+        except CallError as error:
+            raise WireError(str(error)) from None
         call = asyncio.get_running_loop().create_task(self._serve(peer, number, method, arguments))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
 
-    async def _serve(self, peer: "_Peer", number: int, method: str, arguments: tuple[object, ...]) -> None:
+    async def _serve(self, peer: "_Peer", number: int, method: str, body: msgspec.Raw) -> None:
         try:
-            answer = pack((number, True, await self._methods[method](*arguments)))
+            arguments = self._contract.read_arguments(method, body)
+            answer = self._contract.pack_result(number, await self._methods[method](*arguments))
         except Exception:
-            _log.exception("call_failed method=%s", method)
-            answer = pack((number, False, None))
+            _log.exception("call_failed", extra={"method": method})
+            answer = self._contract.pack_failure(number)
         if not peer.transport.is_closing():
-            peer.transport.write(answer)
+            peer.send(answer)
 
 
 class _Peer(ListenerWire):
     """One caller."""
 
-    def __init__(self, secret: bytes, listener: Listener) -> None:
+    def __init__(self, secret: bytes, listener: Listener[Any]) -> None:
         super().__init__(secret)
         self._listener = listener
         self._timer: asyncio.TimerHandle | None = None
@@ -99,11 +115,13 @@ class _Peer(ListenerWire):
             self._timer.cancel()
 
     def _end(self) -> None:
+        if isinstance(self.fault, OtherVersion):
+            self._listener._tell_version(self.fault)
         self._open()
         self._listener._peers.discard(self)
 
-    def _take(self, value: Any) -> None:
-        if value is None:
-            self.transport.write(EMPTY_FRAME)
+    def _take(self, message: bytes) -> None:
+        if message:
+            self._listener._begin(self, message)
         else:
-            self._listener._begin(self, *value)
+            self.send(b"")

@@ -24,6 +24,7 @@ from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker.errors import BrokerError, Unavailable
+from broker.metrics.counts import SLOT_EXCHANGES
 from broker.settings import Settings
 from broker.slots.actor import SlotActor
 from broker.slots.placement import node_of, slot_name
@@ -135,6 +136,7 @@ class SlotPool:
                 fault = await self._fault(index)
                 if fault is None:
                     continue
+                SLOT_EXCHANGES.add(self._name(index))
                 _log.warning("slot_exchanged", extra={"slot": self._name(index), "cause": fault})
                 try:
                     await self._succeed(index)
@@ -174,15 +176,6 @@ class SlotPool:
             **options,
         )
         return actor.remote(self._settings, self._dsn, index)
-
-
-async def restart_actor(kind: str, index: int) -> None:
-    """Restart the newest actor of a slot; calls are retried meanwhile by who made them."""
-    handle: Any = await asyncio.to_thread(get_actor, kind, index)
-    try:
-        await handle.restart.remote()
-    except RayError:
-        return  # the call ends with the process that it ends
 
 
 def get_actor(kind: str, index: int) -> "ActorHandle[SlotActor[Any]]":

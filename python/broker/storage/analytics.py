@@ -122,7 +122,7 @@ class Analytics:
 
     async def take_lease(self, lease: Lease) -> None:
         """Begin a set-up. Raises Conflict while another one has the lease, NotFound without the project."""
-        async with self._database.connection() as connection:
+        async with self._database.writing() as connection:
             try:
                 taken = await connection.fetchval(
                     _LEASE, lease.account, lease.project_id, lease.holder, lease.seconds
@@ -134,7 +134,7 @@ class Analytics:
 
     async def release(self, lease: Lease) -> None:
         """End a set-up, so that the next one need not wait."""
-        async with self._database.connection() as connection:
+        async with self._database.writing() as connection:
             await connection.execute(_RELEASE, lease.account, lease.project_id, lease.holder)
 
     async def renew(self, lease: Lease, entry: AuditEntry | None = None) -> None:

@@ -11,7 +11,7 @@ from broker.domain.users import User
 from broker.errors import Conflict, NotFound, Unauthenticated
 from broker.storage.audit import append_audit
 from broker.storage.database import Database
-from broker.storage.revocations import wake_listeners
+from broker.storage.revocations import record_api_token_revocation, wake_listeners
 from broker.storage.users import user_of_row
 
 # The row's lock serialises the makers of one user's tokens, and orders them against a change of its password:
@@ -104,6 +104,7 @@ class ApiTokens:
                 raise NotFound("there is no such API token")
             entry = AuditEntry(by, "apiToken.revoked", token_id, {"name": name})
             await append_audit(connection, account, entry)
+            await record_api_token_revocation(connection, account, by.user_id, token_id)
             await wake_listeners(connection)
 
     async def find_holder(self, account: str, secret_hash: bytes, now_ms: int) -> Holder | None:

@@ -67,11 +67,6 @@ class Audit:
         self._database = database
         self._search = TextSearch(database)
 
-    async def record(self, account: str, entry: AuditEntry) -> None:
-        """Add an entry of a change that has been made already; where it can be, use `append_audit`."""
-        async with self._database.connection() as connection:
-            await append_audit(connection, account, entry)
-
     async def filter(self, account: str, query: AuditQuery) -> tuple[list[AuditRow], int]:
         """One page of the account's entries in the order of their time, and how many there are in all."""
         values: list[Any] = [account]

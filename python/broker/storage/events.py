@@ -2,30 +2,45 @@
 
 The server concatenates each event's JSON from its columns: what the columns may hold (ids, epochs and event
 names have small alphabets, metadata is JSON already) needs no escaping, and nothing is parsed on the way.
+
+A list is one moment of a history, named by its epoch and the seq of its newest push. Its pages are found
+again by the last event of the one before (keyset pagination), so nothing is held open between them: events
+with a higher seq are left out, and those that were changed or deleted since are read as `event_changes` kept
+them.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.errors import NotFound, Unavailable
+import asyncpg
+
+from broker.errors import Conflict, NotFound, Unavailable
 from broker.storage.database import Database
 from broker.storage.text_search import TextSearch
 
 _CREATED = """to_char(e.created_time AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
-_JSON = f"""
-    concat('{{"seq":', e.seq, ',"epoch":"', h.epoch, '","id":"', e.id, '","programId":"', p.id,
+
+
+def _json(epoch: str, program: str) -> str:
+    """The JSON of an event `e`, of whose epoch and program these are the expressions."""
+    return f"""
+    concat('{{"seq":', e.seq, ',"epoch":"', {epoch}, '","id":"', e.id, '","programId":"', {program},
            '","createdTime":"', {_CREATED}, '","timestamp":', e.timestamp, ',"timecode":', e.timecode,
            ',"event":"', e.event, '","metadata":', e.metadata, '}}')
 """
+
+
+_ITEM = _json("h.epoch", "p.id")
 _FROM = """
     FROM programs p JOIN program_heads h ON h.program_uid = p.uid JOIN events e ON e.history = h.history
     WHERE p.account = $1 AND p.id = $2 AND NOT e.deleted
 """
-_GET = f"SELECT {_JSON} {_FROM} AND e.id = $3"
-
+_GET = f"SELECT {_ITEM} {_FROM} AND e.id = $3"
+_HEAD = """
+    SELECT p.id, h.history, h.epoch, h.seq FROM programs p JOIN program_heads h ON h.program_uid = p.uid
+    WHERE p.account = $1 AND p.id = $2
+"""
 SORTS = {
     "timecode": "e.timecode",
     "seq": "e.seq",
@@ -36,10 +51,10 @@ SORTS = {
 }
 STATUSES = {"published": "NOT e.imported", "imported": "e.imported"}
 
-# 200 events of an ordinary 300 bytes are one send buffer; of the largest they are 13 MB.
-_PAGE = 200
-# A reader may take this long for a page; it holds a connection, and slower ones must not use up the pool.
-_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '30s'"
+# A page is of about so many bytes, guessed from the one before; the first of so many events.
+_PAGE_BYTES = 256 << 10
+_FIRST_EVENTS = 200
+_MOST_EVENTS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +82,47 @@ class EventQuery:
     statuses: Sequence[str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ListPlace:
+    """Where a list of events goes on: after `timecode` and `seq`, of `epoch` as it was at its push `upto`."""
+
+    epoch: str
+    upto: int
+    timecode: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Some events of a list, in order; `next` is where the rest begins, None after the last one."""
+
+    events: list[bytes]
+    next: ListPlace | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What the pages of one list are read from."""
+
+    program_id: str
+    history: int
+    epoch: str
+    upto: int
+
+    def place(self, row: asyncpg.Record) -> ListPlace:
+        """After this row."""
+        return ListPlace(self.epoch, self.upto, row["timecode"], row["seq"])
+
+
 class Events:
     """The events' repository.
 
-    Args:
-        streams: how many lists may be streamed at a time; each holds a connection of the pool while it has
-            more than one page.
-        wait_s: how long a list waits for its turn to stream.
+    A list is read in pages, each by a short query that holds no connection while somebody reads the page.
     """
 
-    def __init__(self, database: Database, *, streams: int = 4, wait_s: float = 10.0) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
         self._search = TextSearch(database)
-        self._streams = asyncio.Semaphore(streams)
-        self._wait_s = wait_s
 
     async def get(self, account: str, program_id: str, event_id: str) -> bytes:
         """The JSON of one event; `event_id` is a UUID. Raises NotFound."""
@@ -90,25 +132,104 @@ class Events:
             raise NotFound(f"there is no event {event_id} in program {program_id}")
         return bytes(text, "utf-8")
 
-    async def stream(
-        self, account: str, program_id: str, selected: EventRange
-    ) -> AsyncGenerator[list[bytes]]:
-        """The JSON of each selected event, in pages, ordered by (timecode, seq), all of one moment.
+    async def pages(self, account: str, program_id: str, selected: EventRange) -> AsyncGenerator[EventPage]:
+        """The selected events, ordered by (timecode, seq), in one page or more.
 
-        Close the iterator (`aclose`) when it is left before its end: it holds a connection.
+        All pages are of one moment, that of the first: what is published, changed, deleted, erased or
+        replaced while they are read leaves them as they are.
 
         Raises:
-            Unavailable: the database is down, the lists that stream already are too many, or the reader took
-                too long between two pages.
+            NotFound: there is no such program.
+            Unavailable: the database is down, or the events were erased or replaced minutes ago.
         """
+        source, rows = await self._first(account, program_id, selected, _FIRST_EVENTS)
+        limit = _FIRST_EVENTS
+        while True:
+            events = [row["json"].encode() for row in rows[:limit]]
+            place = source.place(rows[limit - 1]) if len(rows) > limit else None
+            yield EventPage(events, place)
+            if place is None:
+                return
+            limit = _limit(sum(map(len, events)) // len(events))
+            rows = await self._next(source, place, selected, limit)
+
+    async def page(
+        self,
+        account: str,
+        program_id: str,
+        selected: EventRange,
+        limit: int,
+        limit_bytes: int,
+        after: ListPlace | None = None,
+    ) -> EventPage:
+        """At most `limit` of the selected events, and fewer when that many are over `limit_bytes`.
+
+        Args:
+            after: where an earlier page ended; its moment counts on, as far back as recovery reaches.
+
+        Raises:
+            NotFound: there is no such program.
+            Conflict: its events have been erased or replaced since the first page.
+        """
+        asked = min(limit, _FIRST_EVENTS)
+        if after is None:
+            source, rows = await self._first(account, program_id, selected, asked)
+        else:
+            source = await self._find_source(account, program_id, after)
+            rows = await self._next(source, after, selected, asked)
+        events: list[bytes] = []
+        size_bytes, place = 0, after
+        while True:
+            for row in rows[:asked]:
+                event = row["json"].encode()
+                size_bytes += len(event)
+                if events and size_bytes > limit_bytes:
+                    return EventPage(events, place)
+                events.append(event)
+                place = source.place(row)
+            if len(rows) <= asked:
+                return EventPage(events, None)
+            asked = min(limit - len(events), _limit(size_bytes // len(events)))
+            if asked <= 0:
+                return EventPage(events, place)
+            assert place is not None, "there was a row"
+            rows = await self._next(source, place, selected, asked)
+
+    async def _first(
+        self, account: str, program_id: str, selected: EventRange, limit: int
+    ) -> tuple[_Source, list[asyncpg.Record]]:
+        """The first `limit` rows, and one more when there are more."""
         values: list[Any] = [account, program_id]
         condition = _range_condition(selected, values)
-        statement = f"SELECT {_JSON} {_FROM} {condition} ORDER BY e.timecode, e.seq"
-        async with self._streaming(), self._database.transaction() as connection:
-            await connection.execute(_IDLE)
-            cursor = await connection.cursor(statement, *values)
-            while rows := await cursor.fetch(_PAGE):
-                yield [row[0].encode() for row in rows]
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_first_page(condition, limit + 1), *values)
+        if not rows:
+            raise NotFound(f"there is no program {program_id}")
+        source = _Source(program_id, rows[0]["history"], rows[0]["epoch"], rows[0]["upto"])
+        return source, [row for row in rows if row["json"] is not None]
+
+    async def _next(
+        self, source: _Source, after: ListPlace, selected: EventRange, limit: int
+    ) -> list[asyncpg.Record]:
+        """The `limit` rows after a place, and one more when there are more."""
+        values: list[Any] = [
+            source.history, source.epoch, source.program_id, source.upto, after.timecode, after.seq
+        ]  # fmt: skip
+        condition = _range_condition(selected, values)
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_next_page(condition, limit + 1), *values)
+        if not rows[0]["is_whole"]:
+            raise Unavailable("the events were erased or replaced; read them again", retry_after_s=1)
+        return [row for row in rows if row["json"] is not None]
+
+    async def _find_source(self, account: str, program_id: str, after: ListPlace) -> _Source:
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_HEAD, account, program_id)
+        if row is None:
+            raise NotFound(f"there is no program {program_id}")
+        if row["epoch"] != after.epoch:
+            raise Conflict("the events were erased or replaced since the first page; begin again")
+        return _Source(program_id, row["history"], row["epoch"], min(after.upto, row["seq"]))
 
     async def filter(self, account: str, program_id: str, query: EventQuery) -> tuple[list[bytes], int]:
         """One page of the JSON of the events that `query` selects, and how many there are in all."""
@@ -120,7 +241,7 @@ class Events:
             page AS (SELECT seq, sorted FROM matching ORDER BY sorted {order}, seq {order}
                      LIMIT {query.limit} OFFSET {query.skip})
             SELECT t.total, l.json FROM (SELECT count(*) AS total FROM matching) t
-            LEFT JOIN (SELECT page.seq, page.sorted, {_JSON} AS json
+            LEFT JOIN (SELECT page.seq, page.sorted, {_ITEM} AS json
                        {_FROM.replace("WHERE", "JOIN page ON page.seq = e.seq WHERE")}) l ON true
             ORDER BY l.sorted {order}, l.seq {order}
         """  # noqa: S608 - made of constants and integers; values are parameters
@@ -140,16 +261,52 @@ class Events:
             parts.append(f"({' OR '.join(STATUSES[status] for status in query.statuses)})")
         return " AND ".join(parts)
 
-    @asynccontextmanager
-    async def _streaming(self) -> AsyncIterator[None]:
-        try:
-            await asyncio.wait_for(self._streams.acquire(), self._wait_s)
-        except TimeoutError:
-            raise Unavailable("too many lists are being read", retry_after_s=1) from None
-        try:
-            yield
-        finally:
-            self._streams.release()
+
+def _first_page(condition: str, limit: int) -> str:
+    """Reads the head and the first events in one statement, and so of one moment."""
+    return f"""
+    WITH head AS MATERIALIZED ({_HEAD})
+    SELECT h.history, h.epoch, h.seq AS upto, page.* FROM head h LEFT JOIN LATERAL (
+        SELECT e.timecode, e.seq, {_json("h.epoch", "h.id")} AS json
+        FROM events e WHERE e.history = h.history AND NOT e.deleted {condition}
+        ORDER BY e.timecode, e.seq LIMIT {limit}
+    ) page ON true ORDER BY page.timecode, page.seq
+    """  # noqa: S608 - made of constants and integers; values are parameters
+
+
+def _next_page(condition: str, limit: int) -> str:
+    """Reads on as the history was when its newest push was $4.
+
+    Without what was published since; what was changed or deleted since is read as it was before. A history
+    that was left is read on, unless its rows may be going already (`broker.owners.housekeeping`).
+    """
+    return f"""
+    WITH changed AS MATERIALIZED (
+        SELECT DISTINCT ON (c.event_seq) c.event_seq AS seq, (c.before->>'timecode')::bigint AS timecode,
+            (c.before->>'createdTime')::timestamptz AS created_time, c.before::text AS json
+        FROM event_changes c WHERE c.history = $1 AND c.seq > $4 AND c.event_seq <= $4
+        ORDER BY c.event_seq, c.seq
+    ), page AS (
+        (SELECT e.timecode, e.seq, {_json("$2::text", "$3::text")} AS json
+         FROM events e
+         WHERE e.history = $1 AND e.seq <= $4 AND NOT e.deleted AND (e.timecode, e.seq) > ($5, $6)
+             AND NOT EXISTS (SELECT FROM changed WHERE changed.seq = e.seq) {condition}
+         ORDER BY e.timecode, e.seq LIMIT {limit})
+        UNION ALL
+        SELECT e.timecode, e.seq, e.json FROM changed e WHERE (e.timecode, e.seq) > ($5, $6) {condition}
+        ORDER BY timecode, seq LIMIT {limit}
+    )
+    SELECT source.is_whole, page.*
+    FROM (SELECT EXISTS (SELECT FROM program_heads WHERE history = $1) OR EXISTS (
+              SELECT FROM former_histories WHERE history = $1 AND left_time > now() - interval '4 minutes'
+          ) AS is_whole) source
+    LEFT JOIN page ON true ORDER BY page.timecode, page.seq
+    """  # noqa: S608 - made of constants and integers; values are parameters
+
+
+def _limit(mean_bytes: int) -> int:
+    """How many events of this size a page has."""
+    return max(1, min(_MOST_EVENTS, _PAGE_BYTES // max(1, mean_bytes)))
 
 
 def _range_condition(selected: EventRange, values: list[Any]) -> str:

@@ -64,7 +64,7 @@ class Fence:
                     return int(await connection.fetchval(_ACQUIRE, self._slot, _step()))
             except asyncpg.LockNotAvailableError:
                 ended = await connection.fetch(_END_OTHERS)
-                _log.warning("hanging_owner_cut_off slot=%s connections=%d", self._slot, len(ended))
+                _log.warning("hanging_owner_cut_off", extra={"slot": self._slot, "connections": len(ended)})
             return int(await connection.fetchval(_ACQUIRE, self._slot, _step()))
 
     def next_generation(self, generation: int) -> int:

@@ -1,25 +1,23 @@
 """The gateways that are alive, as they say themselves every few seconds."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-
-import orjson
 
 from broker.storage.database import Database
 
 STALE_AFTER_S = 10  # three heartbeats; a gateway that is silent for longer is not named to clients
 _FORGET_AFTER_S = 3_600
 
+# Processes of the version before read `figures`, which nobody writes any more.
 _BEAT = """
 INSERT INTO gateways (id, url, connections, draining, figures, seen)
-VALUES ($1, $2, $3, $4, $5, clock_timestamp())
+VALUES ($1, $2, $3, $4, '{}', clock_timestamp())
 ON CONFLICT (id) DO UPDATE SET url = excluded.url, connections = excluded.connections,
-    draining = excluded.draining, figures = excluded.figures, seen = excluded.seen
+    draining = excluded.draining, seen = excluded.seen
 """
 _FORGET = "DELETE FROM gateways WHERE seen < clock_timestamp() - make_interval(secs => $1)"
 _REMOVE = "DELETE FROM gateways WHERE id = $1"
 _LIST = """
-SELECT id, url, connections, draining, figures FROM gateways
+SELECT id, url, connections, draining FROM gateways
 WHERE seen > clock_timestamp() - make_interval(secs => $1)
 ORDER BY connections, id
 """
@@ -34,14 +32,12 @@ class GatewayRow:
         url: of its WebSocket endpoint; `{account}` in it stands for the account's label with its dot.
         connections: open ones, as of its last heartbeat.
         draining: takes no new connections any more.
-        figures: numbers by name; counters count from its start.
     """
 
     id: str
     url: str
     connections: int
     draining: bool
-    figures: Mapping[str, float]
 
 
 class Gateways:
@@ -52,11 +48,8 @@ class Gateways:
 
     async def beat(self, gateway: GatewayRow) -> None:
         """Say that `gateway` is alive and how it is."""
-        figures = orjson.dumps(dict(gateway.figures)).decode()
         async with self._database.connection() as connection:
-            await connection.execute(
-                _BEAT, gateway.id, gateway.url, gateway.connections, gateway.draining, figures
-            )
+            await connection.execute(_BEAT, gateway.id, gateway.url, gateway.connections, gateway.draining)
 
     async def remove(self, gateway_id: str) -> None:
         """Say that a gateway has ended, and forget those that ended without saying so."""
@@ -68,13 +61,4 @@ class Gateways:
         """Those heard of in the last 10 seconds, least connections first."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_LIST, STALE_AFTER_S)
-        return [
-            GatewayRow(
-                row["id"],
-                row["url"],
-                row["connections"],
-                row["draining"],
-                orjson.loads(row["figures"]),
-            )
-            for row in rows
-        ]
+        return [GatewayRow(row["id"], row["url"], row["connections"], row["draining"]) for row in rows]

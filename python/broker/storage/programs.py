@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,9 +14,8 @@ from broker.clock import Clock, to_datetime
 from broker.domain.programs import Program, ProgramChange, ProgramStatus
 from broker.errors import Conflict, NotFound
 from broker.storage.database import Database
-from broker.storage.idempotency import claim
 from broker.storage.program_changes import append_change
-from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
+from broker.storage.program_rows import PROGRAM_COLUMNS, newest_programs, program_of
 from broker.storage.text_search import TextSearch
 
 _FIND = f"""
@@ -35,12 +35,10 @@ _HEAD = """
     WHERE p.account = $1 AND p.id = $2
 """
 # $2 is NULL for callers who may publish to every project.
-_OPEN = f"""
-    SELECT {PROGRAM_COLUMNS} FROM programs p
-    WHERE p.account = $1 AND ($2::text[] IS NULL OR p.project_id IS NULL OR p.project_id = ANY($2))
-      AND (p.scheduled_end IS NULL OR p.scheduled_end > $3)
-    ORDER BY p.created_time DESC, p.uid DESC
-"""  # noqa: S608 - constants
+_OPEN = (
+    "p.account = $1 AND ($2::text[] IS NULL OR p.project_id IS NULL OR p.project_id = ANY($2))"
+    " AND (p.scheduled_end IS NULL OR p.scheduled_end > $3)"
+)
 
 _RECENT_S = 1.0  # as long as other processes may not see a change of a program's project or access
 _RECENT_PROGRAMS = 10_000
@@ -64,17 +62,6 @@ SORTS = {
     "updatedTime": "p.updated_time",
     "live": f"coalesce({_LIVE}, false)",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """An idempotency key together with the result that its request will have."""
-
-    caller: str
-    key: str
-    request_hash: bytes
-    status: int
-    result: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,38 +109,19 @@ class Programs:
         self._found = database.groups(self._find, _FOUND)
         self._recent: OrderedDict[tuple[str, str], tuple[Program, float]] = OrderedDict()
 
-    async def create(
-        self, account: str, program: Program, epoch: str, key: Claim | None = None
-    ) -> bytes | None:
+    async def create(self, account: str, program: Program, epoch: str) -> None:
         """Store a new program with the beginning of its history, and announce it, in one transaction.
 
-        Returns:
-            None, or the first result of `key` when it has one; then nothing was stored.
-
         Raises:
-            Conflict: the id is taken, or the key was used for another request.
+            Conflict: the id is taken.
         """
         try:
             async with self._database.transaction() as connection:
-                if key is not None:
-                    stored = await claim(
-                        connection,
-                        account,
-                        key.caller,
-                        key.key,
-                        key.request_hash,
-                        key.status,
-                        key.result,
-                        program.created_time,
-                    )
-                    if stored is not None:
-                        return stored
                 uid = await connection.fetchval(_INSERT, account, *_values(program))
                 await connection.execute(_INSERT_HEAD, uid, epoch)
                 await append_change(connection, account, ProgramChange.CREATED, program, program.created_time)
         except asyncpg.UniqueViolationError as error:
             raise Conflict(f"there is a program {program.id} already") from error
-        return None
 
     async def find(self, account: str, program_id: str) -> Program | None:
         """The program, or None."""
@@ -203,11 +171,11 @@ class Programs:
     async def list_open(
         self, account: str, projects: Sequence[str] | None, now_ms: int
     ) -> AsyncGenerator[list[Program]]:
-        """Programs that have not ended, newest first, in pages; see `ProgramQuery.projects`."""
-        async with self._database.transaction() as connection:
-            cursor = await connection.cursor(_OPEN, account, projects, to_datetime(now_ms))
-            while rows := await cursor.fetch(500):
-                yield [program_of(row) for row in rows]
+        """Programs that have not ended, newest first; see `ProgramQuery.projects` and `newest_programs`."""
+        pages = newest_programs(self._database, _OPEN, account, projects, to_datetime(now_ms))
+        async with aclosing(pages):
+            async for page in pages:
+                yield page
 
     async def filter(self, account: str, query: ProgramQuery, now_ms: int) -> tuple[list[Program], int]:
         """One page of the programs that `query` selects, and how many there are in all."""

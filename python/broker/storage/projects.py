@@ -1,6 +1,7 @@
 """Projects in PostgreSQL."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
 from typing import Any
 
 import asyncpg
@@ -12,13 +13,9 @@ from broker.domain.programs import Program
 from broker.domain.projects import Project
 from broker.errors import Conflict, NotFound
 from broker.storage.audit import append_audit
-from broker.storage.claims import first_result
 from broker.storage.database import Database
-from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
-from broker.storage.programs import Claim
+from broker.storage.program_rows import newest_programs
 from broker.storage.revocations import wake_listeners
-
-_PAGE_PROGRAMS = 500
 
 _COLUMNS = "id, name, description, metadata::text AS metadata, created_time, updated_time"
 _GET = f"SELECT {_COLUMNS} FROM projects WHERE account = $1 AND id = $2"  # noqa: S608 - constants
@@ -38,10 +35,7 @@ _UPDATE = """
     WHERE account = $1 AND id = $2
 """
 _DELETE = "DELETE FROM projects WHERE account = $1 AND id = $2 RETURNING true"
-_PROGRAMS = f"""
-    SELECT {PROGRAM_COLUMNS} FROM programs WHERE account = $1 AND project_id = $2
-    ORDER BY created_time DESC, uid DESC
-"""  # noqa: S608 - constants
+_PROGRAMS = "p.account = $1 AND p.project_id = $2"
 _PROGRAM_IDS = "SELECT id FROM programs WHERE account = $1 AND project_id = $2 LIMIT $3"
 # As everything does that changes users; see `broker.storage.users`.
 _LOCK_ACCOUNT = "SELECT 1 FROM accounts WHERE name = $1 FOR NO KEY UPDATE"
@@ -51,6 +45,10 @@ _REMOVE_MEMBERS = """
 """
 
 
+class _HasProgramsError(Exception):
+    """Ends the transaction of a deletion, and its locks with it."""
+
+
 class Projects:
     """The projects' repository. Every method raises `Unavailable` while the database is away."""
 
@@ -58,20 +56,10 @@ class Projects:
         self._database = database
         self._clock = clock
 
-    async def create(self, account: str, project: Project, key: Claim | None, by: Actor) -> bytes | None:
-        """Store a new project, and log who did.
-
-        Returns:
-            None, or the first result of `key` when it has one; then nothing was stored.
-
-        Raises:
-            Conflict: the id is taken, or the key was used for another request.
-        """
+    async def create(self, account: str, project: Project, by: Actor) -> None:
+        """Store a new project, and log who did. Raises Conflict when the id is taken."""
         try:
             async with self._database.transaction() as connection:
-                stored = await first_result(connection, account, key, project.created_time)
-                if stored is not None:
-                    return stored
                 await connection.execute(
                     _INSERT,
                     account,
@@ -86,7 +74,6 @@ class Projects:
                 await append_audit(connection, account, AuditEntry(by, "project.created", project.id))
         except asyncpg.UniqueViolationError as error:
             raise Conflict(f"there is a project {project.id} already") from error
-        return None
 
     async def get(self, account: str, project_id: str) -> Project:
         """One project. Raises NotFound."""
@@ -134,18 +121,23 @@ class Projects:
         Raises:
             NotFound: no such project.
         """
+        with suppress(_HasProgramsError):
+            await self._delete(account, project_id, by)
+            return True
+        return False
+
+    async def _delete(self, account: str, project_id: str, by: Actor) -> None:
         async with self._database.transaction() as connection:
             await connection.fetchval(_LOCK_ACCOUNT, account)
             _found(await connection.fetchrow(_GET_LOCKED, account, project_id), project_id)
             if await connection.fetch(_PROGRAM_IDS, account, project_id, 1):
-                return False
+                raise _HasProgramsError
             await connection.execute(_DELETE, account, project_id)
             # A project made again under this id is not the former members'.
             now = to_datetime(self._clock.now_ms())
             await connection.execute(_REMOVE_MEMBERS, account, project_id, now)
             await append_audit(connection, account, AuditEntry(by, "project.deleted", project_id))
             await wake_listeners(connection)
-        return True
 
     async def program_ids(self, account: str, project_id: str, limit: int) -> list[str]:
         """At most `limit` ids of the project's programs, in no order."""
@@ -154,11 +146,11 @@ class Projects:
         return [row["id"] for row in rows]
 
     async def programs(self, account: str, project_id: str) -> AsyncGenerator[list[Program]]:
-        """The project's programs, newest first, in pages."""
-        async with self._database.transaction() as connection:
-            cursor = await connection.cursor(_PROGRAMS, account, project_id)
-            while rows := await cursor.fetch(_PAGE_PROGRAMS):
-                yield [program_of(row) for row in rows]
+        """The project's programs, newest first; see `newest_programs`."""
+        pages = newest_programs(self._database, _PROGRAMS, account, project_id)
+        async with aclosing(pages):
+            async for page in pages:
+                yield page
 
     async def list(self, account: str, ids: Sequence[str] | None) -> list[Project]:
         """The projects of these ids, or all of them for None; by id."""

@@ -11,9 +11,7 @@ from broker.domain.audit import Actor, AuditEntry, changed_fields
 from broker.domain.revisions import WRITABLE, LiveRevision, Revision, RevisionStatus
 from broker.errors import Conflict, NotFound
 from broker.storage.audit import append_audit
-from broker.storage.claims import first_result
 from broker.storage.database import Database
-from broker.storage.programs import Claim
 from broker.storage.projects import unknown_project
 
 _PAGE = 16  # revisions of up to a megabyte
@@ -37,7 +35,12 @@ _PUBLISHED = f"""
 """  # noqa: S608 - constants
 _PUBLISHED_MOST = 16  # revisions read by one query, of up to a megabyte
 _LATEST = f"{_OF_PROJECT} AND status = $3 ORDER BY uid DESC LIMIT 1"
-_LIST = f"{_OF_PROJECT} AND ($3::text IS NULL OR status = $3) ORDER BY uid DESC"
+_LIST = f"""
+    SELECT {_COLUMNS}, uid FROM revisions
+    WHERE account = $1 AND project_id = $2 AND ($3::text IS NULL OR status = $3)
+        AND ($4::bigint IS NULL OR uid < $4)
+    ORDER BY uid DESC LIMIT $5
+"""  # noqa: S608 - constants
 _LOCK_PROJECT = "SELECT last_version FROM projects WHERE account = $1 AND id = $2 FOR NO KEY UPDATE"
 # Of one more candidate than there are revisions, one is free.
 _FREE_VERSION = """
@@ -67,20 +70,12 @@ class Revisions:
         self._database = database
         self._live = database.groups(self._find_live, _PUBLISHED_MOST)
 
-    async def create(
-        self, account: str, revision: Revision, make_key: Callable[[Revision], Claim] | None, by: Actor
-    ) -> Revision | bytes:
+    async def create(self, account: str, revision: Revision, by: Actor) -> Revision:
         """Store a new revision, and log who did; one without version gets the next number that is free.
-
-        Args:
-            make_key: the idempotency key with the result that the revision, as it will be, is answered with.
-
-        Returns:
-            The revision, or the first result of the key when it has one; then nothing was stored.
 
         Raises:
             NotFound: no such project.
-            Conflict: the version is taken, or the key was used for another request.
+            Conflict: the version is taken.
         """
         project_id = revision.project_id
         with_version = revision
@@ -92,10 +87,6 @@ class Revisions:
                 if not revision.version:
                     last = await connection.fetchval(_FREE_VERSION, account, project_id, last)
                     with_version = revision.model_copy(update={"version": str(last)})
-                key = None if make_key is None else make_key(with_version)
-                stored = await first_result(connection, account, key, revision.created_time)
-                if stored is not None:
-                    return stored
                 await connection.execute(_INSERT, account, *_values(with_version))
                 if not revision.version:
                     await connection.execute(_KEEP_VERSION, account, project_id, last)
@@ -142,11 +133,19 @@ class Revisions:
     async def pages(
         self, account: str, project_id: str, status: RevisionStatus | None
     ) -> AsyncGenerator[list[Revision]]:
-        """All revisions, of one status or of any, newest first, in pages."""
-        async with self._database.transaction() as connection:
-            cursor = await connection.cursor(_LIST, account, project_id, status)
-            while rows := await cursor.fetch(_PAGE):
+        """All revisions, of one status or of any, newest first, in pages that are not empty.
+
+        No connection is held while somebody reads a page, so each is as its revisions are by then.
+        """
+        uid = None
+        while True:
+            async with self._database.connection() as connection:
+                rows = await connection.fetch(_LIST, account, project_id, status, uid, _PAGE)
+            if rows:
                 yield [_revision(row) for row in rows]
+            if len(rows) < _PAGE:
+                return
+            uid = rows[-1]["uid"]
 
     async def change(
         self,

@@ -57,7 +57,7 @@ class Recorder:
             try:
                 await self.flush()
             except Unavailable as error:
-                _log.info("statistics_wait reason=%s", error.log_text)
+                _log.info("statistics_wait", extra={"cause": error.log_text})
 
     async def flush(self) -> None:
         """Write what was added up since the last time.

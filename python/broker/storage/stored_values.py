@@ -9,9 +9,7 @@ import asyncpg
 from broker.clock import to_datetime
 from broker.domain.stored_values import stored_value_json
 from broker.domain.values import format_ms, format_time
-from broker.storage.claims import first_result
 from broker.storage.database import Database
-from broker.storage.programs import Claim
 
 _STORE = "SELECT store_value($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 # A group's values go to the server as columns of joined text: the driver takes an array apart in Python.
@@ -84,14 +82,6 @@ class StoredValueRow(NamedTuple):
     value: bytes
 
 
-class _NotStored(Exception):
-    """Ends the transaction of a key whose value could not be stored, so that the key stays free."""
-
-    def __init__(self, outcome: StoreOutcome) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
-
-
 class _Storing:
     """One value of a group: its arguments of `store_values` as texts. Equal to no other."""
 
@@ -107,21 +97,19 @@ class StoredValues:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._found = database.groups(self._find, _GROUP)
-        self._stored = database.groups(self._store, _GROUP)
+        self._stored = database.groups(self._store, _GROUP, writes=True)
 
     async def store(
-        self, account: str, value: NewValue, quota: Quota, key: Claim | None, *, may_replace: bool
-    ) -> StoreOutcome | bytes:
-        """Store a value within the project's quota, wholly or not at all.
+        self, account: str, value: NewValue, quota: Quota, *, may_replace: bool, alone: bool
+    ) -> StoreOutcome:
+        """Store a value within the project's quota, wholly or not at all; returns what became of it.
 
-        Returns:
-            What became of it, or the first result of `key` when it has one; then nothing was done.
-
-        Raises:
-            Conflict: the key was used for another request.
+        Args:
+            alone: in a transaction of its own, which can be part of a `Database.unit`, and not together with
+                other callers' values.
         """
-        if key is not None:
-            return await self._store_once(account, value, quota, key, may_replace)
+        if alone:
+            return await self._store_alone(account, value, quota, may_replace)
         storing = _Storing(
             account,
             value.project_id,
@@ -137,27 +125,17 @@ class StoredValues:
         assert outcome is not None, "every storing of a group has its outcome"
         return outcome
 
-    async def _store_once(
-        self, account: str, value: NewValue, quota: Quota, key: Claim, may_replace: bool
-    ) -> StoreOutcome | bytes:
-        time = to_datetime(value.time_ms)
-        try:
-            async with self._database.transaction() as connection:
-                stored = await first_result(connection, account, key, time)
-                if stored is not None:
-                    return stored
-                text = value.metadata.decode()
-                outcome = StoreOutcome(
-                    await connection.fetchval(
-                        _STORE, account, value.project_id, value.id, text, len(value.metadata), time,
-                        may_replace, *quota,
-                    )
-                )  # fmt: skip
-                if not outcome.is_stored:
-                    raise _NotStored(outcome)
-                return outcome
-        except _NotStored as refusal:
-            return refusal.outcome
+    async def _store_alone(
+        self, account: str, value: NewValue, quota: Quota, may_replace: bool
+    ) -> StoreOutcome:
+        text, time = value.metadata.decode(), to_datetime(value.time_ms)
+        async with self._database.transaction() as connection:
+            return StoreOutcome(
+                await connection.fetchval(
+                    _STORE, account, value.project_id, value.id, text, len(value.metadata), time,
+                    may_replace, *quota,
+                )
+            )  # fmt: skip
 
     async def find(self, account: str, project_id: str, value_id: str) -> bytes | None:
         """The JSON of the stored value, or None."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import asyncpg
 
-from broker.clock import to_ms
+from broker.clock import to_datetime, to_ms
 from broker.domain.audit import AuditEntry
-from broker.domain.users import Role, User
-from broker.errors import Conflict, NotFound
+from broker.domain.users import Principal, Role, User
+from broker.errors import Conflict, NotFound, Unauthenticated
 from broker.storage.audit import append_audit
 from broker.storage.database import Database
 from broker.storage.revocations import record_revocation, wake_listeners
@@ -42,6 +42,10 @@ _REPLACE_HASH = "UPDATE users SET password_hash = $4 WHERE account = $1 AND id =
 # Serialises everything that changes users of an account, and leaves its programs alone.
 _LOCK_ACCOUNT = "SELECT 1 FROM accounts WHERE name = $1 FOR NO KEY UPDATE"
 _COUNT = "SELECT count(*) FROM users WHERE account = $1"
+_IS_CURRENT = """
+SELECT FROM users WHERE account = $1 AND id = $2 AND tokens_valid_from = $3
+    AND ($4::text IS NULL OR EXISTS (SELECT FROM api_tokens WHERE user_id = users.id AND api_tokens.id = $4))
+"""
 _COUNT_ADMINS = "SELECT count(*) FROM users WHERE account = $1 AND role = 'admin'"
 _INSERT = """
 INSERT INTO users (account, id, username, password_hash, role, name, email, project_ids,
@@ -217,6 +221,16 @@ class UserEdit:
             await record_revocation(self._connection, self._account, user.id, row["tokens_valid_from"])
         await wake_listeners(self._connection)
         return updated
+
+    async def require_current(self, caller: Principal) -> None:
+        """Raise Unauthenticated when the caller's token has ended: whoever was demoted changes nobody."""
+        assert caller.valid_from_ms is not None, "every token has it"
+        valid_from = to_datetime(caller.valid_from_ms)
+        row = await self._connection.fetchrow(
+            _IS_CURRENT, self._account, caller.subject, valid_from, caller.api_token_id
+        )
+        if row is None:
+            raise Unauthenticated("the access token has been revoked")
 
     async def record(self, entry: AuditEntry) -> None:
         """Write to the account's audit log, in the same transaction."""

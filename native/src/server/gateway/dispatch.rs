@@ -81,6 +81,7 @@ impl Handler for Gateway {
             | Command::Resume(_)
             | Command::Refuse(..)
             | Command::Drain(_)
+            | Command::Probe
             | Command::Stop => {}
         }
     }

@@ -1,6 +1,7 @@
 //! The params of the native operations, as strictly read as the other door reads them.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// What `subscribe` and `unsubscribe` are about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +51,7 @@ struct Subscribe {
     channel: Option<String>,
     since: Option<Since>,
     history: Option<u64>,
+    access_token: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +67,9 @@ struct Unsubscribe {
     #[serde(rename = "programId")]
     program_id: Option<String>,
     channel: Option<String>,
+    /// Nobody needs a right to end what is its own.
+    #[serde(rename = "access_token")]
+    _token: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -77,8 +82,8 @@ struct Servertime {
 /// Integers beyond this are not exact in every JSON reader (RFC 7493, section 2.2).
 const EXACT: u64 = 1 << 53;
 
-/// The params of `subscribe`; None when they are odd in any way.
-pub(super) fn parse_subscribe(params: Option<&str>) -> Option<(Target, Start)> {
+/// The params of `subscribe`, and whether a token is among them; None when they are odd in any way.
+pub(super) fn parse_subscribe(params: Option<&str>) -> Option<(Target, Start, bool)> {
     let params: Subscribe = parse(params?)?;
     let target = parse_target(params.program_id, params.channel)?;
     let start = match (params.since, params.history) {
@@ -90,7 +95,7 @@ pub(super) fn parse_subscribe(params: Option<&str>) -> Option<(Target, Start)> {
         (None, Some(count)) if count <= EXACT => Start::History(count),
         _ => return None,
     };
-    Some((target, start))
+    Some((target, start, params.access_token.is_some()))
 }
 
 /// The params of `unsubscribe`; None when they are odd.
@@ -133,7 +138,7 @@ fn parse_target(program_id: Option<String>, channel: Option<String>) -> Option<T
 #[cfg(any(test, feature = "fuzzing"))]
 pub fn check_params(params: Option<&str>) {
     let targets = [
-        parse_subscribe(params).map(|(target, _)| target),
+        parse_subscribe(params).map(|(target, ..)| target),
         parse_unsubscribe(params),
     ];
     for target in targets.into_iter().flatten() {
@@ -157,7 +162,7 @@ mod tests {
         let program = Target::Program("p".to_owned());
         assert_eq!(
             parse_subscribe(Some(r#"{"programId":"p","since":null}"#)),
-            Some((program.clone(), Start::Now))
+            Some((program.clone(), Start::Now, false))
         );
         let since = Start::Since {
             epoch: "e".to_owned(),
@@ -165,12 +170,18 @@ mod tests {
         };
         assert_eq!(
             parse_subscribe(Some(r#"{"programId":"p","since":{"epoch":"e","seq":4}}"#)),
-            Some((program.clone(), since))
+            Some((program.clone(), since, false))
         );
         assert_eq!(
             parse_subscribe(Some(r#"{"programId":"p","history":0}"#)),
-            Some((program, Start::History(0)))
+            Some((program.clone(), Start::History(0), false))
         );
+        let params = r#"{"programId":"p","access_token":"t"}"#;
+        assert_eq!(
+            parse_subscribe(Some(params)),
+            Some((program.clone(), Start::Now, true))
+        );
+        assert_eq!(parse_unsubscribe(Some(params)), Some(program));
         assert_eq!(
             parse_servertime(Some(r#"{"requestTime":-5}"#)),
             Some(Some(-5))

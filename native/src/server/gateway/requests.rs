@@ -3,6 +3,7 @@
 use super::super::connection::{ConnId, Rate, SlotIndex};
 use super::super::core::Core;
 use super::super::refusals::refusal;
+use super::super::shared::Counters;
 use super::calls::{self, Calls, Pending};
 use super::dispatch::Gateway;
 use super::params;
@@ -96,7 +97,10 @@ impl Gateway {
     fn rate(core: &mut Core, slot: SlotIndex) -> Option<Option<Vec<u8>>> {
         match core.take_rate(slot, 1.0) {
             Rate::Allowed => Some(None),
-            Rate::Exceeded => Some(Some(error(429, "slow_down", "too many messages"))),
+            Rate::Exceeded => {
+                Counters::add(&core.shared.counters.rate_limited, 1);
+                Some(Some(error(429, "slow_down", "too many messages")))
+            }
             Rate::Flood => {
                 core.close(slot, 1008, "message flood");
                 None

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::super::connection::SlotIndex;
 use super::super::core::Core;
+use super::super::shared::Counters;
 use super::super::topics::SharedLog;
 use super::dispatch::Gateway;
 use super::params::{Start, Target, parse_subscribe, parse_unsubscribe};
@@ -31,12 +32,13 @@ impl Gateway {
         gathered_bytes: usize,
         is_definite: bool,
     ) -> Outcome {
-        let Some((target, start)) = parse_subscribe(params) else {
+        let Some((target, start, has_token)) = parse_subscribe(params) else {
             return ask_or(is_definite, || {
                 jsonrpc::build_error(jsonrpc::INVALID_PARAMS, "invalid_request", None)
             });
         };
-        if matches!(target, Target::Channel(_)) && start != Start::Now && !is_definite {
+        let is_odd = matches!(target, Target::Channel(_)) && start != Start::Now;
+        if (is_odd || has_token) && !is_definite {
             return Outcome::Ask;
         }
         let reader = Self::reader(core, slot);
@@ -71,6 +73,7 @@ impl Gateway {
             ));
         }
         if core.subscriptions(slot) >= self.hub.shared().config.subscriptions {
+            Counters::add(&core.shared.counters.rate_limited, 1);
             return Outcome::Error(error(
                 429,
                 "slow_down",
@@ -151,7 +154,7 @@ impl Gateway {
         let connection = core.connection(slot);
         if let Some(calls) = &mut connection.calls {
             calls.cancel(|params| {
-                parse_subscribe(Some(params)).is_some_and(|(other, _)| other == *target)
+                parse_subscribe(Some(params)).is_some_and(|(other, ..)| other == *target)
             });
         }
         let account = connection
@@ -186,7 +189,7 @@ impl Gateway {
 
     /// Ends what a cancelled `subscribe` with these params began.
     pub(super) fn undo(core: &mut Core, slot: SlotIndex, params: Option<&str>) {
-        if let Some((target, _)) = parse_subscribe(params) {
+        if let Some((target, ..)) = parse_subscribe(params) {
             Self::end(core, slot, &target);
         }
     }

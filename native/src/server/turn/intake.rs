@@ -312,13 +312,15 @@ fn take_item<H: Handler>(core: &mut Core, handler: &mut H, slot: SlotIndex, item
 impl Core {
     /// The peer has said good-bye: answer in kind (RFC 6455, section 5.5.1) and end.
     fn answer_close(&mut self, slot: SlotIndex, code: Option<u16>) {
-        if let Some(code) = code {
-            self.close(slot, code, "");
+        if !self.is_open(slot) {
             return;
         }
-        if self.is_open(slot) {
-            frame::encode(Opcode::Close, b"", false, &mut self.connection(slot).out);
-            self.begin_closing(slot);
+        let out = &mut self.connection(slot).out;
+        match code {
+            Some(code) => frame::encode_close(code, "", out),
+            None => frame::encode(Opcode::Close, b"", false, out),
         }
+        self.shared.counters.closes.count_by_client();
+        self.begin_closing(slot);
     }
 }

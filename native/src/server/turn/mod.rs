@@ -178,6 +178,10 @@ impl<H: Handler> Loop<H> {
     fn command(&mut self, command: Command) -> bool {
         match command {
             Command::Stop => return false,
+            Command::Probe => {
+                let shared = &self.core.shared;
+                shared.probes[self.core.index].answer(shared.now_us());
+            }
             Command::Log(number) => {
                 if let Some(place) = self.core.topics.find(number) {
                     self.core.grown.push(place);

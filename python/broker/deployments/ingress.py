@@ -1,0 +1,320 @@
+"""HAProxy's configuration: two frontends of our own in front of the applications that Ray Serve runs.
+
+The public one listens where clients come. It gives each request an id, bounds how long a head and a body may
+take and how many connections and long bodies one address may have, and writes the address of the caller into
+a header that replicas believe by a secret (`broker.rest.callers`). The other one is for operators: it alone
+leads to `/metrics`, `/readyz` and the routes.
+
+Every reply is ours. What HAProxy says by itself has the product's error body. A reply from behind without our
+`X-Content-Type-Options` is Ray Serve's, or its server's, and is exchanged. While no replica can take a
+request, which is so while the product starts or stops, the reply is 503 `unavailable`. Once a request may
+have reached a replica, a change is answered 503 `outcome_unknown`.
+
+HAProxy has one gap: a head that is no HTTP, or does not come in time, is refused below the layer where bodies
+can be chosen (h1_send_error in its mux_h1.c). There it sends a page of HTML or nothing; ours sends nothing
+and closes. So the frontends have empty error files, which mean that, and the bodies stand in the backends.
+It also closes without a word when a change went over a kept connection that its replica closed meanwhile.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from broker.deployments.haproxy_input import Application, IngressFault, RayInput
+from broker.errors import (
+    BrokerError,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    PayloadTooLarge,
+    SlowDown,
+    Unavailable,
+)
+from broker.rest.callers import HEADER, OPERATIONS, PUBLIC
+from broker.rest.headers import EVERY_REPLY, NO_SNIFF
+from broker.settings import Settings
+
+APPLICATION = "broker"
+"""The name of the API's application of Ray Serve; ours begin with it."""
+
+_HEAD_S = 10  # for a whole head, and for as much of a body as HAProxy holds
+_KEEP_ALIVE_S = 90  # uvicorn's; clients find their connections as long as they would there
+_HARD_STOP_S = 60  # a reload lets the old process finish its requests; one takes at most two minutes
+_SPARE_S = 5.0  # beyond the time that the API gives itself, so that it answers first
+_LONG_BODY_BYTES = 15_000  # what fits into HAProxy's buffer beside a head; shorter ones reach replicas whole
+_REPLICA_SHARE = 0.1  # of the descriptors: connections to replicas, which clients share, listeners, checks
+_TOO_FEW = 100
+
+# Every status that HAProxy can make by itself (configuration manual, `http-error`).
+_STATUSES = (400, 401, 403, 404, 405, 407, 408, 410, 413, 421, 422, 425, 429, 500, 501, 502, 503, 504)
+_NO_REPLICA = "the API cannot be reached; repeat the request, a change with its Idempotency-Key"
+_IN_DOUBT = "whether the request was carried out is unknown; repeat it, a change with its Idempotency-Key"
+_LOST = {408: 400, 502: 503, 504: 503}
+"""What HAProxy calls otherwise than we do."""
+_SAFE = "method GET HEAD OPTIONS"
+_MADE = "x-broker-made"
+_OUTCOME_UNKNOWN = "outcome_unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """An error as HAProxy writes it; `name` may be one of its expressions."""
+
+    status: int
+    name: str
+    text: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def write_config(settings: Settings, ray: RayInput, *, threads: int, descriptors: int) -> str:
+    """The whole configuration.
+
+    Args:
+        descriptors: that HAProxy may have open.
+
+    Raises:
+        IngressFault: the key is missing, or there are too few descriptors.
+    """
+    if not re.fullmatch(r"[\w-]{16,}", settings.ingress_key):
+        raise IngressFault(
+            "BROKER_INGRESS_KEY: must be 16 or more letters and digits, so that replicas know the ingress"
+        )
+    connections = min(settings.http_connections, int(descriptors * (1 - _REPLICA_SHARE)))
+    if connections < _TOO_FEW:
+        raise IngressFault(f"the ingress may open {descriptors} files, which is too few; raise `ulimit -n`")
+    sections = [
+        _globals(ray, threads, connections),
+        _defaults(settings),
+        _public(settings, ray.applications),
+        _operations(settings, ray.applications),
+        _tables(),
+        *(_backend(settings, application) for application in ray.applications),
+    ]
+    return "\n".join(line for section in sections for line in section) + "\n"
+
+
+def _globals(ray: RayInput, threads: int, connections: int) -> list[str]:
+    return [
+        "global",
+        f"    stats socket {ray.admin} mode 600 level admin expose-fd listeners",
+        "    stats timeout 30s",
+        f"    server-state-base {ray.state_base}",
+        f"    server-state-file {ray.state_file}",
+        f"    maxconn {connections}",
+        f"    nbthread {threads}",
+        f"    hard-stop-after {_HARD_STOP_S}s",
+        # Else HAProxy wants two descriptors for each connection, and does not start without.
+        "    no strict-limits",
+    ]
+
+
+def _defaults(settings: Settings) -> list[str]:
+    whole_s = int(settings.http_timeout_s + _SPARE_S)
+    return [
+        "defaults ours",
+        "    mode http",
+        "    timeout connect 5s",
+        f"    timeout client {whole_s}s",
+        f"    timeout server {whole_s}s",
+        f"    timeout http-request {_HEAD_S}s",
+        f"    timeout http-keep-alive {_KEEP_ALIVE_S}s",
+        "    option abortonclose",
+        "    option splice-request",
+        "    option splice-response",
+        "    option http-no-delay",
+        "    option idle-close-on-response",
+        # What no replica has seen is given to another one, and a question that one has left unanswered.
+        "    option redispatch 1",
+        "    retry-on conn-failure empty-response",
+        "    load-server-state-from-file global",
+        "    balance leastconn",
+        "defaults behind from ours",
+        *(f"    {_http_error(_body_of(status))}" for status in _STATUSES),
+    ]
+
+
+def _public(settings: Settings, applications: Iterable[Application]) -> list[str]:
+    limit = settings.http_connections_per_address
+    counted = [
+        "    stick-table type ipv6 size 200k expire 60s store conn_cur",
+        "    tcp-request connection track-sc0 src,ipmask(32,64) unless { var(sess.front) -m found }",
+        f"    tcp-request connection reject if {{ sc0_conn_cur gt {limit} }}",
+    ]
+    return [
+        "frontend public from ours",
+        f"    bind {_place(settings.bind_host, settings.http_port)} proto h1",
+        *_front_door(settings.trusted_proxies),
+        *(counted if limit else []),
+        *_silence(),
+        f"    http-request set-var(txn.door) str({PUBLIC})",
+        *_requests(),
+        *_routes(applications),
+    ]
+
+
+def _operations(settings: Settings, applications: Iterable[Application]) -> list[str]:
+    routes = orjson.dumps({application.prefix: application.name for application in applications}).decode()
+    answer = f"content-type application/json lf-string {_text(routes)} hdr X-Request-Id %[var(txn.id)]"
+    return [
+        "frontend operations from ours",
+        f"    bind {_place(settings.ops_host, settings.operations_port)} proto h1",
+        *_silence(),
+        f"    http-request set-var(txn.door) str({OPERATIONS})",
+        *_requests(),
+        f"    http-request return status 200 {answer} {_header(NO_SNIFF)} if {{ path /-/routes }}",
+        *_routes(applications),
+    ]
+
+
+def _tables() -> list[str]:
+    nothing = _answer("http-request", _Body(503, Unavailable.name, _NO_REPLICA, (("Retry-After", "1"),)))
+    return [
+        "backend uploads from behind",
+        "    stick-table type ipv6 size 100k expire 60s store conn_cur",
+        "backend nothing from behind",
+        f"    {nothing}",
+    ]
+
+
+def _backend(settings: Settings, application: Application) -> list[str]:
+    is_ours = application.name.partition("-")[0] == APPLICATION
+    return [
+        f"backend {application.backend} from {'behind' if is_ours else 'ours'}",
+        *(_rules(settings) if is_ours else ()),
+        "    http-reuse always",
+        *(f"    {line}" for line in (*application.checks, *application.servers)),
+    ]
+
+
+def _rules(settings: Settings) -> list[str]:
+    """What holds for requests of our own applications and for their replies."""
+    secret = f'"{settings.ingress_key} %[var(txn.door)] %[src]"'
+    too_many = _Body(429, SlowDown.name, "too many long bodies from one address", (("Retry-After", "1"),))
+    limit = settings.http_long_bodies_per_address
+    counted = [
+        f"    acl is_long req.hdr_val(content-length) gt {_LONG_BODY_BYTES}",
+        "    acl is_long req.hdr(transfer-encoding) -m found",
+        "    http-request track-sc1 src,ipmask(32,64) table uploads if is_long !{ var(sess.front) -m found }",
+        f"    {_answer('http-request', too_many)} if is_long {{ sc1_conn_cur gt {limit} }}",
+    ]
+    doubtful = _Body(503, "%[var(txn.doubt,unavailable)]", _IN_DOUBT, (("Retry-After", "1"),))
+    malformed = _Body(400, InvalidRequest.name, "the request is malformed")
+    failed = _Body(500, InternalError.name, "an internal error")
+    return [
+        f"    http-request set-header {HEADER} {secret}",
+        # What a stranger says of where it comes from; a front door's word is believed, see `_front_door`.
+        "    http-request del-header x-forwarded- -m beg unless { var(sess.front) -m found }",
+        "    http-request del-header upgrade",
+        f"    http-request disable-l7-retry unless {{ {_SAFE} }}",
+        *(counted if limit else []),
+        f"    http-request wait-for-body time {_HEAD_S}s",
+        f"    http-response allow if {{ res.hdr({NO_SNIFF[0].decode()}) -m found }}",
+        f"    {_answer('http-response', malformed)} if {{ status 400 }}",
+        f"    {_answer('http-response', failed)} if {{ status 500 }}",
+        f"    {_answer('http-response', doubtful)}",
+        f"    acl is_made res.hdr({_MADE}) -m found",
+        *(
+            f"    http-after-response set-status {ours} if is_made {{ status {theirs} }}"
+            for theirs, ours in _LOST.items()
+        ),
+        f"    http-after-response del-header {_MADE}",
+    ]
+
+
+def _front_door(networks: Iterable[str]) -> list[str]:
+    """Connections of front doors are not counted as one caller's, and what they say of theirs is believed."""
+    listed = " ".join(networks)
+    return (
+        [f"    tcp-request connection set-var(sess.front) bool(true) if {{ src {listed} }}"] if listed else []
+    )
+
+
+def _requests() -> list[str]:
+    """What holds for every request, wherever it goes."""
+    wrong = _Body(
+        405, MethodNotAllowed.name, "there is no such method", (("Allow", "GET, HEAD, POST, PUT, DELETE"),)
+    )
+    return [
+        "    acl is_named req.fhdr(x-request-id) -m reg ^[!-~]{1,128}$",
+        "    http-request set-header x-request-id %[uuid] unless is_named",
+        "    http-request set-var(txn.id) req.fhdr(x-request-id)",
+        f"    http-request set-var(txn.doubt) str({_OUTCOME_UNKNOWN}) unless {{ {_SAFE} }}",
+        f"    {_answer('http-request', wrong)} if {{ method CONNECT TRACE }}",
+    ]
+
+
+def _routes(applications: Iterable[Application]) -> list[str]:
+    """The longest prefix first; no application, no replica."""
+    return [
+        *(f"    use_backend {found.backend} if {_paths(found.prefix)}" for found in applications),
+        "    default_backend nothing",
+    ]
+
+
+def _paths(prefix: str) -> str:
+    return f"{{ path {prefix} }} || {{ path_beg {prefix.rstrip('/')}/ }}"
+
+
+def _silence() -> list[str]:
+    return [f"    errorfile {status} /dev/null" for status in _STATUSES]
+
+
+def _body_of(status: int) -> _Body:
+    if status == 408:
+        return _Body(status, InvalidRequest.name, "the request did not arrive in time")
+    if status in (502, 504):
+        return _Body(status, "%[var(txn.doubt,unavailable)]", _IN_DOUBT, (("Retry-After", "1"),))
+    known: Mapping[int, tuple[type[BrokerError], str]] = {
+        404: (NotFound, "there is nothing at this path"),
+        405: (MethodNotAllowed, "there is no such method"),
+        413: (PayloadTooLarge, "the request is too large"),
+        429: (SlowDown, "too many requests from one address"),
+        500: (InternalError, "an internal error"),
+        503: (Unavailable, _NO_REPLICA),
+    }
+    kind, text = known.get(status, (InvalidRequest, "the request is malformed"))
+    return _Body(status, kind.name, text, (("Retry-After", "1"),) if kind.retryable else ())
+
+
+def _http_error(body: _Body) -> str:
+    made = f" hdr {_MADE} 1" if body.status in _LOST else ""
+    return f"http-error status {body.status} {_content(body)}{made}"
+
+
+def _answer(phase: str, body: _Body) -> str:
+    return f"{phase} return status {body.status} {_content(body)}"
+
+
+def _content(body: _Body) -> str:
+    status = _LOST.get(body.status, body.status)
+    told = f'{{"error":"{body.name}","error_description":"{body.text}","status":{status}}}'
+    headers = [("Cache-Control", "no-store"), *body.headers]
+    written = "".join(f' hdr {name} "{value}"' for name, value in headers)
+    fixed = " ".join(_header(header) for header in EVERY_REPLY)
+    named = "hdr X-Request-Id %[var(txn.id)]"
+    return f"content-type application/json lf-string {_quoted(told)} {named} {fixed}{written}"
+
+
+def _header(header: tuple[bytes, bytes]) -> str:
+    name, value = header
+    return f'hdr {name.decode()} "{value.decode()}"'
+
+
+def _text(text: str) -> str:
+    """A text of HAProxy's that stands for itself."""
+    return _quoted(text.replace("%", "%%"))
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    return f'"{escaped}"'
+
+
+def _place(host: str, port: int) -> str:
+    if ":" in host:
+        both = " v4v6" if host == "::" else ""
+        return f"[{host}]:{port}{both}"
+    return f"{host}:{port}"

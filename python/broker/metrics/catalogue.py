@@ -1,0 +1,140 @@
+"""Every metric: its name, type, labels and meaning. The page and `docs/metrics.md` are made from it.
+
+Each sample also has the labels `process` (the kind of process) and `pid`. No label has a value that a caller
+chooses: operations, outcomes, limits, queues and slots are ours and few. No metric names an account, a user
+or an id.
+"""
+
+from dataclasses import dataclass
+
+PROCESS_LABELS = ("process", "pid")
+
+# From a read of a cached program to an import of 64 MiB.
+_CALL_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+# From a commit on a fast disk to one that meets a database which is away.
+_COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One metric.
+
+    Attributes:
+        kind: `counter` (never goes back while its process lives), `gauge` or `histogram`.
+        labels: besides those of the process.
+        buckets: upper bounds of a histogram, ascending, without the infinite one.
+    """
+
+    name: str
+    kind: str
+    text: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+def _counter(name: str, text: str, *labels: str) -> Definition:
+    return Definition(name, "counter", text, labels)
+
+
+def _gauge(name: str, text: str, *labels: str) -> Definition:
+    return Definition(name, "gauge", text, labels)
+
+
+UP = _gauge("broker_process_up", "1 for a process that answered this scrape, 0 for one that did not in time.")
+INFO = _gauge("broker_process_info", "1, with the version and what the process is for.", "name", "version")
+START = _gauge("broker_process_start_time_seconds", "When the process began to tell, as a Unix time.")
+CPU = _counter("broker_process_cpu_seconds_total", "Processor time, user and system.")
+RESIDENT = _gauge("broker_process_resident_memory_bytes", "Resident memory.")
+FILES = _gauge("broker_process_open_fds", "Open descriptors, where the kernel tells (Linux 6.2 or newer).")
+LAG = _gauge("broker_event_loop_lag_seconds", "Time until the process's Python loop took up this scrape.")
+
+OPERATIONS = _counter(
+    "broker_operations_total",
+    "Operations run, by name and outcome (`ok`, `cancelled` or the name of the error).",
+    "operation",
+    "outcome",
+)
+OPERATION_SECONDS = Definition(
+    "broker_operation_duration_seconds",
+    "histogram",
+    "Time from the call to its result; a streamed result counts to its first part.",
+    ("operation",),
+    _CALL_S,
+)
+LOGINS_FAILED = _counter("broker_logins_failed_total", "Log-ins refused for wrong credentials.")
+RATE_LIMITED = _counter(
+    "broker_rate_limited_total",
+    "Requests refused as too many: `login`, `login_failures`, `storage`, `fetch`, `responses`, `messages`.",
+    "limit",
+)
+HTTP_RESPONSES = _counter("broker_http_responses_total", "HTTP responses, by class of status.", "status")
+HTTP_REQUESTS = _gauge("broker_http_requests_in_progress", "HTTP requests that are being answered.")
+
+COMMIT_SECONDS = Definition(
+    "broker_commit_duration_seconds", "histogram", "Time of one group commit.", ("slot",), _COMMIT_S
+)
+COMMITTED = _counter("broker_committed_total", "Changes, or batches of answers, in those commits.", "slot")
+DOUBTS = _counter("broker_commits_in_doubt_total", "Commits whose outcome had to be looked up.", "slot")
+GENERATION = _gauge(
+    "broker_slot_generation",
+    "Fence of the slot: rises when a process takes it from another, and with each commit in doubt.",
+    "slot",
+)
+QUEUE = _gauge(
+    "broker_queue_length",
+    "What waits: `writer` and `counting` for a commit, `owners` and `counters` for a way there, `calls` of"
+    " WebSocket clients for their turn, `database` for a connection.",
+    "queue",
+)
+QUEUE_BYTES = _gauge("broker_queue_bytes", "Bytes of what waits for a commit.", "queue")
+TOPICS = _gauge("broker_owner_topics", "Programs and channels that an owner has in memory.")
+FOLLOWERS = _gauge("broker_owner_gateways", "Gateways that follow an owner.")
+VOTES = _counter(
+    "broker_answers_total", "Answers and impressions counted, by whether they changed a count.", "outcome"
+)
+TALLIES = _gauge("broker_tallies", "Shards of polls that a counter has in memory.")
+DATABASE = _gauge(
+    "broker_database_connections", "Connections of the pool, by state: `used`, `idle`.", "state"
+)
+DATABASE_MAX = _gauge("broker_database_connections_max", "Connections that the pool may have.")
+
+CONNECTIONS = _gauge(
+    "broker_gateway_connections", "WebSocket connections, those in their handshake included."
+)
+SUBSCRIPTIONS = _gauge("broker_gateway_subscriptions", "Subscriptions of open connections.")
+LOGS = _gauge("broker_gateway_logs", "Topics whose pushes are kept in memory.")
+LOG_BYTES = _gauge("broker_gateway_log_bytes", "Bytes of those pushes.")
+SESSIONS = _gauge("broker_gateway_sessions", "Access tokens in use.")
+CALLS_RUNNING = _gauge("broker_gateway_calls_running", "Calls that run in Python now.")
+LOOP_LAG = _gauge(
+    "broker_gateway_loop_lag_seconds", "Time until a native event loop took up the scrape before.", "loop"
+)
+DELIVERIES = _counter("broker_gateway_deliveries_total", "Notifications given to connections.")
+DELIVERED_BYTES = _counter("broker_gateway_delivered_bytes_total", "Bytes of those notifications.")
+MESSAGES = _counter("broker_gateway_messages_total", "Messages from clients.")
+HANDSHAKES = _counter("broker_gateway_handshakes_total", "WebSocket handshakes completed.")
+REFUSED = _counter("broker_gateway_refused_total", "Connections and handshakes refused.")
+NATIVE_VOTES = _counter("broker_gateway_answers_native_total", "Votes taken without Python.")
+CLOSES = _counter(
+    "broker_gateway_closes_total",
+    "Open connections that ended: by our close code, by the `client`, or `lost` without a close frame.",
+    "code",
+)
+
+SLOT_EXCHANGES = _counter(
+    "broker_slot_exchanges_total",
+    "Owners and counters that were exchanged because they hung or had ended.",
+    "slot",
+)
+GATEWAY_REPLACEMENTS = _counter("broker_gateway_replacements_total", "Gateways that died or hung.")
+GATEWAYS = _gauge("broker_gateways", "Gateways that take connections, on all nodes.")
+
+CATALOGUE = (
+    UP, INFO, START, CPU, RESIDENT, FILES, LAG,
+    OPERATIONS, OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, HTTP_RESPONSES, HTTP_REQUESTS,
+    COMMIT_SECONDS, COMMITTED, DOUBTS, GENERATION, QUEUE, QUEUE_BYTES, TOPICS, FOLLOWERS, VOTES, TALLIES,
+    DATABASE, DATABASE_MAX,
+    CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DELIVERIES,
+    DELIVERED_BYTES, MESSAGES, HANDSHAKES, REFUSED, NATIVE_VOTES, CLOSES,
+    SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, GATEWAYS,
+)  # fmt: skip

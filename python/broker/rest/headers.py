@@ -1,0 +1,17 @@
+"""Headers that every reply of the HTTP port has, whichever process makes it."""
+
+Header = tuple[bytes, bytes]
+
+NO_SNIFF: Header = (b"x-content-type-options", b"nosniff")
+"""No browser takes a reply for anything else than it says to be. The ingress knows our replies by it."""
+
+# Pages of any origin may call: tokens come in a header that a page must know, never in cookies.
+CROSS_ORIGIN: tuple[Header, ...] = (
+    (b"access-control-allow-origin", b"*"),
+    (
+        b"access-control-expose-headers",
+        b"Content-Disposition, ETag, Link, Location, Retry-After, WWW-Authenticate, X-Request-Id,"
+        b" X-Upstream-Status",
+    ),
+)
+EVERY_REPLY: tuple[Header, ...] = (NO_SNIFF, *CROSS_ORIGIN)

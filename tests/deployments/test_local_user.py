@@ -1,0 +1,233 @@
+"""What another user of the same machine gets of a running instance: nothing."""
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+import httpx
+import psutil
+import pytest
+
+from broker.deployments.private_paths import require_private
+from tests.deployments.instance import PASSWORD, Instance
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+STRANGER = 64_999  # a user that owns nothing, and has no account
+BIND_HOST = "127.0.0.77"  # stands for the address that clients reach
+LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+# A call of Ray's that ends a process which does not look at the secret first.
+SYNCER = "/ray.rpc.syncer.RaySyncer/StartSync"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    environment = {"BROKER_BIND_HOST": BIND_HOST}
+    instance = Instance(tmp_path_factory.mktemp("local") / "data", environment=environment)
+    try:
+        instance.start()
+        yield instance
+    finally:
+        instance.end()
+
+
+def list_processes(instance: Instance) -> list[psutil.Process]:
+    """All processes of the instance: `broker up`, what it started, PostgreSQL's."""
+    up = psutil.Process(instance.process.pid)
+    pids = {up.pid, *instance.processes(), *(child.pid for child in up.children(recursive=True))}
+    return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+
+
+def list_ray(instance: Instance) -> set[tuple[int, str]]:
+    """Process ids and names of Ray's own processes and of the actors on it."""
+    names = {process.pid: process.name() for process in list_processes(instance)}
+    return {(pid, name) for pid, name in names.items() if name.startswith(("gcs_server", "raylet", "ray::"))}
+
+
+def list_listening(instance: Instance) -> list[tuple[str, str, int]]:
+    """Name, address and port of each TCP socket that listens and of each UDP socket, of both families."""
+    listening = []
+    for process in list_processes(instance):
+        with suppress(psutil.NoSuchProcess):
+            listening += [
+                (process.name(), connection.laddr.ip, connection.laddr.port)
+                for connection in process.net_connections("inet")
+                if connection.laddr
+                and (connection.type == socket.SOCK_DGRAM or connection.status == psutil.CONN_LISTEN)
+            ]
+    return listening
+
+
+def list_files(instance: Instance) -> list[Path]:
+    assert instance.scratch is not None
+    roots = [instance.data_dir, instance.scratch]
+    return [*roots, *(path for root in roots for path in root.rglob("*"))]
+
+
+def as_stranger(look: Callable[[], list[str]]) -> list[str]:
+    """What `look` returns in a process of another user; forked, since that one may not reach Python."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(STRANGER)
+            os.setuid(STRANGER)
+            os.write(theirs, json.dumps(look()).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as told:
+        found: list[str] = json.loads(told.read())
+    os.waitpid(child, 0)
+    return found
+
+
+def is_allowed(attempt: Callable[[Path], None], path: Path) -> bool:
+    try:
+        attempt(path)
+    except (PermissionError, FileNotFoundError, ProcessLookupError):  # closed, or gone meanwhile
+        return False
+    except OSError:  # it fails for another reason, so it was not closed
+        return True
+    return True
+
+
+def enter(path: Path) -> None:
+    for _ in path.iterdir():
+        return
+
+
+def read(path: Path) -> None:
+    os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+
+
+def write(path: Path) -> None:
+    if path.is_dir():
+        (path / "theirs").touch()
+    else:
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+
+def connect(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect(str(path))
+
+
+def swap(path: Path) -> None:
+    path.rename(path.with_name("theirs"))
+
+
+def test_every_socket_is_where_the_table_says(instance: Instance) -> None:
+    """Both doors on the bind address; nothing else is there, and what else listens is on the loopback."""
+    listening = list_listening(instance)
+    assert len(listening) > 15, "Ray, HAProxy, gateways, replicas"
+    doors = {port for _, ip, port in listening if ip == BIND_HOST}
+    assert doors == {instance.http_port, instance.ws_port}
+    assert {ip for _, ip, _ in listening} - {BIND_HOST} <= LOOPBACK, listening
+
+
+def test_no_socket_has_a_name_without_a_file(instance: Instance) -> None:
+    names = set()
+    for process in list_processes(instance):
+        with suppress(psutil.NoSuchProcess):
+            names |= {socket.laddr for socket in process.net_connections("unix") if socket.laddr}
+    assert not {name for name in names if name.startswith(("@", "\0"))}
+    assert names
+
+
+def test_files_and_sockets_are_closed_to_another_user(instance: Instance) -> None:
+    assert instance.scratch is not None
+    for root in (instance.data_dir, instance.scratch):
+        require_private(root.resolve(), "the directory")
+        assert root.stat().st_mode & 0o777 == 0o700
+        assert root.stat().st_uid == os.geteuid()
+    if os.geteuid() != 0:  # the modes say it: only root can be somebody else
+        return
+    paths = list_files(instance)
+    sockets = [path for path in paths if path.is_socket()]
+    assert {path.name for path in sockets} >= {"plasma_store", "raylet", "admin", ".s.PGSQL.5432"}
+    attempts = [(attempt, path) for path in paths for attempt in (enter, read, write, swap)]
+    attempts += [(connect, path) for path in sockets]
+
+    def look() -> list[str]:
+        return [f"{attempt.__name__} {path}" for attempt, path in attempts if is_allowed(attempt, path)]
+
+    assert as_stranger(look) == []
+
+
+def test_processes_tell_another_user_no_secret(instance: Instance) -> None:
+    processes = list_processes(instance)
+    environments = []
+    words = ""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # PostgreSQL's come and go
+            words += " ".join(process.cmdline())
+            environments.append(process.environ())
+    names = ("RAY_AUTH_TOKEN", "BROKER_INGRESS_KEY")
+    secrets = {environment[name] for environment in environments for name in names if name in environment}
+    assert len(secrets) == len(names), "one start, one secret of each kind"
+    for secret in (*secrets, PASSWORD):
+        assert secret not in words
+    if os.geteuid() != 0:
+        return
+    attempts = [(read, "environ"), (read, "mem"), (enter, "fd"), (enter, "cwd"), (enter, "root")]
+    wanted = [
+        (attempt, Path(f"/proc/{process.pid}/{name}")) for process in processes for attempt, name in attempts
+    ]
+
+    def look() -> list[str]:
+        return [str(path) for attempt, path in wanted if is_allowed(attempt, path)]
+
+    assert as_stranger(look) == []
+
+
+def test_ports_of_ray_take_no_call_without_the_certificate(instance: Instance) -> None:
+    """Not even one that Ray answers without its secret; and none ends a process of Ray's."""
+    before = list_ray(instance)
+    ports = {port for _, ip, port in list_listening(instance) if ip == "::ffff:127.0.0.1"}
+    assert len(ports) >= 10
+    assert instance.scratch is not None
+    # Even one who believes the servers must show a certificate.
+    trusting = grpc.ssl_channel_credentials((instance.scratch / "tls" / "certificate.pem").read_bytes())
+    for port in ports:
+        target = f"127.0.0.1:{port}"
+        for open_channel in (grpc.insecure_channel, lambda t: grpc.secure_channel(t, trusting)):
+            with open_channel(target) as channel:
+                for method in (REFLECTION, SYNCER):
+                    with pytest.raises(grpc.RpcError) as refused:
+                        list(channel.stream_stream(method)(iter([b""]), timeout=10))
+                    assert refused.value.code() == grpc.StatusCode.UNAVAILABLE, (port, method)
+    assert list_ray(instance) == before
+    assert httpx.get(f"http://{BIND_HOST}:{instance.http_port}/api/v1/version", timeout=20).status_code == 200
+
+
+def test_start_refuses_a_data_directory_that_others_can_swap(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    refused = Instance(tmp_path / "open" / "data").fail()
+    assert f"{tmp_path / 'open'} can be written by others" in refused
+
+
+def test_logs_stay_after_a_stop_for_us_alone_and_a_request_id_finds_its_lines(instance: Instance) -> None:
+    """The last one of this file: it stops the instance."""
+    reply = httpx.get(f"http://{BIND_HOST}:{instance.http_port}/api/v1/programs/nowhere", timeout=20)
+    assert reply.status_code == 401
+    instance.stop()
+    assert instance.leaves_nothing()
+    log = instance.data_dir / "log"
+    lines = [json.loads(line) for line in (log / "broker.log").read_text().splitlines()]
+    [line] = [line for line in lines if line.get("requestId") == reply.headers["x-request-id"]]
+    assert (line["event"], line["part"], line["status"]) == ("request", "api", 401)
+    started = [(line["part"], line["slot"]) for line in lines if line["event"] == "owner_started"]
+    assert sorted(started) == [("owner-0", "owner-0"), ("owner-1", "owner-1")]
+    [session] = (log / "ray").iterdir()
+    assert {path.name for path in session.iterdir()} >= {"gcs_server.out", "raylet.out", "serve"}
+    files = [path for path in log.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [path for path in files if path.stat().st_mode & 0o077], "closed, whatever is above them"
+    assert not [path for path in files if path.suffix == ".err" and "Traceback" in path.read_text()]
