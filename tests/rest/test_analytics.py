@@ -579,7 +579,8 @@ async def test_a_method_that_is_no_report_is_refused(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"method": None}, {"method": ["VisitsSummary.get"]}, {"method": "API.get\0"}, {"filter_limit": 10_001}, {"filter_limit": -1},
+        {"method": None}, {"method": ["VisitsSummary.get"]}, {"method": "API.get\0"},
+        {"filter_limit": 10_001}, {"filter_limit": -1},
         {"filter_limit": 0}, {"filter_limit": "10"}, {"period": "all"}, {"date": "2026-13-01"},
         {"date": "2026-02-30"},
         {"date": "today,all"}, {"date": "last0"}, {"segment": "a\0b"}, {"segment": "x" * 5000},

@@ -93,7 +93,7 @@ class AsyncClient(Calls, ResponseCalls):
         self.storage = Storage(self._engine, IdSource(clock))
         self.statistics = Statistics(self._engine)
         self.audit = AuditLog(self._engine)
-        self.analytics = Analytics(self._engine, self._ids)
+        self.analytics = Analytics(self._engine)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""

@@ -7,7 +7,6 @@ from broker.client import query
 from broker.client.engine import Call, Engine
 from broker.client.models import AnalyticsSite
 from broker.client.retry import Safety
-from broker.ids import IdSource
 
 _SET_UP_S = 115.0  # a set-up is some dozen requests to Matomo; the broker gives up after 120 s
 
@@ -15,9 +14,8 @@ _SET_UP_S = 115.0  # a set-up is some dozen requests to Matomo; the broker gives
 class Analytics:
     """Analytics of projects. Every method may raise what `Engine.send` raises."""
 
-    def __init__(self, engine: Engine, ids: IdSource) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._ids = ids
 
     async def site(self, project_id: str) -> AnalyticsSite:
         """What the project's site is like. Raises NotFound when Matomo does not have it."""
@@ -56,7 +54,7 @@ class Analytics:
         body: Mapping[str, Any] = {"method": method, **parameters}
         target = query.path("projects", project_id, "analytics")
         return await self._engine.send(
-            Call("POST", target, lambda raw: raw, body=body, safety=Safety.REPEATABLE)
+            Call("POST", target, lambda raw: raw, body=body, own_safety=Safety.REPEATABLE)
         )
 
     async def snippet(self, project_id: str) -> str:
@@ -71,7 +69,7 @@ class Analytics:
             method,
             _site(project_id),
             AnalyticsSite.parse,
-            key=idempotency_key or self._ids.uuid7(),
+            key=idempotency_key,
             timeout_s=_SET_UP_S,
         )
         return await self._engine.send(call)
