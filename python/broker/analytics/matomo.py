@@ -190,7 +190,10 @@ def _bad_status(method: str, status: int) -> MatomoError:
 
 
 def _late(*, is_sent: bool = True) -> MatomoError:
-    return MatomoError("Matomo does not answer in time", is_late=True, is_passing=True, is_going_on=is_sent)
+    # Not tried again once it was sent: who waits has waited long enough, and Matomo has enough to do.
+    return MatomoError(
+        "Matomo does not answer in time", is_late=True, is_passing=not is_sent, is_going_on=is_sent
+    )
 
 
 def _value(method: str, status: int, content: bytes) -> Any:

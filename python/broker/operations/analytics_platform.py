@@ -19,9 +19,9 @@ from broker.operations.report_replies import ReportReplies
 from broker.settings import SettingError, Settings, environment_name
 from broker.storage.analytics import Analytics, AnalyticsProject, Lease, MatomoAccess
 
-# A set-up renews its lease before each request, so this is longer than any one of them takes.
+# A set-up renews its lease before each change, so it lasts longer than one takes, and then for as long as
+# Matomo may still be at work on one whose answer did not come.
 _LEASE_SPARE_S = 30.0
-_REQUESTS_PER_STEP = 2  # a step, and reading the site after it was made
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class AnalyticsPlatforms:
 
     def lease(self, account: str, project_id: str) -> Lease:
         """A lease to be taken."""
-        seconds = _REQUESTS_PER_STEP * 3 * self._config.timeout_s + _LEASE_SPARE_S
+        seconds = 2 * self._config.timeout_s + _LEASE_SPARE_S
         return Lease(account, project_id, self._ids.uuid7(), seconds)
 
     def _access_of_settings(self, account: str) -> MatomoAccess:

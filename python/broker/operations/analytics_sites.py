@@ -31,7 +31,7 @@ from broker.domain.values import FreeObject, Id, Model
 from broker.errors import BrokerError, Conflict, NotFound
 from broker.operations.analytics_platform import AnalyticsPlatforms, OpenedProject
 from broker.operations.context import Context
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Operation, Reply, Route
 from broker.storage.analytics import Lease
 
 _SEE_GET = "call GET for details"
@@ -107,8 +107,9 @@ async def _get_site(context: Context, params: SiteParams) -> SiteStatus:
         raise site_error(error) from error
 
 
-async def _create_site(context: Context, params: SiteParams) -> SiteStatus:
-    return await _apart(_create(context, params))
+async def _create_site(context: Context, params: SiteParams) -> Reply:
+    status = await _apart(_create(context, params))
+    return Reply(status, {"Location": f"/api/v1/projects/{params.project_id}/analytics/site"})
 
 
 async def _complete_site(context: Context, params: SiteParams) -> SiteStatus:
@@ -329,6 +330,7 @@ OPERATIONS = (
             " it, and writes each id to the project's metadata as soon as it is known. Where an earlier call"
             f" was broken off, what it made is taken. {_CONCURRENT}",
             location="/projects/{projectId}/analytics/site",
+            locates_itself=True,
         ),
         errors=(NotFound, SiteExists, BadConfig, PlatformError, Conflict),
         example=_ONE,
