@@ -153,7 +153,7 @@ class _Description:
             parameters.append(
                 {"name": "query", "in": "query", "style": "form", "explode": True, "schema": schema}
             )
-        for name in endpoint.query:
+        for name in () if endpoint.has_body else endpoint.query:
             schema = without_null(properties[name])
             if schema.get("type") == "array":
                 schema = {"minItems": 1} | schema  # an empty text is a list of one empty text
