@@ -26,7 +26,7 @@ def test_what_is_installed_is_ours() -> None:
     """`broker` is somebody else's package, on PyPI and on npm."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["name"] == DISTRIBUTION
-    assert project["scripts"] == {"broker": "broker.cli.main:main"}
+    assert project["scripts"]["broker"] == "broker.cli.main:main"
     foreign = re.compile(
         r"\b(?:pip3?|pipx|uv|uvx|npm|npx|pnpm|yarn) (?:install|add|i|tool)\b[^\n`]*?[ '\"]broker\b(?!\.)"
     )
@@ -63,3 +63,11 @@ def test_the_page_on_answers_has_the_settings_as_they_are() -> None:
     for names, values in rows:
         told = [float(value.replace(",", "")) for value in values.split(", ")]
         assert told == [float(defaults[name]) for name in re.findall(r"\w+", names)]
+
+
+def test_the_readme_names_every_close_code() -> None:
+    source = (ROOT / "native" / "src" / "server" / "figures.rs").read_text()
+    codes = re.findall(r"\b\d{4}\b", source.partition("CLOSE_CODES")[2].partition("];")[0])
+    told = (ROOT / "README.md").read_text().partition("A gateway closes a connection with")[2]
+    assert len(codes) == 10
+    assert set(re.findall(r"\b(\d{4})\s\(", told.partition("## Limits")[0])) == set(codes)

@@ -28,8 +28,9 @@ _INGRESS_HEADERS = [
     "x-request-timeout-seconds: 0",
     "x-request-disconnect-disabled: ?1",
     "x-request-id: bench",
+    "x-broker-ingress: {key} public 127.0.0.1",
 ]
-"""What our HAProxy adds to a request."""
+"""What our HAProxy adds to a request; `key` is its secret."""
 
 Report = dict[str, Any]
 
@@ -43,18 +44,32 @@ class Published:
     faults: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaDoor:
+    """The way to a replica past the ingress."""
+
+    port: int
+    key: str
+
+    @property
+    def headers(self) -> list[str]:
+        """What a request needs there."""
+        return [line.format(key=self.key) for line in _INGRESS_HEADERS]
+
+
 class Doors:
     """Clients, one for each way in, and the viewers of the program that all of them publish to."""
 
-    def __init__(self, product: Product, token: str, replica_port: int, stack: ExitStack) -> None:
+    def __init__(self, product: Product, token: str, replica: ReplicaDoor, stack: ExitStack) -> None:
         self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broker-bench-")))
         self._host = f"localhost:{product.http_port}"
         self._token = token
+        self._replica = replica
         upgrade = self._directory / "upgrade"
         upgrade.write_text(build_upgrade(f"localhost:{product.ws_port}", token))
         ways: dict[str, list[str | Path]] = {
             "HTTP": [f"127.0.0.1:{product.http_port}"],
-            "replica": [f"127.0.0.1:{replica_port}"],
+            "replica": [f"127.0.0.1:{replica.port}"],
             "WebSocket": [f"127.0.0.1:{product.ws_port}", upgrade],
         }
         self._clients = {
@@ -108,7 +123,7 @@ class Doors:
             f"Authorization: Bearer {self._token}",
             "Content-Type: application/json",
             f"Content-Length: {len(body)}",
-            *(_INGRESS_HEADERS if door == "replica" else []),
+            *(self._replica.headers if door == "replica" else []),
         ]
         return "\r\n".join([*lines, "", body])
 
@@ -125,7 +140,7 @@ def open_doors(product: Product, titles: dict[int, str]) -> Iterator[Doors]:
         headers = {"Authorization": f"Bearer {token}"}
         check(client.post("/programs", json={"id": PROGRAM, "name": "Bench"}, headers=headers))
     with ExitStack() as stack:
-        yield Doors(product, token, find_replica_port(titles), stack)
+        yield Doors(product, token, find_replica(titles), stack)
 
 
 @contextmanager
@@ -158,8 +173,8 @@ def build_upgrade(host: str, token: str) -> str:
     return "\r\n".join([*lines, "", ""])
 
 
-def find_replica_port(titles: dict[int, str]) -> int:
-    """Where the replica itself listens for HTTP.
+def find_replica(titles: dict[int, str]) -> ReplicaDoor:
+    """Where the replica itself listens for HTTP, and as whom it lets us in.
 
     Raises:
         ProductError: it does not.
@@ -171,7 +186,7 @@ def find_replica_port(titles: dict[int, str]) -> int:
     for line in Path(f"/proc/{replica}/net/tcp").read_text().splitlines()[1:]:
         port = parse_listening(line, sockets)
         if port is not None and first <= port <= last:
-            return port
+            return ReplicaDoor(port, environment["BROKER_INGRESS_KEY"])
     raise ProductError("no replica listens for HTTP")
 
 

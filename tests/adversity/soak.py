@@ -217,7 +217,7 @@ class Show:
         async with httpx.AsyncClient(timeout=10) as client:
             while True:
                 try:
-                    if (await client.get(f"{self.instance.url}/readyz")).status_code == 200:
+                    if (await client.get(f"{self.instance.ops_url}/readyz")).status_code == 200:
                         return
                 except httpx.TransportError:
                     pass

@@ -9,9 +9,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from broker.auth import membership
 from broker.auth.authenticator import AuthConfig, Authenticator
+from broker.auth.keys import Keyring, KeyringConfig
 from broker.auth.passwords import PasswordConfig
 from broker.auth.throttle import ThrottleConfig
 from broker.clock import SystemClock
+from broker.domain.audit import Actor
 from broker.domain.users import Role, User
 from broker.errors import BadCredentials, SlowDown, Unauthenticated, Unavailable
 from broker.storage.database import Database
@@ -217,6 +219,31 @@ async def test_revocation_is_known_in_another_process_in_time(
         assert len(heard) == 1
         assert heard[0][:2] == ("demo", user.id)
         assert heard[0][2] > (principal.valid_from_ms or 0)
+
+
+@pytest.mark.parametrize("listens", [True, False])
+async def test_revoked_key_is_known_in_another_process_in_time(
+    database: Database, auth: Authenticator, listens: bool
+) -> None:
+    poll_s = 60.0 if listens else 0.2  # so that only one of both can be the reason
+    async with open_authenticator(database, listens=listens, poll_s=poll_s) as other:
+        await make_user(database, auth, "kim", "producer")
+        token = await log_in(auth, "kim")
+        principal = await other.authenticate("demo", token)
+        assert await other.authenticate("demo", token) is principal  # from memory
+        heard: list[str] = []
+        other.on_key_revocation(heard.append)
+        ring = Keyring(Keys(database), CLOCK, KeyringConfig(3600))
+        await ring.revoke([str(principal.key_id)], Actor.operator())
+        await eventually(lambda: other.is_revoked(principal))
+        assert heard == [principal.key_id]
+        with pytest.raises(Unauthenticated):
+            await other.authenticate("demo", token)
+        await eventually(lambda: auth.is_revoked(principal))
+        # Who logs in again is let in, by every process.
+        again = await log_in(auth, "kim")
+        fresh = await other.authenticate("demo", again)
+        assert not other.is_revoked(fresh)
 
 
 async def test_default_poll_is_soon_enough() -> None:

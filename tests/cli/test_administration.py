@@ -57,6 +57,26 @@ def test_users_are_made_changed_and_removed(database: list[str], capsys: pytest.
     assert "admin" in capsys.readouterr().err
 
 
+def test_keys_are_listed_rotated_and_revoked(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    def keys(*arguments: str) -> list[tuple[str, str]]:
+        capsys.readouterr()
+        assert run(["keys", *arguments, "--json", *database]) == 0
+        lines = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert all(sorted(line) == ["createdTime", "endTime", "kid", "state"] for line in lines)
+        return [(line["kid"], line["state"]) for line in lines]
+
+    assert keys("list") == []
+    ((first, state),) = keys("rotate")
+    assert state == "signing"
+    assert [state for _, state in keys("rotate")] == ["signing", "announced"]
+    (_, (second, _)) = keys("list")
+    assert keys("revoke", first) == [(first, "revoked"), (second, "signing")]
+    assert [state for _, state in keys("revoke", "--all")] == ["revoked", "revoked", "signing"]
+    for wrong in (["revoke"], ["revoke", first, "--all"], ["revoke", "nobody"]):
+        assert run(["keys", *wrong, *database]) != 0
+        assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_short_password_names_the_field(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["account", "add", "arena", *database]) == 0
     arguments = ["user", "add", "ada", "--role", "user", "--password", "short", "--account", "arena"]

@@ -15,7 +15,10 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 def test_nodes_of_a_cluster_get_the_environment_that_serve_needs() -> None:
     lines = (DEPLOY / "node.env").read_text().splitlines()
     given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    ours = haproxy.ingress_environment(Path("/opt/broker/.venv/bin/broker-ingress"), Path("/run/broker")) | serve_environment()
+    ours = (
+        haproxy.ingress_environment(Path("/opt/broker/.venv/bin/broker-ingress"), Path("/run/broker"))
+        | serve_environment()
+    )
     assert {name: given.get(name) for name in ours} == ours
 
 

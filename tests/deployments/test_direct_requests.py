@@ -27,6 +27,8 @@ pytestmark = pytest.mark.anyio
 
 API = "/api/v1/x"
 GUARDS = ("x-request-timeout-seconds", "x-request-disconnect-disabled")
+
+
 class Figures:
     """Counts as Serve's own figures do."""
 

@@ -15,6 +15,14 @@ from broker.deployments.worker_setup import relax
 from broker.settings import SettingError, Settings
 from broker.storage.errors import SetupError
 
+
+def scratch_of(tmp_path: Path, start: str) -> Path:
+    """An empty directory for sockets, as each start has one."""
+    scratch = tmp_path / start
+    scratch.mkdir()
+    return scratch
+
+
 def test_ray_knows_every_setting_that_our_own_ray_is_told(tmp_path: Path) -> None:
     environment, _ = build_environment(Settings(), tmp_path)
     # Those in lower case are read by Ray's native code, which takes no notice of names that it does not know.
@@ -60,15 +68,13 @@ def test_free_ports_differ_and_are_none_that_the_system_gives_away() -> None:
 
 
 def test_secret_of_our_own_ray_changes_with_each_start(tmp_path: Path) -> None:
-    first, _ = build_environment(Settings(), tmp_path)
-    second, _ = build_environment(Settings(), tmp_path)
+    first, _ = build_environment(Settings(), scratch_of(tmp_path, "a"))
+    second, _ = build_environment(Settings(), scratch_of(tmp_path, "b"))
     assert first["RAY_AUTH_MODE"] == "token"
     assert first["RAY_AUTH_TOKEN"] != second["RAY_AUTH_TOKEN"]
 
 
-def test_ray_of_others_keeps_its_own_authentication(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ray_of_others_keeps_its_own_authentication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "theirs")
     environment, warning = build_environment(Settings(ray_address="127.0.0.1:6379"), tmp_path)
     assert not any(name.startswith("RAY_AUTH") for name in environment)
@@ -91,9 +97,9 @@ def test_ray_starts_haproxy_by_our_program(tmp_path: Path) -> None:
 
 
 def test_ingress_of_our_own_ray_has_another_key_with_each_start(tmp_path: Path) -> None:
-    keys = {build_environment(Settings(), tmp_path)[0]["BROKER_INGRESS_KEY"] for _ in range(2)}
-    assert len(keys) == 2
-    given, _ = build_environment(Settings(ingress_key="0123456789abcdef"), tmp_path)
+    environments = [build_environment(Settings(), scratch_of(tmp_path, name))[0] for name in "ab"]
+    assert len({environment["BROKER_INGRESS_KEY"] for environment in environments}) == 2
+    given, _ = build_environment(Settings(ingress_key="0123456789abcdef"), scratch_of(tmp_path, "c"))
     assert given["BROKER_INGRESS_KEY"] == "0123456789abcdef"
 
 
@@ -121,7 +127,9 @@ def test_ingress_of_a_cluster_is_told_no_secret_but_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "one")
-    settings = Settings(ray_address="127.0.0.1:6379", database_url="postgresql://u:secret@h/d", http_port=8123)
+    settings = Settings(
+        ray_address="127.0.0.1:6379", database_url="postgresql://u:secret@h/d", http_port=8123
+    )
     environment, _ = build_environment(settings, tmp_path)
     told = joined_environment(settings.to_environment() | environment)
     assert told["BROKER_HTTP_PORT"] == "8123"

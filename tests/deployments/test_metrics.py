@@ -33,7 +33,7 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
 def scrape(instance: Instance) -> dict[str, Series]:
     """All samples: name → the values of the labels, in the order of their names → value."""
     told: dict[str, Series] = defaultdict(dict)
-    text = httpx.get(f"{instance.url}/metrics", timeout=20).raise_for_status().text
+    text = httpx.get(f"{instance.ops_url}/metrics", timeout=20).raise_for_status().text
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels = tuple(value for _, value in sorted(sample.labels.items()))

@@ -14,7 +14,7 @@ from broker.slots import connection as connections
 from broker.slots import link as links
 from broker.slots import listener as listeners
 from broker.slots import wire
-from broker.slots.calls import Calls
+from broker.slots.calls import Calls, CannotTravel
 from broker.slots.connection import Connection, ConnectionEnded, Refused, open_connection
 from broker.slots.link import LinkLost, SlotLink
 from broker.slots.listener import Listener
@@ -170,7 +170,7 @@ async def test_answer_of_another_type_ends_only_its_call(connection: Connection)
 
 
 async def test_what_cannot_travel_is_not_sent(connection: Connection) -> None:
-    with pytest.raises(TypeError, match="cannot travel"):
+    with pytest.raises(CannotTravel, match="cannot travel"):
         await connection.call("echo", object())
     assert not connection._calls
     assert await within(connection.call("echo", 1)) == 1
@@ -462,7 +462,7 @@ async def test_messages_have_a_greatest_length(
 ) -> None:
     monkeypatch.setattr(wire, "_MESSAGE_BYTES", 2_000)
     assert len(await within(connection.call("echo", "x" * 1_000))) == 1_000
-    with pytest.raises(ValueError, match="a message of"):
+    with pytest.raises(CannotTravel, match="a message of"):
         await within(connection.call("echo", "x" * 2_000))
     assert not connection._calls
     assert await within(connection.call("echo", 1)) == 1

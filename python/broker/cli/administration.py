@@ -46,7 +46,8 @@ async def administer_async(settings: Settings, work: Callable[[Administration], 
     clock = SystemClock()
     async with _dsn(settings) as dsn:
         database = await Database.open(dsn, size=2, timeout_s=settings.database_timeout_s)
-        administration = Administration(database, clock, IdSource(clock))
+        lifetime_s = settings.token_lifetime_s
+        administration = Administration(database, clock, IdSource(clock), token_lifetime_s=lifetime_s)
         try:
             await _check_schema(database, dsn, is_ours=not settings.database_url)
             return await work(administration)

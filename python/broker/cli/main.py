@@ -28,6 +28,7 @@ COMMANDS = (
     Lazy("export", "broker.cli.transfer", "export", "Write a program's events to a file."),
     Lazy("account", "broker.cli.accounts", "app", "Make and change accounts, in the database."),
     Lazy("user", "broker.cli.users", "app", "Make and change users, in the database."),
+    Lazy("keys", "broker.cli.keys", "app", "List, rotate and revoke the keys that sign access tokens."),
     Lazy("migrate", "broker.cli.migrate", "migrate", "Bring the database's schema up to date."),
     Lazy("openapi", "broker.cli.openapi", "openapi", "Print the OpenAPI document."),
     Lazy("doctor", "broker.cli.doctor", "doctor", "Say what is wrong with a set-up."),

@@ -54,7 +54,7 @@ def build_environment(settings: Settings, scratch: Path) -> tuple[dict[str, str]
 
 
 def joined_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What the processes of Ray Serve on a cluster of others must find, from the environment of a conductor."""
+    """What Ray Serve on a cluster of others must find, from the environment of a conductor."""
     environ = os.environ if environ is None else environ
     names = [
         *serve_environment(),

@@ -1,6 +1,6 @@
 """What we take from the configuration that Ray Serve writes for HAProxy: where the replicas are, and no more.
 
-Nothing of Ray's text is handed on as it is, so a line that a later Ray adds opens no port and relaxes no rule.
+Ray's frontends and rules are left out, so a line that a later Ray adds opens no port and relaxes no rule.
 What must be there and is not, or is made otherwise, is a fault that stops the start and names the line.
 """
 
@@ -12,7 +12,10 @@ _SERVER = re.compile(r"server (?P<name>[\w.:-]+) (?P<address>[\w.:\[\]-]+:\d+) c
 _REST = re.compile(r"(?: observe layer4 error-limit \d+ on-error mark-down| backup)*")
 _CHECK = re.compile(r"option httpchk GET /[\w/.-]*|http-check expect status \d{3}|default-server [\w ]+")
 _PREFIX = re.compile(r"acl is_(\S+) path (/[\w./~-]*)")
+_LEFT_OUT = re.compile(r"log global|http-reuse \w+|timeout [\w-]+ \w+")
+"""Lines of a backend in whose place we have our own."""
 _BACKEND = "http-"
+_ROUTED = "-via-ingress-request-router"  # a second way to replicas of language models
 
 
 class IngressFault(Exception):
@@ -67,7 +70,7 @@ def read_ray(text: str) -> RayInput:
     applications = [
         _application(name.removeprefix("backend "), lines, prefixes)
         for name, lines in sections.items()
-        if name.startswith(f"backend {_BACKEND}")
+        if name.startswith(f"backend {_BACKEND}") and not name.endswith(_ROUTED)
     ]
     return RayInput(
         admin=_word(general, "stats socket"),
@@ -92,9 +95,14 @@ def _application(backend: str, lines: list[str], prefixes: dict[str, str]) -> Ap
     if backend not in prefixes:
         raise IngressFault(f"Ray Serve does not say which paths its backend {backend} has")
     checks = tuple(line for line in lines if _CHECK.fullmatch(line))
+    servers = tuple(_server(line) for line in lines if line.startswith("server "))
+    for line in lines:
+        if line not in (*checks, *servers) and not _LEFT_OUT.fullmatch(line):
+            raise IngressFault(
+                f"Ray Serve writes a line into its backend {backend} that is not known: {line}"
+            )
     if not any(line.startswith("option httpchk") for line in checks):
         raise IngressFault(f"Ray Serve does not say how its backend {backend} is checked")
-    servers = tuple(_server(line) for line in lines if line.startswith("server "))
     return Application(backend, prefixes[backend], checks, servers)
 
 

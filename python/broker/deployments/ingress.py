@@ -7,12 +7,13 @@ leads to `/metrics`, `/readyz` and the routes.
 
 Every reply is ours. What HAProxy says by itself has the product's error body. A reply from behind without our
 `X-Content-Type-Options` is Ray Serve's, or its server's, and is exchanged. While no replica can take a
-request, which is so while the product starts or stops, the reply is 503 `unavailable`. Once a request may have
-reached a replica, a change is answered 503 `outcome_unknown`.
+request, which is so while the product starts or stops, the reply is 503 `unavailable`. Once a request may
+have reached a replica, a change is answered 503 `outcome_unknown`.
 
 HAProxy has one gap: a head that is no HTTP, or does not come in time, is refused below the layer where bodies
-can be chosen (h1_send_error in its mux_h1.c). There it sends a page of HTML or nothing; ours sends nothing and
-closes. So the frontends have empty error files, which mean that, and the bodies stand in the backends.
+can be chosen (h1_send_error in its mux_h1.c). There it sends a page of HTML or nothing; ours sends nothing
+and closes. So the frontends have empty error files, which mean that, and the bodies stand in the backends.
+It also closes without a word when a change went over a kept connection that its replica closed meanwhile.
 """
 
 import re
@@ -53,6 +54,7 @@ _NO_REPLICA = "the API cannot be reached; repeat the request, a change with its 
 _IN_DOUBT = "whether the request was carried out is unknown; repeat it, a change with its Idempotency-Key"
 _LOST = {408: 400, 502: 503, 504: 503}
 """What HAProxy calls otherwise than we do."""
+_SAFE = "method GET HEAD OPTIONS"
 _MADE = "x-broker-made"
 _OUTCOME_UNKNOWN = "outcome_unknown"
 
@@ -77,7 +79,9 @@ def write_config(settings: Settings, ray: RayInput, *, threads: int, descriptors
         IngressFault: the key is missing, or there are too few descriptors.
     """
     if not re.fullmatch(r"[\w-]{16,}", settings.ingress_key):
-        raise IngressFault("BROKER_INGRESS_KEY: must be 16 or more letters and digits, so that replicas know the ingress")
+        raise IngressFault(
+            "BROKER_INGRESS_KEY: must be 16 or more letters and digits, so that replicas know the ingress"
+        )
     connections = min(settings.http_connections, int(descriptors * (1 - _REPLICA_SHARE)))
     if connections < _TOO_FEW:
         raise IngressFault(f"the ingress may open {descriptors} files, which is too few; raise `ulimit -n`")
@@ -122,9 +126,9 @@ def _defaults(settings: Settings) -> list[str]:
         "    option splice-response",
         "    option http-no-delay",
         "    option idle-close-on-response",
-        # Only what no replica has seen is given to another one.
+        # What no replica has seen is given to another one, and a question that one has left unanswered.
         "    option redispatch 1",
-        "    retry-on conn-failure",
+        "    retry-on conn-failure empty-response",
         "    load-server-state-from-file global",
         "    balance leastconn",
         "defaults behind from ours",
@@ -152,15 +156,15 @@ def _public(settings: Settings, applications: Iterable[Application]) -> list[str
 
 
 def _operations(settings: Settings, applications: Iterable[Application]) -> list[str]:
-    routes = {application.prefix: application.name for application in applications}
+    routes = orjson.dumps({application.prefix: application.name for application in applications}).decode()
+    answer = f"content-type application/json lf-string {_text(routes)} hdr X-Request-Id %[var(txn.id)]"
     return [
         "frontend operations from ours",
         f"    bind {_place(settings.ops_host, settings.operations_port)} proto h1",
         *_silence(),
         f"    http-request set-var(txn.door) str({OPERATIONS})",
         *_requests(),
-        f"    http-request return status 200 content-type application/json lf-string {_text(orjson.dumps(routes).decode())}"
-        f" hdr X-Request-Id %[var(txn.id)] {_header(NO_SNIFF)} if {{ path /-/routes }}",
+        f"    http-request return status 200 {answer} {_header(NO_SNIFF)} if {{ path /-/routes }}",
         *_routes(applications),
     ]
 
@@ -204,14 +208,16 @@ def _rules(settings: Settings) -> list[str]:
         # What a stranger says of where it comes from; a front door's word is believed, see `_front_door`.
         "    http-request del-header x-forwarded- -m beg unless { var(sess.front) -m found }",
         "    http-request del-header upgrade",
+        f"    http-request disable-l7-retry unless {{ {_SAFE} }}",
         *(counted if limit else []),
         f"    http-request wait-for-body time {_HEAD_S}s",
         f"    http-response allow if {{ res.hdr({NO_SNIFF[0].decode()}) -m found }}",
         f"    {_answer('http-response', malformed)} if {{ status 400 }}",
         f"    {_answer('http-response', failed)} if {{ status 500 }}",
         f"    {_answer('http-response', doubtful)}",
+        f"    acl is_made res.hdr({_MADE}) -m found",
         *(
-            f"    http-after-response set-status {ours} if {{ status {theirs} }} {{ res.hdr({_MADE}) -m found }}"
+            f"    http-after-response set-status {ours} if is_made {{ status {theirs} }}"
             for theirs, ours in _LOST.items()
         ),
         f"    http-after-response del-header {_MADE}",
@@ -221,16 +227,21 @@ def _rules(settings: Settings) -> list[str]:
 def _front_door(networks: Iterable[str]) -> list[str]:
     """Connections of front doors are not counted as one caller's, and what they say of theirs is believed."""
     listed = " ".join(networks)
-    return [f"    tcp-request connection set-var(sess.front) bool(true) if {{ src {listed} }}"] if listed else []
+    return (
+        [f"    tcp-request connection set-var(sess.front) bool(true) if {{ src {listed} }}"] if listed else []
+    )
 
 
 def _requests() -> list[str]:
     """What holds for every request, wherever it goes."""
-    wrong = _Body(405, MethodNotAllowed.name, "there is no such method", (("Allow", "GET, HEAD, POST, PUT, DELETE"),))
+    wrong = _Body(
+        405, MethodNotAllowed.name, "there is no such method", (("Allow", "GET, HEAD, POST, PUT, DELETE"),)
+    )
     return [
-        "    http-request set-header x-request-id %[uuid] unless { req.fhdr(x-request-id) -m reg ^[!-~]{1,128}$ }",
+        "    acl is_named req.fhdr(x-request-id) -m reg ^[!-~]{1,128}$",
+        "    http-request set-header x-request-id %[uuid] unless is_named",
         "    http-request set-var(txn.id) req.fhdr(x-request-id)",
-        f"    http-request set-var(txn.doubt) str({_OUTCOME_UNKNOWN}) unless {{ method GET HEAD OPTIONS }}",
+        f"    http-request set-var(txn.doubt) str({_OUTCOME_UNKNOWN}) unless {{ {_SAFE} }}",
         f"    {_answer('http-request', wrong)} if {{ method CONNECT TRACE }}",
     ]
 
@@ -238,12 +249,13 @@ def _requests() -> list[str]:
 def _routes(applications: Iterable[Application]) -> list[str]:
     """The longest prefix first; no application, no replica."""
     return [
-        *(
-            f"    use_backend {found.backend} if {{ path {found.prefix} }} || {{ path_beg {found.prefix.rstrip('/')}/ }}"
-            for found in applications
-        ),
+        *(f"    use_backend {found.backend} if {_paths(found.prefix)}" for found in applications),
         "    default_backend nothing",
     ]
+
+
+def _paths(prefix: str) -> str:
+    return f"{{ path {prefix} }} || {{ path_beg {prefix.rstrip('/')}/ }}"
 
 
 def _silence() -> list[str]:
@@ -282,7 +294,8 @@ def _content(body: _Body) -> str:
     headers = [("Cache-Control", "no-store"), *body.headers]
     written = "".join(f' hdr {name} "{value}"' for name, value in headers)
     fixed = " ".join(_header(header) for header in EVERY_REPLY)
-    return f"content-type application/json lf-string {_quoted(told)} hdr X-Request-Id %[var(txn.id)] {fixed}{written}"
+    named = "hdr X-Request-Id %[var(txn.id)]"
+    return f"content-type application/json lf-string {_quoted(told)} {named} {fixed}{written}"
 
 
 def _header(header: tuple[bytes, bytes]) -> str:

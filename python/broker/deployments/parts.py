@@ -16,6 +16,7 @@ from broker.answers.counter import COUNTER
 from broker.clock import SystemClock
 from broker.deployments import gateways, ray_cluster, serve_app
 from broker.deployments.clock_watch import watch_clock
+from broker.deployments.ingress_check import require_our_ingress, start_unless_refused
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
@@ -103,7 +104,12 @@ class Parts:
         tell({"part": name, "detail": detail()})
 
     def _start_api(self, dsn: str) -> Callable[[], Awaitable[None]]:
-        return lambda: asyncio.to_thread(serve_app.run_application, self._settings, dsn)
+        async def start() -> None:
+            running = asyncio.to_thread(serve_app.run_application, self._settings, dsn)
+            await start_unless_refused(running)
+            await require_our_ingress(self._settings)
+
+        return start
 
     def _figures(self) -> Iterator[Sample]:
         if self._gateways is not None:

@@ -10,9 +10,12 @@ the same reason a command that has a `caller` is refused when its rights end bef
 have none: their door looks, and may be a second late.
 """
 
+from datetime import datetime
+from typing import Any, TypedDict
+
 from broker.domain.audit import Actor
 from broker.domain.idempotency import IdempotencyKey
-from broker.domain.programs import Program
+from broker.domain.programs import Access, Program
 from broker.errors import BrokerError
 from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.protocol import Caller, NewEventRow
@@ -31,14 +34,34 @@ class Publish(Carried, frozen=True):
     key: IdempotencyKey | None
 
 
+class EventChanges(TypedDict, total=False):
+    """New values of an event's fields; `metadata` is compact JSON."""
+
+    event: str
+    timestamp: int | None
+    timecode: int | None
+    metadata: bytes | None
+
+
+class ProgramChanges(TypedDict, total=False):
+    """New values of a program's fields."""
+
+    name: str
+    scheduled_start_time: datetime | None
+    scheduled_end_time: datetime | None
+    project_id: str | None
+    access: Access
+    metadata: dict[str, Any] | None
+
+
 class UpdateEvent(Carried, frozen=True):
-    """Change fields of one event: `event`, `timestamp`, `timecode`, `metadata`; None restores the default."""
+    """Change those fields of one event that `changes` names; None restores the default."""
 
     id: str
     account: str
     program_id: str
     event_id: str
-    changes: dict[str, object]
+    changes: EventChanges
     caller: Caller | None = None
     key: IdempotencyKey | None = None
 
@@ -82,7 +105,7 @@ class UpdateProgram(Carried, frozen=True):
     id: str
     account: str
     program_id: str
-    changes: dict[str, object]
+    changes: ProgramChanges
     caller: Caller | None = None
     key: IdempotencyKey | None = None
 
@@ -113,7 +136,8 @@ def size_bytes(command: Command) -> int:
     """About how much room the command takes; for bounds, not for bills."""
     if isinstance(command, Publish):
         return sum(len(event.metadata) + _OVERHEAD_BYTES for event in command.events) + _OVERHEAD_BYTES
-    if isinstance(command, UpdateEvent | UpdateProgram):
-        metadata = command.changes.get("metadata")
-        return _OVERHEAD_BYTES + (len(metadata) if isinstance(metadata, bytes) else 1024)
+    if isinstance(command, UpdateEvent):
+        return _OVERHEAD_BYTES + len(command.changes.get("metadata") or b"")
+    if isinstance(command, UpdateProgram):
+        return _OVERHEAD_BYTES + 1024
     return _OVERHEAD_BYTES

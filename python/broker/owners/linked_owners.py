@@ -16,7 +16,7 @@ from broker.clock import Clock
 from broker.domain.audit import Actor
 from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated
 from broker.domain.programs import Program
-from broker.errors import BrokerError, OutcomeUnknown, Unavailable
+from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
@@ -29,6 +29,8 @@ from broker.owners.commands import (
     DeleteEvent,
     DeleteEvents,
     DeleteProgram,
+    EventChanges,
+    ProgramChanges,
     Publish,
     UpdateEvent,
     UpdateProgram,
@@ -45,6 +47,7 @@ from broker.owners.protocol import (
     program_topic,
 )
 from broker.settings import Settings
+from broker.slots.calls import CannotTravel
 from broker.slots.link import Link, LinkLost, SlotLink
 
 _BATCH_COMMANDS = 500
@@ -99,7 +102,9 @@ class LinkedOwners:
         key: IdempotencyKey | None = None,
     ) -> bytes:
         """See `Owners.update_event`."""
-        command = UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, caller, key)
+        command = UpdateEvent(
+            self._ids.uuid7(), account, program_id, event_id, cast("EventChanges", changes), caller, key
+        )
         return cast("bytes", await self._ask(command))
 
     async def delete_event(
@@ -145,7 +150,9 @@ class LinkedOwners:
         key: IdempotencyKey | None = None,
     ) -> Program:
         """See `Owners.update_program`."""
-        command = UpdateProgram(self._ids.uuid7(), account, program_id, changes, caller, key)
+        command = UpdateProgram(
+            self._ids.uuid7(), account, program_id, cast("ProgramChanges", changes), caller, key
+        )
         stored = cast("Program", await self._ask(command))
         await self.program_created(account)
         return stored
@@ -312,10 +319,21 @@ class _Lane:
                 answers = None
                 for waiting in batch if lost.was_sent else ():
                     waiting.is_doubtful = True
+            except CannotTravel as error:
+                await self._deliver_apart(batch, error)
+                return
             batch = _settle(batch, answers)
             if batch:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_S[1])
+
+    async def _deliver_apart(self, batch: list[_Waiting], error: CannotTravel) -> None:
+        """Find the command that cannot be sent, so that it fails alone. The doors let none through."""
+        if len(batch) > 1:
+            for waiting in batch:
+                await self._deliver([waiting])
+            return
+        _answer(batch[0], InternalError("the change could not be sent", log_text=str(error)))
 
     def _alive(self, batch: list[_Waiting]) -> list[_Waiting]:
         now_s = self._clock.monotonic_s()

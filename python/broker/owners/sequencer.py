@@ -34,6 +34,7 @@ from broker.owners.commands import (
     DeleteEvent,
     DeleteEvents,
     DeleteProgram,
+    EventChanges,
     Publish,
     UpdateEvent,
     UpdateProgram,
@@ -185,7 +186,7 @@ class Sequencer:
         self._move(command, head)
         return params
 
-    def _changed(self, old: EventRow, changes: dict[str, object]) -> EventRow:
+    def _changed(self, old: EventRow, changes: EventChanges) -> EventRow:
         fields: dict[str, object] = dict(changes)
         if "timestamp" in fields and fields["timestamp"] is None:
             fields["timestamp"] = self._now_ms
@@ -252,8 +253,7 @@ class Sequencer:
 
     def _update_program(self, command: UpdateProgram, head: HeadRow) -> Program:
         changed = {"updated_time": to_datetime(self._now_ms)}
-        # Validated: what has travelled has texts where a program has members of enums.
-        program = Program.model_validate(dict(self._found.programs[head.uid]) | command.changes | changed)
+        program = self._found.programs[head.uid].model_copy(update={**command.changes, **changed})
         if command.caller is not None:
             principal = _principal(command, command.caller)
             permissions.require_into(_RULES[UpdateProgram], principal, program.project_id)

@@ -49,7 +49,7 @@ class TrustedProxies:
         return read(peer, forwarded_for)
 
     def _caller(self, peer: str, forwarded_for: str) -> str:
-        address = peer
+        address = _address(peer) or peer
         hops = [hop.strip() for hop in forwarded_for.split(",")] if forwarded_for else []
         while hops and self._is_trusted(address):
             hop = _address(hops.pop())
@@ -67,12 +67,14 @@ class TrustedProxies:
 
 
 def _address(text: str) -> str | None:
-    """An address from a list entry, which some proxies write with a port."""
+    """An address from a list entry, which some proxies write with a port; IPv4 inside IPv6 is IPv4."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:
         text = text.partition(":")[0]
     try:
-        return str(ipaddress.ip_address(text))
+        address = ipaddress.ip_address(text)
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return str(mapped or address)
     except ValueError:
         return None

@@ -1,8 +1,8 @@
 """Who calls: the address that limits and logs go by, and the door that the request came through.
 
 The ingress writes one header into every request: a secret that it shares with the replicas, the door, and the
-address that the connection came from. The secret tells the ingress from whoever else reaches a replica's port;
-those are refused. `X-Forwarded-For` counts from `BROKER_TRUSTED_PROXIES` alone.
+address that the connection came from. The secret tells the ingress from whoever else reaches a replica's
+port; those are refused. `X-Forwarded-For` counts from `BROKER_TRUSTED_PROXIES` alone.
 
 Without a secret there is no such ingress (HAProxy cannot run on the machine, or a test calls in process): the
 caller is the peer of the connection.
@@ -22,6 +22,7 @@ PUBLIC = "public"
 OPERATIONS = "operations"
 
 _CALLERS = 10_000  # remembered at a time
+_REMEMBERED_CHARACTERS = 256  # of a header; a stranger does not fill the memory with longer ones
 _HEADER = HEADER.encode()
 _FORWARDED = b"x-forwarded-for"
 
@@ -58,7 +59,8 @@ class Callers:
         secret, _, rest = told.partition(b" ")
         if not hmac.compare_digest(secret, self._key):
             raise InsufficientScope("requests must come through the ingress")
-        return self._remembered(rest, forwarded)
+        read = self._remembered if len(forwarded) <= _REMEMBERED_CHARACTERS else self._of_ingress
+        return read(rest, forwarded)
 
     def _of_ingress(self, told: bytes, forwarded: str) -> Caller:
         door, _, peer = told.decode("latin-1").partition(" ")

@@ -53,6 +53,7 @@ class SlotLink:
 
         Raises:
             LinkLost: the actor is away, died, does not answer in time, or does not run.
+            CannotTravel: an argument is of none of the method's types, or too long.
         """
         was_sent = False
         try:

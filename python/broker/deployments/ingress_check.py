@@ -1,0 +1,108 @@
+"""Looks at each start whether the ingress is ours, so that no port of Ray Serve's own is left open unseen.
+
+Ray tells only its own log when HAProxy does not start, and goes on trying. And on a cluster of others the
+processes that start HAProxy may not have our settings. Either stops the start, with the reason.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+
+from broker.deployments.ingress import APPLICATION
+from broker.deployments.ingress_start import FAULT
+from broker.settings import Settings
+from broker.storage.errors import SetupError
+
+_LOOK_S = 0.5
+_TRIES = 20  # a change of HAProxy's may be under way
+_ANSWER_S = 5.0
+_ROUTES = "/-/routes"
+_CONFIGURATION = "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"
+_ELSEWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to call what listens everywhere
+
+
+async def start_unless_refused(start: Awaitable[None]) -> None:
+    """Wait for `start`, which brings the ingress up.
+
+    Raises:
+        SetupError: the program that Ray starts as HAProxy refuses; its reason. `start` goes on in vain.
+    """
+    starting = asyncio.ensure_future(start)
+    while not (await asyncio.wait({starting}, timeout=_LOOK_S))[0]:
+        if reason := await asyncio.to_thread(_read_fault):
+            raise SetupError(f"the ingress cannot be started: {reason}")
+    await starting
+
+
+async def require_our_ingress(settings: Settings) -> None:
+    """Return when both doors of this node's ingress are ours. Without a key there is none to look for.
+
+    Raises:
+        SetupError: they are not.
+    """
+    if not settings.ingress_key:
+        return
+    reason = ""
+    for _ in range(_TRIES):
+        reason = await _look(settings)
+        if not reason:
+            return
+        await asyncio.sleep(_LOOK_S)
+    raise SetupError(
+        f"the ingress of this node is not the product's ({reason}): every node's Ray must start {_program()}"
+        " as HAProxy; see deploy/node.env"
+    )
+
+
+async def _look(settings: Settings) -> str:
+    """What is wrong with the doors; empty when nothing is."""
+    ports = {"operators": (settings.ops_host, settings.operations_port)}
+    ports["clients"] = (settings.bind_host, settings.http_port)
+    for door, (host, port) in ports.items():
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                head, body = await _ask(_ELSEWHERE.get(host, host), port)
+        except (OSError, TimeoutError):
+            return f"nothing answers {door} at {host}:{port}"
+        routes = _routes(body)
+        if b"x-content-type-options: nosniff" not in head.lower():
+            return f"something else answers {door} at {host}:{port}"
+        if (APPLICATION in routes) != (door == "operators"):
+            return f"{_ROUTES} is wrong for {door} at {host}:{port}"
+    return ""
+
+
+async def _ask(host: str, port: int) -> tuple[bytes, bytes]:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(f"GET {_ROUTES} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
+    return head, body
+
+
+def _routes(body: bytes) -> set[str]:
+    """The applications that a reply names; none where it is something else."""
+    with suppress(orjson.JSONDecodeError):
+        routes = orjson.loads(body)
+        if isinstance(routes, dict):
+            return {name for name in routes.values() if isinstance(name, str)}
+    return set()
+
+
+def _read_fault() -> str:
+    """Why the program refused, on this node."""
+    place = Path(os.environ.get(_CONFIGURATION, ""))
+    for path in place.parent.glob(f"*/{place.name}.{FAULT}"):
+        with suppress(OSError):
+            return path.read_text()
+    return ""
+
+
+def _program() -> str:
+    return os.environ.get("RAY_SERVE_HAPROXY_BINARY_PATH", "broker-ingress")

@@ -1,0 +1,232 @@
+"""HAProxy as Ray Serve starts it, with what Ray's own code writes for it, and replicas that do as told."""
+
+import json
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from typing import Any
+
+import psutil
+
+from broker.deployments import haproxy
+from broker.deployments.ports import free_port
+from broker.settings import child_environment
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Serve's use of pydantic is its own business
+    from ray.serve._private.haproxy import BackendConfig, HAProxyApi, HAProxyConfig, ServerConfig
+
+KEY = "0123456789abcdef"
+FRONT_DOOR = "127.0.0.9"
+_OURS = "X-Content-Type-Options: nosniff\r\n"
+_START_S = 30.0
+
+
+class Replica(ThreadingTCPServer):
+    """A server behind HAProxy; the first part of a path says what it does. Counts what reaches it."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(self, name: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.name = name
+        self.seen: list[str] = []
+        self.port = int(self.server_address[1])
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: connections are cut on purpose."""
+
+    def end(self) -> None:
+        """Refuse connections from now on."""
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(StreamRequestHandler):
+    server: Replica
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            _, target, _ = line.decode("latin-1").split(" ")
+            headers: dict[str, list[str]] = {}
+            while (line := self.rfile.readline()) not in (b"\r\n", b""):
+                name, _, value = line.decode("latin-1").partition(":")
+                headers.setdefault(name.lower(), []).append(value.strip())
+            if target == "/-/healthz":
+                self._reply(200, "ok", "")
+                continue
+            self.server.seen.append(target)
+            self.rfile.read(int(headers.get("content-length", ["0"])[0]))
+            act, _, rest = target[1:].partition("/")
+            if act == "drop":
+                return
+            if act == "never":
+                threading.Event().wait(20)
+                return
+            if act == "plain":  # as Serve and its servers answer
+                self._reply(int(rest), f"{rest} in plain text", "")
+            else:
+                told = {"by": self.server.name, "path": target, "headers": headers}
+                self._reply(int(rest) if act == "ours" else 200, json.dumps(told), _OURS)
+
+    def _reply(self, status: int, body: str, headers: str) -> None:
+        head = (
+            f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nContent-Type: text/plain\r\n{headers}\r\n"
+        )
+        self.wfile.write((head + body).encode())
+
+
+class Ingress:
+    """One HAProxy, reloaded as Ray reloads it."""
+
+    def __init__(self, **settings: str) -> None:
+        """`settings`: of ours, without their prefix."""
+        self.port, self.ops_port = free_port(), free_port()
+        self._kept = tempfile.TemporaryDirectory(prefix="bi-", dir="/tmp")
+        self.directory = Path(self._kept.name)
+        environment = haproxy.serve_environment(self.directory)
+        self.start_program = environment["RAY_SERVE_HAPROXY_BINARY_PATH"]
+        given = {
+            "INGRESS_KEY": KEY,
+            "HTTP_PORT": str(self.port),
+            "OPS_PORT": str(self.ops_port),
+            "WS_PORT": "1",
+            "TRUSTED_PROXIES": FRONT_DOOR,
+            "HTTP_TIMEOUT_S": "1",
+            **settings,
+        }
+        self._environment = child_environment({f"BROKER_{name}": value for name, value in given.items()})
+        self._api = HAProxyApi(
+            HAProxyConfig(
+                socket_path=str(self.directory / "admin"),
+                server_state_base=str(self.directory),
+                server_state_file=str(self.directory / "state"),
+                is_head=True,
+            ),
+            config_file_path=str(self.directory / "haproxy.cfg"),
+        )
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def config(self) -> Path:
+        """Where Ray writes what it wants, and HAProxy reads what we make of it."""
+        return self.directory / "haproxy.cfg"
+
+    def write_as_ray(self, applications: dict[str, tuple[str, Iterable[Replica]]]) -> None:
+        """Let Ray write its configuration. Args: applications: by name, the prefix and the replicas."""
+        self._api.set_backend_configs(
+            {
+                f"http-{name}": BackendConfig(
+                    name=f"http-{name}",
+                    path_prefix=prefix,
+                    app_name=name,
+                    servers=[
+                        ServerConfig(f"SERVE_REPLICA__{name}-{each.name}", "127.0.0.1", each.port)
+                        for each in replicas
+                    ],
+                )
+                for name, (prefix, replicas) in applications.items()
+            }
+        )
+        self._api._generate_config_file_internal()
+
+    def run(self, applications: dict[str, tuple[str, Iterable[Replica]]]) -> None:
+        """Start HAProxy, or let a new process take over from the one before; returns when it has."""
+        self.write_as_ray(applications)
+        arguments = ["-db", "-f", str(self.config), "-dR"]
+        if self.processes:
+            (self.directory / "state").write_text(self.ask("show servers state"))
+            arguments += ["-sf", str(self.processes[-1].pid), "-x", str(self.directory / "admin")]
+        process = self.start(arguments)
+        self.processes.append(process)
+        deadline_s = time.monotonic() + _START_S
+        while f"Pid: {process.pid}\n" not in self.ask("show info"):
+            assert process.poll() is None, self.said()
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+
+    def start(self, arguments: list[str]) -> "subprocess.Popen[bytes]":
+        """Our program, as Ray starts it."""
+        with (self.directory / "said").open("wb") as said:
+            return subprocess.Popen(
+                [self.start_program, *arguments], env=self._environment, stdout=said, stderr=said
+            )
+
+    def said(self) -> str:
+        """What the last process wrote."""
+        return (self.directory / "said").read_text()
+
+    def ask(self, command: str) -> str:
+        """Ask HAProxy at its socket for operators; empty while nobody answers."""
+        try:
+            with socket.socket(socket.AF_UNIX) as peer:
+                peer.connect(str(self.directory / "admin"))
+                peer.sendall(f"{command}\n".encode())
+                return b"".join(iter(lambda: peer.recv(65_536), b"")).decode()
+        except OSError:
+            return ""
+
+    def until_up(self, replicas: int) -> None:
+        """Until so many servers can take requests."""
+        deadline_s = time.monotonic() + _START_S
+        while (
+            sum(",UP," in line and "SERVE_" in line for line in self.ask("show stat").splitlines())
+            != replicas
+        ):
+            assert time.monotonic() < deadline_s, self.ask("show stat")
+            time.sleep(0.02)
+
+    def listens(self) -> set[tuple[str, int]]:
+        """Where the newest process takes connections."""
+        found = psutil.Process(self.processes[-1].pid).net_connections("inet")
+        return {(each.laddr.ip, each.laddr.port) for each in found if each.status == psutil.CONN_LISTEN}
+
+    def end(self) -> None:
+        """Leave nothing."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self._kept.cleanup()
+
+
+def call(port: int, request: bytes, source: str = "127.0.0.1", wait_s: float = 20.0) -> bytes:
+    """Send bytes and read until the other side closes; the request must ask for that."""
+    with socket.create_connection(("127.0.0.1", port), wait_s, (source, 0)) as peer:
+        peer.sendall(request)
+        return read_all(peer)
+
+
+def read_all(peer: socket.socket) -> bytes:
+    """What comes until the connection ends, which may be with a reset."""
+    told = b""
+    try:
+        while part := peer.recv(65_536):
+            told += part
+    except ConnectionResetError:
+        pass
+    return told
+
+
+def get(
+    port: int, path: str, source: str = "127.0.0.1", method: str = "GET", headers: str = ""
+) -> tuple[int, dict[str, str], Any]:
+    """Status, headers in lower case, and JSON body of the reply to one request."""
+    request = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
+    return parse(call(port, request.encode("latin-1"), source))
+
+
+def parse(reply: bytes) -> tuple[int, dict[str, str], Any]:
+    """Status, headers in lower case, and JSON body."""
+    head, _, body = reply.partition(b"\r\n\r\n")
+    line, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return int(line.split(" ")[1]), headers, json.loads(body) if body else None

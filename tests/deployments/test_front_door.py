@@ -1,0 +1,250 @@
+"""Callers of a running product from several loopback addresses, with a front door and without."""
+
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from tests.deployments.hostile import HARMLESS, HOSTILE
+from tests.deployments.ingress_stage import read_all
+from tests.deployments.instance import Instance
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(480)]
+
+FRONT_DOOR = "127.0.0.9"
+BURST = 3
+# A data source at an address that nobody may ask: the request is counted and goes nowhere.
+CONTENT = {"dataSources": [{"id": "a", "type": "api", "url": "http://127.0.0.1:1/"}]}
+ENTRY = {"measureName": "m", "contextId": "00000000-0000-7000-8000-000000000000", "measureValue": 0}
+SETTINGS = {
+    "BROKER_TRUSTED_PROXIES": f"{FRONT_DOOR}/32",
+    "BROKER_LOGIN_TRIES_PER_ADDRESS": str(BURST),
+    "BROKER_STORAGE_RATE_PER_ADDRESS": "0.001",
+    "BROKER_STORAGE_BURST_PER_ADDRESS": str(BURST),
+    "BROKER_RESPONSES_RATE_PER_ADDRESS": "0.001",
+    "BROKER_RESPONSES_BURST_PER_ADDRESS": str(BURST),
+    "BROKER_FETCH_RATE_PER_ADDRESS": "0.001",
+    "BROKER_FETCH_BURST_PER_ADDRESS": str(BURST),
+}
+
+Ask = Callable[[httpx.Client, dict[str, str]], httpx.Response]
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    instance = Instance(tmp_path_factory.mktemp("front") / "data", environment=SETTINGS)
+    instance.start()
+    try:
+        yield instance
+    finally:
+        instance.end()
+
+
+@pytest.fixture(scope="module")
+def token(instance: Instance) -> dict[str, str]:
+    """The admin's; with it the project is made that the limits are tried on."""
+    token = instance.token()
+    with httpx.Client(base_url=f"{instance.url}/api/v1", headers=token, timeout=30) as client:
+        client.post("/projects", json={"id": "own", "name": "n"}).raise_for_status()
+        path = "/projects/own/application/revisions"
+        client.post(path, json={"version": "1", "content": CONTENT}).raise_for_status()
+        client.post("/programs", json={"id": "show", "name": "n"}).raise_for_status()
+    return token
+
+
+def from_address(instance: Instance, address: str) -> httpx.Client:
+    transport = httpx.HTTPTransport(local_address=address)
+    return httpx.Client(
+        base_url=f"http://127.0.0.1:{instance.http_port}/api/v1", transport=transport, timeout=30
+    )
+
+
+def log_in(client: httpx.Client, headers: dict[str, str]) -> httpx.Response:
+    form = {
+        "grant_type": "password",
+        "client_id": "Test",
+        "username": f"u{time.monotonic_ns()}",
+        "password": "x",
+    }
+    return client.post("/token", json=form, headers=headers)
+
+
+def store(client: httpx.Client, headers: dict[str, str]) -> httpx.Response:
+    return client.post("/storage/own", json={"metadata": {}}, headers=headers)
+
+
+def respond(client: httpx.Client, headers: dict[str, str]) -> httpx.Response:
+    entry = ENTRY | {"visitorId": f"v{time.monotonic_ns()}"}
+    body = {"responses": [entry], "impressions": []}
+    return client.post("/responses/demo/undefined/show", json=body, headers=headers)
+
+
+def fetch(token: dict[str, str]) -> Ask:
+    def ask(client: httpx.Client, headers: dict[str, str]) -> httpx.Response:
+        return client.get("/projects/own/application/requests/1/a", headers=headers | token)
+
+    return ask
+
+
+@pytest.fixture(params=["log-in", "stored values", "answers", "data sources"])
+def ask(request: pytest.FixtureRequest, token: dict[str, str]) -> Ask:
+    asks: dict[str, Ask] = {
+        "log-in": log_in, "stored values": store, "answers": respond, "data sources": fetch(token),
+    }  # fmt: skip
+    return asks[request.param]
+
+
+def test_an_address_has_its_limit_whatever_it_writes(instance: Instance, ask: Ask) -> None:
+    with from_address(instance, "127.0.0.2") as stranger, from_address(instance, "127.0.0.3") as other:
+        for number in range(BURST):
+            assert ask(stranger, {"X-Forwarded-For": f"192.0.2.{number}"}).status_code != 429
+        for number in range(5):
+            forged = {
+                "X-Forwarded-For": f"198.51.100.{number}",
+                "X-Broker-Ingress": f"key public 1.1.1.{number}",
+            }
+            assert ask(stranger, forged).status_code == 429
+        assert ask(other, {}).status_code != 429
+        assert ask(other, {"X-Forwarded-For": "127.0.0.2"}).status_code != 429
+
+
+def test_callers_of_a_front_door_have_limits_of_their_own(instance: Instance, ask: Ask) -> None:
+    with from_address(instance, FRONT_DOOR) as door:
+        for number in range(BURST + 2):
+            # What stands in front was written by the caller itself.
+            told = ask(door, {"X-Forwarded-For": f"6.6.6.{number}, 203.0.113.1"})
+            assert (told.status_code == 429) == (number >= BURST), told.text
+        assert ask(door, {"X-Forwarded-For": "203.0.113.2"}).status_code != 429
+    with from_address(instance, "127.0.0.4") as stranger:
+        assert ask(stranger, {"X-Forwarded-For": "203.0.113.1"}).status_code != 429
+
+
+def test_the_access_log_has_the_address_of_the_caller(instance: Instance) -> None:
+    forwarded = {"X-Forwarded-For": "203.0.113.77"}
+    expected = {"stranger-1": "127.0.0.6", "door-1": "203.0.113.77"}
+    for name, source in (("stranger-1", "127.0.0.6"), ("door-1", FRONT_DOOR)):
+        with from_address(instance, source) as client:
+            client.get("/version", headers=forwarded | {"X-Request-Id": name}).raise_for_status()
+    deadline_s = time.monotonic() + 20
+    found: dict[str, str] = {}
+    while found != expected:
+        assert time.monotonic() < deadline_s, found
+        time.sleep(0.2)
+        lines = [line for line in access_lines(instance) if line.get("requestId") in expected]
+        found = {line["requestId"]: line["address"] for line in lines}
+
+
+def access_lines(instance: Instance) -> Iterator[dict[str, Any]]:
+    for path in (instance.data_dir / "log").rglob("*"):
+        if path.is_file():
+            for line in path.read_bytes().splitlines():
+                if b'"broker.access"' in line:
+                    with suppress(orjson.JSONDecodeError):
+                        yield orjson.loads(line)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_request_gets_our_reply_or_none(instance: Instance, name: str) -> None:
+    with socket.create_connection(("127.0.0.1", instance.http_port), 60) as peer:
+        with suppress(OSError):
+            peer.sendall(HOSTILE[name])
+            peer.shutdown(socket.SHUT_WR)
+        reply = read_all(peer)
+    if reply:
+        head, _, body = reply.lower().partition(b"\r\n\r\n")
+        status = int(head.split(b" ")[1])
+        assert 400 <= status < 500 or name in HARMLESS, head
+        assert b"x-content-type-options: nosniff" in head
+        assert b"\r\nx-request-id: " in head
+        assert b"content-type: application/json" in head
+        assert status == 200 or b'"error"' in body
+
+
+def test_pages_for_operators_are_at_their_own_address(instance: Instance) -> None:
+    for path in ("/metrics", "/readyz", "/-/routes", "//metrics", "/%6detrics", "/-/healthz", "/%2d/routes"):
+        reply = httpx.get(f"{instance.url}{path}", timeout=20)
+        assert (reply.status_code, reply.json()["error"]) == (404, "not_found"), path
+    assert "broker_" in httpx.get(f"{instance.ops_url}/metrics", timeout=20).text
+    assert httpx.get(f"{instance.ops_url}/readyz", timeout=20).json()["status"] == "ok"
+    assert httpx.get(f"{instance.ops_url}/-/routes", timeout=20).json() == {"/": "broker"}
+    assert httpx.get(f"{instance.url}/healthz", timeout=20).status_code == 200
+
+
+def test_who_reaches_a_replica_itself_is_refused(instance: Instance) -> None:
+    (port,) = replica_ports(instance)
+    forged = {"X-Forwarded-For": "192.0.2.7", "X-Broker-Ingress": "0123456789abcdef operations 192.0.2.7"}
+    for path in ("/api/v1/version", "/metrics", "/readyz", "/healthz", "/api/v1/storage/own/x"):
+        for headers in ({}, forged):
+            reply = httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers, timeout=20)
+            assert (reply.status_code, reply.json()["error"]) == (403, "insufficient_scope"), path
+    # What Serve itself tells there is whether the replica lives.
+    assert httpx.get(f"http://127.0.0.1:{port}/-/healthz", timeout=20).text == "success"
+
+
+def replica_ports(instance: Instance) -> set[int]:
+    """Where HAProxy looks for replicas."""
+    configurations = [
+        path
+        for path in Path("/tmp").glob("broker-*/ha/*/haproxy.cfg")
+        if str(instance.http_port) in path.read_text()
+    ]
+    (configuration,) = configurations
+    lines = [line for line in configuration.read_text().splitlines() if "server SERVE_REPLICA" in line]
+    return {int(line.split(" check")[0].rpartition(":")[2]) for line in lines}
+
+
+def test_a_hundred_slow_bodies_bring_no_replica(instance: Instance) -> None:
+    assert len(replica_ports(instance)) == 1
+    head = "POST /api/v1/servertime HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with ExitStack() as stack:
+        for length in (1_000, 900_000):
+            for _ in range(50):
+                peer = stack.enter_context(socket.create_connection(("127.0.0.1", instance.http_port), 60))
+                peer.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + b" " * (length // 2))
+        deadline_s = time.monotonic() + 9  # Serve adds one after three seconds
+        while time.monotonic() < deadline_s:
+            assert httpx.get(f"{instance.url}/api/v1/version", timeout=20).status_code == 200
+            time.sleep(0.5)
+        assert len(replica_ports(instance)) == 1
+
+
+def test_while_it_stops_and_starts_the_port_says_nothing_but_our_words(instance: Instance) -> None:
+    """The last test: it stops the instance."""
+    stopped = threading.Event()
+    told: set[tuple[int, str, bool]] = set()
+
+    def ask_on() -> None:
+        while not stopped.is_set():
+            with suppress(httpx.TransportError):
+                reply = httpx.get(f"{instance.url}/api/v1/version", timeout=20)
+                error = reply.json().get("error", "")
+                told.add((reply.status_code, error, reply.headers["x-content-type-options"] == "nosniff"))
+                assert (reply.status_code == 503) == ("retry-after" in reply.headers)
+            time.sleep(0.01)
+
+    asking = threading.Thread(target=ask_on)
+    asking.start()
+    try:
+        for _ in range(2):
+            instance.stop()
+            instance.start()
+    finally:
+        stopped.set()
+        asking.join()
+    assert told == {(200, "", True), (503, "unavailable", True)}
+
+
+def test_a_start_that_the_ingress_refuses_says_why(tmp_path: Path) -> None:
+    key = "not a key"
+    instance = Instance(tmp_path / "data", environment={"BROKER_INGRESS_KEY": key})
+    with suppress(subprocess.TimeoutExpired):
+        assert "BROKER_INGRESS_KEY" in instance.fail()
+    instance.end()

@@ -1,0 +1,439 @@
+"""The ingress from outside: HAProxy with our configuration in the place of Ray's, real sockets, no Ray."""
+
+import asyncio
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.deployments.ingress_stage import FRONT_DOOR, KEY, Ingress, Replica, call, get, parse, read_all
+
+GET = b"GET /x HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+
+# What HAProxy does not read as a request: it hangs up, since there it can only say its own page.
+NO_REQUEST = {
+    "garbage": b"GARBAGE\r\n\r\n",
+    "HTTP/0.9": b"GET /x\r\n\r\n",
+    "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20,
+    "header of 1 MB": GET + b"X-A: " + b"a" * 1_000_000 + b"\r\n\r\n",
+    "5,000 headers": GET + b"".join(b"X-%d: a\r\n" % n for n in range(5_000)) + b"\r\n",
+    "space in the target": b"GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "control character in a header": GET + b"X-A: a\x00b\r\n\r\n",
+    "space before the colon": GET + b"Content-Length : 5\r\n\r\n",
+    "two lengths": GET + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+    "negative length": GET + b"Content-Length: -5\r\n\r\n",
+    "chunk of no size": CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n",
+    "unknown coding": POST + b"Transfer-Encoding: gzip\r\n\r\n",
+    "control character in a name": GET + b"X\x01: a\r\n\r\n",
+}
+
+
+@pytest.fixture(scope="module")
+def replica() -> Iterator[Replica]:
+    replica = Replica("one")
+    yield replica
+    replica.end()
+
+
+@pytest.fixture(scope="module")
+def ingress(replica: Replica) -> Iterator[Ingress]:
+    ingress = Ingress(HTTP_LONG_BODIES_PER_ADDRESS="3")
+    try:
+        ingress.run({"broker": ("/", [replica])})
+        ingress.until_up(1)
+        yield ingress
+    finally:
+        ingress.end()
+
+
+@pytest.fixture
+def another() -> Iterator[Ingress]:
+    ingress = Ingress()
+    yield ingress
+    ingress.end()
+
+
+def assert_ours(reply: bytes, status: int, error: str) -> dict[str, str]:
+    """It is the product's own error, with all that every reply has; returns its headers."""
+    found, headers, body = parse(reply)
+    assert (found, body["error"], body["status"]) == (status, error, status)
+    assert body["error_description"]
+    assert headers["content-type"] == "application/json"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert headers["access-control-allow-origin"] == "*"
+    assert len(headers["x-request-id"]) == 36
+    assert ("retry-after" in headers) == (status in (429, 503))
+    assert "x-broker-made" not in headers
+    return headers
+
+
+@pytest.mark.parametrize("request_bytes", NO_REQUEST.values(), ids=NO_REQUEST)
+def test_what_is_no_request_gets_our_error_or_none(ingress: Ingress, request_bytes: bytes) -> None:
+    reply = call(ingress.port, request_bytes)
+    if reply:
+        assert_ours(reply, 400, "invalid_request")
+
+
+@pytest.mark.parametrize("request_bytes", NO_REQUEST.values(), ids=NO_REQUEST)
+def test_what_is_no_request_gets_no_other_reply_on_a_kept_connection(
+    ingress: Ingress, request_bytes: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", ingress.port), 20) as peer:
+        peer.sendall(GET + b"\r\n")
+        told = peer.recv(65_536)
+        assert told.startswith(b"HTTP/1.1 200 ")
+        try:
+            peer.sendall(request_bytes)
+        except OSError:
+            return
+        if reply := read_all(peer):
+            assert_ours(reply, 400, "invalid_request")
+
+
+def test_a_chunk_that_goes_wrong_later_is_our_400(ingress: Ingress) -> None:
+    with socket.create_connection(("127.0.0.1", ingress.port), 20) as peer:
+        peer.sendall(CHUNKED + b"5\r\nhello\r\n")
+        time.sleep(0.3)  # it must be read by itself
+        peer.sendall(b"zz\r\n")
+        assert_ours(read_all(peer), 400, "invalid_request")
+
+
+@pytest.mark.parametrize("method", ["CONNECT", "TRACE"])
+def test_methods_for_proxies_are_refused(ingress: Ingress, replica: Replica, method: str) -> None:
+    seen = len(replica.seen)
+    target = b"internal:22" if method == "CONNECT" else b"/x"
+    reply = call(
+        ingress.port,
+        method.encode() + b" " + target + b" HTTP/1.1\r\nHost: internal:22\r\nConnection: close\r\n\r\n",
+    )
+    assert "GET" in assert_ours(reply, 405, "method_not_allowed")["allow"]
+    assert len(replica.seen) == seen
+
+
+@pytest.mark.parametrize("path", ["/drop", "/never"])
+@pytest.mark.parametrize(("method", "error"), [("GET", "unavailable"), ("POST", "outcome_unknown")])
+def test_a_change_that_may_have_been_made_is_in_doubt(
+    ingress: Ingress, path: str, method: str, error: str
+) -> None:
+    request = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    assert_ours(call(ingress.port, request.encode()), 503, error)
+
+
+@pytest.mark.parametrize(
+    ("status", "shown", "get_error", "post_error"),
+    [
+        (400, 400, "invalid_request", "invalid_request"),
+        (500, 500, "internal_error", "internal_error"),
+        (404, 503, "unavailable", "outcome_unknown"),
+        (503, 503, "unavailable", "outcome_unknown"),
+        (200, 503, "unavailable", "outcome_unknown"),
+    ],
+)
+def test_a_reply_that_is_not_ours_is_exchanged(
+    ingress: Ingress, status: int, shown: int, get_error: str, post_error: str
+) -> None:
+    for method, error in (("GET", get_error), ("POST", post_error)):
+        request = f"{method} /plain/{status} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        reply = call(ingress.port, request.encode())
+        assert b"plain text" not in reply
+        assert_ours(reply, shown, error)
+
+
+@pytest.mark.parametrize("status", [200, 400, 404, 408, 500, 502, 503, 504])
+def test_a_reply_of_ours_goes_through_as_it_is(ingress: Ingress, status: int) -> None:
+    found, _, body = get(ingress.port, f"/ours/{status}")
+    assert (found, body["by"]) == (status, "one")
+
+
+def test_a_request_has_one_id_and_keeps_its_own(ingress: Ingress) -> None:
+    for given, expected in (("mine", ["mine"]), ("x" * 128, ["x" * 128])):
+        _, _, body = get(ingress.port, "/x", headers=f"X-Request-Id: {given}\r\n")
+        assert body["headers"]["x-request-id"] == expected
+        _, headers, _ = get(ingress.port, "/drop", headers=f"X-Request-Id: {given}\r\n")
+        assert headers["x-request-id"] == given
+    for given in ("not mine", "x" * 129, "\xe9"):
+        _, _, body = get(ingress.port, "/x", headers=f"X-Request-Id: {given}\r\n")
+        (made,) = body["headers"]["x-request-id"]
+        assert len(made) == 36
+
+
+def test_replicas_hear_the_address_of_the_connection_and_nothing_that_a_stranger_wrote(
+    ingress: Ingress,
+) -> None:
+    forged = (
+        "X-Forwarded-For: 192.0.2.7\r\nX-FORWARDED-FOR: 192.0.2.8\r\nX-Forwarded-Proto: https\r\n"
+        f"X-Broker-Ingress: {KEY} operations 192.0.2.9\r\n"
+    )
+    for source in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
+        _, _, body = get(ingress.port, "/x", source, headers=forged)
+        assert body["headers"]["x-broker-ingress"] == [f"{KEY} public {source}"]
+        assert not {name for name in body["headers"] if name.startswith("x-forwarded")}
+
+
+def test_what_a_front_door_says_of_its_callers_is_handed_on(ingress: Ingress) -> None:
+    told = "X-Forwarded-For: 6.6.6.6, 192.0.2.7\r\nX-Forwarded-For: 192.0.2.8\r\n"
+    _, _, body = get(ingress.port, "/x", FRONT_DOOR, headers=told + "X-Broker-Ingress: forged\r\n")
+    assert body["headers"]["x-forwarded-for"] == ["6.6.6.6, 192.0.2.7", "192.0.2.8"]
+    assert body["headers"]["x-broker-ingress"] == [f"{KEY} public {FRONT_DOOR}"]
+
+
+def test_only_the_door_for_operators_is_named_so_and_tells_the_routes(ingress: Ingress) -> None:
+    _, _, body = get(ingress.ops_port, "/metrics", headers="X-Broker-Ingress: forged\r\n")
+    assert body["headers"]["x-broker-ingress"] == [f"{KEY} operations 127.0.0.1"]
+    assert get(ingress.ops_port, "/-/routes")[2] == {"/": "broker"}
+    assert get(ingress.port, "/-/routes")[2]["by"] == "one"  # which a replica says is nothing
+
+
+def test_nothing_else_listens(ingress: Ingress) -> None:
+    assert ingress.listens() == {("127.0.0.1", ingress.port), ("127.0.0.1", ingress.ops_port)}
+
+
+def test_files_with_the_key_are_ours_alone(ingress: Ingress) -> None:
+    for path in (ingress.directory, ingress.config, ingress.directory / "admin"):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_an_upgrade_is_a_request_like_others(ingress: Ingress) -> None:
+    key = "dGhlIHNhbXBsZSBub25jZQ=="
+    asked = "Connection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    request = f"GET /x HTTP/1.1\r\nHost: localhost\r\n{asked}Sec-WebSocket-Key: {key}\r\n\r\n"
+    status, _, body = parse(call(ingress.port, request.encode()))
+    assert status == 200
+    assert "upgrade" not in body["headers"]
+
+
+def test_four_thousand_half_sent_heads_keep_nobody_out_and_are_ended(ingress: Ingress) -> None:
+    need_files(10_000)
+    with ExitStack() as stack:
+        held = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", ingress.port), 20, ("127.0.0.4", 0)))
+            for _ in range(4_100)
+        ]
+        for peer in held:
+            peer.sendall(GET)
+        began_s = time.monotonic()
+        for source in ("127.0.0.1", "127.0.0.4"):
+            assert get(ingress.port, "/x", source)[0] == 200
+        assert all(read_all(peer) == b"" for peer in held)
+        assert 5 < time.monotonic() - began_s < 60
+        assert get(ingress.port, "/x")[0] == 200
+
+
+def test_there_is_room_for_ten_thousand_kept_connections(ingress: Ingress) -> None:
+    need_files(25_000)
+    asyncio.run(keep_many(ingress.port, 10_000))
+    assert get(ingress.port, "/x")[0] == 200
+
+
+async def keep_many(port: int, count: int) -> None:
+    """Each of so many connections has a reply, and a second one when all are open."""
+    connections = []
+    for begin in range(0, count, 200):
+        opened = await asyncio.gather(
+            *(asyncio.open_connection("127.0.0.1", port) for _ in range(begin, begin + 200))
+        )
+        connections += opened
+        await asyncio.gather(*(ask(*each) for each in opened))
+    for begin in range(0, count, 2_000):
+        await asyncio.gather(*(ask(*each) for each in connections[begin : begin + 2_000 : 20]))
+    for _, writer in connections:
+        writer.close()
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One request of an operation that the frontend itself refuses: it costs no replica's thread."""
+    writer.write(b"TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+    assert head.startswith(b"HTTP/1.1 405 ")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    await reader.readexactly(length)
+
+
+def test_connections_of_one_address_are_limited_and_those_of_a_front_door_are_not(another: Ingress) -> None:
+    another.end()
+    limited = Ingress(HTTP_CONNECTIONS_PER_ADDRESS="20")
+    try:
+        limited.run({})
+        with ExitStack() as stack:
+            for source, expected in (("127.0.0.5", 20), ("127.0.0.6", 20), (FRONT_DOOR, 50)):
+                answered = 0
+                for _ in range(50):
+                    answered += is_served(limited.port, source, stack)
+                assert answered == expected, source
+    finally:
+        limited.end()
+
+
+def is_served(port: int, source: str, stack: ExitStack) -> bool:
+    """Whether one more connection, which stays open, is served."""
+    try:
+        peer = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20, (source, 0)))
+        peer.sendall(GET + b"\r\n")
+        return bool(peer.recv(65_536))
+    except OSError:
+        return False
+
+
+def test_bodies_that_are_slow_to_come_reach_no_replica(ingress: Ingress, replica: Replica) -> None:
+    seen = len(replica.seen)
+    with ExitStack() as stack:
+        held = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", ingress.port), 60)) for _ in range(100)
+        ]
+        for peer in held:
+            peer.sendall(POST + b"Content-Length: 1000\r\n\r\nhalf")
+        assert get(ingress.port, "/x", method="POST")[0] == 200
+        assert len(replica.seen) == seen + 1
+        for peer in held:
+            assert_ours(read_all(peer), 400, "invalid_request")
+    assert len(replica.seen) == seen + 1
+
+
+def test_long_bodies_of_one_address_are_limited(ingress: Ingress) -> None:
+    long = POST + b"Content-Length: 500000\r\n\r\n" + b"x" * 30_000
+    with ExitStack() as stack:
+        for _ in range(3):  # HTTP_LONG_BODIES_PER_ADDRESS
+            peer = socket.create_connection(("127.0.0.1", ingress.port), 20, ("127.0.0.7", 0))
+            stack.enter_context(peer).sendall(long)
+        time.sleep(0.3)
+        refused = call(ingress.port, long, "127.0.0.7")
+        assert_ours(refused, 429, "slow_down")
+        for source in ("127.0.0.8", FRONT_DOOR):
+            with socket.create_connection(("127.0.0.1", ingress.port), 20, (source, 0)) as peer:
+                peer.sendall(POST + b"Content-Length: 20000\r\nConnection: close\r\n\r\n" + b"x" * 20_000)
+                assert parse(read_all(peer))[0] == 200
+
+
+def test_while_there_is_no_application_or_no_replica_nothing_is_done(another: Ingress) -> None:
+    replica = Replica("short")
+    another.run({})
+    assert_ours(call(another.port, POST + b"Connection: close\r\n\r\n"), 503, "unavailable")
+    another.run({"broker": ("/", [replica])})
+    another.until_up(1)
+    replica.end()
+    for _ in range(5):
+        assert_ours(call(another.port, POST + b"Connection: close\r\n\r\n"), 503, "unavailable")
+    another.run({})
+    assert_ours(call(another.port, GET + b"Connection: close\r\n\r\n"), 503, "unavailable")
+
+
+def test_replicas_come_and_go_while_requests_run(another: Ingress) -> None:
+    first, second = Replica("first"), Replica("second")
+    another.run({"broker": ("/", [first])})
+    another.until_up(1)
+    stop = threading.Event()
+    seen: list[tuple[int, str]] = []
+
+    def request_on() -> None:
+        while not stop.is_set():
+            status, _, body = get(another.port, "/x")
+            seen.append((status, body.get("by", body.get("error"))))
+
+    running = threading.Thread(target=request_on)
+    running.start()
+    try:
+        another.run({"broker": ("/", [first, second])})
+        another.until_up(2)
+        await_name(seen, "second")
+        another.run({"broker": ("/", [second])})
+        first.end()
+        begun = len(seen)
+        await_name(seen[begun:] or seen, "second")
+        assert another.listens() == {("127.0.0.1", another.port), ("127.0.0.1", another.ops_port)}
+    finally:
+        stop.set()
+        running.join()
+    second.end()
+    assert {status for status, _ in seen} == {200}
+
+
+def await_name(seen: list[tuple[int, str]], name: str) -> None:
+    """Until a replica of that name has answered."""
+    deadline_s = time.monotonic() + 20
+    while all(by != name for _, by in list(seen)):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def test_the_longest_prefix_gets_a_request_and_applications_of_others_get_no_key(another: Ingress) -> None:
+    replicas = {name: Replica(name) for name in ("broker", "broker-images", "other")}
+    prefixes = {"broker": "/", "broker-images": "/api/v2/imgproxy", "other": "/other"}
+    another.run({name: (prefixes[name], [each]) for name, each in replicas.items()})
+    another.until_up(3)
+    expected = {
+        "/": "broker",
+        "/api/v2/imgproxy": "broker-images",
+        "/api/v2/imgproxy/a/b": "broker-images",
+        "/api/v2/imgproxy2": "broker",
+        "/api/v1/version": "broker",
+        "/other/x": "other",
+    }
+    assert {path: get(another.port, path)[2]["by"] for path in expected} == expected
+    for path in ("/", "/api/v2/imgproxy"):
+        assert "x-broker-ingress" in get(another.port, path)[2]["headers"]
+    assert "x-broker-ingress" not in get(another.port, "/other")[2]["headers"]
+    for replica in replicas.values():
+        replica.end()
+
+
+CHANGES = {
+    "a server in another notation": ("server SERVE_", "server-v2 x@SERVE_"),
+    "a server with a word that we do not know": (" check observe", " check send-proxy observe"),
+    "no path": ("acl is_http-broker path /", "acl is_http-broker url /"),
+    "no check": ("option httpchk GET", "option tcp-check #"),
+    "no socket": ("stats socket", "stats pipe"),
+}
+
+
+@pytest.mark.parametrize(("theirs", "other"), CHANGES.values(), ids=CHANGES)
+def test_a_ray_that_writes_otherwise_stops_the_start_with_a_clear_line(
+    another: Ingress, replica: Replica, theirs: str, other: str
+) -> None:
+    another.write_as_ray({"broker": ("/", [replica])})
+    text = another.config.read_text()
+    assert theirs in text
+    another.config.write_text(text.replace(theirs, other))
+    process = another.start(["-db", "-f", str(another.config), "-dR"])
+    assert process.wait(30) == 1
+    assert another.said().startswith("the ingress cannot be started: Ray Serve")
+    assert another.said().count("\n") == 1
+    fault = another.directory / "haproxy.cfg.fault"
+    assert another.said() == f"the ingress cannot be started: {fault.read_text()}\n"
+
+
+def test_a_door_that_a_later_ray_opens_stays_shut(another: Ingress, replica: Replica) -> None:
+    """Of Ray's frontends and pages nothing is taken over, so what is new among them is nothing either."""
+    write = another.write_as_ray
+
+    def with_more(applications: object) -> None:
+        write(applications)  # type: ignore[arg-type]
+        with another.config.open("a") as file:
+            file.write("frontend new\n    bind 127.0.0.1:1\n    default_backend http-broker\n")
+
+    another.write_as_ray = with_more  # type: ignore[method-assign]
+    another.run({"broker": ("/", [replica])})
+    assert another.listens() == {("127.0.0.1", another.port), ("127.0.0.1", another.ops_port)}
+
+
+def test_a_directory_that_others_may_write_stops_the_start(another: Ingress, replica: Replica) -> None:
+    another.write_as_ray({"broker": ("/", [replica])})
+    another.directory.chmod(0o777)
+    process = another.start(["-db", "-f", str(another.config), "-dR"])
+    assert process.wait(30) == 1
+    assert another.said().endswith(" can be written by others\n")
+
+
+def need_files(count: int) -> None:
+    """Let this process and HAProxy have so many open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
