@@ -57,8 +57,9 @@ Every path answers `OPTIONS`, and `HEAD` where it answers `GET`; a method that i
 set to; a request may take {http_timeout_s} s.
 
 This document is `GET /api/v1/openapi.json`. What is for people and for operators has no account and no token
-and stands at the root of the host: `/docs`, `/healthz` (whether the process answers), `/readyz` (whether all
-that it needs does), `/metrics` (Prometheus) and `/.well-known/jwks.json` (public keys of access tokens)."""
+and stands at the root of the host: `/docs`, `/healthz` (whether the process answers) and
+`/.well-known/jwks.json` (public keys of access tokens). `/readyz` (whether all that it needs answers) and
+`/metrics` (Prometheus) are at an address of their own, for operators alone."""
 
 
 def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
@@ -152,7 +153,7 @@ class _Description:
             parameters.append(
                 {"name": "query", "in": "query", "style": "form", "explode": True, "schema": schema}
             )
-        for name in endpoint.query:
+        for name in () if endpoint.has_body else endpoint.query:
             schema = without_null(properties[name])
             if schema.get("type") == "array":
                 schema = {"minItems": 1} | schema  # an empty text is a list of one empty text
