@@ -233,14 +233,11 @@ def _front_door(networks: Iterable[str]) -> list[str]:
 
 def _requests() -> list[str]:
     """What holds for every request, wherever it goes."""
-    # Two hosts, or a header that is no token, HAProxy would refuse in silence. It writes each request anew, so
-    # that there are no two ways to read where one ends; the API's server is strict, and says why.
     wrong = _Body(
         405, MethodNotAllowed.name, "there is no such method", (("Allow", "GET, HEAD, POST, PUT, DELETE"),)
     )
     old = _Body(400, InvalidRequest.name, "the request must be HTTP/1.1 or HTTP/1.0")
     return [
-        "    option accept-invalid-http-request",
         "    acl is_named req.fhdr(x-request-id) -m reg ^[!-~]{1,128}$",
         "    http-request set-header x-request-id %[uuid] unless is_named",
         "    http-request set-var(txn.id) req.fhdr(x-request-id)",
