@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile lock clean
+.PHONY: demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -83,6 +83,9 @@ leaks: ## 100,000 connections and 2,500 programmes come and go.
 hostile: ## How late viewers get their messages while others attack. Needs two cores and root.
 	cargo run --release --example hostile
 
+attack: build ## What strangers, tenants, roles and neighbours may try, doubled and doubled again; ATTACK="--factors 1 slow" for some.
+	$(BIN)/python -m tests.attack $(ATTACK)
+
 .venv/bench.stamp: bench/requirements.lock .venv/python.stamp
 	$(BIN)/pip install --quiet --require-hashes -r bench/requirements.lock
 	touch $@
@@ -100,6 +103,14 @@ lock: ## Resolve the Python dependencies anew.
 	    --no-emit-index-url --no-header --all-extras --group dev pyproject.toml -o requirements.lock
 	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-header --group bench --constraint requirements.lock -o bench/requirements.lock
+
+AUDIT_TOOLS := .build/audit
+
+audit: build ## Known faults, licences and sources of what we depend on; ARGS=--strict fails for what cannot be checked.
+	$(PYTHON) -m venv $(AUDIT_TOOLS) && $(AUDIT_TOOLS)/bin/pip install --quiet 'pip-audit>=2.10,<3'
+	@test -x $(AUDIT_TOOLS)/bin/cargo-deny || cargo install --quiet --locked --root $(AUDIT_TOOLS) cargo-deny@^0.20 \
+	    || echo "cargo-deny cannot be installed" >&2
+	$(BIN)/python -m tests.audit --python-tools $(AUDIT_TOOLS) --rust-tools $(AUDIT_TOOLS) $(ARGS)
 
 clean:
 	rm -rf .venv .build target python/broker/_native*.so

@@ -12,15 +12,16 @@ from broker.answers.counter import COUNTER, Counter
 from broker.answers.linked_counters import LinkedCounters
 from broker.auth.authenticator import Authenticator
 from broker.domain.audit import Actor
+from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated
 from broker.domain.programs import Program
 from broker.errors import BrokerError
 from broker.ids import IdSource
 from broker.operations.catalogue import build_registry
 from broker.operations.services import Services, build_services
 from broker.owners import commands
-from broker.owners.client import Accepted, Imported
+from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.owner import Owner
-from broker.owners.protocol import Caller, IdempotencyKey, NewEventRow
+from broker.owners.protocol import Caller, NewEventRow
 from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
 from broker.slots.placement import slot_name
@@ -46,6 +47,8 @@ class DirectOwners:
         (answer,) = await self.owner.submit([command], self.wait_s)
         if isinstance(answer, BrokerError):
             raise answer
+        if isinstance(answer, Kept):
+            raise Repeated(KeptResult(answer.status, answer.body))
         return answer
 
     async def publish(
@@ -62,37 +65,61 @@ class DirectOwners:
         event_id: str,
         changes: dict[str, object],
         caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> bytes:
         answer = await self._ask(
-            commands.UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, caller)
+            commands.UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, caller, key)
         )
         assert isinstance(answer, bytes)
         return answer
 
     async def delete_event(
-        self, account: str, program_id: str, event_id: str, caller: Caller | None = None
+        self,
+        account: str,
+        program_id: str,
+        event_id: str,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> None:
-        await self._ask(commands.DeleteEvent(self._ids.uuid7(), account, program_id, event_id, caller))
+        command = commands.DeleteEvent(self._ids.uuid7(), account, program_id, event_id, caller, key)
+        await self._ask(command)
 
-    async def delete_events(self, account: str, program_id: str, caller: Caller | None = None) -> int:
-        answer = await self._ask(commands.DeleteEvents(self._ids.uuid7(), account, program_id, caller))
+    async def delete_events(
+        self,
+        account: str,
+        program_id: str,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> int:
+        answer = await self._ask(commands.DeleteEvents(self._ids.uuid7(), account, program_id, caller, key))
         assert isinstance(answer, int)
         return answer
 
     async def adopt_import(
-        self, account: str, program_id: str, import_id: str, count: int, caller: Caller | None = None
+        self,
+        account: str,
+        program_id: str,
+        import_id: str,
+        count: int,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> Imported:
         answer = await self._ask(
-            commands.AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, caller)
+            commands.AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, caller, key)
         )
         assert isinstance(answer, Imported)
         return answer
 
     async def update_program(
-        self, account: str, program_id: str, changes: dict[str, object], caller: Caller | None = None
+        self,
+        account: str,
+        program_id: str,
+        changes: dict[str, object],
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> Program:
         answer = await self._ask(
-            commands.UpdateProgram(self._ids.uuid7(), account, program_id, changes, caller)
+            commands.UpdateProgram(self._ids.uuid7(), account, program_id, changes, caller, key)
         )
         assert isinstance(answer, Program)
         return answer
@@ -103,10 +130,11 @@ class DirectOwners:
         program_id: str,
         by: Actor | None = None,
         caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
         *,
         of_project: str | None = None,
     ) -> None:
-        command = commands.DeleteProgram(self._ids.uuid7(), account, program_id, by, caller, of_project)
+        command = commands.DeleteProgram(self._ids.uuid7(), account, program_id, by, caller, of_project, key)
         await self._ask(command)
 
     async def value_stored(self, account: str, project_id: str) -> None:
@@ -221,6 +249,7 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
         )
         stack.push_async_callback(services.audience.close)
         stack.push_async_callback(services.source_replies.close)
+        stack.push_async_callback(services.analytics.close)
         health = {"database": "ok", "owners": "ok", "gateways": "ok"}
         product = Product(services, app_of(services, health), owners, clock, health)
         for account, tokens in (("demo", product.tokens), ("other", product.other)):

@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import broker.analytics.errors
 import broker.fetching.errors
 import broker.owners.protocol  # noqa: F401  (its errors belong to the tree)
 from broker import DISTRIBUTION
@@ -17,7 +18,7 @@ def kinds(kind: type[BrokerError] = BrokerError) -> set[type[BrokerError]]:
 
 
 def test_the_readme_lists_every_error_with_its_status() -> None:
-    rows = set(re.findall(r"^\| (\d{3}) \| `(\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE))
+    rows = set(re.findall(r"^\| (\d{3}) \| `([\w ]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE))
     expected = {(str(kind.status), kind.name) for kind in kinds() if kind.__module__.startswith("broker.")}
     assert rows == expected
 
@@ -26,7 +27,7 @@ def test_what_is_installed_is_ours() -> None:
     """`broker` is somebody else's package, on PyPI and on npm."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["name"] == DISTRIBUTION
-    assert project["scripts"] == {"broker": "broker.cli.main:main"}
+    assert project["scripts"]["broker"] == "broker.cli.main:main"
     foreign = re.compile(
         r"\b(?:pip3?|pipx|uv|uvx|npm|npx|pnpm|yarn) (?:install|add|i|tool)\b[^\n`]*?[ '\"]broker\b(?!\.)"
     )
@@ -63,3 +64,11 @@ def test_the_page_on_answers_has_the_settings_as_they_are() -> None:
     for names, values in rows:
         told = [float(value.replace(",", "")) for value in values.split(", ")]
         assert told == [float(defaults[name]) for name in re.findall(r"\w+", names)]
+
+
+def test_the_readme_names_every_close_code() -> None:
+    source = (ROOT / "native" / "src" / "server" / "figures.rs").read_text()
+    codes = re.findall(r"\b\d{4}\b", source.partition("CLOSE_CODES")[2].partition("];")[0])
+    told = (ROOT / "README.md").read_text().partition("A gateway closes a connection with")[2]
+    assert len(codes) == 10
+    assert set(re.findall(r"\b(\d{4})\s\(", told.partition("## Limits")[0])) == set(codes)

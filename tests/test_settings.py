@@ -1,12 +1,15 @@
 """`broker.settings`."""
 
 import pickle
+import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 
-from broker.settings import SettingError, Settings, child_environment, settings_table
+from broker.setting_rules import RULES
+from broker.settings import SettingError, Settings, child_environment, environment_name, settings_table
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -54,6 +57,181 @@ def test_an_override_wins_and_none_does_not() -> None:
 def test_a_bad_value_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(SettingError, match=name):
         Settings.load({name: value})
+
+
+NAMES = [environment_name(entry.name) for entry in fields(Settings)]
+ENTRIES = {environment_name(entry.name): entry for entry in fields(Settings)}
+KINDS = {environment_name(name): kind for name, kind in get_type_hints(Settings).items()}
+# What cannot be, of each kind; no text may have control characters, and every list has a rule.
+NONSENSE: dict[Any, tuple[str, ...]] = {
+    int: ("many", "1.5", "nan", "-1000000", "99999999999999999999", "\u2460"),
+    float: ("long", "nan", "inf", "-inf", "-1", "1e30", "1,5"),
+    bool: ("maybe", "2"),
+    str: ("\x07bell", "two\nlines", "x" * 5_000),
+    Path: ("\x07bell", "x" * 5_000),
+    tuple[str, ...]: ("\x07bell", "a b c", "x,\x00"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nonsense_is_refused_by_name_and_says_what_is_allowed(name: str) -> None:
+    for value in NONSENSE[KINDS[name]]:
+        with pytest.raises(SettingError) as refused:
+            Settings.load({name: value})
+        text = str(refused.value)
+        assert text.startswith(name)
+        assert "must be" in text
+        assert text.isprintable()
+        assert len(text) < 300
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_empty_is_the_default(name: str) -> None:
+    assert Settings.load({name: ""}) == Settings.load({})
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if ENTRIES[name].metadata["low"] is not None])
+def test_a_number_is_refused_beyond_its_range_and_taken_at_its_edge(name: str) -> None:
+    entry = ENTRIES[name]
+    low = entry.metadata["low"]
+    others = {"BROKER_API_REPLICAS_MAX": "1000"} if name == "BROKER_API_REPLICAS_MIN" else {}
+    others |= {"BROKER_API_REPLICAS_MIN": "1"} if name == "BROKER_API_REPLICAS_MAX" else {}
+    with pytest.raises(SettingError, match=rf"^{name}=.*: must be {low} to "):
+        Settings.load({name: str(low - 1)} | others)
+    assert getattr(Settings.load({name: str(low)} | others), entry.name) == low
+    with pytest.raises(SettingError) as refused:
+        Settings.load({name: "9" * 18} | others)
+    high = str(refused.value).rpartition(" to ")[2]
+    assert getattr(Settings.load({name: high} | others), entry.name) == float(high)
+
+
+# Whatever these are, they are only compared, or handed on to whoever knows.
+FREE_TEXTS = {"ingress_key"}
+
+
+def test_every_text_has_a_rule_or_needs_none() -> None:
+    texts = {entry.name for name, entry in ENTRIES.items() if KINDS[name] in (str, tuple[str, ...])}
+    assert texts - set(RULES) == FREE_TEXTS
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("BROKER_HISTORY_EVENTS", "0", "1 to 1000000"),
+        ("BROKER_HISTORY_HOURS", "0", "0.001 to 8760"),
+        ("BROKER_TRUSTED_PROXIES", "10.0.0.0/33", "IP addresses or networks"),
+        ("BROKER_TRUSTED_PROXIES", "127.0.0.1,proxy.internal", "IP addresses or networks"),
+        ("BROKER_TRUSTED_PROXIES", "10.0.0.0/255.0.0.0", "IP addresses or networks"),
+        ("BROKER_WS_UNLIMITED_ADDRESSES", "everybody", "IP addresses or networks"),
+        ("BROKER_BIND_HOST", "example.com", "an IP address or localhost"),
+        ("BROKER_BIND_HOST", "127.0.0.1:8000", "an IP address or localhost"),
+        ("BROKER_PUBLIC_HOST", "https://example.com", "a host name without a port"),
+        ("BROKER_PUBLIC_HOST", "example.com:8000", "a host name without a port"),
+        ("BROKER_PUBLIC_WS_URL", "https://example.com/api/v1/ws", "ws:// or wss://"),
+        ("BROKER_PUBLIC_WS_URL", "wss://", "ws:// or wss://"),
+        ("BROKER_PUBLIC_WS_URL", "wss://host:99999/", "ws:// or wss://"),
+        ("BROKER_POSTGRES_BIN", "/nowhere/at/all", "a directory"),
+        ("BROKER_RAY_ADDRESS", "10.0.0.1", "host:port or auto"),
+        ("BROKER_RAY_ADDRESS", "10.0.0.1:99999", "host:port or auto"),
+        ("BROKER_DEFAULT_ACCOUNT", "Demo", "lowercase letters"),
+        ("BROKER_DEFAULT_ACCOUNT", "a.b", "lowercase letters"),
+        ("BROKER_CLIENT_IDS", " , ,", "names without spaces"),
+        ("BROKER_CLIENT_IDS", "Vision Mixer", "names without spaces"),
+        ("BROKER_FETCH_ALLOW_HOSTS", "inner:70000", "host[:port]"),
+        ("BROKER_IDENTITY_ALLOW_HOSTS", "https://id", "host[:port]"),
+        ("BROKER_MATOMO_URL", "matomo.example.org", "http(s)://host[:port][/path]"),
+        ("BROKER_MATOMO_URL", "https://root:secret@matomo.example.org", "http(s)://host[:port][/path]"),
+        ("BROKER_MATOMO_URL", "https://matomo.example.org/?module=API", "http(s)://host[:port][/path]"),
+        ("BROKER_MATOMO_SETUP", "/nowhere/at/all", "a file"),
+        ("BROKER_LOG_LEVEL", "loud", "debug, info, warning, error"),
+        ("BROKER_STATISTICS", "perhaps", "on or off"),
+    ],
+)
+def test_what_would_fail_later_is_refused_at_once(name: str, value: str, allowed: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        Settings.load({name: value})
+    assert str(refused.value).startswith(f"{name}=")
+    assert allowed in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BROKER_TRUSTED_PROXIES", "10.0.0.1/8, 2001:db8::/32 ,192.0.2.1"),
+        ("BROKER_TRUSTED_PROXIES", ","),
+        ("BROKER_BIND_HOST", "::"),
+        ("BROKER_BIND_HOST", "localhost"),
+        ("BROKER_PUBLIC_WS_URL", "wss://{account}live.example.com/api/v1/ws"),
+        ("BROKER_PUBLIC_WS_URL", "ws://[::1]:9000/ws"),
+        ("BROKER_RAY_ADDRESS", "auto"),
+        ("BROKER_RAY_ADDRESS", "ray://head:10001"),
+        ("BROKER_DATABASE_URL", "postgresql:///broker?host=/run/postgresql"),
+        ("BROKER_DATABASE_URL", "postgres://u:p@a:5432,b:5432/broker?target_session_attrs=primary"),
+        ("BROKER_FETCH_ALLOW_HOSTS", "inner,[::1]:80,10.0.0.1:65535"),
+        ("BROKER_MATOMO_URL", "http://127.0.0.1:33080/analytics/"),
+    ],
+)
+def test_what_can_be_is_taken(name: str, value: str) -> None:
+    Settings.load({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("BROKER_DATABASE_URL", "mysql://root:hunter2@db/x"), ("BROKER_ADMIN_PASSWORD", "hunter2")],
+)
+def test_a_secret_is_refused_without_being_shown(name: str, value: str) -> None:
+    with pytest.raises(SettingError, match=f"^{name}: must be ") as refused:
+        Settings.load({name: value})
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("BROKER_HTTP_PORTT", "BROKER_HTTP_PORT"),
+        ("BROKER_PORT", "BROKER_WS_PORT"),
+        ("broker_http_port", "BROKER_HTTP_PORT"),
+        ("BROKER_DATABASEURL", "BROKER_DATABASE_URL"),
+        ("BROKER_USERNAM", "BROKER_USERNAME"),
+    ],
+)
+def test_a_name_that_is_no_setting_is_refused_with_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(SettingError, match=f"^{name}: there is no such setting; did you mean {near}"):
+        Settings.load({name: ""})
+
+
+def test_a_name_that_is_like_no_other_is_refused_too() -> None:
+    with pytest.raises(SettingError, match=r"docs/settings\.md"):
+        Settings.load({"BROKER_QQQQQQQQQQ": "1"})
+
+
+def test_names_that_only_clients_and_builds_read_are_left_alone() -> None:
+    for name in ("BROKER_URL", "BROKER_TOKEN", "BROKER_USERNAME", "BROKER_PASSWORD", "BROKER_LEAK_ROUNDS"):
+        Settings.load({name: "anything"})
+
+
+def test_every_variable_that_the_code_reads_is_known() -> None:
+    root = Path(__file__).parents[1]
+    read = set()
+    for pattern in (
+        "python/**/*.py",
+        "native/src/**/*.rs",
+        "native/tests/**/*.rs",
+        "native/build.rs",
+        "Makefile",
+    ):
+        for path in root.glob(pattern):
+            read |= set(re.findall(r"BROKER_[A-Z0-9_]*[A-Z0-9]", path.read_text()))
+    Settings.load(dict.fromkeys(read, ""))
+
+
+def test_an_environment_of_another_version_may_have_other_names() -> None:
+    assert Settings.load({"BROKER_OF_NEWER_CODE": "1"}, refuses_unknown=False) == Settings.load({})
+
+
+def test_fewest_replicas_are_no_more_than_most() -> None:
+    with pytest.raises(SettingError, match="BROKER_API_REPLICAS_MIN: must be at most"):
+        Settings.load({"BROKER_API_REPLICAS_MIN": "9"})
 
 
 @pytest.mark.parametrize("value", ["1", "65535"])

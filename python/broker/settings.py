@@ -3,14 +3,27 @@
 `broker up --help`, `docs/settings.md` and the checks in the tests are made from `Settings`' fields.
 """
 
+import difflib
+import math
 import os
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-_HOST = re.compile(r"(?:[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\])(?::[1-9][0-9]{0,4})?")
+from broker.setting_rules import RULES, is_printable
+
+_PREFIX = "BROKER_"
+# Variables with our prefix that are no settings. The command line's own, for the client's commands:
+_CLIENT = frozenset({"BROKER_URL", "BROKER_TOKEN", "BROKER_USERNAME", "BROKER_PASSWORD"})
+# The mark of our processes, and what the build and its tests read:
+_OTHERS = _CLIENT | {"BROKER_INSTANCE", "BROKER_BUILT_S", "BROKER_LEAK_ROUNDS"}
+# The largest of what names no limit of its own. A day for times; for bytes more than a machine has; for the
+# rest what every counter on the way holds, PostgreSQL's integers and native code's.
+_MOST_S = 86_400
+_MOST_BYTES = 1 << 40
+_MOST = (1 << 31) - 1
+_SHOWN_CHARACTERS = 80
 _OPS_STEP = 50
 _LAST_PORT = 65_535
 _TRUE = {"1", "true", "yes", "on"}
@@ -24,7 +37,8 @@ class SettingError(Exception):
 def _setting(
     default: Any, text: str, *, low: float | None = None, high: float | None = None, secret: bool = False
 ) -> Any:
-    return field(default=default, metadata={"text": text, "low": low, "high": high, "secret": secret})
+    told = {"text": text, "low": low, "high": high, "secret": secret}
+    return field(default=default, repr=not secret, metadata=told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +124,8 @@ class Settings:
         5.0, "Over how long a gateway that shuts down spreads its reconnects.", low=0, high=600
     )
 
-    history_events: int = _setting(10_000, "Pushes that recovery reaches back.", low=0, high=1_000_000)
-    history_hours: float = _setting(24.0, "Hours that recovery reaches back.", low=0, high=8_760)
+    history_events: int = _setting(10_000, "Pushes that recovery reaches back.", low=1, high=1_000_000)
+    history_hours: float = _setting(24.0, "Hours that recovery reaches back.", low=0.001, high=8_760)
     body_limit_bytes: int = _setting(1 << 20, "Largest request body.", low=1024)
     import_limit_bytes: int = _setting(64 << 20, "Largest body of an import.", low=1024)
     batch_limit_events: int = _setting(1_000, "Events in one batch.", low=1, high=100_000)
@@ -150,14 +164,16 @@ class Settings:
     lists_burst_per_account: int = _setting(500, "Such lists of one account in a burst.", low=1)
 
     program_polls: int = _setting(
-        10_000,
-        "Measures of contexts that a program may have answers to; a tenth is for those that events declare.",
-        low=1,
+        10_000, "Measures of contexts that are no events that a program with free contexts may have.", low=1
     )
     responses_rate_per_address: float = _setting(
         200.0, "Answers and impressions a second from one address in one process; 0 has no limit.", low=0
     )
     responses_burst_per_address: int = _setting(2_000, "Such entries of one address in a burst.", low=1)
+    responses_names_rate_per_address: float = _setting(
+        1.0, "Measures a second that no event declares and that one address may begin; 0 has no limit.", low=0
+    )
+    responses_names_burst_per_address: int = _setting(200, "Such measures of one address in a burst.", low=1)
     responses_rate_per_connection: float = _setting(
         10.0, "Answers and impressions a second over one WebSocket connection; 0 has no limit.", low=0
     )
@@ -253,6 +269,20 @@ class Settings:
         (), "Hosts, as `host[:port]`, that keys of identity providers may be read from inside the network."
     )
 
+    matomo_url: str = _setting(
+        "",
+        "Matomo 5 of the default account, such as `https://matomo.example.com`; empty has no analytics.",
+    )
+    matomo_token: str = _setting("", "Token of a superuser of it, who sets sites up.", secret=True)
+    matomo_reader: str = _setting("", "Name of a user of it who only reads, for reports.")
+    matomo_reader_token: str = _setting("", "Token of that user.", secret=True)
+    matomo_setup: str = _setting(
+        "", "YAML file of the dimensions and reports that sites have; empty takes the one that is shipped."
+    )
+    matomo_timeout_s: float = _setting(30.0, "How long one request to a Matomo may take.", low=0.1, high=600)
+    report_limit_bytes: int = _setting(50 << 20, "Largest report.", low=1024)
+    report_cache_bytes: int = _setting(64 << 20, "Reports that one process keeps to use them again.", low=0)
+
     @property
     def operations_port(self) -> int:
         """The port for operators."""
@@ -260,19 +290,26 @@ class Settings:
         return self.ops_port or beside
 
     @classmethod
-    def load(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> "Settings":
+    def load(
+        cls, environ: Mapping[str, str] | None = None, *, refuses_unknown: bool = True, **overrides: Any
+    ) -> "Settings":
         """Read the environment; `overrides` that are not None win.
 
+        Args:
+            refuses_unknown: false where another version of us has written the environment.
+
         Raises:
-            SettingError: a value that its setting cannot have.
+            SettingError: a value that its setting cannot have, or a variable of ours that is no setting.
         """
         environ = os.environ if environ is None else environ
+        if refuses_unknown:
+            _refuse_unknown(environ)
         kinds = get_type_hints(cls)
         values: dict[str, Any] = {}
         for entry in fields(cls):
             text = environ.get(environment_name(entry.name))
             if text is not None and text != "":
-                values[entry.name] = _parse(entry.name, kinds[entry.name], text)
+                values[entry.name] = _parse(entry, kinds[entry.name], text)
             if overrides.get(entry.name) is not None:
                 values[entry.name] = overrides[entry.name]
         settings = cls(**values)
@@ -296,16 +333,12 @@ class Settings:
 
     def _check(self) -> None:
         for entry in fields(self):
-            value, low, high = getattr(self, entry.name), entry.metadata["low"], entry.metadata["high"]
-            if (low is not None and value < low) or (high is not None and value > high):
-                allowed = f"at least {low}" if high is None else f"{low} to {high}"
-                raise SettingError(f"{environment_name(entry.name)}={value}: must be {allowed}")
-        _check_choice("gateway_send", self.gateway_send, ("auto", "io_uring", "send"))
-        _check_choice("log_level", self.log_level, ("debug", "info", "warning", "error"))
-        for name in ("fetch_allow_hosts", "identity_allow_hosts"):
-            for host in getattr(self, name):
-                if not _HOST.fullmatch(host):
-                    raise SettingError(f"{environment_name(name)}: {host}: must be host[:port]")
+            value = getattr(self, entry.name)
+            allowed = _fault_of(entry, value)
+            if allowed is not None:
+                raise _refusal(entry, _format(value), allowed)
+        if self.api_replicas_min > self.api_replicas_max:
+            raise SettingError("BROKER_API_REPLICAS_MIN: must be at most BROKER_API_REPLICAS_MAX")
         if self.http_port == self.ws_port:
             raise SettingError("BROKER_WS_PORT: must differ from BROKER_HTTP_PORT")
         if self.operations_port in (self.http_port, self.ws_port):
@@ -342,9 +375,54 @@ def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     return kept | dict(changes)
 
 
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise SettingError(f"{environment_name(name)}={value}: must be one of {', '.join(choices)}")
+def _refuse_unknown(environ: Mapping[str, str]) -> None:
+    """Raise SettingError for the first variable with our prefix that nothing of us reads."""
+    known = {environment_name(entry.name) for entry in fields(Settings)}
+    for name in sorted(environ):
+        if name.upper().startswith(_PREFIX) and name not in known | _OTHERS:
+            near = difflib.get_close_matches(name.upper(), sorted(known | _CLIENT), n=1)
+            hint = f"; did you mean {near[0]}?" if near else "; docs/settings.md has them all"
+            raise SettingError(f"{name}: there is no such setting{hint}")
+
+
+def _refusal(entry: Field[Any], text: str, allowed: str) -> SettingError:
+    """The error of one setting: its name, its value unless that is secret, and what is allowed."""
+    shown = "" if entry.metadata["secret"] else f"={_shown(text)}"
+    return SettingError(f"{environment_name(entry.name)}{shown}: must be {allowed}")
+
+
+def _shown(text: str) -> str:
+    cut = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return cut if cut.isprintable() else ascii(cut)
+
+
+def _fault_of(entry: Field[Any], value: object) -> str | None:
+    """What is allowed where `value` is not; None for a value that may be."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        low, high = entry.metadata["low"], _high(entry)
+        if math.isfinite(value) and value <= high and (low is None or value >= low):
+            return None
+        return f"{low} to {high}" if low is not None else f"at most {high}"
+    rule = RULES.get(entry.name)
+    texts = value if isinstance(value, tuple) else (str(value),)
+    if not all(map(is_printable, texts)):
+        return "text without control characters"
+    if rule is None or value == entry.default:
+        return None
+    is_allowed = all(map(rule.is_allowed, texts)) and (bool(texts) or rule.may_be_empty)
+    return None if is_allowed else rule.allowed
+
+
+def _high(entry: Field[Any]) -> float:
+    """The largest value of a number."""
+    high: float | None = entry.metadata["high"]
+    if high is not None:
+        return high
+    if entry.name.endswith("_bytes"):
+        return _MOST_BYTES
+    return _MOST_S if entry.name.endswith("_s") and not entry.name.endswith("_per_s") else _MOST
 
 
 def _format(value: object) -> str:
@@ -355,7 +433,7 @@ def _format(value: object) -> str:
     return str(value)
 
 
-def _parse(name: str, kind: Any, text: str) -> Any:
+def _parse(entry: Field[Any], kind: Any, text: str) -> Any:
     try:
         if kind is bool:
             return _parse_bool(text)
@@ -368,7 +446,7 @@ def _parse(name: str, kind: Any, text: str) -> Any:
         return text
     except ValueError:
         kinds = {int: "a whole number", float: "a number", bool: "on or off"}
-        raise SettingError(f"{environment_name(name)}={text}: must be {kinds.get(kind, 'text')}") from None
+        raise _refusal(entry, text, kinds[kind]) from None
 
 
 def _parse_bool(text: str) -> bool:

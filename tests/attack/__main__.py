@@ -1,4 +1,4 @@
-"""The long form: `python -m tests.attack [--factors 1,2,4] [NAME …]` prints a table, and fails when a promise is broken.
+"""The long form: `python -m tests.attack [--factors 1,2,4] [NAME …]` prints a table, promise by promise.
 
 Attacks that can be larger are carried out at each factor of their short size; the last column says how the
 processor time of the process that spent most grew from the first to the last, where it is enough to tell.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.attack.attack import MIB, Attack, Result, carry_out
 from tests.attack.catalogue import ATTACKS
-from tests.attack.target import Target
+from tests.attack.target import ENVIRONMENT, Target
 from tests.deployments.instance import Instance
 
 _TELLING_S = 0.1  # less is mostly the witness's
@@ -50,7 +50,8 @@ def _row(result: Result, growth: str, faults: list[str]) -> str:
     spent = f"{cpu.cpu_s:.2f} s {cpu.kind}"
     gained = f"{memory.growth_bytes / MIB:.0f} MiB {memory.kind}"
     size = f"{result.size:,}"
-    return f"| {attack.who} | {attack.name} | {attack.promise} | {size} | {spent} | {gained} | {kept} | {growth} |"
+    row = (attack.who, attack.name, attack.promise, size, spent, gained, kept, growth)
+    return "| " + " | ".join(row) + " |"
 
 
 def main() -> int:
@@ -61,14 +62,13 @@ def main() -> int:
     options = parser.parse_args()
     attacks = [one for one in ATTACKS if not options.names or any(name in one.name for name in options.names)]
     with tempfile.TemporaryDirectory(prefix="broker-attack-") as directory:
-        instance = Instance(Path(directory) / "data")
+        instance = Instance(Path(directory) / "data", environment=ENVIRONMENT)
         try:
             instance.start()
             target = Target(instance)
             target.prepare()
-            is_kept = asyncio.run(
-                attack_all(target, attacks, [int(each) for each in options.factors.split(",")])
-            )
+            factors = [int(each) for each in options.factors.split(",")]
+            is_kept = asyncio.run(attack_all(target, attacks, factors))
             instance.stop()
         finally:
             instance.end()

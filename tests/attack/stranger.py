@@ -43,7 +43,7 @@ _OPEN = (
     ("POST", "/servertime"),
     ("POST", f"/storage/{PROJECT}"),
     ("POST", f"/responses/demo/{PROJECT}/{POLLED}"),
-    ("POST", f"/projects/{PROJECT}/requests/1/inside"),
+    ("POST", f"/projects/{PROJECT}/application/requests/1/inside"),
     ("POST", "/programs"),
     ("PUT", f"/programs/{PRIVATE}"),
 )
@@ -77,19 +77,24 @@ def _message(build: Build) -> Run:
 
 
 async def _malformed(caller: Caller, _size: int) -> None:
-    for name, request in HOSTILE.items():
-        reply = await caller.send(request, 20)
+    async def one(name: str, request: bytes) -> None:
+        async with caller.connected() as connection:
+            if await connection.send(request, 20):
+                connection.writer.write_eof()
+            reply = await connection.reply(20)
         if reply.status == 200 and name in HARMLESS:
-            continue
+            return
         assert reply.status == 0 or 400 <= reply.status < 500, (name, reply.status)
         assert reply.status == 0 or reply.is_own_error, f"{name}: not ours: {reply}"
+
+    await asyncio.gather(*(one(name, request) for name, request in HOSTILE.items()))
 
 
 async def _trailers(caller: Caller, _size: int) -> None:
     """What stands in a trailer must not be taken for a header (RFC 9110, section 6.5.1)."""
-    head = request_of("POST", "/servertime", headers=[("Transfer-Encoding", "chunked"), ("TE", "trailers")],
-                      host=HOST).replace(b"\r\n\r\n", b"\r\nContent-Type: application/json\r\n\r\n")  # fmt: skip
-    body = b'f\r\n{"requestTime":1\r\n'.replace(b"f\r\n", b"10\r\n") + b"1\r\n}\r\n0\r\n"
+    parts = [("Transfer-Encoding", "chunked"), ("TE", "trailers"), ("Content-Type", "application/json")]
+    head = request_of("POST", "/servertime", headers=parts)
+    body = b'10\r\n{"requestTime":1\r\n1\r\n}\r\n0\r\n'
     for trailer in (
         b"Host: nobody.localhost",
         b"Authorization: Bearer none",
@@ -102,10 +107,11 @@ async def _trailers(caller: Caller, _size: int) -> None:
 
 
 async def _twice(caller: Caller, _size: int) -> None:
-    for name, value in (("Host", "other.localhost"), ("Authorization", "Bearer none")):
-        token = "none" if name == "Authorization" else ""
-        reply = await caller.ask("GET", "/version", headers=[(name, value)], token=token)
-        reply.require(400)
+    twice = await caller.ask("GET", "/version", headers=[("Authorization", "Bearer none")], token="none")
+    twice.require(400)
+    # HAProxy itself turns this one away, and can only do that without a word.
+    twice = await caller.ask("GET", "/version", headers=[("Host", "other.localhost")])
+    assert twice.status in (0, 400), twice
 
 
 async def _inner_pages(caller: Caller, _size: int) -> None:
@@ -205,8 +211,8 @@ async def _slow_bodies(caller: Caller, size: int) -> None:
             head = request_of("POST", "/servertime", b"x" * 1_000).removesuffix(b"x" * 1_000)
             if await connection.send(head, 5):
                 slow.append(connection)
-        for _ in range(8):
-            await asyncio.sleep(0.5)
+        for _ in range(12):  # longer than Ray Serve takes to add a replica
+            await asyncio.sleep(1)
             await asyncio.gather(*(connection.send(b"{", 5) for connection in slow))
             other = replace(caller, source=_next_to(caller.source))
             honest = await other.ask("GET", "/version", wait_s=30)
@@ -242,7 +248,7 @@ async def _filled_storage(caller: Caller, size: int) -> None:
         )
         if statuses[-1] != 201:
             break
-    assert statuses.count(201) <= 40, "one address has stored 10 MB"
+    assert statuses.count(201) <= 16, "one address has stored over 4 MB"
     token = caller.target.tokens["producer"]
     (await caller.ask("POST", f"/storage/{PROJECT}", b'{"id":"ours","metadata":{}}', token=token)).require(
         201
@@ -352,13 +358,16 @@ async def _recoveries(caller: Caller, size: int) -> None:
             )
 
 
+_CHEAP = "refused, at the cost of reading it"
+_BODY = MIB - 500  # as much as is read at all
+
 ATTACKS = (
     *(
-        Attack(f"HTTP body: {name}", "stranger", "refused, at the cost of reading it", _http_body(build), MIB - 500)
+        Attack(f"HTTP body: {name}", "stranger", _CHEAP, _http_body(build), _BODY)
         for name, build in BODIES.items()
     ),
     *(
-        Attack(f"message: {name}", "stranger", "refused, at the cost of reading it", _message(build), MIB - 500)
+        Attack(f"message: {name}", "stranger", _CHEAP, _message(build), _BODY)
         for name, build in BODIES.items()
     ),
     Attack("malformed requests", "stranger", "the error is ours", _malformed, is_scaled=False),
@@ -369,10 +378,10 @@ ATTACKS = (
     Attack("made-up accounts", "stranger", "404", _accounts, 300),
     Attack("forged addresses", "stranger", "count for the one that they come from", _forged_address,
            is_scaled=False, cpu_s=6.0, growth_bytes=256 * MIB),
-    Attack("log-ins", "stranger", "no more are judged than the limits allow", _log_ins, 200, cpu_s=8.0,
-           growth_bytes=256 * MIB),
-    Attack("half heads", "stranger", "others are served", _half_heads, 4_200, cpu_s=6.0, growth_bytes=300 * MIB,
-           is_scaled=False),
+    Attack("log-ins", "stranger", "no more are judged than the limits allow", _log_ins, 200, cpu_s=5.0,
+           growth_bytes=128 * MIB),
+    Attack("half heads", "stranger", "others are served", _half_heads, 4_200, cpu_s=6.0,
+           growth_bytes=300 * MIB, is_scaled=False),
     Attack("connections of one address", "stranger", "others are served", _crowd_of_one, 2_000, cpu_s=4.0,
            growth_bytes=200 * MIB),
     Attack("slow bodies", "stranger", "others are served, by the same replicas", _slow_bodies, 100,
@@ -381,13 +390,15 @@ ATTACKS = (
            growth_bytes=200 * MIB),
     Attack("filled storage", "stranger", "who has a token can store and delete", _filled_storage, 60,
            growth_bytes=128 * MIB, cpu_s=4.0),
-    Attack("invented polls", "stranger", "what the show asks can be answered", _invented_polls, 10_000, cpu_s=8.0,
-           growth_bytes=128 * MIB, is_scaled=False),
+    Attack("invented polls", "stranger", "what the show asks can be answered", _invented_polls, 10_000,
+           cpu_s=8.0, growth_bytes=128 * MIB, is_scaled=False),
     Attack("handshakes", "stranger", "refused at once", _handshakes, is_scaled=False),
     Attack("broken frames", "stranger", "closed with the right code", _frames, is_scaled=False),
     Attack("compressed bombs", "stranger", "1009 before it is inflated", _compressed_bomb, 64 * MIB),
     Attack("endless fragments", "stranger", "1009 at the limit", _fragments, 2 * MIB),
-    Attack("floods of calls", "stranger", "over the rate they cost nearly nothing", _flood, 40_000, cpu_s=4.0),
+    Attack("floods of calls", "stranger", "over the rate they cost nearly nothing", _flood, 40_000,
+           cpu_s=4.0),
     Attack("subscriptions", "stranger", "nothing is kept for them", _subscriptions, 1_000),
-    Attack("recoveries", "stranger", "sent in shares, behind the news", _recoveries, 200, growth_bytes=128 * MIB),
+    Attack("recoveries", "stranger", "sent in shares, behind the news", _recoveries, 200,
+           growth_bytes=128 * MIB),
 )  # fmt: skip

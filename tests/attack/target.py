@@ -22,9 +22,11 @@ BULK = "bulk"
 PRIVATE = "private"
 PROJECT = "show"
 POLLED = "polled"
+# Waits that attacks sit out.
+ENVIRONMENT = {"BROKER_WS_HANDSHAKE_S": "2"}
 ROLES = ("admin", "producer", "user", "client")
 
-# What must live through every attack, by a word of its command line. Workers of Ray are named for their actors.
+# What must live through every attack, by a word of its command line: Ray names workers for their actors.
 _KINDS = {
     "ServeReplica": "api",
     "OwnerActor": "owner",
@@ -40,7 +42,7 @@ _PAGE_BYTES = 4096
 
 @dataclass
 class Target:
-    """The instance with an account `demo` (users of all roles, programs, a project) and an account `other`."""
+    """The instance with an account `demo` (users of all roles, programs, a project) and one `other`."""
 
     instance: Instance
     tokens: dict[str, str] = field(default_factory=dict)
@@ -89,7 +91,7 @@ class Target:
                 "version": "1",
                 "content": {"dataSources": [source]},
             }
-            self.revision_id = make(f"/projects/{PROJECT}/revisions", content)["id"]
+            self.revision_id = make(f"/projects/{PROJECT}/application/revisions", content)["id"]
             make(f"/storage/{PROJECT}", {"id": "kept", "metadata": {"of": "demo"}})
             lines = [{"event": "Filler#add", "metadata": {"text": "x" * 2_000}}] * 8_000
             door.post(f"/programs/{BULK}/events/import", json={"events": lines}).raise_for_status()
@@ -123,7 +125,7 @@ class Target:
 
 @dataclass
 class Cost:
-    """What one process has spent in a while, seconds of processor time and the most bytes beyond the start."""
+    """What one process has spent: seconds of processor time, and the most bytes beyond the start."""
 
     kind: str
     cpu_s: float

@@ -1,4 +1,4 @@
-"""What the admin of another account may try: to see or change anything of ours, and to make the product work."""
+"""What the admin of another account may try: to see or change what is not theirs, and to cost much."""
 
 import re
 from typing import Any
@@ -17,9 +17,9 @@ _NAMES = {"own": PROJECT, "there": PRIVATE, "imports": BULK, "v": "kept"}
 # Ask for nothing of another account's: whoever may ask gets an answer of his own.
 _OWN = {
     "getVersion", "servertime", "ping", "connect", "login", "admin/createProgram", "getProducerPrograms",
-    "filterPrograms", "listProjects", "createProject", "admin/getLivePrograms", "getDashboard", "filterStatistics",
-    "filterAudit", "listUsers", "listRoles", "getCurrentUser", "updateCurrentUser", "createUser", "createApiToken",
-    "listApiTokens",
+    "filterPrograms", "listProjects", "createProject", "admin/getLivePrograms", "getDashboard",
+    "filterStatistics", "filterAudit", "listUsers", "listRoles", "getCurrentUser", "updateCurrentUser",
+    "createUser", "createApiToken", "listApiTokens",
 }  # fmt: skip
 _INSIDE = (
     "http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://[::1]:{port}/", "http://2130706433:{port}/",
@@ -51,7 +51,7 @@ async def _call(caller: Caller, operation: Operation, host: str, token: str) -> 
     if not build_endpoint(operation).has_body:
         path += "?" + "&".join(f"{name}={value}" for name, value in params.items()) if params else ""
         return await caller.ask(route.method, path, host=host, token=token)
-    whole = params[route.whole_body] if route.whole_body in params else params
+    whole = params.get(route.whole_body or "", params)
     media_type = route.consumes[0] if isinstance(whole, list) else route.consumes[-1]
     return await caller.ask(
         route.method, path, orjson.dumps(whole), host=host, token=token, media_type=media_type
@@ -59,7 +59,7 @@ async def _call(caller: Caller, operation: Operation, host: str, token: str) -> 
 
 
 async def _other_account(caller: Caller, _size: int) -> None:
-    """Every operation, with the names and ids of the account `demo`, by the admin of `other` at his own host."""
+    """Every operation on what the account `demo` has, by the admin of `other` at their own host."""
     target = caller.target
     secrets = [
         target.user_id,
@@ -119,7 +119,7 @@ async def _inside(caller: Caller, _size: int) -> None:
         content = {"dataSources": [source]}
         revision = {"title": "T", "status": "published", "version": f"v{number}", "content": content}
         made = await caller.ask(
-            "POST", f"{path}/revisions", orjson.dumps(revision), host=OTHER_HOST, token=token
+            "POST", f"{path}/application/revisions", orjson.dumps(revision), host=OTHER_HOST, token=token
         )
         if made.status == 201:
             reply = await _call_source(caller, f"v{number}", token)
@@ -140,7 +140,7 @@ async def _call_source(caller: Caller, version: str, token: str) -> Reply:
 
 async def _growing_patch(caller: Caller, size: int) -> None:
     """A JSON Patch whose copies double the document each time."""
-    token, path = caller.target.other_token, "/projects/grown/revisions"
+    token, path = caller.target.other_token, "/projects/grown/application/revisions"
     await caller.ask("POST", "/projects", b'{"id":"grown","name":"p"}', host=OTHER_HOST, token=token)
     revision = b'{"title":"T","content":{"a":"' + b"x" * 1_000 + b'"}}'
     made = await caller.ask("POST", path, revision, host=OTHER_HOST, token=token)

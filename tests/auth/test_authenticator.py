@@ -9,9 +9,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from broker.auth import membership
 from broker.auth.authenticator import AuthConfig, Authenticator
-from broker.auth.passwords import PasswordConfig
+from broker.auth.keys import Keyring, KeyringConfig
+from broker.auth.passwords import PasswordConfig, Passwords
 from broker.auth.throttle import ThrottleConfig
 from broker.clock import SystemClock
+from broker.domain.audit import Actor
 from broker.domain.users import Role, User
 from broker.errors import BadCredentials, SlowDown, Unauthenticated, Unavailable
 from broker.storage.database import Database
@@ -219,6 +221,31 @@ async def test_revocation_is_known_in_another_process_in_time(
         assert heard[0][2] > (principal.valid_from_ms or 0)
 
 
+@pytest.mark.parametrize("listens", [True, False])
+async def test_revoked_key_is_known_in_another_process_in_time(
+    database: Database, auth: Authenticator, listens: bool
+) -> None:
+    poll_s = 60.0 if listens else 0.2  # so that only one of both can be the reason
+    async with open_authenticator(database, listens=listens, poll_s=poll_s) as other:
+        await make_user(database, auth, "kim", "producer")
+        token = await log_in(auth, "kim")
+        principal = await other.authenticate("demo", token)
+        assert await other.authenticate("demo", token) is principal  # from memory
+        heard: list[str] = []
+        other.on_key_revocation(heard.append)
+        ring = Keyring(Keys(database), CLOCK, KeyringConfig(3600))
+        await ring.revoke([str(principal.key_id)], Actor.operator())
+        await eventually(lambda: other.is_revoked(principal))
+        assert heard == [principal.key_id]
+        with pytest.raises(Unauthenticated):
+            await other.authenticate("demo", token)
+        await eventually(lambda: auth.is_revoked(principal))
+        # Who logs in again is let in, by every process.
+        again = await log_in(auth, "kim")
+        fresh = await other.authenticate("demo", again)
+        assert not other.is_revoked(fresh)
+
+
 async def test_default_poll_is_soon_enough() -> None:
     assert AuthConfig("", 1).poll_s < PROPAGATION_S - 2
 
@@ -347,7 +374,7 @@ async def test_right_password_is_refused_when_the_limit_is_met_while_it_is_check
     await make_user(database, auth, "kim")
     whole = auth._passwords.verify
 
-    async def verify_late(stored: str | None, password: str) -> bool:
+    async def verify_late(stored: str | None, password: str, _admit: object) -> bool:
         monkeypatch.setattr(auth._passwords, "verify", whole)
         for _ in range(10):
             with pytest.raises(BadCredentials):
@@ -424,3 +451,22 @@ async def test_old_rows_are_tidied_up(database: Database, auth: Authenticator) -
 async def test_close_may_be_called_twice(database: Database) -> None:
     async with open_authenticator(database) as auth:
         await auth.close()
+
+
+async def test_of_many_wrong_log_ins_at_once_few_are_checked(
+    auth: Authenticator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = 0
+    check = Passwords._matches
+
+    def count(self: Passwords, stored: str, encoded: bytes) -> bool:
+        nonlocal checked
+        checked += 1
+        return check(self, stored, encoded)
+
+    monkeypatch.setattr(Passwords, "_matches", count)
+    tries = (auth.log_in("demo", f"nobody {number}", "wrong", "192.0.2.77") for number in range(120))
+    refusals = await asyncio.gather(*tries, return_exceptions=True)
+    assert sum(isinstance(error, BadCredentials) for error in refusals) == 30
+    assert sum(isinstance(error, SlowDown) for error in refusals) == 90
+    assert 30 <= checked < 40  # those under way when the limit is met

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from broker.auth.keys import Keyring, KeyringConfig
+from broker.auth.keys import Keyring, KeyringConfig, KeyState
+from broker.domain.audit import Actor
 from broker.storage.database import Database
 from broker.storage.keys import Keys
 from tests.auth.services import StoppedClock, open_database
@@ -171,3 +172,109 @@ async def test_private_key_is_in_no_repr(database: Database) -> None:
     (stored,) = await Keys(database).list()
     assert "private" not in repr(key) + repr(stored)
     assert repr(stored.private_key) not in repr(replace(stored))
+
+
+OPERATOR = Actor.operator()
+
+
+async def states(ring: Keyring) -> dict[str, str]:
+    return {key.kid: key.state.value for key in await ring.list()}
+
+
+async def test_revoked_key_verifies_nothing_and_another_signs_at_once(database: Database) -> None:
+    clock = StoppedClock()
+    ring, other = keyring(database, clock), keyring(database, clock)
+    old = await ring.signing()
+    assert await other.find(old.kid) is not None
+    heard: list[str] = []
+    other.on_revocation(heard.append)
+    assert await ring.revoke([old.kid, "unknown"], OPERATOR) == [old.kid]
+    new = await ring.signing()
+    assert new.kid != old.kid
+    assert await ring.find(old.kid) is None
+    assert await kids(ring) == [new.kid]
+    await other.refresh()
+    await other.refresh()
+    assert heard == [old.kid]
+    assert other.is_revoked(old.kid)
+    assert await other.find(old.kid) is None
+    assert (await other.signing()).kid == new.kid
+    # Once more does nothing, and does not make a third key.
+    assert await ring.revoke([old.kid], OPERATOR) == []
+    assert await states(ring) == {old.kid: KeyState.REVOKED, new.kid: KeyState.SIGNING}
+
+
+async def test_all_keys_can_be_revoked_together(database: Database) -> None:
+    clock = StoppedClock()
+    ring = keyring(database, clock)
+    await ring.signing()
+    await ring.rotate()
+    known = await kids(ring)
+    await ring.revoke(known, OPERATOR)
+    (only,) = await kids(ring)
+    assert only not in known
+    assert (await ring.signing()).kid == only
+
+
+async def test_announced_key_signs_early_when_the_one_before_is_revoked(database: Database) -> None:
+    ring = keyring(database, StoppedClock())
+    old = await ring.signing()
+    await ring.rotate()
+    (_, announced) = await kids(ring)
+    assert await states(ring) == {old.kid: "signing", announced: "announced"}
+    await ring.revoke([old.kid], OPERATOR)
+    assert await kids(ring) == [announced]
+    assert (await ring.signing()).kid == announced
+
+
+async def test_key_that_only_verifies_can_be_revoked_without_a_new_one(database: Database) -> None:
+    clock = StoppedClock()
+    ring = keyring(database, clock)
+    old = await ring.signing()
+    await ring.rotate()
+    clock.ms += 60_000
+    new = (await ring.signing()).kid
+    assert await states(ring) == {old.kid: "verifying", new: "signing"}
+    await ring.revoke([old.kid], OPERATOR)
+    assert await kids(ring) == [new]
+
+
+async def test_revoked_key_stays_revoked_after_its_row_is_gone(database: Database) -> None:
+    clock = StoppedClock()
+    ring = keyring(database, clock)
+    old = await ring.signing()
+    await ring.revoke([old.kid], OPERATOR)
+    clock.ms += (3600 + 60) * 1000 + 1
+    await ring.purge()
+    assert old.kid not in await states(ring)
+    assert await ring.find(old.kid) is None
+    assert await keyring(database, clock).find(old.kid) is None
+
+
+async def test_ended_key_is_shown_as_such_until_it_is_deleted(database: Database) -> None:
+    clock = StoppedClock()
+    ring = keyring(database, clock)
+    old = await ring.signing()
+    await ring.rotate()
+    clock.ms += (60 + 3600 + 60) * 1000
+    (first, _) = await ring.list()
+    assert (first.kid, first.state, first.ends_ms) == (old.kid, KeyState.ENDED, clock.ms)
+
+
+async def test_by_whom_keys_change_is_in_every_audit_log(database: Database) -> None:
+    async with database.connection() as connection:
+        await connection.execute("INSERT INTO accounts (name, created_time) VALUES ('arena', now())")
+        accounts = {row["name"] for row in await connection.fetch("SELECT name FROM accounts")}
+    ring = keyring(database, StoppedClock())
+    old = await ring.signing()
+    await ring.rotate(OPERATOR)
+    await ring.revoke([old.kid], OPERATOR)
+    (new,) = await kids(ring)
+    async with database.connection() as connection:
+        rows = await connection.fetch(
+            "SELECT account, actor_name, action, target_type, target_id FROM audit ORDER BY id"
+        )
+    expected = [("key.rotated", new), ("key.revoked", old.kid)]
+    assert sorted(tuple(row) for row in rows) == sorted(
+        (account, "operator", action, "key", kid) for account in accounts for action, kid in expected
+    )

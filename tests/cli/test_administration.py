@@ -1,5 +1,7 @@
 """`broker account` and `broker user` on a real database."""
 
+from pathlib import Path
+
 import orjson
 import pytest
 
@@ -57,6 +59,26 @@ def test_users_are_made_changed_and_removed(database: list[str], capsys: pytest.
     assert "admin" in capsys.readouterr().err
 
 
+def test_keys_are_listed_rotated_and_revoked(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    def keys(*arguments: str) -> list[tuple[str, str]]:
+        capsys.readouterr()
+        assert run(["keys", *arguments, "--json", *database]) == 0
+        lines = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert all(sorted(line) == ["createdTime", "endTime", "kid", "state"] for line in lines)
+        return [(line["kid"], line["state"]) for line in lines]
+
+    assert keys("list") == []
+    ((first, state),) = keys("rotate")
+    assert state == "signing"
+    assert [state for _, state in keys("rotate")] == ["signing", "announced"]
+    (_, (second, _)) = keys("list")
+    assert keys("revoke", first) == [(first, "revoked"), (second, "signing")]
+    assert [state for _, state in keys("revoke", "--all")] == ["revoked", "revoked", "signing"]
+    for wrong in (["revoke"], ["revoke", first, "--all"], ["revoke", "nobody"]):
+        assert run(["keys", *wrong, *database]) != 0
+        assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_short_password_names_the_field(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["account", "add", "arena", *database]) == 0
     arguments = ["user", "add", "ada", "--role", "user", "--password", "short", "--account", "arena"]
@@ -109,3 +131,28 @@ def test_provider_that_cannot_be_trusted_is_told(
     assert run(["account", "add", "arena", *database]) == 0
     assert run(["account", "trust", "arena", "https://i", *options, *database]) == code
     assert told in capsys.readouterr().err
+
+
+def test_an_account_gets_a_matomo_whose_tokens_are_never_shown(
+    database: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    files = [tmp_path / "token", tmp_path / "reader-token"]
+    for file, token in zip(files, ("secret-1", "secret-2"), strict=True):
+        file.write_text(f"{token}\n")
+    matomo = ["--matomo-token-file", str(files[0]), "--matomo-reader-token-file", str(files[1])]
+    matomo += ["--matomo-reader", "reader"]
+    assert run(["account", "add", "arena", *database]) == 0
+    change = ["account", "set", "arena", *database]
+    assert run([*change, *matomo, "--matomo-url", "https://matomo.example.org/m/"]) == 0
+    assert run([*change, *matomo, "--matomo-url", "https://user@matomo.example.org"]) == 1
+    assert run([*change, *matomo]) == 2
+    assert run([*change, "--no-matomo", *matomo]) == 2
+    assert run([*change]) == 2
+    files[0].write_text("")
+    assert run([*change, *matomo, "--matomo-url", "https://matomo.example.org"]) == 1
+    assert run([*change, "--no-matomo", "--any-origin"]) == 0
+    assert run(["account", "list", "--json", *database]) == 0
+    told = capsys.readouterr()
+    assert "matomo_url: must be http(s)://host[:port][/path]" in told.err
+    assert "matomo_token: must be given" in told.err
+    assert "secret" not in told.out + told.err

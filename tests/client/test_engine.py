@@ -1,7 +1,7 @@
 """Calls against a scripted HTTP peer: what is sent, what is repeated, what is raised."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from broker.client import (
     BadCredentials,
     Conflict,
     ConnectionFailed,
+    Impression,
     InvalidRequest,
     NewEvent,
     NotFound,
+    OutcomeUnknown,
     ProtocolError,
     RetryPolicy,
-    ServerError,
     SlowDown,
     Unauthenticated,
     Unavailable,
@@ -69,7 +70,21 @@ async def test_publish_sends_the_event_with_a_key_to_the_account() -> None:
     assert (published.seq, published.program_id, published.created_time.microsecond) == (1, "final", 123_000)
 
 
-@pytest.mark.parametrize("failure", [error(502, "x"), error(503, "x"), error(504, "x"), Answer(cut=True)])
+STOPPING = Answer(404, b"Path '/api/v1/' not found. Ping http://.../-/routes for available routes.")
+PAGE = Answer(503, b"<html><body><h1>503 Service Unavailable</h1></body></html>")
+LOST = [
+    error(502, "x"),
+    error(503, "unavailable"),
+    error(503, "outcome_unknown"),
+    error(504, "x"),
+    STOPPING,
+    PAGE,
+    Answer(500, {"message": "a proxy's own"}),
+    Answer(cut=True),
+]
+
+
+@pytest.mark.parametrize("failure", LOST)
 async def test_publish_is_repeated_under_one_key(failure: Answer) -> None:
     async with (
         serving(_sequence(failure, failure, Answer(201, event(1)))) as peer,
@@ -139,17 +154,74 @@ async def test_nobody_there_is_a_connection_failure() -> None:
             await client.version()
 
 
-async def test_delete_all_is_not_repeated_in_doubt() -> None:
-    async with serving(_sequence(Answer(cut=True))) as peer, AsyncClient(peer.url, retry=QUICK) as client:
-        with pytest.raises(ConnectionFailed):
-            await client.delete_events("final")
+CHANGES: list[Callable[[AsyncClient], Awaitable[object]]] = [
+    lambda client: client.update_program("p", "P", None, None),
+    lambda client: client.delete_program("p"),
+    lambda client: client.update_event("p", "e", timecode=1),
+    lambda client: client.delete_event("p", "e"),
+    lambda client: client.delete_events("p"),
+    lambda client: client.import_events("p", b'{"events":[]}'),
+    lambda client: client.projects.create("Football"),
+    lambda client: client.projects.update("p", name="n", if_match='"t"'),
+    lambda client: client.projects.delete("p", cascade=True),
+    lambda client: client.revisions.create("p", {}),
+    lambda client: client.revisions.update("p", "r", title="t"),
+    lambda client: client.revisions.patch("p", "r", {"title": "t"}),
+    lambda client: client.users.create("u", "correct horse", "user"),
+    lambda client: client.users.update("u", name="n"),
+    lambda client: client.users.delete("u"),
+    lambda client: client.users.create_api_token("mixer"),
+    lambda client: client.users.delete_api_token("t"),
+    lambda client: client.storage.store("p", {}),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_every_change_is_repeated_under_one_key_of_its_own(
+    change: Callable[[AsyncClient], Awaitable[object]],
+) -> None:
+    script = _sequence(Answer(cut=True), STOPPING, error(409, "conflict"), error(409, "conflict"))
+    async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
+        for _ in range(2):
+            with pytest.raises(Conflict):
+                await change(client)
+    keys = [asked.headers["idempotency-key"] for asked in peer.asked]
+    assert keys[0] == keys[1] == keys[2] != keys[3]
+
+
+@pytest.mark.parametrize("failure", [Answer(cut=True), STOPPING, error(503, "outcome_unknown")])
+async def test_what_has_no_key_is_not_repeated_in_doubt(failure: Answer) -> None:
+    async with serving(_sequence(failure)) as peer, AsyncClient(peer.url, retry=QUICK) as client:
+        with pytest.raises((ConnectionFailed, OutcomeUnknown)):
+            await client.add_responses("p", impressions=[Impression("m", "c", "v", "s")])
+    assert "idempotency-key" not in peer.asked[0].headers
     assert len(peer.asked) == 1
 
 
-async def test_repeated_delete_that_finds_nothing_has_succeeded() -> None:
-    script = _sequence(Answer(cut=True), error(404, "not_found"))
+async def test_answer_of_another_server_is_none() -> None:
+    policy = RetryPolicy(deadline_s=0.05, backoff=Backoff(0.01, 0.02))
+    async with serving(lambda asked: STOPPING) as peer, AsyncClient(peer.url, retry=policy) as client:
+        with pytest.raises(ConnectionFailed, match="something in front of the broker answered 404"):
+            await client.version()
+    assert len(peer.asked) > 1
+
+
+async def test_answer_of_an_upstream_is_one() -> None:
+    async with serving(_sequence(STOPPING)) as peer, AsyncClient(peer.url, retry=QUICK) as client:
+        with pytest.raises(NotFound):
+            await client.projects.request("p", "1", "standings")
+
+
+async def test_secret_that_got_lost_is_revoked() -> None:
+    made = {"id": "t1", "name": "mixer", "createdTime": "2026-07-19T19:00:00.000Z", "expires": None}
+    script = _sequence(
+        Answer(cut=True), Answer(201, made), Answer(204), Answer(201, made | {"id": "t2", "token": "brk_2"})
+    )
     async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
-        await client.delete_program("final")
+        token = await client.users.create_api_token("mixer")
+    assert (token.id, token.token) == ("t2", "brk_2")
+    assert [asked.method for asked in peer.asked] == ["POST", "POST", "DELETE", "POST"]
+    assert peer.asked[2].target == "/api/v1/users/me/tokens/t1"
 
 
 async def test_first_delete_that_finds_nothing_fails() -> None:
@@ -234,13 +306,6 @@ async def test_one_identity_token_does_too() -> None:
     ):
         await client.login()
     assert peer.asked[0].json()["token"] == "signed"
-
-
-async def test_change_that_depends_on_a_tag_is_not_repeated_in_doubt() -> None:
-    async with serving(_sequence(error(502, "x"))) as peer, AsyncClient(peer.url, retry=QUICK) as client:
-        with pytest.raises(ServerError):
-            await client.projects.update("football", name="n", if_match='"t"')
-    assert peer.asked[0].headers["if-match"] == '"t"'
 
 
 async def test_wrong_password_is_told_at_once() -> None:

@@ -22,6 +22,7 @@ from broker.client import errors
         (500, "internal_error", errors.ServerError),
         (502, "bad_gateway", errors.ServerError),
         (503, "unavailable", errors.Unavailable),
+        (503, "outcome_unknown", errors.OutcomeUnknown),
     ],
 )
 def test_status_and_name_choose_the_class(status: int, name: str, kind: type) -> None:
@@ -41,6 +42,14 @@ def test_fields_and_request_id_are_kept() -> None:
 def test_foreign_body_is_still_an_error(body: object) -> None:
     error = errors.parse_api_error(502, body)
     assert (type(error), error.name, error.fields) == (errors.ServerError, "http_502", ())
+
+
+@pytest.mark.parametrize(
+    "body", [None, [], "page", {"error": "x"}, {"error": "x", "status": 404}, {"status": 502}]
+)
+def test_what_the_broker_does_not_write_is_not_the_brokers(body: object) -> None:
+    assert not errors.is_brokers(502, body)
+    assert errors.is_brokers(502, {"error": "bad_gateway", "status": 502})
 
 
 @pytest.mark.parametrize("text", [None, "", "soon", "-1", "inf", "nan"])

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.client.retry import Backoff, Failure, RetryPolicy, Safety, failure_of_status, is_retried
+from broker.client.retry import (
+    Backoff,
+    Failure,
+    RetryPolicy,
+    Safety,
+    failure_of_error,
+    is_retried,
+    safety_of_method,
+)
 
 
 @given(st.integers(0, 10_000), st.floats(0, 1, exclude_max=True))
@@ -26,24 +34,31 @@ def test_backoff_without_sense_is_refused(base: float, cap: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "failure"),
+    ("status", "name", "failure"),
     [
-        (429, Failure.CLEAR),
-        (503, Failure.CLEAR),
-        (502, Failure.OPEN),
-        (504, Failure.OPEN),
-        (400, Failure.FINAL),
-        (401, Failure.FINAL),
-        (404, Failure.FINAL),
-        (500, Failure.FINAL),
+        (429, "slow_down", Failure.CLEAR),
+        (503, "unavailable", Failure.CLEAR),
+        (503, "outcome_unknown", Failure.OPEN),
+        (502, "bad_gateway", Failure.OPEN),
+        (504, "gateway_timeout", Failure.OPEN),
+        (400, "invalid_request", Failure.FINAL),
+        (401, "invalid_token", Failure.FINAL),
+        (404, "not_found", Failure.FINAL),
+        (500, "internal_error", Failure.FINAL),
     ],
 )
-def test_status_tells_what_is_known(status: int, failure: Failure) -> None:
-    assert failure_of_status(status) is failure
+def test_error_tells_what_is_known(status: int, name: str, failure: Failure) -> None:
+    assert failure_of_error(status, name) is failure
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_changes_have_a_key(method: str) -> None:
+    assert (safety_of_method(method), safety_of_method("GET")) == (Safety.KEYED, Safety.REPEATABLE)
 
 
 def test_only_repeatable_calls_survive_doubt() -> None:
     assert is_retried(Failure.OPEN, Safety.REPEATABLE)
+    assert is_retried(Failure.OPEN, Safety.KEYED)
     assert not is_retried(Failure.OPEN, Safety.ONCE)
     assert is_retried(Failure.CLEAR, Safety.ONCE)
     assert not is_retried(Failure.FINAL, Safety.REPEATABLE)

@@ -2,6 +2,7 @@
 
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,6 +143,8 @@ class Instance:
             self._process.wait()
         if self.processes():
             self.kill_everything()
+        if scratch := find_scratch(self.data_dir):
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def _spawn(self, code: str, *options: str, stdin: int, errors: int) -> "subprocess.Popen[str]":
         ports = ["--http-port", str(self.http_port), "--ws-port", str(self.ws_port)]

@@ -1,21 +1,27 @@
 """The whole product in its processes. Each start takes long, so one run proves several things in turn."""
 
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import httpx
 import psutil
 import pytest
+from websockets.sync.client import ClientConnection, connect
 
 from broker.deployments.haproxy import find_haproxy
 from broker.deployments.ports import free_port
+from broker.settings import child_environment
 from tests.adversity.faults import TITLES, find
 from tests.deployments.hostile import assert_refused
 from tests.deployments.instance import Instance
@@ -122,6 +128,44 @@ def send_slowly(url: str, is_over: Event) -> set[int]:
     return statuses
 
 
+def assert_revoked_keys_are_refused(instance: Instance) -> None:
+    """Rotation ends no token, revocation ends all of them at both doors, within five seconds."""
+
+    def is_good(token: dict[str, str]) -> bool:
+        return httpx.get(f"{instance.url}/api/v1/users/me", headers=token, timeout=20).status_code == 200
+
+    def keys(*arguments: str) -> list[str]:
+        command = [Path(sys.executable).with_name("broker"), "keys", *arguments, "--json"]
+        where = ["--data-dir", str(instance.data_dir)]
+        done = subprocess.run(
+            [*command, *where], capture_output=True, text=True, check=True, env=child_environment({})
+        )
+        return [json.loads(line)["kid"] for line in done.stdout.splitlines()]
+
+    token = instance.token()
+    with connect(f"ws://localhost:{instance.ws_port}/api/v1/ws", additional_headers=token) as viewer:
+        (first, second) = keys("rotate")
+        assert is_good(token)
+        keys("revoke", first, second)
+        revoked_s = time.monotonic()
+        while is_good(token) or "result" in ask(viewer, "getCurrentUser"):
+            assert time.monotonic() - revoked_s < 5
+            time.sleep(0.1)
+        assert ask(viewer, "getCurrentUser")["error"]["code"] == 401
+    published = httpx.get(f"{instance.url}/.well-known/jwks.json", timeout=20).json()["keys"]
+    assert [key["kid"] for key in published] == [kid for kid in keys("list") if kid not in (first, second)]
+    again = instance.token()
+    assert is_good(again)
+    entries = httpx.get(f"{instance.url}/api/v1/audit?action=key.revoked", headers=again, timeout=20).json()
+    assert sorted(entry["targetId"] for entry in entries["items"]) == sorted((first, second))
+
+
+def ask(viewer: ClientConnection, method: str) -> dict[str, Any]:
+    viewer.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}))
+    answer: dict[str, Any] = json.loads(viewer.recv(timeout=10))
+    return answer
+
+
 def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     instance.start()
     parts = [line.split()[0] for line in instance.lines]
@@ -132,6 +176,7 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     assert_refused(instance.url)
     assert_requests_are_named(instance)
     assert_timers_may_be_late(instance)
+    assert_revoked_keys_are_refused(instance)
 
     # Nobody else gets at the directory or the ports of one that runs.
     assert "in use by another `broker up`" in Instance(instance.data_dir).fail()
@@ -175,7 +220,10 @@ def test_life_of_an_instance(instance: Instance, neighbour: Instance) -> None:
     ("dsn", "reason"),
     [
         (f"postgresql://broker@127.0.0.1:{free_port()}/x", "error: PostgreSQL: "),
-        ("mysql://broker:secret@localhost/x", "error: BROKER_DATABASE_URL: must look like postgresql://"),
+        (
+            "mysql://broker:secret@localhost/x",
+            "error: BROKER_DATABASE_URL: must be a URL such as postgresql://",
+        ),
     ],
 )
 def test_wrong_dsn_is_one_line_and_leaves_nothing(instance: Instance, dsn: str, reason: str) -> None:
@@ -187,3 +235,19 @@ def test_wrong_dsn_is_one_line_and_leaves_nothing(instance: Instance, dsn: str, 
 
 def test_bad_setting_is_one_line(instance: Instance) -> None:
     assert "BROKER_WS_PORT: must differ" in instance.fail("--ws-port", str(instance.http_port))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        (
+            "BROKER_HTTP_PORTT",
+            "9000",
+            "BROKER_HTTP_PORTT: there is no such setting; did you mean BROKER_HTTP_PORT?",
+        ),
+        ("BROKER_HISTORY_EVENTS", "0", "BROKER_HISTORY_EVENTS=0: must be 1 to 1000000"),
+        ("BROKER_TRUSTED_PROXIES", "10.0.0.0/33", "BROKER_TRUSTED_PROXIES=10.0.0.0/33: must be IP addresses"),
+    ],
+)
+def test_bad_variable_is_one_line(tmp_path: Path, name: str, value: str, told: str) -> None:
+    assert told in Instance(tmp_path, environment={name: value}).fail()

@@ -273,7 +273,7 @@ async def test_a_counter_that_is_away_is_told_and_comes_back(
         for number in numbers:
             with pytest.raises(RpcError) as refused:
                 await viewer.answer(number)
-            assert (refused.value.code, refused.value.name) == (503, "unavailable")
+            assert (refused.value.code, refused.value.name) == (503, "outcome_unknown")
             assert refused.value.data["retryAfter"] == 1
     assert taken(world) - before == 50
     answers = [await viewer.call("respond", **place, visitorId=f"v{n}", measureValue=1) for n in range(50)]

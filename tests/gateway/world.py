@@ -19,6 +19,7 @@ from broker.operations.catalogue import build_registry
 from broker.owners import linked_feed
 from broker.owners.feed import Feed, Sink
 from broker.owners.owner import Owner
+from broker.slots.calls import Calls
 from broker.slots.link import LinkLost
 from tests.auth.services import make_user
 from tests.product import Product, open_product
@@ -27,26 +28,32 @@ WAIT_S = 5.0
 
 
 class DirectLink:
-    """Calls the one owner of a world; `is_cut` makes it unreachable. Each world has a subclass of its own."""
+    """Calls the one owner of a world; `is_cut` makes it unreachable. Each world has a subclass of its own.
+
+    Calls and answers are bytes on the way, as over a connection.
+    """
 
     owner: ClassVar[Owner]
     is_cut: ClassVar[bool] = False
 
-    def __init__(self, kind: str, index: int) -> None:
+    def __init__(self, kind: str, index: int, calls: Calls[Any]) -> None:
         assert (kind, index) == ("owner", 0)
+        self._calls = calls
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
         if self.is_cut:
             await asyncio.sleep(0.01)
             raise LinkLost(method)
-        answer = getattr(self.owner, method)(*arguments)
-        if not asyncio.iscoroutine(answer):
-            return answer
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await answer
-        except TimeoutError as error:
-            raise LinkLost(method) from error
+        _, _, body = self._calls.unpack_call(self._calls.pack_call(1, method, arguments))
+        answer = getattr(self.owner, method)(*self._calls.read_arguments(method, body))
+        if asyncio.iscoroutine(answer):
+            try:
+                async with asyncio.timeout(timeout_s):
+                    answer = await answer
+            except TimeoutError as error:
+                raise LinkLost(method) from error
+        _, kind, result = self._calls.unpack_answer(self._calls.pack_result(1, answer))
+        return self._calls.read_answer(method, kind, result)
 
     def close(self) -> None:
         """Nothing is open."""

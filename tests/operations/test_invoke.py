@@ -12,22 +12,27 @@ from broker.domain.users import Principal, Role
 from broker.domain.values import Model
 from broker.errors import (
     BadGateway,
+    BrokerError,
     Conflict,
     InsufficientScope,
     InternalError,
     InvalidRequest,
+    OutcomeUnknown,
     Unauthenticated,
+    Unavailable,
 )
 from broker.ids import IdSource
 from broker.metrics import catalogue, counts
+from broker.operations.catalogue import build_registry
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
-from broker.operations.registry import Json, Operation, Registry, Reply, Route
+from broker.operations.registry import Effect, Json, Operation, Registry, Reply, Route
 from broker.operations.rendering import result_json
 from broker.operations.services import Services
 from broker.settings import Settings
+from broker.storage.database import Database
 from broker.storage.idempotency import Idempotency
-from tests.auth.services import MovedClock, open_database
+from tests.auth.services import open_database
 
 pytestmark = pytest.mark.anyio
 
@@ -52,10 +57,12 @@ class Service:
         self.ids = IdSource(self.clock)
 
 
-def context(services: Any = None, role: Role | None = Role.ADMIN, key: str | None = None) -> Context:
+def context(
+    services: Any = None, role: Role | None = Role.ADMIN, key: str | None = None, address: str = ""
+) -> Context:
     principal = Principal("demo", role, None if role is None else f"user-{role}")
     made: Services = services or Service()
-    return Context(made, principal, "request-1", idempotency_key=key)
+    return Context(made, principal, "request-1", address, idempotency_key=key)
 
 
 def operation(handler: Any, **fields: Any) -> Operation:
@@ -183,32 +190,107 @@ class Counter:
         return Reply({"run": self.runs})
 
 
+AGE = "UPDATE idempotency_keys SET created_time = now() - interval '24 hours' {}"
+
+
 @pytest.mark.postgres
-async def test_a_key_has_one_effect(migrated_dsn: str) -> None:
-    clock = MovedClock()
+async def test_a_key_has_one_result(migrated_dsn: str) -> None:
     async with open_database(migrated_dsn) as database:
         # Two of them: two processes.
-        services = [Service(Idempotency(database), clock) for _ in range(2)]
+        services = [Service(Idempotency(database)) for _ in range(2)]
         handler = Counter()
-        create = operation(handler, idempotent_by_key=True)
+        create = operation(handler)
 
-        async def run(raw: dict[str, Any], *, at: int = 0, role: Role = Role.ADMIN, key: str = "k") -> bytes:
-            return result_json(await invoke(create, context(services[at], role, key), raw))
+        async def run(
+            raw: dict[str, Any], *, at: int = 0, role: Role | None = Role.ADMIN, key: str = "k", by: str = ""
+        ) -> bytes:
+            return result_json(await invoke(create, context(services[at], role, key, by), raw))
 
         handler.go.clear()
         tasks = [asyncio.create_task(run({"itemName": "a"}, at=at)) for at in (0, 1, 0)]
         await handler.started.wait()
         handler.go.set()
-        assert await asyncio.gather(*tasks) == [b'{"run":1}'] * 3
-        assert await run({"itemName": "a", "secret": "left out of the hash"}) == b'{"run":1}'
+        first = {*await asyncio.gather(*tasks)}
+        assert len(first) == 1
+        assert {await run({"itemName": "a", "secret": "left out of the hash"})} == first
         with pytest.raises(Conflict):
             await run({"itemName": "b"})
-        assert await run({"itemName": "b"}, role=Role.USER) == b'{"run":2}'
-        assert await run({"itemName": "b"}, key="other") == b'{"run":3}'
-        clock.forward_ms += 24 * 3_600_000 - 60_000
-        assert await run({"itemName": "a"}) == b'{"run":1}'
-        clock.forward_ms += 120_000
-        assert await run({"itemName": "b"}) == b'{"run":4}'
+        assert {await run({"itemName": "b"}, role=Role.USER)} != first
+        assert {await run({"itemName": "b"}, key="other")} != first
+        async with database.connection() as connection:
+            await connection.execute(AGE.format("+ interval '1 minute'"))
+            assert {await run({"itemName": "a"})} == first
+            await connection.execute(AGE.format(""))
+        assert {await run({"itemName": "b"})} != first
+
+
+@pytest.mark.postgres
+async def test_callers_without_a_token_are_told_apart_by_address(migrated_dsn: str) -> None:
+    async with open_database(migrated_dsn) as database:
+        services = Service(Idempotency(database))
+        create = operation(Counter(), name="storeValue")
+
+        async def run(by: str) -> bytes:
+            return result_json(await invoke(create, context(services, None, "k", by), {}))
+
+        first = await run("192.0.2.1")
+        assert await run("192.0.2.1") == first
+        assert await run("192.0.2.2") != first
+
+
+@pytest.mark.postgres
+async def test_what_was_done_goes_with_its_key_or_not_at_all(own_migrated_dsn: str) -> None:
+    """The effect of a request that finds its key used is undone, and so is that of one that fails."""
+    async with open_database(own_migrated_dsn) as database:
+        services = Service(Idempotency(database))
+        await _fetch(database, "CREATE TABLE effects (n serial)")
+        fails = [False]
+
+        async def add(_context: Context, _params: ItemParams) -> dict[str, Any]:
+            async with database.transaction() as connection:
+                n = await connection.fetchval("INSERT INTO effects DEFAULT VALUES RETURNING n")
+            async with database.transaction() as connection:  # a second one is part of it
+                await connection.execute("INSERT INTO effects DEFAULT VALUES")
+            if fails[0]:
+                raise Conflict("no")
+            return {"n": n}
+
+        create = operation(add)
+        first = await invoke(create, context(services, key="k"), {})
+        again = await invoke(create, context(services, key="k"), {})
+        assert result_json(again) == result_json(first)
+        fails[0] = True
+        with pytest.raises(Conflict):
+            await invoke(create, context(services, key="new"), {})
+        # The one that failed because it was done before: it is answered as the first time.
+        assert result_json(await invoke(create, context(services, key="k"), {})) == result_json(first)
+        assert await _fetch(database, "SELECT count(*) FROM effects") == 2
+        assert await _fetch(database, "SELECT count(*) FROM idempotency_keys") == 1
+
+
+@pytest.mark.postgres
+async def test_what_is_told_is_told_after_the_commit(own_migrated_dsn: str) -> None:
+    async with open_database(own_migrated_dsn) as database:
+        await _fetch(database, "CREATE TABLE told (n serial)")
+        seen: list[int] = []
+
+        async def add(context: Context, _params: ItemParams) -> None:
+            async with database.transaction() as connection:
+                await connection.execute("INSERT INTO told DEFAULT VALUES")
+            context.after(look)
+
+        async def look() -> None:
+            count = asyncio.create_task(_fetch(database, "SELECT count(*) FROM told"))
+            seen.append(await count)  # by another connection
+
+        await invoke(operation(add), context(Service(Idempotency(database)), key="k"), {})
+        await invoke(operation(add), context(Service()), {})
+        assert seen == [1, 2]
+
+
+async def _fetch(database: Database, statement: str) -> Any:
+    async with database.connection() as connection:
+        return await connection.fetchval(statement)
 
 
 @pytest.mark.postgres
@@ -222,23 +304,47 @@ async def test_a_failure_leaves_the_key_free(migrated_dsn: str) -> None:
                 raise outcome
             return {}
 
-        create = operation(once, idempotent_by_key=True)
+        create = operation(once)
         with pytest.raises(Conflict):
             await invoke(create, context(services, key="k"), {})
         assert await invoke(create, context(services, key="k"), {}) == {}
 
 
-async def test_keys_are_ignored_where_they_mean_nothing() -> None:
-    assert await invoke(operation(echo), context(key=""), {}) == {"name": "x"}
-    free = operation(echo, name="getVersion", idempotent_by_key=True)
-    assert await invoke(free, context(role=None, key="k"), {}) == {"name": "x"}
+async def test_keys_are_ignored_where_nothing_is_changed() -> None:
+    read = operation(echo, route=Route("GET", "/run"))
+    assert await invoke(read, context(key=""), {}) == {"name": "x"}
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\x00b", "a\nb", 5, ["x"]])
 async def test_bad_keys(key: Any) -> None:
     with pytest.raises(InvalidRequest) as raised:
-        await invoke(operation(echo, idempotent_by_key=True), context(key=key), {})
+        await invoke(operation(echo), context(key=key), {})
     assert raised.value.faults[0].field == "Idempotency-Key"
+
+
+@pytest.mark.parametrize(("method", "kind"), [("GET", Unavailable), ("DELETE", OutcomeUnknown)])
+async def test_only_what_changes_something_may_have_been_done(method: str, kind: type[BrokerError]) -> None:
+    async def lose(_context: Context, _params: ItemParams) -> None:
+        raise OutcomeUnknown("lost", retry_after_s=2)
+
+    with pytest.raises(Unavailable) as raised:
+        await invoke(operation(lose, route=Route(method, "/run")), context(), {})
+    assert (type(raised.value), raised.value.retry_after_s) == (kind, 2)
+
+
+CHANGE_NOTHING = {"login", "ping", "servertime"}
+KNOW_WHAT_COMES_AGAIN = {"addResponses", "respond", "impression"}
+AT_OTHERS = {"postApplicationRequest", "putApplicationRequest", "deleteApplicationRequest"}
+
+
+def test_every_change_takes_a_key() -> None:
+    for each in build_registry().operations:
+        if each.name in KNOW_WHAT_COMES_AGAIN | AT_OTHERS:
+            assert each.effect is Effect.UNKEYED
+        elif each.route is None or each.route.method == "GET" or each.name in CHANGE_NOTHING:
+            assert each.effect is Effect.NONE
+        else:
+            assert each.effect is Effect.KEYED
 
 
 # -- registry

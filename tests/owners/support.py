@@ -10,13 +10,14 @@ import asyncpg
 import orjson
 
 from broker.clock import SystemClock
+from broker.domain.idempotency import IdempotencyKey
 from broker.domain.programs import Program
 from broker.errors import BrokerError
 from broker.ids import IdSource
 from broker.owners.client import Accepted
 from broker.owners.commands import Answer, Command, DeleteEvent, DeleteEvents, Publish, UpdateEvent
 from broker.owners.owner import Owner
-from broker.owners.protocol import Cursor, Entry, EntryKind, Head, IdempotencyKey, NewEventRow, program_topic
+from broker.owners.protocol import Cursor, Entry, EntryKind, Head, NewEventRow, program_topic
 from broker.owners.sessions import Follow, PollAnswer
 
 ids = IdSource(SystemClock())

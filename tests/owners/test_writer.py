@@ -11,9 +11,9 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from broker.errors import BrokerError, Conflict, InternalError, NotFound, Unavailable
+from broker.errors import BrokerError, Conflict, InternalError, NotFound, OutcomeUnknown, Unavailable
 from broker.owners import owner as owner_module
-from broker.owners.client import Accepted
+from broker.owners.client import Accepted, Kept
 from broker.owners.commands import Answer, Command
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, HistoryLost, program_topic
@@ -148,7 +148,7 @@ async def test_command_whose_time_is_over_is_not_written(owner: Owner, dsn: str)
         late = start(owner, publish(), wait_s=0.01)
         await asyncio.sleep(0.05)
     assert isinstance((await first)[0], Accepted)
-    assert isinstance((await late)[0], Unavailable)
+    assert type((await late)[0]) is Unavailable
     assert await seqs(dsn) == [1]
 
 
@@ -178,7 +178,7 @@ async def test_key_that_is_there_already_undoes_only_its_own_publish(owner: Owne
     first = await ask(owner, publish(key="k"))
     answers = await owner.submit([publish(), publish(key="k"), publish(key="new")], 10)
     assert isinstance(first, Accepted)
-    assert answers[1] == replace(first, replayed=True)
+    assert answers[1] == Kept(201, first.events[0])
     assert await seqs(dsn) == [1, 2, 3]
 
 
@@ -336,9 +336,23 @@ async def test_lost_answer_with_nobody_left_to_wait_reaches_the_followers(
         writing = start(owner, publish(), wait_s=0.1)
         await until_waiting(pause)
         await asyncio.sleep(0.1)
-    assert isinstance((await writing)[0], Unavailable)
+    assert isinstance((await writing)[0], OutcomeUnknown)
     await gateway.until(1, 1)
     assert gateway.seqs(1) == await seqs(dsn) == [1]
+
+
+async def test_owner_that_ends_during_a_commit_does_not_know_whether_it_was_made(dsn: str) -> None:
+    owner = await Owner.start(SETTINGS, dsn, 0)
+    async with commits_paused(dsn) as pause:
+        writing, waiting = start(owner, publish()), None
+        await until_waiting(pause)
+        waiting = start(owner, publish())
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(owner.close())
+        await asyncio.sleep(0.05)
+    await closing
+    assert type((await writing)[0]) is OutcomeUnknown
+    assert type((await waiting)[0]) is Unavailable
 
 
 def lose_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +364,7 @@ def lose_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
             result = await write(*arguments)
             if left:
                 left.clear()
-                raise Unavailable("the connection died")
+                raise OutcomeUnknown("the connection died")
             return result
 
         return lose
@@ -401,7 +415,7 @@ async def test_database_that_is_away_and_comes_back(owner: Owner, dsn: str) -> N
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = $1", name
         )
         (answer,) = await owner.submit([publish()], 0.2)
-        assert isinstance(answer, Unavailable)
+        assert type(answer) is Unavailable
         await gateway.until(1, 1)  # what is committed is told all the same
         waiting = start(owner, publish())
         await asyncio.sleep(0.1)
@@ -455,11 +469,12 @@ async def test_purge_leaves_what_recovery_needs(owner: Owner, dsn: str) -> None:
     await ask(owner, delete(events[1]["id"]))
     await ask(owner, publish(key="k"))
     history = owner._history
-    assert await history.purge(0, 0, 100) == 0
+    assert await history.purge(0, 100) == 0
     newest = (await fetch(dsn, "SELECT max(created_time) + interval '1 s' AS t FROM events"))[0]["t"]
     ms = int(newest.timestamp() * 1000)
-    assert await history.purge(0, ms, 100) == 3
-    assert await history.purge(ms, 0, 100) == 3
+    await fetch(dsn, "UPDATE idempotency_keys SET created_time = now() - interval '24 hours 1 second'")
+    assert await history.purge(0, 100) == 3
+    assert await history.purge(ms, 100) == 3
     assert await seqs(dsn) == [1, 3, 6]
     gateway = Gateway(owner)
     await gateway.open()

@@ -10,18 +10,35 @@ from broker.answers.actor import CounterActor
 from broker.answers.batches import Batch, Group
 from broker.answers.calls import COUNTER_CALLS, CounterCalls
 from broker.domain.audit import Actor
+from broker.domain.programs import Access
 from broker.domain.users import Role
 from broker.errors import BrokerError, Conflict, FieldFault, InternalError, MethodNotAllowed, Unavailable
 from broker.owners.actor import OwnerActor
 from broker.owners.calls import OWNER_CALLS, OwnerCalls
-from broker.owners.client import Accepted, Imported
-from broker.owners.commands import AdoptImport, DeleteEvent, DeleteEvents, DeleteProgram, UpdateProgram
+from broker.owners.client import Accepted, Imported, Kept
+from broker.owners.commands import (
+    AdoptImport,
+    DeleteEvent,
+    DeleteEvents,
+    DeleteProgram,
+    ProgramChanges,
+    UpdateProgram,
+)
 from broker.owners.protocol import Attributes, Caller, Cursor, Entry, EntryKind, Head, HistoryLost
 from broker.owners.sessions import Batch as EntryBatch
 from broker.owners.sessions import Follow, PollAnswer
-from broker.slots.calls import CallError, Calls, Carried
+from broker.slots.calls import CallError, Calls, CannotTravel, Carried
 from tests.owners.support import program, publish, row, update
 from tests.test_errors import KINDS
+
+PROGRAM_CHANGES: ProgramChanges = {
+    "name": "Final",
+    "scheduled_start_time": datetime(1, 1, 1, tzinfo=UTC),
+    "scheduled_end_time": datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC),
+    "project_id": None,
+    "access": Access.PRIVATE,
+    "metadata": {"a": [1, -(2**53), 2.5, "ä", None, {"b": True}]},
+}
 
 
 def there(calls: Calls[Any], method: str, *arguments: object) -> tuple[object, ...]:
@@ -60,20 +77,37 @@ def test_all_commands_arrive_as_they_were() -> None:
         DeleteEvent("i", "demo", "p", "e", Caller(Role.PRODUCER, frozenset({"x", "y"}))),
         DeleteEvents("i", "demo", "p", Caller(None, frozenset())),
         AdoptImport("i", "demo", "p", "import", 3),
+        UpdateProgram("i", "demo", "p", PROGRAM_CHANGES, Caller(Role.PRODUCER, frozenset({"a", "b"}))),
+        UpdateProgram("i", "demo", "p", {"name": "n", "scheduled_end_time": None, "metadata": None}),
         UpdateProgram("i", "demo", "p", {"metadata": {"a": [1, 2.5, "ä"]}, "project_id": None}),
         UpdateProgram("i", "demo", "p", {"scheduled_end_time": datetime(2026, 1, 1, 12, 0, 0, 5000, UTC)}),
         DeleteProgram("i", "demo", "p", Actor("u", "ada")),
-        DeleteProgram("i", "demo", "p"),
+        DeleteProgram("i", "demo", "p", of_project="x"),
     ]
     taken, wait_s = there(OWNER_CALLS, "submit", commands, 2.5)
     assert taken == commands
     assert wait_s == 2.5
 
 
+def test_values_of_changes_arrive_with_their_types() -> None:
+    command = UpdateProgram("i", "demo", "p", PROGRAM_CHANGES)
+    ((received,), _) = there(OWNER_CALLS, "submit", [command], 1.0)
+    assert received.changes["access"] is Access.PRIVATE
+    assert {name: type(value) for name, value in received.changes.items()} == {
+        name: type(value) for name, value in PROGRAM_CHANGES.items()
+    }
+
+
+def test_fields_of_a_program_that_were_not_set_are_not_set_on_arrival() -> None:
+    sent = program("p", metadata=None)
+    (received,) = back(OWNER_CALLS, "submit", [sent])
+    assert received.model_fields_set == sent.model_fields_set
+
+
 def test_all_answers_arrive_as_they_were() -> None:
     answers = [
         Accepted([b"{}", b"{}"]),
-        Accepted([], replayed=True),
+        Kept(201, b"{}"),
         Imported(1, 2, "epoch"),
         program("p", scheduledStartTime="2026-01-01T00:00:00.123Z"),
         b"{}",
@@ -171,9 +205,10 @@ def test_class_outside_the_contract_cannot_be_named() -> None:
             named.read_answer("submit", kind, body)
 
 
-def test_integers_beyond_what_travels_are_refused_at_the_start() -> None:
-    with pytest.raises((TypeError, OverflowError)):
-        OWNER_CALLS.pack_call(1, "poll", ("session", 2**70))
+def test_what_cannot_travel_is_refused_at_the_start() -> None:
+    for value in (2**70, "\ud800", object()):
+        with pytest.raises(CannotTravel):
+            OWNER_CALLS.pack_call(1, "poll", ("session", value))
 
 
 class _Old(Carried, frozen=True, tag="Thing"):

@@ -33,8 +33,8 @@ class Counters(Protocol):
 
         Raises:
             NotFound: a poll has been deleted with its program.
-            Unavailable: a counter or the database cannot be reached in time; each shard's entries may have
-                been counted.
+            Unavailable: a counter or the database cannot be reached in time; nothing was counted.
+            OutcomeUnknown: the same, and each shard's entries may have been counted.
         """
 
     async def count(self, groups: Sequence[Group]) -> list[bytes | None]:
@@ -46,6 +46,6 @@ class Counters(Protocol):
             For each group a byte a record, 1 if it changed a count; None when the poll is gone.
 
         Raises:
-            Unavailable: as above.
+            Unavailable, OutcomeUnknown: as above.
             ValueError: the groups are of several counters.
         """

@@ -10,7 +10,8 @@ tallies and doors that it touched are forgotten, the counter's generation is cou
 found by its door and number.
 
 Bounds: the queue (batches and bytes; over them `Unavailable` at once), the group, the time that a batch waits
-(its door says how long), and how long a tally that nobody counts in stays in memory.
+(its door says how long; then `Unavailable`, or `OutcomeUnknown` while a commit of it is in doubt), and how
+long a tally that nobody counts in stays in memory.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from broker._native import Tally
 from broker.answers.batches import Answer, Batch, Outcomes, unpack_outcomes
 from broker.answers.work import Counted, Door, PollShard, Work, too_late
 from broker.clock import Clock, SystemClock
-from broker.errors import BrokerError, InternalError, Unavailable
+from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, VOTES, Sample
 from broker.settings import Settings
@@ -57,6 +58,7 @@ class _Pending:
     batch: Batch
     deadline_s: float
     answer: asyncio.Future[Answer]
+    is_doubtful: bool = False  # a commit of it was not answered
 
 
 class Counter:
@@ -147,7 +149,7 @@ class Counter:
             await asyncio.wait(set(self._waiting))
 
     async def close(self) -> None:
-        """End the tasks and the connections; what waits is answered `Unavailable`."""
+        """End the tasks and the connections; what waits is answered `Unavailable` or `OutcomeUnknown`."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has told of those that failed
@@ -156,6 +158,7 @@ class Counter:
     # -- the writer
 
     async def _run(self) -> None:
+        group: list[_Pending] = []
         try:
             while True:
                 await self._arrived.wait()
@@ -166,6 +169,8 @@ class Counter:
                     self._arrived.clear()
         finally:
             self._closed = True
+            for pending in group:
+                _answer(pending.answer, too_late(is_doubtful=pending.is_doubtful))
             for answer in list(self._waiting):
                 _answer(answer, too_late())
 
@@ -198,6 +203,8 @@ class Counter:
             except Unavailable as error:
                 _log.warning("count_in_doubt", extra={"batches": len(group), "cause": error.log_text})
                 self._doubt(group)
+                if isinstance(error, OutcomeUnknown):
+                    _mark_doubtful(group)
                 DOUBTS.add(self._slot)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_S[1])
@@ -218,7 +225,7 @@ class Counter:
         work = Work(self._tallies, self._doors)
         answers = [work.count(pending.batch) for pending in group]
         began_s = self._clock.monotonic_s()
-        gone = await self._store(work)
+        gone = await self._store(work, group)
         COMMIT_SECONDS.observe(self._clock.monotonic_s() - began_s, self._slot)
         COMMITTED.add(self._slot, amount=len(group))
         for pending, answer in zip(group, answers, strict=True):
@@ -228,12 +235,16 @@ class Counter:
         for key in work.news:
             await self._merge(key)
 
-    async def _store(self, work: Work) -> set[int]:
+    async def _store(self, work: Work, group: Sequence[_Pending]) -> set[int]:
         """Make durable what a group changed; returns the polls that are gone. Raises Fenced, Unavailable."""
         writes = work.writes()
         if not writes:
             return set()
-        existing = await self._stored.commit(self._generation, writes, work.door_writes())
+        try:
+            existing = await self._stored.commit(self._generation, writes, work.door_writes())
+        except asyncio.CancelledError:
+            _mark_doubtful(group)
+            raise
         now_s = self._clock.monotonic_s()
         for door, (number, outcomes) in work.doors.items():
             self._doors[door] = Door(number, outcomes, now_s)
@@ -305,7 +316,7 @@ class Counter:
         now_s = self._clock.monotonic_s()
         for pending in group:
             if pending.deadline_s <= now_s:
-                _answer(pending.answer, too_late())
+                _answer(pending.answer, too_late(is_doubtful=pending.is_doubtful))
         return [pending for pending in group if not pending.answer.done()]
 
     async def _sweep(self) -> None:
@@ -340,6 +351,11 @@ def _tell(outcomes: Outcomes) -> None:
     changed = sum(each.count(1) for each in outcomes if each is not None)
     VOTES.add("counted", amount=changed)
     VOTES.add("duplicate", amount=records - changed)
+
+
+def _mark_doubtful(group: Iterable[_Pending]) -> None:
+    for pending in group:
+        pending.is_doubtful = True
 
 
 def _answer(answer: asyncio.Future[Answer], value: Answer) -> None:

@@ -2,7 +2,8 @@
 
 Calls are shared: while one is in flight to a counter, what arrives for it waits and goes with the next, as
 one batch. A batch that brings no answer is sent again under its number until the time of those who wait for
-it is over; the counter knows it by the number and counts nothing twice.
+it is over; the counter knows it by the number and counts nothing twice. Of a batch that was given up after
+some call with it got lost, nobody knows whether it was counted.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from broker.answers.calls import COUNTER_CALLS
 from broker.answers.client import Entry
 from broker.answers.counter import COUNTER
 from broker.clock import Clock
-from broker.errors import BrokerError, NotFound, Unavailable
+from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
@@ -172,6 +173,9 @@ class LinkedCounters:
             self._lanes[lane].add(call, deadline_s)
         changed = [False] * len(entries)
         results = await asyncio.gather(*(call.changed for call in calls))
+        if any(isinstance(result, Unavailable) for result in results):
+            # Others have counted theirs, unless all are sure that they have not.
+            raise _unavailable(is_doubtful=not all(type(result) is Unavailable for result in results))
         for mine, result in zip(places.values(), results, strict=True):
             for place, each in zip(mine, _raise_or_return(result), strict=True):
                 changed[place] = each
@@ -190,7 +194,7 @@ class LinkedCounters:
         return _raise_or_return(await call.outcomes)
 
     async def close(self) -> None:
-        """End the lanes; what waits is answered `Unavailable`."""
+        """End the lanes; what waits is answered `Unavailable`, what is on its way `OutcomeUnknown`."""
         for lane in self._lanes:
             await lane.close()
         for link in self._links:
@@ -247,7 +251,9 @@ class _Lane:
                 else:
                     self._arrived.clear()
         finally:
-            for waiting in (*taken, *self._queue):
+            for waiting in taken:
+                waiting.call.answer(_unavailable(is_doubtful=True))
+            for waiting in self._queue:
                 waiting.call.answer(_unavailable())
 
     def _take(self) -> list[_Waiting]:
@@ -271,14 +277,18 @@ class _Lane:
         deadline_s = max(waiting.deadline_s for waiting in taken)
         pause_s = _RETRY_S[0]
         answer: Answer = _unavailable()
+        is_doubtful = False
         while isinstance(answer, Unavailable) and (left_s := deadline_s - self._clock.monotonic_s()) > 0:
             try:
                 answer = await self._link.call("submit", batch, left_s, timeout_s=left_s + _GRACE_S)
-            except LinkLost:
-                answer = _unavailable()
+            except LinkLost as lost:
+                answer = _unavailable(is_doubtful=lost.was_sent)
             if isinstance(answer, Unavailable):
+                is_doubtful |= isinstance(answer, OutcomeUnknown)
                 await asyncio.sleep(min(pause_s, left_s))
                 pause_s = min(2 * pause_s, _RETRY_S[1])
+        if isinstance(answer, Unavailable):
+            answer = _unavailable(is_doubtful=is_doubtful)
         for waiting in taken:
             waiting.call.answer(answer)
 
@@ -299,5 +309,6 @@ def _raise_or_return(result: _Answered | BrokerError) -> _Answered:
     return result
 
 
-def _unavailable() -> Unavailable:
-    return Unavailable("the answers could not be counted in time; try again", retry_after_s=1)
+def _unavailable(*, is_doubtful: bool = False) -> Unavailable:
+    kind = OutcomeUnknown if is_doubtful else Unavailable
+    return kind("the answers could not be counted in time; try again", retry_after_s=1)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from broker._native import Tally
 from broker.answers.batches import Answer, Batch, Group, Outcomes, pack_outcomes
-from broker.errors import Unavailable
+from broker.errors import OutcomeUnknown, Unavailable
 from broker.storage.answer_log import DoorWrite, PollWrite
 
 PollShard = tuple[int, int]
@@ -82,6 +82,7 @@ class Work:
         )
 
 
-def too_late() -> Unavailable:
-    """The error of a batch that was not counted in its time."""
-    return Unavailable("the answers could not be counted in time; try again", retry_after_s=1)
+def too_late(*, is_doubtful: bool = False) -> Unavailable:
+    """The error of a batch that was not counted in its time, or of which that is not known."""
+    kind = OutcomeUnknown if is_doubtful else Unavailable
+    return kind("the answers could not be counted in time; try again", retry_after_s=1)

@@ -4,12 +4,13 @@ The operator of the database stands above every role, so nobody is asked; the ru
 Users go by their names here, as a person types them. Input is checked as the operations check it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from broker.auth import membership
+from broker.auth.keys import Keyring, KeyringConfig, KeyStatus
 from broker.auth.passwords import PasswordConfig, Passwords
 from broker.clock import Clock
 from broker.domain.audit import Actor
@@ -17,9 +18,12 @@ from broker.domain.identities import IdentityProvider
 from broker.domain.users import Email, NewPassword, PersonName, Role, User, Username
 from broker.errors import InvalidRequest, NotFound
 from broker.ids import IdSource
+from broker.setting_rules import MATOMO_URL
 from broker.storage.accounts import Account, Accounts
+from broker.storage.analytics import Analytics, MatomoAccess
 from broker.storage.database import Database
 from broker.storage.identity_providers import IdentityProviders
+from broker.storage.keys import Keys
 from broker.storage.users import Users
 
 _USERNAME: TypeAdapter[str] = TypeAdapter(Username)
@@ -32,11 +36,20 @@ class Administration:
     """Every method raises `InvalidRequest` naming the field, and `Unavailable` while the database is away."""
 
     def __init__(
-        self, database: Database, clock: Clock, ids: IdSource, passwords: PasswordConfig | None = None
+        self,
+        database: Database,
+        clock: Clock,
+        ids: IdSource,
+        passwords: PasswordConfig | None = None,
+        *,
+        token_lifetime_s: int = 3_600,
     ) -> None:
+        """Args: token_lifetime_s: as the product has it; says how long keys verify that sign no more."""
         self._accounts = Accounts(database, clock)
         self._users = Users(database)
         self._providers = IdentityProviders(database)
+        self._analytics = Analytics(database, clock)
+        self._keys = Keyring(Keys(database), clock, KeyringConfig(token_lifetime_s))
         self._clock = clock
         self._ids = ids
         self._passwords = Passwords(passwords)
@@ -56,6 +69,22 @@ class Administration:
     async def set_origins(self, name: str, origins: tuple[str, ...] | None) -> Account:
         """Replace an account's allowed origins; None allows any. Raises NotFound."""
         return await self._accounts.set_origins(name, origins, Actor.operator())
+
+    async def get_account(self, name: str) -> Account:
+        """One account. Raises NotFound."""
+        return await self._accounts.get(name)
+
+    async def set_matomo(self, account: str, access: MatomoAccess | None) -> None:
+        """Give an account a Matomo of its own, or with None none. Raises NotFound."""
+        if access is not None:
+            if not MATOMO_URL.is_allowed(access.url):
+                raise InvalidRequest.of_field("matomo_url", f"must be {MATOMO_URL.allowed}")
+            for field in ("token", "reader", "reader_token"):
+                text = getattr(access, field)
+                if not text or not text.isprintable():
+                    raise InvalidRequest.of_field(f"matomo_{field}", "must be given, in one line")
+        await self._accounts.get(account)
+        await self._analytics.set_access(account, access, Actor.operator())
 
     async def set_provider(
         self,
@@ -87,6 +116,27 @@ class Administration:
     async def remove_provider(self, account: str, issuer: str) -> None:
         """Trust an identity provider no more; access tokens that were issued go on. Raises NotFound."""
         await self._providers.delete(account, issuer, Actor.operator())
+
+    async def list_keys(self) -> list[KeyStatus]:
+        """The signing keys, oldest first; they sign for every account."""
+        return await self._keys.list()
+
+    async def rotate_keys(self) -> list[KeyStatus]:
+        """Announce a new signing key, which signs a minute later; nobody is logged out. Returns all keys."""
+        await self._keys.rotate(Actor.operator())
+        return await self._keys.list()
+
+    async def revoke_keys(self, kids: Sequence[str] | None) -> list[KeyStatus]:
+        """End keys, or all with None, and every access token that they have signed. Returns all keys.
+
+        Raises NotFound when one is not there; then none is revoked. One that is revoked already stays so.
+        """
+        known = {key.kid for key in await self._keys.list()}
+        for kid in kids or ():
+            if kid not in known:
+                raise NotFound(f"there is no key {kid}")
+        await self._keys.revoke(sorted(known if kids is None else kids), Actor.operator())
+        return await self._keys.list()
 
     async def add_user(
         self,

@@ -11,7 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from broker.auth import tokens
@@ -95,6 +95,7 @@ class Authenticator:
         self._passwords = Passwords(config.passwords)
         self._standings = Standings(self._users, self._revocations, clock)
         self._keys = Keyring(Keys(database), clock, KeyringConfig(config.token_lifetime_s))
+        self._keys.on_revocation(self._forget_tokens)
         failures = LoginFailures(database, window_s=WINDOW_S)
         self._throttle = LoginThrottle(failures, clock, config.throttle)
         self._verified: OrderedDict[bytes, Claims] = OrderedDict()
@@ -149,6 +150,7 @@ class Authenticator:
             expires_ms=expires_ms,
             valid_from_ms=claims.valid_from_ms,
             api_token_id=claims.api_token_id,
+            key_id=claims.key_id,
         )
         if digest in self._verified:  # which may have made room for others meanwhile
             self._principals[digest] = standing, principal
@@ -166,12 +168,18 @@ class Authenticator:
         """See `Auth.is_revoked`."""
         if principal.subject is None or principal.valid_from_ms is None:
             return False
+        if self._keys.is_revoked(principal.key_id):
+            return True
         subject = (principal.account, principal.subject)
         return self._standings.is_revoked(subject, principal.valid_from_ms, principal.api_token_id)
 
     def on_revocation(self, callback: RevocationCallback) -> None:
         """See `Auth.on_revocation`."""
         self._standings.on_revocation(callback)
+
+    def on_key_revocation(self, callback: Callable[[str], None]) -> None:
+        """See `Auth.on_key_revocation`."""
+        self._keys.on_revocation(callback)
 
     def on_change(self, callback: Callable[[str, str], None]) -> None:
         """See `Auth.on_change`."""
@@ -185,7 +193,11 @@ class Authenticator:
         await self._throttle.check(attempt)
         credentials = await self._users.find_credentials(account, username)
         stored = None if credentials is None else credentials.password_hash
-        if not await self._passwords.verify(stored, password) or credentials is None:
+
+        async def admit() -> None:
+            await self._throttle.check(attempt)
+
+        if not await self._passwords.verify(stored, password, admit) or credentials is None:
             await self._throttle.record_failure(attempt)
             raise BadCredentials("the user name or the password is wrong")
         await self._throttle.check(attempt)
@@ -279,12 +291,18 @@ class Authenticator:
         return claims
 
     async def _verify(self, token: str) -> Claims:
-        key = await self._keys.find(tokens.read_kid(token))
+        kid = tokens.read_kid(token)
+        key = await self._keys.find(kid)
         if key is None:
             raise Unauthenticated("the access token is signed with an unknown key")
         claims = tokens.verify(token, key, self._config.issuer)
         tokens.check_times(claims, self._clock.now_ms(), self._config.token_lifetime_s)
-        return claims
+        return replace(claims, key_id=kid)
+
+    def _forget_tokens(self, _kid: str) -> None:
+        """Verify every token anew; a revoked key is too rare for a list of what it has signed."""
+        self._verified.clear()
+        self._principals.clear()
 
     async def _rehash_if_outdated(self, account: str, credentials: Credentials, password: str) -> None:
         if not self._passwords.is_outdated(credentials.password_hash):

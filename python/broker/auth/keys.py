@@ -5,11 +5,16 @@ few seconds, and every reader of the JWKS document within its cache time) learns
 before still signs. That one then signs nothing more and verifies until the last token it signed has ended.
 So a rotation logs nobody out and no process meets a token that it cannot check; where one does (it was cut
 off from the database), it reads the table again, at most once a second.
+
+A key that may have leaked is revoked instead: what it signed is worth nothing from the next reading of the
+table on, which a notification begins at once. Another key signs without having been announced.
 """
 
 import base64
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import orjson
@@ -17,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
+from broker.domain.audit import Actor
 from broker.storage.keys import Keys, StoredKey
 
 
@@ -54,6 +60,32 @@ class SigningKey:
         return {**_public_jwk(self.public), "kid": self.kid, "use": "sig", "alg": "EdDSA"}
 
 
+class KeyState(StrEnum):
+    """What a key is for at the moment."""
+
+    ANNOUNCED = "announced"
+    """Signs soon, and every process knows it by then."""
+    SIGNING = "signing"
+    VERIFYING = "verifying"
+    """Signs no more; what it has signed is good until it ends."""
+    REVOKED = "revoked"
+    ENDED = "ended"
+    """Nothing that it has signed can still be good; it is deleted soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStatus:
+    """A key as operators see it; times in milliseconds since the epoch.
+
+    `ends_ms` is from when it verifies nothing, None while that is not settled.
+    """
+
+    kid: str
+    state: KeyState
+    created_ms: int
+    ends_ms: int | None
+
+
 class Keyring:
     """The keys as this process knows them."""
 
@@ -61,7 +93,9 @@ class Keyring:
         self._keys = keys
         self._clock = clock
         self._config = config
-        self._by_kid: dict[str, SigningKey] = {}
+        self._by_kid: dict[str, SigningKey] = {}  # those that are not revoked
+        self._revoked: set[str] = set()
+        self._revocation_callbacks: list[Callable[[str], None]] = []
         self._refreshed_s: float | None = None
         self._flights: SingleFlight[str, None] = SingleFlight()
 
@@ -76,7 +110,7 @@ class Keyring:
 
     async def find(self, kid: str) -> Ed25519PublicKey | None:
         """The key that verifies tokens with this `kid`, or None. Raises Unavailable."""
-        if kid not in self._by_kid and self._may_refresh():
+        if kid not in self._by_kid and kid not in self._revoked and self._may_refresh():
             await self.refresh()
         key = self._by_kid.get(kid)
         if key is None or self._is_over(key):
@@ -93,9 +127,36 @@ class Keyring:
         private = (await self.signing()).private.private_bytes_raw()
         return hashlib.blake2b(purpose.encode(), digest_size=32, key=private).digest()
 
-    async def rotate(self) -> None:
-        """Announce a new key, however old the present one is."""
-        await self._replace(if_older_than_ms=self._clock.now_ms() + 1)
+    def is_revoked(self, kid: str | None) -> bool:
+        """Whether the key is known to be revoked; a look-up in memory."""
+        return kid in self._revoked
+
+    def on_revocation(self, callback: Callable[[str], None]) -> None:
+        """Call `callback(kid)` once for each key whose revocation is learnt from now on, without blocking."""
+        self._revocation_callbacks.append(callback)
+
+    async def list(self) -> list[KeyStatus]:
+        """All keys, revoked ones too, oldest first. Raises Unavailable."""
+        rows = await self._keys.list()
+        self._learn(rows)
+        signing = self._choose()
+        place = next((at for at, row in enumerate(rows) if signing and row.kid == signing.kid), len(rows))
+        return [self._status(row, at - place) for at, row in enumerate(rows)]
+
+    async def revoke(self, kids: Sequence[str], by: Actor) -> Sequence[str]:
+        """End keys and all that they have signed; another one signs at once. Raises Unavailable.
+
+        Returns:
+            Those of `kids` that were there and had not been revoked.
+        """
+        now_ms = self._clock.now_ms()
+        revoked = await self._keys.revoke(kids, _generate(now_ms), at_ms=now_ms, by=by)
+        await self.refresh()
+        return revoked
+
+    async def rotate(self, by: Actor | None = None) -> None:
+        """Announce a new key, however old the present one is. Raises Unavailable."""
+        await self._replace(if_older_than_ms=self._clock.now_ms() + 1, by=by)
 
     async def rotate_if_old(self) -> None:
         """Announce a new key if the present one has served its time; of several processes one does it."""
@@ -118,10 +179,33 @@ class Keyring:
 
     async def _refresh(self) -> None:
         started_s = self._clock.monotonic_s()
-        rows = await self._keys.list()
-        known = self._by_kid
-        self._by_kid = {row.kid: _open(row, known.get(row.kid)) for row in rows}
+        self._learn(await self._keys.list())
         self._refreshed_s = started_s
+
+    def _learn(self, rows: Sequence[StoredKey]) -> None:
+        revoked = [row.kid for row in rows if row.revoked_ms is not None and row.kid not in self._revoked]
+        # What is revoked stays so: readings can cross.
+        self._revoked.update(revoked)
+        known = self._by_kid
+        self._by_kid = {
+            row.kid: _open(row, known.get(row.kid)) for row in rows if row.kid not in self._revoked
+        }
+        for kid in revoked:
+            for callback in self._revocation_callbacks:
+                callback(kid)
+
+    def _status(self, row: StoredKey, behind: int) -> KeyStatus:
+        """Args: behind: how many places behind the signing key; negative before it."""
+        ends_ms = None if row.retired_ms is None else row.retired_ms + self._verifies_ms()
+        if row.revoked_ms is not None:
+            return KeyStatus(row.kid, KeyState.REVOKED, row.created_ms, row.revoked_ms)
+        if ends_ms is not None and self._clock.now_ms() >= ends_ms:
+            state = KeyState.ENDED
+        elif behind == 0:
+            state = KeyState.SIGNING
+        else:
+            state = KeyState.ANNOUNCED if behind > 0 else KeyState.VERIFYING
+        return KeyStatus(row.kid, state, row.created_ms, ends_ms)
 
     async def _ensure(self) -> None:
         await self._refresh()
@@ -129,13 +213,13 @@ class Keyring:
             # Nobody waits for an announced key where there is none before it.
             await self._add(retire_ms=self._clock.now_ms(), if_older_than_ms=0)
 
-    async def _replace(self, *, if_older_than_ms: int) -> None:
+    async def _replace(self, *, if_older_than_ms: int, by: Actor | None = None) -> None:
         retire_ms = self._clock.now_ms() + int(self._config.announce_s * 1000)
-        await self._add(retire_ms=retire_ms, if_older_than_ms=if_older_than_ms)
+        await self._add(retire_ms=retire_ms, if_older_than_ms=if_older_than_ms, by=by)
 
-    async def _add(self, *, retire_ms: int, if_older_than_ms: int) -> None:
+    async def _add(self, *, retire_ms: int, if_older_than_ms: int, by: Actor | None = None) -> None:
         key = _generate(self._clock.now_ms())
-        await self._keys.add(key, retire_ms=retire_ms, if_older_than_ms=if_older_than_ms)
+        await self._keys.add(key, retire_ms=retire_ms, if_older_than_ms=if_older_than_ms, by=by)
         await self._refresh()
 
     def _choose(self) -> SigningKey | None:

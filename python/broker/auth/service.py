@@ -45,6 +45,12 @@ class Auth(Protocol):
         user got afterwards is accepted here, so that ending the user's sessions ends only the earlier ones.
         """
 
+    def on_key_revocation(self, callback: Callable[[str], None]) -> None:
+        """Call `callback(key_id)` once for every signing key that is revoked from now on.
+
+        It is called on the event loop and must not block; tokens of the key are refused already.
+        """
+
     def on_change(self, callback: Callable[[str, str], None]) -> None:
         """Call `callback(account, subject)` when a user whose token is known here got other rights.
 

@@ -10,6 +10,7 @@ import typer
 
 from broker.auth.administration import Administration
 from broker.clock import SystemClock
+from broker.deployments.data_dir import open_data_dir
 from broker.ids import IdSource
 from broker.settings import Settings
 from broker.storage.database import Database
@@ -46,7 +47,8 @@ async def administer_async(settings: Settings, work: Callable[[Administration], 
     clock = SystemClock()
     async with _dsn(settings) as dsn:
         database = await Database.open(dsn, size=2, timeout_s=settings.database_timeout_s)
-        administration = Administration(database, clock, IdSource(clock))
+        lifetime_s = settings.token_lifetime_s
+        administration = Administration(database, clock, IdSource(clock), token_lifetime_s=lifetime_s)
         try:
             await _check_schema(database, dsn, is_ours=not settings.database_url)
             return await work(administration)
@@ -60,7 +62,7 @@ async def _dsn(settings: Settings) -> AsyncIterator[str]:
     if settings.database_url:
         yield settings.database_url
         return
-    server = EmbeddedPostgres(settings.data_dir / "postgres", binaries=settings.postgres_bin)
+    server = EmbeddedPostgres(open_data_dir(settings.data_dir) / "postgres", binaries=settings.postgres_bin)
     try:
         yield await server.start()
     finally:

@@ -25,6 +25,7 @@ from broker.client.errors import (
     InsufficientScope,
     InvalidRequest,
     NotFound,
+    OutcomeUnknown,
     PayloadTooLarge,
     PreconditionFailed,
     ProgramDeleted,
@@ -38,6 +39,7 @@ from broker.client.errors import (
     Unsubscribed,
 )
 from broker.client.models import (
+    AnalyticsSite,
     ApiToken,
     Change,
     Cursor,
@@ -78,6 +80,7 @@ from broker.client.subscription import Subscription
 from broker.client.sync import Client
 
 __all__ = [
+    "AnalyticsSite",
     "Answer",
     "ApiError",
     "ApiToken",
@@ -111,6 +114,7 @@ __all__ = [
     "LiveRevision",
     "NewEvent",
     "NotFound",
+    "OutcomeUnknown",
     "Notification",
     "OnlineProducer",
     "Page",

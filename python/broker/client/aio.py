@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Literal, Self, overload
 
 from broker.client.address import account_of
+from broker.client.analytics import Analytics
 from broker.client.audit import AuditLog
 from broker.client.calls import Calls
 from broker.client.engine import ApiSecret, Credentials, Engine, Identity, IdentityToken, LogIn, Password
@@ -81,17 +82,18 @@ class AsyncClient(Calls, ResponseCalls):
         clock = clock or SystemClock()
         credentials = _credentials(token, api_token, identity_token, username, password, client_id)
         engine = Engine(base_url, credentials, retry or RetryPolicy(), clock)
-        super().__init__(engine, clock, IdSource(clock))
+        super().__init__(engine, clock)
         self._account = account or account_of(engine.base_url)
         self._socket = socket or SocketConfig()
         self._subscription = subscription or SubscriptionConfig()
         self._gateways: Gateways | None = None
-        self.users = Users(self._engine, self._ids)
-        self.projects = Projects(self._engine, self._ids)
-        self.revisions = Revisions(self._engine, self._ids)
-        self.storage = Storage(self._engine, self._ids)
+        self.users = Users(self._engine)
+        self.projects = Projects(self._engine)
+        self.revisions = Revisions(self._engine)
+        self.storage = Storage(self._engine, IdSource(clock))
         self.statistics = Statistics(self._engine)
         self.audit = AuditLog(self._engine)
+        self.analytics = Analytics(self._engine)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""

@@ -1,8 +1,8 @@
 """The REST calls on programs, events and the broker itself.
 
 Every method may raise what `broker.client.engine.Engine.send` raises, and is tried again within the client's
-`RetryPolicy`. A method that creates or publishes makes one idempotency key and sends it with every try, so
-that what is retried is never done twice.
+`RetryPolicy`. Every change goes with an idempotency key, the caller's or one of its own, the same with every
+try: what is retried is never done twice.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -29,7 +29,6 @@ from broker.client.query import UNSET, TimeLike, Unset
 from broker.client.retry import Safety
 from broker.client.upload import ImportSource, Progress, Upload
 from broker.clock import Clock
-from broker.ids import IdSource
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", Program, Event)
@@ -40,10 +39,9 @@ _IMPORT_TIMEOUT_S = 300.0  # 100,000 events are read, checked and stored before 
 class Calls:
     """What can be asked of one account's broker over HTTP."""
 
-    def __init__(self, engine: Engine, clock: Clock, ids: IdSource) -> None:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self._ids = ids
 
     # -- tokens and status
 
@@ -53,12 +51,12 @@ class Calls:
 
     async def ping(self) -> int:
         """Tell the broker that the caller is still there; returns its time in milliseconds."""
-        return await self._engine.send(Call("POST", "/ping", lambda raw: int(raw["current_time"]), body={}))
+        return await self._engine.send(_asking("/ping", lambda raw: int(raw["current_time"]), {}))
 
     async def server_time(self) -> ServerTime:
         """The broker's clock beside the caller's."""
         body = {"requestTime": self._clock.now_ms()}
-        return await self._engine.send(Call("POST", "/servertime", ServerTime.parse, body=body))
+        return await self._engine.send(_asking("/servertime", ServerTime.parse, body))
 
     async def version(self) -> Version:
         """What the broker runs."""
@@ -108,6 +106,7 @@ class Calls:
         project_id: str | Unset | None = UNSET,
         access: str | Unset = UNSET,
         metadata: Mapping[str, Any] | Unset | None = UNSET,
+        idempotency_key: str | None = None,
     ) -> Program:
         """Replace name and times; the others keep their value unless given, and None clears them."""
         body = query.fields(
@@ -122,11 +121,11 @@ class Calls:
             }
         )
         target = query.path("programs", program_id)
-        return await self._engine.send(Call("PUT", target, Program.parse, body=body))
+        return await self._engine.send(Call("PUT", target, Program.parse, body=body, key=idempotency_key))
 
-    async def delete_program(self, program_id: str) -> None:
+    async def delete_program(self, program_id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a program and all its events. Raises NotFound."""
-        await self._delete(query.path("programs", program_id))
+        await self._delete(query.path("programs", program_id), idempotency_key)
 
     async def list_programs(self) -> list[Program]:
         """The programs that have not ended and that the caller may publish to, newest first."""
@@ -248,26 +247,35 @@ class Calls:
         timestamp: int | Unset = UNSET,
         timecode: int | Unset = UNSET,
         metadata: Mapping[str, Any] | Unset | None = UNSET,
+        idempotency_key: str | None = None,
     ) -> Event:
         """Change fields of one event and tell every subscriber. Raises NotFound."""
         changes = {"event": event, "timestamp": timestamp, "timecode": timecode, "metadata": metadata}
         target = query.path("programs", program_id, "events", event_id)
-        return await self._engine.send(Call("PUT", target, Event.parse, body=query.fields(changes)))
+        body = query.fields(changes)
+        return await self._engine.send(Call("PUT", target, Event.parse, body=body, key=idempotency_key))
 
-    async def delete_event(self, program_id: str, event_id: str) -> None:
+    async def delete_event(
+        self, program_id: str, event_id: str, *, idempotency_key: str | None = None
+    ) -> None:
         """Delete one event and tell every subscriber. Raises NotFound."""
-        await self._delete(query.path("programs", program_id, "events", event_id))
+        await self._delete(query.path("programs", program_id, "events", event_id), idempotency_key)
 
-    async def delete_events(self, program_id: str) -> int:
-        """Delete all events of a program; returns how many. Not repeated when its outcome is unknown."""
+    async def delete_events(self, program_id: str, *, idempotency_key: str | None = None) -> int:
+        """Delete all events of a program; returns how many."""
         target = query.path("programs", program_id, "events")
-        call = Call("DELETE", target, lambda raw: int(raw["deleted"]), safety=Safety.ONCE)
+        call = Call("DELETE", target, lambda raw: int(raw["deleted"]), key=idempotency_key)
         return await self._engine.send(call)
 
     async def import_events(
-        self, program_id: str, source: ImportSource, *, progress: Progress | None = None
+        self,
+        program_id: str,
+        source: ImportSource,
+        *,
+        progress: Progress | None = None,
+        idempotency_key: str | None = None,
     ) -> Imported:
-        """Replace all events of a program. Not repeated when its outcome is unknown.
+        """Replace all events of a program. Events from an iterator can be sent only once.
 
         Raises:
             OSError: the file cannot be read.
@@ -283,7 +291,7 @@ class Calls:
             Imported.parse,
             content=upload.open,
             headers=headers,
-            safety=Safety.ONCE,
+            key=idempotency_key,
             is_single_try=not upload.is_repeatable,
             timeout_s=_IMPORT_TIMEOUT_S,
         )
@@ -301,11 +309,15 @@ class Calls:
     async def _create(
         self, target: str, parse: Callable[[Any], T], body: Mapping[str, Any], key: str | None
     ) -> T:
-        call = Call("POST", target, parse, body=body, key=key or self._ids.uuid7())
-        return await self._engine.send(call)
+        return await self._engine.send(Call("POST", target, parse, body=body, key=key))
 
-    async def _delete(self, target: str) -> None:
-        await self._engine.send(Call("DELETE", target, lambda _: None, is_deletion=True))
+    async def _delete(self, target: str, key: str | None) -> None:
+        await self._engine.send(Call("DELETE", target, lambda _: None, key=key))
+
+
+def _asking(path: str, parse: Callable[[Any], T], body: Mapping[str, Any]) -> Call[T]:
+    """A POST that changes nothing."""
+    return Call("POST", path, parse, body=body, own_safety=Safety.REPEATABLE)
 
 
 def _list_of(kind: type[ModelT]) -> Callable[[Any], list[ModelT]]:

@@ -13,10 +13,25 @@ import httpx
 import orjson
 
 from broker.client.address import http_options, parse_base_url
-from broker.client.errors import ApiError, ClientError, ConnectionFailed, ProtocolError, parse_api_error
+from broker.client.errors import (
+    ApiError,
+    ClientError,
+    ConnectionFailed,
+    ProtocolError,
+    is_brokers,
+    parse_api_error,
+)
 from broker.client.models import Token
-from broker.client.retry import Failure, RetryPolicy, Safety, failure_of_status, is_retried
+from broker.client.retry import (
+    Failure,
+    RetryPolicy,
+    Safety,
+    failure_of_error,
+    is_retried,
+    safety_of_method,
+)
 from broker.clock import Clock
+from broker.ids import IdSource
 
 T = TypeVar("T")
 
@@ -38,9 +53,10 @@ class Call(Generic[T]):
         body: what to send as JSON; None sends nothing.
         content: opens the body anew for each try, in place of `body`.
         is_single_try: the body cannot be read twice.
-        key: the idempotency key, the same for every try.
+        key: the idempotency key, the same for every try; when it is absent a change gets one.
         parse: makes the result of the parsed JSON.
-        is_deletion: a repeated try that finds nothing has succeeded.
+        own_safety: what the method does not say.
+        is_forwarded: an error may be that of a server that the broker asked, in whatever form.
         is_tagged: the result is a dataclass whose `etag` is the answer's.
     """
 
@@ -52,12 +68,25 @@ class Call(Generic[T]):
     content: Callable[[], AsyncIterator[bytes]] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     key: str | None = None
-    safety: Safety = Safety.REPEATABLE
+    own_safety: Safety | None = None
     is_signed: bool = True
-    is_deletion: bool = False
+    is_forwarded: bool = False
     is_tagged: bool = False
     is_single_try: bool = False
     timeout_s: float | None = None
+
+    @property
+    def safety(self) -> Safety:
+        """Whether it may be made twice."""
+        return self.own_safety or safety_of_method(self.method)
+
+
+class _Unanswered(Exception):
+    """Something answered with an error, and not as the broker does."""
+
+    def __init__(self, status: int, retry_after_s: float | None) -> None:
+        super().__init__(f"something in front of the broker answered {status}")
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +151,7 @@ class Engine:
         self.credentials = credentials
         self._retry = retry
         self._clock = clock
+        self._ids = IdSource(clock)
         self._http = httpx.AsyncClient(
             base_url=self.base_url,
             timeout=httpx.Timeout(retry.timeout_s),
@@ -142,8 +172,8 @@ class Engine:
 
         Raises:
             ApiError: the broker's answer, after the tries that were worth it.
-            ConnectionFailed: no answer before the deadline.
-            ProtocolError: the answer is no broker's.
+            ConnectionFailed: no answer of the broker before the deadline.
+            ProtocolError: the call succeeded, and the result is no broker's.
         """
         answer: T = await self._try(call, self._answer)
         return answer
@@ -170,7 +200,8 @@ class Engine:
             raise ValueError("logging in needs a username and a password, an API token or an identity token")
         body = await self.credentials.body()
         asked = self._clock.monotonic_s()
-        token = await self.send(Call("POST", "/token", Token.parse, body=body, is_signed=False))
+        call = Call("POST", "/token", Token.parse, body=body, is_signed=False, own_safety=Safety.REPEATABLE)
+        token = await self.send(call)
         self.adopt(token, asked)
         return token
 
@@ -210,19 +241,23 @@ class Engine:
     async def _try(self, call: Call[Any], send: Callable[[Call[Any]], Any]) -> Any:
         started, attempt = self._clock.monotonic_s(), 0
         last: ClientError
-        is_doubtful = is_renewed = False
+        is_renewed = False
+        if call.key is None and call.safety is Safety.KEYED:
+            call = replace(call, key=self._ids.uuid7())
         while True:
             token = await self.token() if call.is_signed else None
             try:
                 return await send(_signed(call, token))
             except ApiError as error:
-                if is_doubtful and call.is_deletion and error.status == 404:
-                    return None
                 is_stale = error.name == _TOKEN_UNKNOWN and not (is_renewed or call.is_single_try)
                 if is_stale and self.forget_token(token):
                     is_renewed = True
                     continue
-                failure, retry_after_s, last = failure_of_status(error.status), error.retry_after_s, error
+                failure, retry_after_s = failure_of_error(error.status, error.name), error.retry_after_s
+                last = error
+            except _Unanswered as error:
+                failure, retry_after_s = Failure.OPEN, error.retry_after_s
+                last = _connection_failed(self.base_url, error)
             except httpx.TransportError as error:
                 failure = Failure.CLEAR if isinstance(error, _NEVER_SENT) else Failure.OPEN
                 retry_after_s, last = None, _connection_failed(self.base_url, error)
@@ -230,7 +265,6 @@ class Engine:
             wait_s = self._retry.wait_s(attempt, elapsed_s, retry_after_s)
             if wait_s is None or call.is_single_try or not is_retried(failure, call.safety):
                 raise last
-            is_doubtful = is_doubtful or failure is Failure.OPEN
             attempt += 1
             await asyncio.sleep(wait_s)
 
@@ -262,7 +296,7 @@ class Engine:
         if reply.is_success:
             result: Any = call.parse(body)
             return replace(result, etag=reply.headers.get("ETag")) if call.is_tagged else result  # type: ignore[no-any-return]
-        raise _api_error(reply, body)
+        raise _failure(call, reply, body)
 
     async def _open(self, call: Call[Any]) -> httpx.Response:
         reply = await self._http.send(self._request(call), stream=True)
@@ -270,7 +304,7 @@ class Engine:
             return reply
         try:
             await reply.aread()
-            raise _api_error(reply, _json(reply))
+            raise _failure(call, reply, _json(reply))
         finally:
             await reply.aclose()
 
@@ -282,11 +316,18 @@ def _signed(call: Call[T], token: str | None) -> Call[T]:
     return replace(call, headers=headers)
 
 
-def _connection_failed(url: httpx.URL, error: httpx.TransportError) -> ConnectionFailed:
+def _connection_failed(url: httpx.URL, error: Exception) -> ConnectionFailed:
     address = f"{url.scheme}://{url.netloc.decode()}"
     failed = ConnectionFailed(f"no answer from {address}: {error or type(error).__name__}")
     failed.__cause__ = error
     return failed
+
+
+def _failure(call: Call[Any], reply: httpx.Response, body: Any) -> Exception:
+    error = _api_error(reply, body)
+    if call.is_forwarded or is_brokers(reply.status_code, body):
+        return error
+    return _Unanswered(reply.status_code, error.retry_after_s)
 
 
 def _api_error(reply: httpx.Response, body: Any) -> ApiError:

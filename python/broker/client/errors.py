@@ -14,9 +14,10 @@
     │   ├── PayloadTooLarge           413
     │   ├── SlowDown                  429
     │   └── ServerError               5xx
-    │       └── Unavailable               503
+    │       ├── Unavailable               503
+    │       └── OutcomeUnknown            outcome_unknown
     ├── RpcError                  a JSON-RPC error that is no answer of an operation
-    ├── ConnectionFailed          no answer within the deadline
+    ├── ConnectionFailed          no answer of the broker within the deadline
     │   └── ConnectionLost            an open WebSocket ended
     ├── ProtocolError             the peer sent what no broker sends
     └── SubscriptionEnded         a subscription cannot go on
@@ -122,6 +123,10 @@ class Unavailable(ServerError):
     """Overload, or a dependency is down; nothing was done."""
 
 
+class OutcomeUnknown(ServerError):
+    """A change may or may not have been made; the same call with the same `idempotency_key` learns which."""
+
+
 class RpcError(ClientError):
     """A JSON-RPC error without a REST body, such as an unknown method (-32601)."""
 
@@ -131,7 +136,10 @@ class RpcError(ClientError):
 
 
 class ConnectionFailed(ClientError):
-    """No answer came within the deadline. A call that carried an idempotency key may be repeated with it."""
+    """No answer of the broker came within the deadline: none at all, or one of something in front of it.
+
+    A change may have been made; the same call with the same `idempotency_key` learns whether it was.
+    """
 
 
 class ConnectionLost(ConnectionFailed):
@@ -182,7 +190,10 @@ class Unsubscribed(SubscriptionEnded):
         self.reason = reason
 
 
-_BY_NAME: dict[str, type[ApiError]] = {"bad_credentials": BadCredentials}
+_BY_NAME: dict[str, type[ApiError]] = {
+    "bad_credentials": BadCredentials,
+    "outcome_unknown": OutcomeUnknown,
+}
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: InvalidRequest,
     401: Unauthenticated,
@@ -196,10 +207,15 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
+def is_brokers(status: int, body: object) -> bool:
+    """Whether the parsed body of an error answer is one that the broker makes."""
+    return isinstance(body, Mapping) and isinstance(body.get("error"), str) and body.get("status") == status
+
+
 def parse_api_error(
     status: int, body: object, *, request_id: str = "", retry_after: str | None = None
 ) -> ApiError:
-    """The typed error of an error answer; a body that is no broker's (a proxy's page) is passed over.
+    """The typed error of an error answer; a body that is no broker's (an upstream's page) is passed over.
 
     Args:
         body: the parsed JSON, or None where the answer was not JSON.

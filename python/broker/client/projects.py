@@ -7,16 +7,14 @@ from broker.client import query
 from broker.client.engine import Call, Engine
 from broker.client.models import Program, Project, SourceReply, User, list_of
 from broker.client.query import UNSET, Unset
-from broker.client.retry import Safety, safety_of_change
-from broker.ids import IdSource
+from broker.client.retry import Safety
 
 
 class Projects:
     """Projects of the account. Every method may raise what `Engine.send` raises."""
 
-    def __init__(self, engine: Engine, ids: IdSource) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._ids = ids
 
     async def get(self, project_id: str) -> Project:
         """One project. Raises NotFound."""
@@ -36,8 +34,7 @@ class Projects:
         """Create a project; without `project_id` the broker makes an id. Raises Conflict when it is taken."""
         optional = {"id": project_id, "description": description, "metadata": metadata}
         body = {"name": name} | {field: value for field, value in optional.items() if value is not None}
-        key = idempotency_key or self._ids.uuid7()
-        call = Call("POST", "/projects", Project.parse, body=body, key=key, is_tagged=True)
+        call = Call("POST", "/projects", Project.parse, body=body, key=idempotency_key, is_tagged=True)
         return await self._engine.send(call)
 
     async def request(
@@ -65,7 +62,8 @@ class Projects:
             query=parameters or {},
             body=body,
             headers=headers or {},
-            safety=Safety.REPEATABLE if method == "GET" else Safety.ONCE,
+            own_safety=Safety.REPEATABLE if method == "GET" else Safety.ONCE,
+            is_forwarded=True,
         )
         async with self._engine.stream(call) as reply:
             content = await reply.aread()
@@ -79,6 +77,7 @@ class Projects:
         description: str | Unset | None = UNSET,
         metadata: Mapping[str, Any] | Unset | None = UNSET,
         if_match: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Project:
         """Change what is given; None clears description and metadata.
 
@@ -96,15 +95,17 @@ class Projects:
             Project.parse,
             body=body,
             headers=query.match(if_match),
-            safety=safety_of_change(if_match),
+            key=idempotency_key,
             is_tagged=True,
         )
         return await self._engine.send(call)
 
-    async def delete(self, project_id: str, *, cascade: bool = False) -> None:
+    async def delete(
+        self, project_id: str, *, cascade: bool = False, idempotency_key: str | None = None
+    ) -> None:
         """Delete a project, with `cascade` its programs. Raises NotFound, Conflict if it has programs."""
         target, parameters = query.path("projects", project_id), {"cascade": cascade or None}
-        call = Call("DELETE", target, lambda _: None, query=parameters, is_deletion=True)
+        call = Call("DELETE", target, lambda _: None, query=parameters, key=idempotency_key)
         await self._engine.send(call)
 
     async def users(self, project_id: str) -> tuple[User, ...]:

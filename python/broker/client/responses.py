@@ -177,8 +177,8 @@ class ResponseCalls:
 
         Answers alone are tried again also when the outcome of a try is unknown: they count once, and what
         the lost try counted comes back as duplicates. With impressions, each of which counts, the batch is
-        tried again only when the broker did not get it, or asks for that (429, 503). After a 503, which a
-        counter that dies can cause, their total may have some twice; visitors and sessions never do.
+        tried again only when the broker did not get it, or says that it counted nothing (429, 503
+        `unavailable`); after `OutcomeUnknown` or `ConnectionFailed` it may have been counted.
 
         Args:
             project_id: the program's project; None for a program without one.
@@ -192,7 +192,7 @@ class ResponseCalls:
         body = {"responses": [answer.body() for answer in responses], "impressions": shown}
         target = query.path("responses", self._account, project_id or _NO_PROJECT, program_id)
         safety = Safety.ONCE if shown else Safety.REPEATABLE
-        return await self._engine.send(Call("POST", target, Counted.parse, body=body, safety=safety))
+        return await self._engine.send(Call("POST", target, Counted.parse, body=body, own_safety=safety))
 
     async def response_results(
         self,

@@ -1,8 +1,11 @@
 """When a call is tried again, and after how long: pure rules, no I/O.
 
-A failure is *clear* when it is certain that nothing was done (the connection was never made, 429, 503), else
-*open*: the call may have taken effect. Open failures are repeated only for calls that can be repeated
-without harm: reads, replacements, and creations under an idempotency key, which the broker does only once.
+A failure is *clear* when it is certain that nothing was done (the connection was never made, 429, 503
+`unavailable`), else *open*: the call may have taken effect. What is no answer of the broker, such as the page
+of a proxy in front of it or of a server that is being stopped, is open too, whatever its status.
+
+Open failures are repeated only for calls that can be repeated without harm: what changes nothing, and changes
+under an idempotency key, which the broker makes only once.
 
 Delays are drawn with full jitter, uniformly between nothing and a ceiling that doubles, because clients that
 lose one server together must not come back together.
@@ -23,6 +26,7 @@ class Safety(Enum):
     """Whether a call may be made twice."""
 
     REPEATABLE = "twice is as good as once"
+    KEYED = "the broker does it once, by its idempotency key"
     ONCE = "a second time would do it again"
 
 
@@ -35,21 +39,22 @@ class Failure(Enum):
 
 
 _FAILURES = {429: Failure.CLEAR, 503: Failure.CLEAR, 502: Failure.OPEN, 504: Failure.OPEN}
+_OUTCOME_UNKNOWN = "outcome_unknown"
 
 
-def failure_of_status(status: int) -> Failure:
-    """What an HTTP error status says of the call."""
-    return _FAILURES.get(status, Failure.FINAL)
+def failure_of_error(status: int, name: str) -> Failure:
+    """What an error of the broker says of the call."""
+    return Failure.OPEN if name == _OUTCOME_UNKNOWN else _FAILURES.get(status, Failure.FINAL)
+
+
+def safety_of_method(method: str) -> Safety:
+    """Of calls that say nothing else: a GET changes nothing, and every change has a key."""
+    return Safety.REPEATABLE if method == "GET" else Safety.KEYED
 
 
 def is_retried(failure: Failure, safety: Safety) -> bool:
     """Whether a call of this safety is tried again after this failure."""
-    return failure is Failure.CLEAR or (failure is Failure.OPEN and safety is Safety.REPEATABLE)
-
-
-def safety_of_change(if_match: str | None) -> Safety:
-    """Of a replacement: repeating one that depends on a tag would fail because it was done."""
-    return Safety.REPEATABLE if if_match is None else Safety.ONCE
+    return failure is Failure.CLEAR or (failure is Failure.OPEN and safety is not Safety.ONCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,8 @@ class RetryPolicy:
         backoff: the delays between tries; a longer `Retry-After` wins.
     """
 
-    deadline_s: float = 30.0
+    # a stop takes up to 15 s and a start as long again, more on a busy machine
+    deadline_s: float = 90.0
     # a publish may be retried inside the broker for 10 s before it answers 503
     timeout_s: float = 15.0
     backoff: Backoff = Backoff()

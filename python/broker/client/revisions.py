@@ -9,8 +9,6 @@ from broker.client import query
 from broker.client.engine import Call, Engine
 from broker.client.models import LiveRevision, Revision, list_of
 from broker.client.query import UNSET, Unset
-from broker.client.retry import Safety, safety_of_change
-from broker.ids import IdSource
 
 
 class Revisions:
@@ -19,9 +17,8 @@ class Revisions:
     "Latest" means made last.
     """
 
-    def __init__(self, engine: Engine, ids: IdSource) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._ids = ids
 
     async def published(self, project_id: str) -> Revision:
         """The latest published revision. Raises NotFound."""
@@ -67,9 +64,8 @@ class Revisions:
         """
         optional = {"title": title, "description": description, "version": version, "status": status}
         given = {name: value for name, value in optional.items() if value is not None}
-        key = idempotency_key or self._ids.uuid7()
         target, body = _at(project_id, "revisions"), {"content": dict(content), **given}
-        call = Call("POST", target, Revision.parse, body=body, key=key, is_tagged=True)
+        call = Call("POST", target, Revision.parse, body=body, key=idempotency_key, is_tagged=True)
         return await self._engine.send(call)
 
     async def update(
@@ -83,6 +79,7 @@ class Revisions:
         status: str | Unset = UNSET,
         content: Mapping[str, Any] | Unset = UNSET,
         if_match: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Revision:
         """Change what is given; None clears title and description.
 
@@ -108,7 +105,7 @@ class Revisions:
             Revision.parse,
             body=query.fields(values),
             headers=query.match(if_match),
-            safety=safety_of_change(if_match),
+            key=idempotency_key,
             is_tagged=True,
         )
         return await self._engine.send(call)
@@ -120,11 +117,12 @@ class Revisions:
         patch: Sequence[Mapping[str, Any]] | Mapping[str, Any],
         *,
         if_match: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Revision:
         """Patch a revision: a list is a JSON Patch (RFC 6902), a mapping a merge patch (RFC 7396).
 
         A `test` operation guards against changes in between, and so does `if_match`, the `etag` of the
-        revision as the caller knows it. Not repeated when its outcome is unknown.
+        revision as the caller knows it.
 
         Raises:
             NotFound: no such revision.
@@ -144,7 +142,7 @@ class Revisions:
             Revision.parse,
             content=content,
             headers=headers | query.match(if_match),
-            safety=Safety.ONCE,
+            key=idempotency_key,
             is_tagged=True,
         )
         return await self._engine.send(call)

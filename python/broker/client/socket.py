@@ -23,6 +23,7 @@ from broker.client.errors import (
     ConnectionFailed,
     ConnectionLost,
     ProtocolError,
+    is_brokers,
     parse_api_error,
     parse_rpc_error,
 )
@@ -253,7 +254,7 @@ async def open_socket(url: str, token: str | None, config: SocketConfig) -> Sock
 
     Raises:
         ApiError: the gateway refused the handshake (a bad token, an unknown account, overload).
-        ConnectionFailed: there is no gateway at `url`, or it did not answer in time.
+        ConnectionFailed: there is no gateway at `url`, it did not answer in time, or it is not the broker's.
         ValueError: `url` is no WebSocket URL.
     """
     try:
@@ -269,7 +270,7 @@ async def open_socket(url: str, token: str | None, config: SocketConfig) -> Sock
             **websocket_options(url),
         )
     except InvalidStatus as error:
-        raise _refusal(error) from None
+        raise _refusal(url, error) from None
     except (OSError, InvalidHandshake, TimeoutError) as error:
         raise ConnectionFailed(f"{url}: {error or type(error).__name__}") from error
     return Socket(connection, config)
@@ -280,12 +281,14 @@ def _entry(program_id: str, measure: str, context: str, visitor: str | None) -> 
     return entry if visitor is None else entry | {"visitorId": visitor}
 
 
-def _refusal(error: InvalidStatus) -> Exception:
+def _refusal(url: str, error: InvalidStatus) -> Exception:
     reply = error.response
     try:
         body = orjson.loads(reply.body or b"null")
     except orjson.JSONDecodeError:
         body = None
+    if not is_brokers(reply.status_code, body):
+        return ConnectionFailed(f"{url}: something in front of the broker answered {reply.status_code}")
     return parse_api_error(
         reply.status_code,
         body,

@@ -37,7 +37,7 @@ def main() -> None:
     # Only `broker up` decides; a Ctrl-C in its terminal reaches it alone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o077)
-    settings = Settings.load()
+    settings = Settings.load(refuses_unknown=False)  # the supervisor's, which may be of older code
     configure_logs(settings, "conductor")
     status = 0
     if not settings.ray_address:

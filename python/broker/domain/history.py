@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker.domain.audit import AuditEntry
+from broker.domain.idempotency import KeptResult
 from broker.domain.programs import Program
 
 ProgramKey = tuple[str, str]
@@ -148,7 +149,7 @@ class Found:
 
     heads: dict[ProgramKey, HeadRow] = field(default_factory=dict)
     events: dict[tuple[int, str], EventRow] = field(default_factory=dict)
-    keys: dict[tuple[str, str, str], tuple[bytes, bytes]] = field(default_factory=dict)
+    keys: dict[tuple[str, str, str], tuple[bytes, KeptResult]] = field(default_factory=dict)
     told: dict[str, bytes] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
     staged: dict[str, tuple[int, int]] = field(default_factory=dict)

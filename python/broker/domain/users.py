@@ -44,6 +44,7 @@ class Principal:
         valid_from_ms: names the state of the user's credentials that the token was issued for; the token is
             revoked once the user has another. Compared, never read as a time.
         api_token_id: the API token that the token was exchanged for; it is revoked with it.
+        key_id: the signing key of the token, which is revoked with it.
     """
 
     account: str
@@ -56,6 +57,7 @@ class Principal:
     expires_ms: int | None = None
     valid_from_ms: int | None = None
     api_token_id: str | None = None
+    key_id: str | None = None
 
     @property
     def is_anonymous(self) -> bool:

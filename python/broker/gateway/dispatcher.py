@@ -15,14 +15,21 @@ import orjson
 
 from broker.domain.strict_json import may_have, parse_json
 from broker.domain.users import Principal
-from broker.errors import BrokerError, GatewayTimeout, InternalError, InvalidRequest, Unauthenticated
+from broker.errors import (
+    BrokerError,
+    InternalError,
+    InvalidRequest,
+    OutcomeUnknown,
+    Unauthenticated,
+    Unavailable,
+)
 from broker.gateway.lanes import LaneLimits, Lanes
 from broker.gateway.rendering import error_json, paged_json, result_json, tagged_json, unknown_method_json
 from broker.gateway.sessions import Session, Sessions, SignIns
 from broker.gateway.upcalls import Call
 from broker.operations.context import Context
 from broker.operations.invoke import invoke, require_audience
-from broker.operations.registry import Json, Operation, Registry, Route
+from broker.operations.registry import Effect, Json, Operation, Registry, Route
 from broker.operations.services import Services
 
 _log = logging.getLogger(__name__)
@@ -131,7 +138,10 @@ class Dispatcher:
         except TimeoutError:
             if not timeout.expired():
                 raise
-            raise GatewayTimeout(f"no answer within {CALL_TIMEOUT_S:.0f} seconds") from None
+            operation = self._registry.find(call.method)
+            has_effect = operation is not None and operation.effect is not Effect.NONE
+            kind = OutcomeUnknown if has_effect else Unavailable
+            raise kind(f"no answer within {CALL_TIMEOUT_S:.0f} seconds", retry_after_s=1) from None
 
     async def _run(self, call: Call, request_id: str, ordered: Callable[[], None]) -> bytes | None:
         number = self._sign_ins.resolve(call.conn, call.principal)
@@ -245,7 +255,7 @@ def _take_token(params: dict[str, Any]) -> str | None:
 
 def _take_key(operation: Operation, params: dict[str, Any]) -> str | None:
     """Take `idempotencyKey` out of the params of an operation that honours it."""
-    if not operation.idempotent_by_key:
+    if operation.effect is not Effect.KEYED:
         return None
     key = params.pop("idempotencyKey", None)
     if key is None:

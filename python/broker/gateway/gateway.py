@@ -143,6 +143,7 @@ class Gateway:
         """
         await self._read_accounts()
         self._services.auth.on_revocation(self._revoke)
+        self._services.auth.on_key_revocation(self._revoke_key)
         self._services.auth.on_change(self._refresh)
         port = self._server.start()
         self._pump.start()
@@ -233,6 +234,9 @@ class Gateway:
 
     def _revoke(self, account: str, subject: str, valid_from_ms: int) -> None:
         self._sessions.revoke(account, subject, valid_from_ms)
+
+    def _revoke_key(self, key_id: str) -> None:
+        _log.warning("key_revoked", extra={"key": key_id, "sessions": self._sessions.revoke_key(key_id)})
 
     def _refresh(self, account: str, subject: str) -> None:
         task = asyncio.create_task(self._sessions.refresh(account, subject))

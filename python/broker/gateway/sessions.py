@@ -83,6 +83,9 @@ class Sessions:
             Unavailable: it cannot be checked now.
         """
         principal = await self._auth.authenticate(account, token)
+        if self._auth.is_revoked(principal):
+            # Since it was verified. From here until it can be found to be ended, nothing is awaited.
+            raise Unauthenticated("the access token has been revoked")
         known = self._by_token.get((account, token))
         if known is None:
             known = self._add(account, token, principal)
@@ -127,6 +130,13 @@ class Sessions:
                 self._revoke(session)
                 ended += 1
         return ended
+
+    def revoke_key(self, key_id: str) -> int:
+        """End the sessions of all tokens that this key has signed; returns how many."""
+        signed = [each for each in self._sessions.values() if each.principal.key_id == key_id]
+        for session in signed:
+            self._revoke(session)
+        return len(signed)
 
     async def refresh(self, account: str, subject: str) -> None:
         """Give the sessions of `subject` its present rights; its tokens stay good.

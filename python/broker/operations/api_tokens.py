@@ -16,8 +16,7 @@ from broker.domain.audit import Actor
 from broker.domain.values import Id, Model, Name, Time
 from broker.errors import Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
 from broker.operations.context import Context
-from broker.operations.registry import Json, Operation, Result, Route
-from broker.operations.rendering import result_json
+from broker.operations.registry import Operation, Result, Route
 
 
 class NoParams(Model):
@@ -39,35 +38,9 @@ class ApiTokenParams(Model):
     token_id: Id
 
 
-async def create_api_token(context: Context, params: NewApiTokenParams) -> Result:
+async def create_api_token(context: Context, params: NewApiTokenParams) -> NewApiToken:
     """Make an API token; see the module's docstring for a repeated request."""
     permissions.require_own_login(context.principal, "makes no API tokens")
-    key, services = context.key, context.services
-    if key is None:
-        return await _create(context, params)
-    async with services.idempotency.once(
-        context.principal.account, key.caller, key.key, key.request_hash, services.clock.now_ms()
-    ) as turn:
-        if turn.stored is not None:
-            return Json(turn.stored)
-        made = await _create(context, params)
-        shown = ApiToken.model_construct(**{name: getattr(made, name) for name in ApiToken.model_fields})
-        turn.keep(201, result_json(shown))
-        return made
-
-
-async def list_api_tokens(context: Context, _params: NoParams) -> list[ApiToken]:
-    """The caller's API tokens, oldest first."""
-    return await context.services.api_tokens.list(context.principal.account, _subject(context))
-
-
-async def delete_api_token(context: Context, params: ApiTokenParams) -> None:
-    """Revoke an API token of the caller."""
-    by = Actor.of(context.principal)
-    await context.services.api_tokens.delete(context.principal.account, by, params.token_id)
-
-
-async def _create(context: Context, params: NewApiTokenParams) -> NewApiToken:
     services, principal = context.services, context.principal
     now_ms = services.clock.now_ms()
     if params.expires is not None and to_ms(params.expires) <= now_ms:
@@ -84,6 +57,22 @@ async def _create(context: Context, params: NewApiTokenParams) -> NewApiToken:
         principal.account, Actor.of(principal), principal.valid_from_ms, made, hash_secret(made.token)
     )
     return made
+
+
+async def list_api_tokens(context: Context, _params: NoParams) -> list[ApiToken]:
+    """The caller's API tokens, oldest first."""
+    return await context.services.api_tokens.list(context.principal.account, _subject(context))
+
+
+async def delete_api_token(context: Context, params: ApiTokenParams) -> None:
+    """Revoke an API token of the caller."""
+    by = Actor.of(context.principal)
+    await context.services.api_tokens.delete(context.principal.account, by, params.token_id)
+
+
+def _without_secret(made: Result) -> ApiToken:
+    assert isinstance(made, NewApiToken), "what `create_api_token` returns"
+    return ApiToken.model_construct(**{name: getattr(made, name) for name in ApiToken.model_fields})
 
 
 def _subject(context: Context) -> str:
@@ -111,8 +100,7 @@ OPERATIONS = (
             f" makes none (403). {_REVOKED_WITH}",
         ),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
-        idempotent_by_key=True,
-        keeps_own_key=True,
+        kept=_without_secret,
         example={"name": "Graphics controller", "expires": "2036-07-19T22:00:00.000Z"},
         tag=_TAG,
     ),

@@ -1,12 +1,13 @@
 """What a handler is given: who calls, under which request id, and the services to do it with."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from broker.domain.idempotency import IdempotencyKey
 from broker.domain.permission_table import CLOSED, Rule
 from broker.domain.users import Principal
-from broker.owners.protocol import Caller, IdempotencyKey
+from broker.owners.protocol import Caller
 
 if TYPE_CHECKING:
     from broker.operations.services import Services
@@ -30,6 +31,7 @@ class Context:
         connection: names the WebSocket connection among all there are; empty over REST.
         idempotency_key: as sent and not checked yet, or None.
         key: the checked key with its caller and request; `invoke` sets it for operations that honour keys.
+        told: what `after` was given.
         if_match: entity tag that a change must meet, or None.
         body_type: the media type of the body, one of the route's `consumes`; empty over WebSocket.
         headers: of the request, names in lower case, for a route that is a proxy; empty elsewhere.
@@ -53,8 +55,13 @@ class Context:
     accept: str = ""
     body: AsyncIterator[bytes] | None = None
     ordered: Callable[[], None] = field(default=nobody_waits)
+    told: list[Callable[[], Awaitable[None]]] | None = None
 
     @property
     def caller(self) -> Caller:
         """Who calls, for the program's owner, which decides at the moment of the change."""
         return Caller(self.principal.role, self.principal.project_ids)
+
+    def after(self, tell: Callable[[], Awaitable[None]]) -> None:
+        """Have `invoke` call `tell` once the effect is committed: before, there is nothing to be seen."""
+        self.told = [*(self.told or ()), tell]

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
-import orjson
 from pydantic import AfterValidator, ConfigDict, Field
 
 from broker.domain.events import Event, EventName, NewEvent
@@ -38,6 +37,7 @@ from broker.operations.metadata import compact
 from broker.operations.program_access import allowed_program, check_publisher
 from broker.operations.programs import ProgramParams
 from broker.operations.registry import Json, Operation, Route
+from broker.owners.encoding import batch_json
 from broker.owners.protocol import NewEventRow
 from broker.storage.events import EventQuery
 
@@ -185,9 +185,8 @@ async def _publish(context: Context, params: PublishParams) -> Json:
     accepted = await _in_order(context, params.program_id, rows)
     await context.services.presence.note(context.principal)
     if params.events is not None:
-        return Json(b'{"events":[' + b",".join(accepted) + b"]}")
-    event_id = orjson.loads(accepted[0])["id"] if context.key is not None else rows[0].id
-    return Json(accepted[0], {"Location": f"/api/v1/programs/{params.program_id}/events/{event_id}"})
+        return Json(batch_json(accepted))
+    return Json(accepted[0], {"Location": f"/api/v1/programs/{params.program_id}/events/{rows[0].id}"})
 
 
 async def _in_order(context: Context, program_id: str, rows: Sequence[NewEventRow]) -> list[bytes]:
@@ -253,20 +252,24 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
         limit_bytes = context.services.settings.metadata_limit_bytes
         changes["metadata"] = compact(params.metadata, "metadata", limit_bytes)
     owners, account = context.services.owners, context.principal.account
-    return Json(await owners.update_event(account, params.program_id, event_id, changes, context.caller))
+    changed = await owners.update_event(
+        account, params.program_id, event_id, changes, context.caller, context.key
+    )
+    return Json(changed)
 
 
 async def _delete_event(context: Context, params: EventParams) -> None:
     await allowed_program(context, params.program_id)
     event_id = _event_id(params)
     owners, account = context.services.owners, context.principal.account
-    await owners.delete_event(account, params.program_id, event_id, context.caller)
+    await owners.delete_event(account, params.program_id, event_id, context.caller, context.key)
 
 
 async def _delete_events(context: Context, params: ProgramParams) -> Deleted:
     await allowed_program(context, params.program_id)
     owners, account = context.services.owners, context.principal.account
-    return Deleted(deleted=await owners.delete_events(account, params.program_id, context.caller))
+    deleted = await owners.delete_events(account, params.program_id, context.caller, context.key)
+    return Deleted(deleted=deleted)
 
 
 def _event_id(params: EventParams | UpdateEventParams) -> str:
@@ -318,11 +321,11 @@ OPERATIONS = (
             "/programs/{programId}/events",
             status=201,
             description="Answers once the events are durable: the event, or `events` for a batch.",
-            headers=("Location",),
+            location="/programs/{programId}/events/{id}",
+            locates_itself=True,
         ),
         errors=(NotFound, Conflict),
-        idempotent_by_key=True,
-        keeps_own_key=True,
+        is_owners=True,
         example=_EXAMPLE_EVENT | {"programId": "final-2026"},
         tag="Program events",
     ),
@@ -335,6 +338,7 @@ OPERATIONS = (
         route=Route("DELETE", "/programs/{programId}/events"),
         former_names=("admin/deleteAllProgramEvents",),
         errors=(NotFound,),
+        is_owners=True,
         example={"programId": "final-2026"},
         tag="Program events",
     ),
@@ -385,8 +389,14 @@ OPERATIONS = (
         params=UpdateEventParams,
         result=Event,
         handler=_update_event,
-        route=Route("PUT", "/programs/{programId}/events/{eventId}"),
+        route=Route(
+            "PUT",
+            "/programs/{programId}/events/{eventId}",
+            description="Answers what the notification `eventUpdated` says, with its `seq`. The stored event"
+            " keeps the `seq` of its publishing, by which lists order it.",
+        ),
         errors=(NotFound,),
+        is_owners=True,
         example=_ONE | {"metadata": {"home": 2, "away": 2}},
         tag="Program events",
     ),
@@ -398,6 +408,7 @@ OPERATIONS = (
         handler=_delete_event,
         route=Route("DELETE", "/programs/{programId}/events/{eventId}", status=204),
         errors=(NotFound,),
+        is_owners=True,
         example=_ONE,
         tag="Program events",
     ),

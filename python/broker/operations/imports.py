@@ -4,11 +4,13 @@ The body's events are staged in the database as they are read and checked, and a
 in one transaction. What fails before that leaves the program as it was.
 """
 
+import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Annotated
 
+import orjson
 from pydantic import ConfigDict, Field
 
 from broker.clock import to_datetime
@@ -67,7 +69,7 @@ async def _import_events(context: Context, params: ImportParams) -> ImportResult
     try:
         count = await _stage(context, params, import_id)
         imported = await services.owners.adopt_import(
-            context.principal.account, params.program_id, import_id, count, context.caller
+            context.principal.account, params.program_id, import_id, count, context.caller, context.key
         )
     except BaseException:
         # Without a database there is nothing to be done; what is stale is purged some day.
@@ -83,6 +85,7 @@ async def _stage(context: Context, params: ImportParams, import_id: str) -> int:
     now_ms = services.clock.now_ms()
     now = to_datetime(now_ms)
     rows: list[ImportRow] = []
+    body_hash = hashlib.sha256()
     count = size = 0
     async with aclosing(_elements(context, params)) as elements:
         async for event in elements:
@@ -91,6 +94,8 @@ async def _stage(context: Context, params: ImportParams, import_id: str) -> int:
                 raise PayloadTooLarge(f"events: {message}", faults=[FieldFault("events", message)])
             metadata = compact(event.metadata, f"events[{count}].metadata", settings.metadata_limit_bytes)
             count += 1
+            if context.key is not None:
+                body_hash.update(_content(event, metadata))
             rows.append(_row(event, metadata, count, services.ids.uuid7(), now, now_ms))
             size += len(metadata)
             if len(rows) == _STAGE_ROWS or size >= _STAGE_BYTES:
@@ -98,7 +103,15 @@ async def _stage(context: Context, params: ImportParams, import_id: str) -> int:
                 rows, size = [], 0
     if rows:
         await services.imports.stage(import_id, rows)
+    if context.key is not None:
+        context.key = context.key.with_body(body_hash.digest())
     return count
+
+
+def _content(event: ImportedEvent, metadata: bytes) -> bytes:
+    """What an event adds to the hash of its import: all that is not ignored, in one spelling."""
+    fields = orjson.dumps([event.event, event.timestamp, event.timecode, len(metadata)])
+    return fields + metadata
 
 
 async def _elements(context: Context, params: ImportParams) -> AsyncGenerator[ImportedEvent]:
@@ -168,6 +181,7 @@ OPERATIONS = (
             ),
         ),
         errors=(NotFound, Conflict),
+        is_owners=True,
         example={
             "programId": "final-2026",
             "events": [{"event": "Score#update", "timestamp": 1784484000000, "metadata": {"home": 1}}],

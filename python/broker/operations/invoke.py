@@ -7,12 +7,15 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from broker.auth.rate_limits import caller_of
 from broker.domain import permissions
+from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated
 from broker.domain.users import Principal
 from broker.domain.values import without_excess
 from broker.errors import (
@@ -22,13 +25,16 @@ from broker.errors import (
     FieldFault,
     InternalError,
     InvalidRequest,
+    OutcomeUnknown,
+    SlowDown,
+    Unavailable,
     field_path,
 )
 from broker.metrics.counts import LOGINS_FAILED, OPERATION_SECONDS, OPERATIONS
 from broker.operations.context import Context
-from broker.operations.registry import Json, Operation, Result
+from broker.operations.etags import etag_of
+from broker.operations.registry import Effect, Json, Operation, Result
 from broker.operations.rendering import result_json
-from broker.owners.protocol import IdempotencyKey
 
 MAX_KEY_CHARACTERS = 255
 
@@ -53,17 +59,22 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
         permissions.require_audience(operation.rule, context.principal)
         params = parse_params(operation, raw)
         context.rule = operation.rule
-        if context.idempotency_key is None or not operation.idempotent_by_key:
+        if context.idempotency_key is None or operation.effect is not Effect.KEYED:
             result = await operation.handler(context, params)
         else:
             result = await _run_with_key(operation, context, raw, params)
+        for tell in context.told or ():
+            await tell()
         outcome = "ok"
-    except BrokerError as error:
+    except BrokerError as raised:
+        error = _for_caller(operation, raised)
         outcome = error.name
         if isinstance(error, BadCredentials):
             LOGINS_FAILED.add()
         if error.status >= 500:
             _log_failure(operation, context, error)
+        if error is not raised:
+            raise error from raised
         raise
     except asyncio.CancelledError:
         raise
@@ -94,39 +105,94 @@ def require_audience(operation: Operation, principal: Principal) -> None:
 async def _run_with_key(
     operation: Operation, context: Context, raw: Mapping[str, Any], params: Any
 ) -> Result:
-    context.key = _claim(operation, context, raw)
-    if operation.keeps_own_key or context.key is None:
-        return await operation.handler(context, params)
-    return await _run_once(operation, context, context.key, params)
+    """Run the handler unless the key has a result, which is the answer then.
+
+    The key is looked at when the effect is stored, so that the first request of a key, nearly every one,
+    costs no query. What failed may have failed because it was done before: then it is looked at too.
+    """
+    key = context.key = _claim(operation, context, raw)
+    try:
+        if operation.is_owners:
+            return await operation.handler(context, params)
+        return await _run_once(operation, context, key, params)
+    except Repeated as repeated:
+        kept = repeated.result
+    except SlowDown:
+        raise  # there is no way around the limits of rates
+    except BrokerError:
+        found = await _find_kept(context)
+        if found is None:
+            raise
+        kept = found
+    return _repeat(operation, raw, kept)
 
 
 async def _run_once(operation: Operation, context: Context, key: IdempotencyKey, params: Any) -> Result:
-    """Run the handler unless the key has a result; two at once with one key wait for each other."""
-    services = context.services
-    async with services.idempotency.once(
-        context.principal.account, key.caller, key.key, key.request_hash, services.clock.now_ms()
-    ) as turn:
-        if turn.stored is None:
-            result = await operation.handler(context, params)
-            turn.keep(operation.route.status if operation.route else 200, result_json(result))
-            return result
-    return Json(turn.stored)
+    """Run the handler, and commit its effect and the key together."""
+    async with context.services.idempotency.once(context.principal.account, key) as turn:
+        result = await operation.handler(context, params)
+        kept = result if operation.kept is None else operation.kept(result)
+        status = kept.status if isinstance(kept, Json) else None
+        turn.keep(KeptResult(status or _status(operation), result_json(kept)))
+    return result
 
 
-def _claim(operation: Operation, context: Context, raw: Mapping[str, Any]) -> IdempotencyKey | None:
-    """The caller's key. Callers without a token share no name that a key could belong to: None."""
-    key, subject = context.idempotency_key, context.principal.subject
+async def _find_kept(context: Context) -> KeptResult | None:
+    assert context.key is not None, "the caller has set it"
+    try:
+        return await context.services.idempotency.find(context.principal.account, context.key)
+    except Unavailable:
+        return None
+
+
+def _repeat(operation: Operation, raw: Mapping[str, Any], kept: KeptResult) -> Result:
+    """What the first request with a key was answered, with the headers that follow from it."""
+    if not kept.body:
+        return None
+    headers = {"ETag": etag_of(kept.body)} if operation.has_etag else {}
+    template = operation.route.location if operation.route else None
+    if template is not None and kept.status == 201:
+        with suppress(KeyError):  # a batch has no place of its own
+            headers["Location"] = f"/api/v1{template.format_map({**raw, **orjson.loads(kept.body)})}"
+    return Json(kept.body, headers, kept.status)
+
+
+def _status(operation: Operation) -> int:
+    return operation.route.status if operation.route else 200
+
+
+def _for_caller(operation: Operation, error: BrokerError) -> BrokerError:
+    """The error as the caller is told it: what changes nothing has not been done, whatever was lost."""
+    if isinstance(error, OutcomeUnknown) and operation.effect is Effect.NONE:
+        return Unavailable(error.message, retry_after_s=error.retry_after_s, log_text=error.log_text)
+    return error
+
+
+def _claim(operation: Operation, context: Context, raw: Mapping[str, Any]) -> IdempotencyKey:
+    """The caller's key, whichever door it came by and with which token."""
+    key, principal = context.idempotency_key, context.principal
     if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY_CHARACTERS or not key.isprintable():
         raise InvalidRequest.of_field(
             "Idempotency-Key", f"must be 1 to {MAX_KEY_CHARACTERS} printable characters"
         )
-    if subject is None:
-        return None
-    # What the models hide is left out: a hash of a password that is made for speed can be guessed.
+    # No subject has a space in it.
+    caller = principal.subject or f"address {caller_of(context.address)}"
+    content = orjson.dumps([operation.name, _said(operation, raw)], option=orjson.OPT_SORT_KEYS)
+    return IdempotencyKey(caller, key, hashlib.sha256(content).digest(), raw.get("events") is not None)
+
+
+def _said(operation: Operation, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """What the hash of a request is made of.
+
+    What the models hide is left out: a hash of a password that is made for speed can be guessed. A body that
+    is streamed is not in `raw`; who reads it adds its hash.
+    """
     hidden = {info.alias or name for name, info in operation.params.model_fields.items() if not info.repr}
     said = {name: value for name, value in raw.items() if name not in hidden}
-    content = orjson.dumps([operation.name, said], option=orjson.OPT_SORT_KEYS)
-    return IdempotencyKey(subject, key, hashlib.sha256(content).digest())
+    for again, name in operation.route.said_again if operation.route else ():
+        value = said.pop(again, None)
+        said.setdefault(name, value)
+    return said
 
 
 def parse_params(operation: Operation, raw: Mapping[str, Any]) -> Any:

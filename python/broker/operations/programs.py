@@ -26,7 +26,7 @@ from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
 from broker.operations.metadata import compact
 from broker.operations.program_access import WITHOUT_PROJECT, allowed_program
 from broker.operations.registry import Json, Operation, Route, Stream
-from broker.storage.programs import Claim, ProgramQuery
+from broker.storage.programs import ProgramQuery
 
 _EXAMPLE = {
     "id": "final-2026",
@@ -137,12 +137,9 @@ async def _create_program(context: Context, params: CreateProgramParams) -> Json
         **dict(params) | {"access": params.access or Access.PUBLIC, "created_time": now, "updated_time": now}
     )
     result = to_json(ProgramResource.of(program, now_ms), by_alias=True)
-    key = context.key
-    claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
-    stored = await services.programs.create(account, program, services.ids.epoch(), claim)
-    if stored is None:
-        await services.owners.program_created(account)
-    return Json(stored or result, {"Location": f"/api/v1/programs/{program.id}"})
+    await services.programs.create(account, program, services.ids.epoch())
+    context.after(lambda: services.owners.program_created(account))
+    return Json(result, {"Location": f"/api/v1/programs/{program.id}"})
 
 
 async def _get_program(context: Context, params: ProgramParams) -> Json:
@@ -167,7 +164,7 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
     into = params.project_id if "project_id" in changes else program.project_id
     permissions.require_into(context.rule, context.principal, into)
     services, account = context.services, context.principal.account
-    stored = await services.owners.update_program(account, program_id, changes, context.caller)
+    stored = await services.owners.update_program(account, program_id, changes, context.caller, context.key)
     services.programs.forget(account, program_id)
     return ProgramResource.of(stored, services.clock.now_ms())
 
@@ -184,8 +181,8 @@ def _updated_id(params: UpdateProgramParams) -> str:
 async def _delete_program(context: Context, params: ProgramParams) -> None:
     await allowed_program(context, params.program_id)
     by = Actor.of(context.principal)
-    owners = context.services.owners
-    await owners.delete_program(context.principal.account, params.program_id, by, context.caller)
+    owners, account = context.services.owners, context.principal.account
+    await owners.delete_program(account, params.program_id, by, context.caller, context.key)
     context.services.programs.forget(context.principal.account, params.program_id)
 
 
@@ -261,8 +258,6 @@ OPERATIONS = (
         handler=_create_program,
         route=Route("POST", "/programs", status=201, location="/programs/{id}"),
         errors=(Conflict,),
-        idempotent_by_key=True,
-        keeps_own_key=True,
         example=_EXAMPLE,
         tag="Programs",
     ),
@@ -313,6 +308,7 @@ OPERATIONS = (
         route=Route("PUT", "/programs/{programId}", repeated=("id",)),
         former_names=("admin/updateProgram",),
         errors=(NotFound,),
+        is_owners=True,
         example=_EXAMPLE | {"programId": "final-2026"},
         tag="Programs",
     ),
@@ -324,6 +320,7 @@ OPERATIONS = (
         handler=_delete_program,
         route=Route("DELETE", "/programs/{programId}", status=204),
         errors=(NotFound,),
+        is_owners=True,
         example={"programId": "rehearsal"},
         tag="Programs",
     ),

@@ -19,13 +19,12 @@ from broker.domain.programs import ProgramResource
 from broker.domain.projects import Description, Project
 from broker.domain.users import User
 from broker.domain.values import FreeObject, Id, Model, Name
-from broker.errors import Conflict, InvalidRequest, NotFound
+from broker.errors import Conflict, InvalidRequest, NotFound, OutcomeUnknown, Unavailable
 from broker.operations.context import Context
 from broker.operations.etags import etag_of, require_match
 from broker.operations.listing import NoParams
 from broker.operations.metadata import compact
 from broker.operations.registry import Json, Operation, Route, Stream
-from broker.storage.programs import Claim
 
 _DELETED_AT_ONCE = 16  # programs: each is a command to its owner
 _PAGE_PROGRAMS = 500
@@ -75,7 +74,7 @@ async def _list_projects(context: Context, _params: NoParams) -> list[Project]:
 
 
 async def _create_project(context: Context, params: CreateProjectParams) -> Json:
-    services, key = context.services, context.key
+    services = context.services
     compact(params.metadata, "metadata")
     now = to_datetime(services.clock.now_ms())
     project = Project.model_construct(
@@ -87,11 +86,8 @@ async def _create_project(context: Context, params: CreateProjectParams) -> Json
         updated_time=now,
     )
     result = to_json(project, by_alias=True)
-    claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
-    stored = await services.projects.create(
-        context.principal.account, project, claim, Actor.of(context.principal)
-    )
-    return _tagged(stored or result)
+    await services.projects.create(context.principal.account, project, Actor.of(context.principal))
+    return _tagged(result)
 
 
 async def _get_project(context: Context, params: ProjectParams) -> Json:
@@ -122,13 +118,22 @@ async def _delete_project(context: Context, params: DeleteProjectParams) -> None
     permissions.require_project(context.rule, context.principal, params.project_id)
     services, account = context.services, context.principal.account
     await services.projects.require(account, params.project_id)
-    while params.cascade and await _delete_programs(context, params.project_id):
-        continue
-    # A program that was made meanwhile is deleted by the next turn, unless cascade was not asked for.
-    while not await services.projects.delete(account, params.project_id, Actor.of(context.principal)):
-        if not params.cascade:
+    by = Actor.of(context.principal)
+    if not params.cascade:
+        if not await services.projects.delete(account, params.project_id, by):
             raise Conflict("the project has programs; delete them, or ask for cascade=true")
-        await _delete_programs(context, params.project_id)
+        return
+    try:
+        while await _delete_programs(context, params.project_id):
+            continue
+        # A program that was made meanwhile is deleted by the next turn.
+        while not await services.projects.delete(account, params.project_id, by):
+            await _delete_programs(context, params.project_id)
+    except OutcomeUnknown:
+        raise
+    except Unavailable as error:
+        text = "some of the project may be deleted; repeat the request to go on"
+        raise OutcomeUnknown(text, retry_after_s=error.retry_after_s, log_text=error.log_text) from error
 
 
 async def _delete_programs(context: Context, project_id: str) -> bool:
@@ -209,8 +214,6 @@ OPERATIONS = (
         handler=_create_project,
         route=Route("POST", "/projects", status=201, location="/projects/{id}"),
         errors=(Conflict,),
-        idempotent_by_key=True,
-        keeps_own_key=True,
         example=_EXAMPLE,
         has_etag=True,
         tag=_TAG,

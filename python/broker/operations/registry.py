@@ -11,6 +11,8 @@ path's program. REST fills it from path, query and body; WebSocket from `params`
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+from string import Formatter
 from typing import Any
 
 from pydantic import BaseModel
@@ -69,6 +71,14 @@ class Reply:
 Result = BaseModel | list[Any] | dict[str, Any] | Json | Stream | Forwarded | Reply | None
 
 
+class Effect(Enum):
+    """What calling an operation twice does, and so what is told when nobody knows whether it was done."""
+
+    NONE = "nothing of the account's own is changed"
+    UNKEYED = "it changes something, and knows what comes again by itself or not at all"
+    KEYED = "it changes something, and knows what comes again by its `Idempotency-Key`"
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """Where REST serves an operation.
@@ -77,7 +87,9 @@ class Route:
         method: `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
         path: below `/api/v1`, placeholders in braces named as the params' wire names.
         status: of success; 204 sends no body.
-        location: makes the `Location` of a created resource, below `/api/v1`, from its JSON fields.
+        location: makes the `Location` of a created resource, below `/api/v1`, from its JSON fields and the
+            params.
+        locates_itself: the handler sets `Location`, where there is one.
         description: more than the summary says. `{name}` stands for the value of the setting `name`.
         streams_body: the handler reads `Context.body` itself; the door parses nothing.
         form: takes `application/x-www-form-urlencoded` too.
@@ -88,6 +100,7 @@ class Route:
         produces: media types of the result, the preferred one first; `Context.accept` is one of them.
         consumes: media types of a JSON body; `Context.body_type` is the one that came.
         whole_body: the param that a body of any JSON becomes as a whole; None makes its members params.
+        takes_query: where no body comes with a method that has one, the query is read in its place.
         is_proxy: whether the request is for another server: its query, whatever it is, becomes the param
             `query`, any `Accept` will do, and `Context.headers` has the headers.
         headers: names of headers that a success has besides `Location` of a created resource and `ETag`.
@@ -98,6 +111,7 @@ class Route:
     path: str
     status: int = 200
     location: str | None = None
+    locates_itself: bool = False
     streams_body: bool = False
     form: bool = False
     description: str = ""
@@ -106,9 +120,16 @@ class Route:
     produces: tuple[str, ...] = ("application/json",)
     consumes: tuple[str, ...] = ("application/json",)
     whole_body: str | None = None
+    takes_query: bool = False
     is_proxy: bool = False
     headers: tuple[str, ...] = ()
     also: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def said_again(self) -> tuple[tuple[str, str], ...]:
+        """Each of `repeated`, with the name of the path's param that it says again."""
+        names = [name for _, name, _, _ in Formatter().parse(self.path) if name]
+        return tuple((again, names[-1]) for again in self.repeated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +142,11 @@ class Operation:
         result: a model, a list of models (`list[Program]`), or None; for the OpenAPI document.
         former_names: earlier WebSocket names that still work.
         errors: what the handler raises beyond what every operation may answer.
-        idempotent_by_key: whether `Idempotency-Key` is honoured.
-        keeps_own_key: the handler stores the key in the transaction of its effect, from `Context.key`;
-            otherwise `invoke` keeps it around the handler.
+        own_effect: what its route does not say: without it every method but GET is a change with a key, and
+            what has no route has no effect.
+        is_owners: the effect is that of a program's owner, which keeps the key with it: the handler passes
+            `Context.key` on. Otherwise `invoke` keeps it around the handler.
+        kept: makes of the result the one that a repeat with the key gets.
         has_etag: whether the result has an entity tag, `etag_of` its JSON: over HTTP the header `ETag`, which
             a GET takes back in `If-None-Match`; over WebSocket the result's member `etag` for callers who
             pass `withEtag`.
@@ -142,8 +165,9 @@ class Operation:
     route: Route | None
     former_names: tuple[str, ...] = ()
     errors: tuple[type[BrokerError], ...] = ()
-    idempotent_by_key: bool = False
-    keeps_own_key: bool = False
+    own_effect: Effect | None = None
+    is_owners: bool = False
+    kept: Callable[[Result], Result] | None = None
     has_etag: bool = False
     has_cursor: bool = False
     honours_if_match: bool = False
@@ -151,15 +175,23 @@ class Operation:
     example: Mapping[str, Any] | None = None
     tag: str = ""
     rule: Rule = field(init=False)
+    effect: Effect = field(init=False)
 
     def __post_init__(self) -> None:
         """Find the rule. Raises ValueError for an operation that is not in the permission table."""
         object.__setattr__(self, "rule", rule_of(self.name))
+        object.__setattr__(self, "effect", self.own_effect or _effect_of(self.route))
 
     @property
     def audience(self) -> frozenset[Role] | None:
         """The roles that may call it at all; None lets callers without a token in."""
         return self.rule.audience
+
+
+def _effect_of(route: Route | None) -> Effect:
+    if route is None or route.method == "GET":
+        return Effect.NONE
+    return Effect.UNKEYED if route.is_proxy else Effect.KEYED
 
 
 class Registry:

@@ -27,8 +27,6 @@ def _create(name: str, path: str, summary: str) -> Operation:
             location="/projects/{projectId}/application/revisions/{id}",
         ),
         errors=(NotFound, Conflict),
-        idempotent_by_key=True,
-        keeps_own_key=True,
         example=_NEW,
         has_etag=True,
         tag=_TAG,

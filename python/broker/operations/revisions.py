@@ -35,7 +35,6 @@ from broker.operations.etags import etag_of, require_match
 from broker.operations.invoke import validate
 from broker.operations.metadata import compact
 from broker.operations.registry import Json, Stream
-from broker.storage.programs import Claim
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -194,7 +193,7 @@ async def create(context: Context, params: CreateRevisionParams) -> Json:
     """A new revision."""
     permissions.require_project(context.rule, context.principal, params.project_id)
     _check_content(context, params.content)
-    services, key, subject = context.services, context.key, context.principal.subject
+    services, subject = context.services, context.principal.subject
     assert subject is not None, "the audience lets no caller without a token in"
     now = to_datetime(services.clock.now_ms())
     revision = Revision.model_construct(
@@ -210,16 +209,8 @@ async def create(context: Context, params: CreateRevisionParams) -> Json:
         created_time=now,
         updated_time=now,
     )
-    make_key = None
-    if key is not None:
-        caller, name, request_hash = key.caller, key.key, key.request_hash
-
-        def make_key(made: Revision) -> Claim:
-            return Claim(caller, name, request_hash, 201, to_json(made, by_alias=True))
-
     by = Actor.of(context.principal)
-    made = await services.revisions.create(context.principal.account, revision, make_key, by)
-    return _tagged(made) if isinstance(made, bytes) else _resource(made)
+    return _resource(await services.revisions.create(context.principal.account, revision, by))
 
 
 async def get(context: Context, params: RevisionParams) -> Json:

@@ -10,7 +10,7 @@ from broker.clock import to_datetime
 from broker.domain.values import Integer, Model, format_time
 from broker.operations.context import Context
 from broker.operations.listing import NoParams
-from broker.operations.registry import Operation, Route
+from broker.operations.registry import Effect, Operation, Route
 
 
 class Version(Model):
@@ -84,6 +84,7 @@ OPERATIONS = (
         params=NoParams,
         result=Pong,
         handler=_ping,
+        own_effect=Effect.NONE,
         route=Route(
             "POST",
             "/ping",
@@ -98,6 +99,7 @@ OPERATIONS = (
         params=ServerTimeParams,
         result=ServerTime,
         handler=_servertime,
+        own_effect=Effect.NONE,
         route=Route("POST", "/servertime"),
         example={"requestTime": 1767225600000},
         tag="Status",

@@ -1,12 +1,13 @@
 """Project storage: values that the clients of a project share while a show is on.
 
 Reading is open to everybody who knows an id. Anybody may add a value; only a caller with a token may store
-one in place of another.
+one in place of another. What is stored without a token never takes more than half of a project's room.
 """
 
 from pydantic import Field
 
-from broker.domain.permission_table import Target
+from broker.auth.rate_limits import caller_of
+from broker.domain import permissions
 from broker.domain.stored_values import StoredValue, stored_value_json
 from broker.domain.values import FreeObject, Id, Model, format_ms, limited_by
 from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
@@ -14,11 +15,11 @@ from broker.operations.context import Context
 from broker.operations.etags import etag_of
 from broker.operations.metadata import compact
 from broker.operations.registry import Json, Operation, Route
-from broker.storage.programs import Claim
 from broker.storage.projects import unknown_project
 from broker.storage.stored_values import NewValue, Quota, StoreOutcome
 
 _CACHED = "public, max-age=86400"
+_NOBODY = "nobody"  # a caller without an address, which is no peer
 
 
 class StoredValueParams(Model):
@@ -58,20 +59,16 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
         time_ms=services.clock.now_ms(),
     )
     result = stored_value_json(value.id, value.metadata, format_ms(value.time_ms))
-    key = context.key
-    claim = None if key is None else Claim(key.caller, key.key, key.request_hash, 201, result)
     outcome = await services.stored_values.store(
         principal.account,
         value,
         Quota(settings.storage_project_values, settings.storage_project_bytes),
-        claim,
-        may_replace=context.rule.allows(principal.role, Target.STORED_VALUE),
+        anonymous_caller=(caller_of(context.address) or _NOBODY) if principal.is_anonymous else None,
+        alone=context.key is not None,
     )
-    if isinstance(outcome, bytes):
-        return _stored(outcome, params.project_id, params.id, StoreOutcome.CREATED)
     if not outcome.is_stored:
         _refuse(outcome, value, settings.storage_project_values, settings.storage_project_bytes)
-    await services.owners.value_stored(principal.account, value.project_id)
+    context.after(lambda: services.owners.value_stored(principal.account, value.project_id))
     return _stored(result, value.project_id, value.id, outcome)
 
 
@@ -85,14 +82,23 @@ def _refuse(outcome: StoreOutcome, value: NewValue, values: int, total_bytes: in
             raise PayloadTooLarge(f"the project stores {values} values, as many as it may")
         case StoreOutcome.LARGE:
             raise PayloadTooLarge(f"the project may not store more than {total_bytes} bytes")
+        case StoreOutcome.SHARED:
+            raise PayloadTooLarge("callers without a token store as much in the project as they may")
+        case StoreOutcome.OWN:
+            raise PayloadTooLarge("without a token you store as much in the project as you may")
 
 
-def _stored(body: bytes, project_id: str, value_id: str | None, outcome: StoreOutcome) -> Json:
+def _stored(body: bytes, project_id: str, value_id: str, outcome: StoreOutcome) -> Json:
     headers = {"ETag": etag_of(body)}
     if outcome is StoreOutcome.REPLACED:
         return Json(body, headers, status=200)
-    item_id = value_id or StoredValue.model_validate_json(body).id
-    return Json(body, headers | {"Location": f"/api/v1/storage/{project_id}/{item_id}"}, status=201)
+    return Json(body, headers | {"Location": f"/api/v1/storage/{project_id}/{value_id}"}, status=201)
+
+
+async def _delete_stored_value(context: Context, params: StoredValueParams) -> None:
+    permissions.require_project(context.rule, context.principal, params.project_id)
+    stored_values = context.services.stored_values
+    await stored_values.delete(context.principal.account, params.project_id, params.item_id)
 
 
 _TAG = "Storage"
@@ -127,19 +133,36 @@ OPERATIONS = (
             description=(
                 "With a token an existing id is replaced, which answers 200; without one it is 409."
                 " Subscribers of the channel `storage:<projectId>` are sent the value as `stored`. A project"
-                " has at most {storage_project_values} values of {storage_project_bytes} bytes together."
+                " has at most {storage_project_values} values of {storage_project_bytes} bytes together;"
+                " callers without a token share half of both, and one address stores at most a tenth of that"
+                " half (413)."
                 " Without a token one address stores {storage_rate_per_address} a second (in a burst"
                 " {storage_burst_per_address}), one account {storage_rate_per_account} (in a burst"
                 " {storage_burst_per_account}); 0 has no limit."
             ),
-            headers=("Location",),
+            location="/storage/{projectId}/{id}",
+            locates_itself=True,
             also={200: "The value took the place of an earlier one."},
         ),
         errors=(NotFound, Conflict, SlowDown),
-        idempotent_by_key=True,
-        keeps_own_key=True,
         example={"projectId": "football", "id": "line-up", "metadata": {"home": ["Kim", "Vo"]}},
         has_etag=True,
+        tag=_TAG,
+    ),
+    Operation(
+        name="deleteStoredValue",
+        summary="Delete a stored value",
+        params=StoredValueParams,
+        result=None,
+        handler=_delete_stored_value,
+        route=Route(
+            "DELETE",
+            "/storage/{projectId}/{itemId}",
+            status=204,
+            description="Caches may show it for up to a day.",
+        ),
+        errors=(NotFound,),
+        example={"projectId": "football", "itemId": "line-up"},
         tag=_TAG,
     ),
 )

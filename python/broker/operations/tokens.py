@@ -22,7 +22,7 @@ from broker.errors import (
     UnsupportedGrantType,
 )
 from broker.operations.context import Context
-from broker.operations.registry import Operation, Reply, Route
+from broker.operations.registry import Effect, Operation, Reply, Route
 
 PASSWORD_GRANT = "password"  # noqa: S105 - the name of a grant
 API_TOKEN_GRANT = "api_token"  # noqa: S105 - the name of a grant
@@ -149,6 +149,7 @@ LOGIN = Operation(
     params=LoginParams,
     result=TokenResponse,
     handler=log_in,
+    own_effect=Effect.NONE,
     route=Route(
         "POST",
         "/token",

@@ -207,7 +207,6 @@ OPERATIONS = (
         handler=create_user,
         route=Route("POST", "/users", status=201, location="/users/{id}"),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
-        idempotent_by_key=True,
         example=_EXAMPLE,
         tag=_TAG,
     ),

@@ -2,18 +2,23 @@
 
 Every command carries an id of its own, made by whoever asks. A command that comes twice, because the first
 answer was lost, takes effect once: a publish is known by the ids of its events, every other command by a row
-that its transaction leaves under its id. Answers, errors too, are plain values.
+that its transaction leaves, under the request's key if there is one and else under its id. Answers, errors
+too, are plain values.
 
 A command says what is to change, never what the whole is to be: whoever asks has read it some time ago. For
 the same reason a command that has a `caller` is refused when its rights end before its turn comes. Publishes
 have none: their door looks, and may be a second late.
 """
 
+from datetime import datetime
+from typing import Any, TypedDict
+
 from broker.domain.audit import Actor
-from broker.domain.programs import Program
+from broker.domain.idempotency import IdempotencyKey
+from broker.domain.programs import Access, Program
 from broker.errors import BrokerError
-from broker.owners.client import Accepted, Imported
-from broker.owners.protocol import Caller, IdempotencyKey, NewEventRow
+from broker.owners.client import Accepted, Imported, Kept
+from broker.owners.protocol import Caller, NewEventRow
 from broker.slots.calls import Carried
 
 _OVERHEAD_BYTES = 200  # of a command or an event besides its metadata, roughly
@@ -29,15 +34,36 @@ class Publish(Carried, frozen=True):
     key: IdempotencyKey | None
 
 
+class EventChanges(TypedDict, total=False):
+    """New values of an event's fields; `metadata` is compact JSON."""
+
+    event: str
+    timestamp: int | None
+    timecode: int | None
+    metadata: bytes | None
+
+
+class ProgramChanges(TypedDict, total=False):
+    """New values of a program's fields."""
+
+    name: str
+    scheduled_start_time: datetime | None
+    scheduled_end_time: datetime | None
+    project_id: str | None
+    access: Access
+    metadata: dict[str, Any] | None
+
+
 class UpdateEvent(Carried, frozen=True):
-    """Change fields of one event: `event`, `timestamp`, `timecode`, `metadata`; None restores the default."""
+    """Change those fields of one event that `changes` names; None restores the default."""
 
     id: str
     account: str
     program_id: str
     event_id: str
-    changes: dict[str, object]
+    changes: EventChanges
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
 class DeleteEvent(Carried, frozen=True):
@@ -48,6 +74,7 @@ class DeleteEvent(Carried, frozen=True):
     program_id: str
     event_id: str
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
 class DeleteEvents(Carried, frozen=True):
@@ -57,6 +84,7 @@ class DeleteEvents(Carried, frozen=True):
     account: str
     program_id: str
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
 class AdoptImport(Carried, frozen=True):
@@ -68,6 +96,7 @@ class AdoptImport(Carried, frozen=True):
     import_id: str
     rows: int
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
 class UpdateProgram(Carried, frozen=True):
@@ -76,8 +105,9 @@ class UpdateProgram(Carried, frozen=True):
     id: str
     account: str
     program_id: str
-    changes: dict[str, object]
+    changes: ProgramChanges
     caller: Caller | None = None
+    key: IdempotencyKey | None = None
 
 
 class DeleteProgram(Carried, frozen=True):
@@ -92,10 +122,11 @@ class DeleteProgram(Carried, frozen=True):
     by: Actor | None = None
     caller: Caller | None = None
     of_project: str | None = None
+    key: IdempotencyKey | None = None
 
 
 Command = Publish | UpdateEvent | DeleteEvent | DeleteEvents | AdoptImport | UpdateProgram | DeleteProgram
-Answer = Accepted | Imported | Program | BrokerError | bytes | int | None
+Answer = Accepted | Imported | Program | Kept | BrokerError | bytes | int | None
 
 EXCLUSIVE = (DeleteEvents, AdoptImport, UpdateProgram, DeleteProgram)
 """Commands that are the only one of their program in a group."""
@@ -105,7 +136,8 @@ def size_bytes(command: Command) -> int:
     """About how much room the command takes; for bounds, not for bills."""
     if isinstance(command, Publish):
         return sum(len(event.metadata) + _OVERHEAD_BYTES for event in command.events) + _OVERHEAD_BYTES
-    if isinstance(command, UpdateEvent | UpdateProgram):
-        metadata = command.changes.get("metadata")
-        return _OVERHEAD_BYTES + (len(metadata) if isinstance(metadata, bytes) else 1024)
+    if isinstance(command, UpdateEvent):
+        return _OVERHEAD_BYTES + len(command.changes.get("metadata") or b"")
+    if isinstance(command, UpdateProgram):
+        return _OVERHEAD_BYTES + 1024
     return _OVERHEAD_BYTES

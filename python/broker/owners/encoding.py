@@ -1,5 +1,6 @@
 """The JSON of pushes. Each is made once; the publisher's answer and every viewer's notification share it."""
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 import orjson
@@ -8,6 +9,11 @@ from broker.clock import to_datetime
 from broker.domain.history import EventRow, HeadRow, PushRow
 from broker.domain.values import format_time
 from broker.owners.protocol import Attributes, Entry, EntryKind
+
+
+def batch_json(events: Iterable[bytes]) -> bytes:
+    """What publishing many events is answered with, from the JSON of each."""
+    return b'{"events":[' + b",".join(events) + b"]}"
 
 
 def event_json(epoch: str, program_id: str, row: EventRow, seq: int) -> bytes:

@@ -54,7 +54,7 @@ class Housekeeping:
         now_ms = self._clock.now_ms()
         recovery = timedelta(hours=self._settings.history_hours)
         history_ms = now_ms - max(recovery, self._retries) // timedelta(milliseconds=1)
-        await self._until_done(lambda: self._history.purge(history_ms, now_ms - _DAY_MS, _ROWS))
+        await self._until_done(lambda: self._history.purge(history_ms, _ROWS))
         await self._until_done(lambda: self._former_histories.purge(self._retries, _ROWS))
         await self._until_done(lambda: self._changes.purge(now_ms - _DAY_MS, _ROWS))
         await self._until_done(lambda: self._stored_values.purge(now_ms - _HOUR_MS, _ROWS))

@@ -2,7 +2,8 @@
 
 Calls are shared: while one is in flight to an owner, what arrives for it waits and goes with the next one.
 One call at a time and whole batches also keep the order. A call that brings no answer is made again with the
-same commands until their time is over; the owner knows them by their ids and does nothing twice.
+same commands until their time is over; the owner knows them by their ids and does nothing twice. A command of
+which some call brought no answer may have been done: when its time is over, that is what its caller is told.
 """
 
 import asyncio
@@ -13,13 +14,14 @@ from typing import cast
 
 from broker.clock import Clock
 from broker.domain.audit import Actor
+from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated
 from broker.domain.programs import Program
-from broker.errors import BrokerError, Unavailable
+from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.owners.calls import OWNER_CALLS
-from broker.owners.client import Accepted, Imported
+from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.commands import (
     AdoptImport,
     Answer,
@@ -27,6 +29,8 @@ from broker.owners.commands import (
     DeleteEvent,
     DeleteEvents,
     DeleteProgram,
+    EventChanges,
+    ProgramChanges,
     Publish,
     UpdateEvent,
     UpdateProgram,
@@ -38,12 +42,12 @@ from broker.owners.protocol import (
     RESPONSES_CHANNEL,
     STORAGE_CHANNEL,
     Caller,
-    IdempotencyKey,
     NewEventRow,
     channel_topic,
     program_topic,
 )
 from broker.settings import Settings
+from broker.slots.calls import CannotTravel
 from broker.slots.link import Link, LinkLost, SlotLink
 
 _BATCH_COMMANDS = 500
@@ -62,6 +66,7 @@ class _Waiting:
     command: Command
     size_bytes: int
     deadline_s: float
+    is_doubtful: bool = False  # a call with it got lost
     answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
 
 
@@ -94,33 +99,60 @@ class LinkedOwners:
         event_id: str,
         changes: dict[str, object],
         caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> bytes:
         """See `Owners.update_event`."""
-        command = UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, caller)
+        command = UpdateEvent(
+            self._ids.uuid7(), account, program_id, event_id, cast("EventChanges", changes), caller, key
+        )
         return cast("bytes", await self._ask(command))
 
     async def delete_event(
-        self, account: str, program_id: str, event_id: str, caller: Caller | None = None
+        self,
+        account: str,
+        program_id: str,
+        event_id: str,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> None:
         """See `Owners.delete_event`."""
-        await self._ask(DeleteEvent(self._ids.uuid7(), account, program_id, event_id, caller))
+        await self._ask(DeleteEvent(self._ids.uuid7(), account, program_id, event_id, caller, key))
 
-    async def delete_events(self, account: str, program_id: str, caller: Caller | None = None) -> int:
+    async def delete_events(
+        self,
+        account: str,
+        program_id: str,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> int:
         """See `Owners.delete_events`."""
-        return cast("int", await self._ask(DeleteEvents(self._ids.uuid7(), account, program_id, caller)))
+        return cast("int", await self._ask(DeleteEvents(self._ids.uuid7(), account, program_id, caller, key)))
 
     async def adopt_import(
-        self, account: str, program_id: str, import_id: str, count: int, caller: Caller | None = None
+        self,
+        account: str,
+        program_id: str,
+        import_id: str,
+        count: int,
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> Imported:
         """See `Owners.adopt_import`."""
-        command = AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, caller)
+        command = AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, caller, key)
         return cast("Imported", await self._ask(command))
 
     async def update_program(
-        self, account: str, program_id: str, changes: dict[str, object], caller: Caller | None = None
+        self,
+        account: str,
+        program_id: str,
+        changes: dict[str, object],
+        caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
     ) -> Program:
         """See `Owners.update_program`."""
-        command = UpdateProgram(self._ids.uuid7(), account, program_id, changes, caller)
+        command = UpdateProgram(
+            self._ids.uuid7(), account, program_id, cast("ProgramChanges", changes), caller, key
+        )
         stored = cast("Program", await self._ask(command))
         await self.program_created(account)
         return stored
@@ -131,11 +163,12 @@ class LinkedOwners:
         program_id: str,
         by: Actor | None = None,
         caller: Caller | None = None,
+        key: IdempotencyKey | None = None,
         *,
         of_project: str | None = None,
     ) -> None:
         """See `Owners.delete_program`."""
-        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id, by, caller, of_project))
+        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id, by, caller, of_project, key))
         await self.program_created(account)
 
     async def program_created(self, account: str) -> None:
@@ -151,7 +184,7 @@ class LinkedOwners:
         self._begin_nudge(account, f"{RESPONSES_CHANNEL}{program_id}")
 
     async def close(self) -> None:
-        """End the lanes; what waits is answered `Unavailable`."""
+        """End the lanes; what waits is answered `Unavailable`, what is on its way `OutcomeUnknown`."""
         for lane in self._lanes:
             await lane.close()
         nudges = list(self._nudges.values())
@@ -167,13 +200,19 @@ class LinkedOwners:
         yield Sample(catalogue.QUEUE.name, ("owners",), sum(len(lane) for lane in self._lanes))
 
     async def _ask(self, command: Command) -> Answer:
-        """Queue the command, before the first await, and raise or return its answer."""
+        """Queue the command, before the first await, and raise or return its answer.
+
+        Raises:
+            Repeated: its key has a result.
+        """
         topic = program_topic(command.account, command.program_id)
         lane = self._lanes[owner_of(topic, self._settings.owners)]
         wait_s = self._settings.publish_timeout_s
         result = await lane.add(command, self._clock.monotonic_s() + wait_s)
         if isinstance(result, BrokerError):
             raise result
+        if isinstance(result, Kept):
+            raise Repeated(KeptResult(result.status, result.body))
         return result
 
     def _begin_nudge(self, account: str, channel: str) -> None:
@@ -222,7 +261,7 @@ class _Lane:
             len(self._queue) >= _QUEUE_COMMANDS or self._queued_bytes + waiting.size_bytes > _QUEUE_BYTES
         )
         if self._closed or (is_full and self._queue):
-            waiting.answer.set_result(_unavailable())
+            _give_up(waiting)
             return waiting.answer
         self._queue.append(waiting)
         self._queued_bytes += waiting.size_bytes
@@ -249,8 +288,10 @@ class _Lane:
                     continue
                 await self._deliver(batch)
         finally:
+            for waiting in batch:
+                waiting.is_doubtful = True
             for waiting in (*batch, *self._queue):
-                _answer(waiting, _unavailable())
+                _give_up(waiting)
 
     def _take(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
@@ -274,18 +315,31 @@ class _Lane:
             commands = [waiting.command for waiting in batch]
             try:
                 answers = await self._link.call("submit", commands, left_s, timeout_s=left_s + _GRACE_S)
-            except LinkLost:
+            except LinkLost as lost:
                 answers = None
+                for waiting in batch if lost.was_sent else ():
+                    waiting.is_doubtful = True
+            except CannotTravel as error:
+                await self._deliver_apart(batch, error)
+                return
             batch = _settle(batch, answers)
             if batch:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_S[1])
 
+    async def _deliver_apart(self, batch: list[_Waiting], error: CannotTravel) -> None:
+        """Find the command that cannot be sent, so that it fails alone. The doors let none through."""
+        if len(batch) > 1:
+            for waiting in batch:
+                await self._deliver([waiting])
+            return
+        _answer(batch[0], InternalError("the change could not be sent", log_text=str(error)))
+
     def _alive(self, batch: list[_Waiting]) -> list[_Waiting]:
         now_s = self._clock.monotonic_s()
         for waiting in batch:
             if waiting.deadline_s <= now_s:
-                _answer(waiting, _unavailable())
+                _give_up(waiting)
         return [waiting for waiting in batch if not waiting.answer.done()]
 
 
@@ -300,8 +354,13 @@ def _settle(batch: list[_Waiting], answers: list[Answer] | BrokerError | None) -
     taken = len(batch)
     while taken and isinstance(answers[taken - 1], Unavailable):
         taken -= 1
-    for waiting, answer in zip(batch[:taken], answers[:taken], strict=True):
-        _answer(waiting, answer)
+    for number, (waiting, answer) in enumerate(zip(batch, answers, strict=True)):
+        if not isinstance(answer, Unavailable):
+            _answer(waiting, answer)
+            continue
+        waiting.is_doubtful |= isinstance(answer, OutcomeUnknown)
+        if number < taken:
+            _give_up(waiting)
     return batch[taken:]
 
 
@@ -310,5 +369,6 @@ def _answer(waiting: _Waiting, answer: Answer) -> None:
         waiting.answer.set_result(answer)
 
 
-def _unavailable() -> Unavailable:
-    return Unavailable("the change could not be stored in time; try again", retry_after_s=1)
+def _give_up(waiting: _Waiting) -> None:
+    kind = OutcomeUnknown if waiting.is_doubtful else Unavailable
+    _answer(waiting, kind("the change could not be stored in time; try again", retry_after_s=1))

@@ -82,20 +82,6 @@ class Cursor:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class IdempotencyKey:
-    """A caller's claim that a request is the one it sent before.
-
-    Attributes:
-        caller: the subject of its token.
-        request_hash: SHA-256 of operation, target and body; another hash under the same key is a conflict.
-    """
-
-    caller: str
-    key: str
-    request_hash: bytes
-
-
 class Caller(NamedTuple):
     """Who asks for a change, as far as rights go by it; None stands for somebody above all roles.
 

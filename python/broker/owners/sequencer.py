@@ -21,11 +21,12 @@ from broker.clock import to_datetime
 from broker.domain import permissions
 from broker.domain.audit import AuditEntry
 from broker.domain.history import ChangeRow, EventRow, Found, HeadMove, HeadRow, KeyRow, ProgramKey, Writes
+from broker.domain.idempotency import IdempotencyKey, KeptResult, used_for_another
 from broker.domain.permission_table import Rule
-from broker.domain.programs import Access, Program, ProgramChange
+from broker.domain.programs import Access, Program, ProgramChange, program_json
 from broker.domain.users import Principal
-from broker.errors import BrokerError, Conflict, NotFound, Unavailable
-from broker.owners.client import Accepted, Imported
+from broker.errors import BrokerError, NotFound, Unavailable
+from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.commands import (
     AdoptImport,
     Answer,
@@ -33,6 +34,7 @@ from broker.owners.commands import (
     DeleteEvent,
     DeleteEvents,
     DeleteProgram,
+    EventChanges,
     Publish,
     UpdateEvent,
     UpdateProgram,
@@ -40,12 +42,13 @@ from broker.owners.commands import (
 from broker.owners.encoding import (
     attributes_entry,
     attributes_of,
+    batch_json,
     deleted_json,
     event_json,
     gone_entry,
     reset_entry,
 )
-from broker.owners.protocol import Attributes, Caller, Entry, EntryKind, IdempotencyKey
+from broker.owners.protocol import Attributes, Caller, Entry, EntryKind
 
 INTERNAL_CALLER = ""
 """The caller under which commands leave their ids; no token has an empty subject."""
@@ -86,11 +89,14 @@ class Sequencer:
             self.answers.append(error)
 
     def _add(self, command: Command) -> Answer:
+        kept = None if command.key is None else self._kept(command.account, command.key)
+        if kept is not None:
+            return kept
         if isinstance(command, Publish):
             return self._publish(command)
         known = self._keys.get((command.account, INTERNAL_CALLER, command.id))
         if known is not None:
-            return _read_answer(command, known[1])
+            return _read_answer(command, known[1].body)
         head = self._head(command)
         if command.caller is not None:
             _require(command, command.caller, head)
@@ -108,8 +114,11 @@ class Sequencer:
             answer = self._update_program(command, head)
         else:
             self._delete_program(command, head)
-        row = KeyRow(command.account, INTERNAL_CALLER, command.id, b"", 200, _write_answer(answer))
-        self.writes.keys.append(row)
+        if command.key is None:
+            row = KeyRow(command.account, INTERNAL_CALLER, command.id, b"", 200, _write_answer(answer))
+            self.writes.keys.append(row)
+        else:
+            self._keep(command.account, command.key, _result(command, answer, self._now_ms))
         return answer
 
     def _head(self, command: Command) -> HeadRow:
@@ -121,9 +130,6 @@ class Sequencer:
     # -- single events
 
     def _publish(self, command: Publish) -> Accepted:
-        kept = None if command.key is None else self._kept(command, command.key)
-        if kept is not None:
-            return kept
         told = self._found.told
         if told and command.events and all(event.id in told for event in command.events):
             return Accepted([told[event.id] for event in command.events])
@@ -147,24 +153,23 @@ class Sequencer:
             subject = (command.account, command.program_id, head.project_id)
             self.published[subject] = self.published.get(subject, 0) + len(events)
         if command.key is not None:
-            self._keep(command, events)
+            is_one = len(events) == 1 and not command.key.is_list
+            body = events[0] if is_one else batch_json(events)
+            self._keep(command.account, command.key, KeptResult(201, body))
         return Accepted(events)
 
-    def _kept(self, command: Publish, key: IdempotencyKey) -> Accepted | None:
+    def _kept(self, account: str, key: IdempotencyKey) -> Kept | None:
         """The result of the request that came with this key before."""
-        kept = self._keys.get((command.account, key.caller, key.key))
+        kept = self._keys.get((account, key.caller, key.key))
         if kept is None:
             return None
         if kept[0] != key.request_hash:
-            raise Conflict("the idempotency key was used for another request")
-        return Accepted(kept[1].split(b"\n") if kept[1] else [], replayed=True)
+            raise used_for_another()
+        return Kept(*kept[1])
 
-    def _keep(self, command: Publish, events: list[bytes]) -> None:
-        assert command.key is not None  # the caller looked
-        key, result = command.key, b"\n".join(events)  # compact JSON holds no newline
-        self._keys[command.account, key.caller, key.key] = (key.request_hash, result)
-        row = KeyRow(command.account, key.caller, key.key, key.request_hash, 201, result)
-        self.writes.keys.append(row)
+    def _keep(self, account: str, key: IdempotencyKey, result: KeptResult) -> None:
+        self._keys[account, key.caller, key.key] = (key.request_hash, result)
+        self.writes.keys.append(KeyRow(account, key.caller, key.key, key.request_hash, *result))
 
     def _update_event(self, command: UpdateEvent, head: HeadRow) -> bytes:
         """Change an event. The answer is the notification, its `seq` too; the stored event keeps its own."""
@@ -181,7 +186,7 @@ class Sequencer:
         self._move(command, head)
         return params
 
-    def _changed(self, old: EventRow, changes: dict[str, object]) -> EventRow:
+    def _changed(self, old: EventRow, changes: EventChanges) -> EventRow:
         fields: dict[str, object] = dict(changes)
         if "timestamp" in fields and fields["timestamp"] is None:
             fields["timestamp"] = self._now_ms
@@ -248,8 +253,7 @@ class Sequencer:
 
     def _update_program(self, command: UpdateProgram, head: HeadRow) -> Program:
         changed = {"updated_time": to_datetime(self._now_ms)}
-        # Validated: what has travelled has texts where a program has members of enums.
-        program = Program.model_validate(dict(self._found.programs[head.uid]) | command.changes | changed)
+        program = self._found.programs[head.uid].model_copy(update={**command.changes, **changed})
         if command.caller is not None:
             principal = _principal(command, command.caller)
             permissions.require_into(_RULES[UpdateProgram], principal, program.project_id)
@@ -307,6 +311,20 @@ def _advanced(head: HeadRow, seq: int, changed_ms: int) -> HeadRow:
     """The head after a push; `_replace` takes twice as long, and this is done for each publish."""
     uid, history, epoch, reason, base, deleted, _, _, public, project_id = head
     return HeadRow(uid, history, epoch, reason, base, deleted, seq, changed_ms, public, project_id)
+
+
+def _result(command: Command, answer: Answer, now_ms: int) -> KeptResult:
+    """What the door answers to the request of the command."""
+    if isinstance(answer, Imported):
+        imported = {"deleted": answer.deleted, "imported": answer.imported, "epoch": answer.epoch}
+        return KeptResult(200, orjson.dumps(imported))
+    if isinstance(answer, Program):
+        return KeptResult(200, program_json(answer, now_ms))
+    if isinstance(command, DeleteEvents):
+        return KeptResult(200, orjson.dumps({"deleted": answer}))
+    if isinstance(answer, bytes):
+        return KeptResult(200, answer)
+    return KeptResult(204, b"")
 
 
 def _write_answer(answer: Answer) -> bytes:

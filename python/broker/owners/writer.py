@@ -9,7 +9,8 @@ generation up (`Journal.renew`), which ends the doubt, brings the topics in memo
 says, and writes the group again, this time looking first for what is there already.
 
 Bounds: the queue (commands and bytes; over them `Unavailable` at once), the group, and the time that a
-command waits (its caller says how long; then `Unavailable`).
+command waits (its caller says how long; then `Unavailable`, or `OutcomeUnknown` while a try of it is in
+doubt).
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.domain.history import Found, HeadRow, ProgramKey
-from broker.errors import InternalError, Unavailable
+from broker.errors import InternalError, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
 from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, Sample
@@ -83,12 +84,16 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A command on its way, with the places in calls where its answer goes."""
+    """A command on its way, with the places in calls where its answer goes.
+
+    `is_doubtful` once a transaction with it may have been committed, for as long as it has no answer.
+    """
 
     command: Command
     size_bytes: int
     deadline_s: float
     places: list[tuple[Call, int]]
+    is_doubtful: bool = False
 
     @property
     def program(self) -> ProgramKey:
@@ -126,6 +131,7 @@ class Writer:
         self._arrived = asyncio.Event()
         self._heads: dict[ProgramKey, HeadRow] = {}
         self._unsettled: set[ProgramKey] = set()
+        self._writing: Sequence[_Pending] = ()  # the group whose transaction is under way
         self._doubtful = False
         self._renewal: int | None = None
         self._closed = False
@@ -184,7 +190,8 @@ class Writer:
         """Write until cancelled.
 
         Raises:
-            Fenced: another owner has the slot. Everything that waits is answered `Unavailable`.
+            Fenced: another owner has the slot. Everything that waits is answered `Unavailable`, or
+                `OutcomeUnknown`.
         """
         try:
             while True:
@@ -195,8 +202,10 @@ class Writer:
                 await self._commit(self._take())
         finally:
             self._closed = True
+            for pending in self._writing:
+                pending.is_doubtful = True
             for pending in list(self._pending.values()):
-                self._answer(pending, _unavailable("the program's owner is going away"))
+                self._give_up(pending, "the program's owner is going away")
 
     async def _wait(self) -> None:
         """Until something is queued; with doubts left, not for long."""
@@ -245,9 +254,12 @@ class Writer:
                 if repeats > _MAX_REPEATS:
                     _log.error("group_repeats_without_end", extra={"rows": str(error)})
                     for pending in group:
-                        self._answer(pending, _unavailable("the change meets others of the same id"))
+                        self._give_up(pending, "the change meets others of the same id")
                     return
             except Unavailable as error:
+                if isinstance(error, OutcomeUnknown):
+                    for pending in group:
+                        pending.is_doubtful = True
                 _log.warning("commit_in_doubt", extra={"commands": len(group), "cause": error.log_text})
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _RETRY_S[1])
@@ -267,13 +279,18 @@ class Writer:
         keys = {pending.program for pending in group}
         async with self._order:
             await self._settle()
+            self._writing = group
             began_s = self._clock.monotonic_s()
             try:
                 done = await self._write(group, check)
             except Unavailable:
                 self._unsettled |= keys
                 self._doubtful = True
+                self._writing = ()
                 DOUBTS.add(self._slot)
+                raise
+            except Exception:
+                self._writing = ()
                 raise
             COMMIT_SECONDS.observe(self._clock.monotonic_s() - began_s, self._slot)
             COMMITTED.add(self._slot, amount=len(group))
@@ -284,6 +301,7 @@ class Writer:
                 self._doubtful = True
         for pending, answer in zip(group, done.answers, strict=True):
             self._answer(pending, answer)
+        self._writing = ()
 
     async def _write(self, group: Sequence[_Pending], check: bool) -> Sequencer:
         """Write a group: in one statement if it only publishes to programs whose heads are known."""
@@ -337,13 +355,14 @@ class Writer:
         keys: list[tuple[str, str, str]] = []
         for command in commands:
             head = found.heads.get((command.account, command.program_id))
+            if command.key is not None:
+                keys.append((command.account, command.key.caller, command.key.key))
             if isinstance(command, Publish):
-                if command.key is not None:
-                    keys.append((command.account, command.key.caller, command.key.key))
                 if check:
                     told |= dict.fromkeys((event.id for event in command.events), command.program_id)
                 continue
-            keys.append((command.account, INTERNAL_CALLER, command.id))
+            if command.key is None:
+                keys.append((command.account, INTERNAL_CALLER, command.id))
             if head is None:
                 continue
             if isinstance(command, UpdateEvent | DeleteEvent) and _EVENT_ID.fullmatch(command.event_id):
@@ -391,13 +410,17 @@ class Writer:
             if pending.deadline_s > now_s:
                 alive.append(pending)
             else:
-                self._answer(pending, _unavailable("the change could not be stored in time"))
+                self._give_up(pending, "the change could not be stored in time")
         return alive
 
     def _expire_queue(self) -> None:
         alive = self._alive(self._queue)
         self._queue = deque(alive)
         self._queued_bytes = sum(pending.size_bytes for pending in alive)
+
+    def _give_up(self, pending: _Pending, text: str) -> None:
+        kind = OutcomeUnknown if pending.is_doubtful else Unavailable
+        self._answer(pending, kind(text, retry_after_s=1))
 
     def _answer(self, pending: _Pending, answer: Answer) -> None:
         if self._pending.pop(pending.command.id, None) is not None:

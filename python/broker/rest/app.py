@@ -21,13 +21,14 @@ from broker.errors import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
+    OutcomeUnknown,
     Unavailable,
 )
 from broker.metrics import catalogue, page
 from broker.metrics.counts import HTTP_RESPONSES, Sample
 from broker.operations.context import Context
 from broker.operations.invoke import invoke, require_audience
-from broker.operations.registry import Registry
+from broker.operations.registry import Effect, Registry
 from broker.operations.services import Services
 from broker.rest import docs
 from broker.rest.access_log import AccessLog
@@ -153,7 +154,8 @@ class RestApp:
         except asyncio.CancelledError:
             if exchange.has_begun or not self._deadlines.is_late(task):
                 raise
-            await exchange.error(Unavailable("the request took too long; try again", retry_after_s=1))
+            kind = OutcomeUnknown if exchange.has_effect else Unavailable
+            await exchange.error(kind("the request took too long; try again", retry_after_s=1))
         except BrokerError as error:
             if exchange.has_begun:
                 _log.warning("request_failed", extra=_failure(request_id, error))
@@ -243,6 +245,8 @@ class RestApp:
             token = take_token(sent)
             if principal.is_anonymous:
                 principal = await self._principal(account, token)
+            if fields and sent and route.takes_query:
+                raise InvalidRequest("give the parameters in the query or in the body, not in both")
             fields |= sent if endpoint.has_body else _no_fields(sent)
         context = Context(
             services=services,
@@ -256,6 +260,7 @@ class RestApp:
             accept=accept,
             body=body,
         )
+        exchange.has_effect = operation.effect is not Effect.NONE
         result = await invoke(operation, context, merge_path(fields, endpoint, values))
         await exchange.result(endpoint, result)
 

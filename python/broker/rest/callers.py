@@ -22,6 +22,7 @@ PUBLIC = "public"
 OPERATIONS = "operations"
 
 _CALLERS = 10_000  # remembered at a time
+_REMEMBERED_CHARACTERS = 256  # of a header; a stranger does not fill the memory with longer ones
 _HEADER = HEADER.encode()
 _FORWARDED = b"x-forwarded-for"
 
@@ -58,7 +59,8 @@ class Callers:
         secret, _, rest = told.partition(b" ")
         if not hmac.compare_digest(secret, self._key):
             raise InsufficientScope("requests must come through the ingress")
-        return self._remembered(rest, forwarded)
+        read = self._remembered if len(forwarded) <= _REMEMBERED_CHARACTERS else self._of_ingress
+        return read(rest, forwarded)
 
     def _of_ingress(self, told: bytes, forwarded: str) -> Caller:
         door, _, peer = told.decode("latin-1").partition(" ")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import broker
-from broker.operations.registry import Operation, Registry
+from broker.operations.registry import Effect, Operation, Registry
 from broker.rest.openapi_replies import ERROR_SCHEMA, HEADERS, replies
 from broker.rest.openapi_schemas import Schema, Schemas, format_value, without_null
 from broker.rest.request import FORM_TYPE
@@ -17,8 +17,9 @@ _KEY_PARAMETER = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": (
-        "A name for this request. Within 24 hours the same key with the same request answers the first"
-        " result and does nothing again; with another request it is 409."
+        "A name for this request. Within 24 hours the same key with the same request of the same caller"
+        " answers the first result and does nothing again; with another request it is 409. Callers without a"
+        " token are told apart by their address. Over WebSocket it is the param `idempotencyKey`."
     ),
     "schema": {
         "type": "string",
@@ -49,7 +50,7 @@ _NONE_MATCH_PARAMETER = {
 _DESCRIPTION = """\
 Ordered, durable events from producers to any number of viewers. The account is the first label of the host.
 The same operations, by the same names, are methods of the WebSocket interface (JSON-RPC 2.0), which has
-`respond` and `impression` besides.
+`respond` and `impression` besides. There `access_token` among the params authenticates that call.
 
 Every path answers `OPTIONS`, and `HEAD` where it answers `GET`; a method that it does not have is 405 with
 `Allow`. What an operation has no field or parameter for is refused. The limits are those that this server is
@@ -152,7 +153,7 @@ class _Description:
             parameters.append(
                 {"name": "query", "in": "query", "style": "form", "explode": True, "schema": schema}
             )
-        for name in endpoint.query:
+        for name in () if endpoint.has_body else endpoint.query:
             schema = without_null(properties[name])
             if schema.get("type") == "array":
                 schema = {"minItems": 1} | schema  # an empty text is a list of one empty text
@@ -164,7 +165,7 @@ class _Description:
             name = str(parameter["name"])
             if name in self._example:
                 parameter["example"] = _parameter_example(parameter, self._example[name])
-        if self._operation.idempotent_by_key:
+        if self._operation.effect is Effect.KEYED:
             parameters.append(_KEY_PARAMETER)
         if self._operation.honours_if_match:
             parameters.append(_MATCH_PARAMETER)
@@ -230,7 +231,7 @@ class _Description:
     def _links(self) -> dict[str, Any]:
         """What can be done with a created resource: the operations at its `Location` and below."""
         location = self._route.location
-        if location is None:
+        if location is None or self._route.locates_itself:
             return {}
         fields = _PLACEHOLDER.findall(location)
         links: dict[str, Any] = {}

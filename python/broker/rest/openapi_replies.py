@@ -15,6 +15,7 @@ from broker.errors import (
     MethodNotAllowed,
     NotAcceptable,
     NotFound,
+    OutcomeUnknown,
     PayloadTooLarge,
     PreconditionFailed,
     SlowDown,
@@ -22,7 +23,8 @@ from broker.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
-from broker.operations.registry import Operation
+from broker.operations.event_lists import NDJSON
+from broker.operations.registry import Effect, Operation
 from broker.rest.openapi_schemas import Schema, Schemas
 from broker.rest.request import JSON_TYPE
 from broker.rest.result_examples import EVENT, examples_of
@@ -162,8 +164,10 @@ def errors_of(operation: Operation) -> list[type[BrokerError]]:
         errors.add(NotAcceptable)
     if any(Verdict.E403 in row for row in operation.rule.rows.values()):
         errors.add(InsufficientScope)
-    if operation.idempotent_by_key:
+    if operation.effect is Effect.KEYED:
         errors.add(Conflict)
+    if operation.effect is not Effect.NONE:
+        errors.add(OutcomeUnknown)
     if operation.honours_if_match:
         errors.add(PreconditionFailed)
     return sorted(errors, key=lambda kind: kind.name)
@@ -182,14 +186,14 @@ def _success(endpoint: Endpoint, schemas: Schemas, text: str, *, creates: bool) 
     operation, route = endpoint.operation, endpoint.route
     tag = ("ETag",) if operation.has_etag else ()
     headers = _headers(*_ALWAYS, *tag, *(name for name in route.headers if name != "Location" or creates))
-    if route.location:
-        headers["Location"] = HEADERS["Location"] | {"required": True}
+    if route.location and creates:
+        headers["Location"] = HEADERS["Location"] | {"required": not route.locates_itself}
     success: dict[str, Any] = {"description": text, "headers": headers}
     if route.is_proxy:
         return success | {"content": {"*/*": {"example": {"standings": []}}}}
     if operation.result is not None:
         content = {"schema": schemas.of_result(operation.result)} | examples_of(operation.result)
-        success["content"] = {kind: _LINES if kind != JSON_TYPE else content for kind in route.produces}
+        success["content"] = {kind: _LINES if kind == NDJSON else content for kind in route.produces}
     return success
 
 

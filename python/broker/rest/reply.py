@@ -31,10 +31,13 @@ _NAMES = 500  # remembered at a time
 
 
 class Exchange:
-    """One reply on its way; knows whether it has begun and how large it became."""
+    """One reply on its way; knows whether it has begun and how large it became.
+
+    `has_effect` once something runs that changes something.
+    """
 
     __slots__ = (
-        "_if_none_match", "_is_head", "_receive", "_send", "request_id", "sent_bytes", "status",
+        "_if_none_match", "_is_head", "_receive", "_send", "has_effect", "request_id", "sent_bytes", "status",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +55,7 @@ class Exchange:
         self._receive = receive
         self._is_head = is_head
         self.request_id = request_id
+        self.has_effect = False
         self.status = 0
         self.sent_bytes = 0
 
@@ -93,8 +97,9 @@ class Exchange:
             return
         body = result_json(result)
         status = (result.status if isinstance(result, Json) else None) or endpoint.route.status
-        if endpoint.route.location and "Location" not in headers:
-            headers["Location"] = _location(endpoint.route.location, body)
+        route = endpoint.route
+        if route.location and "Location" not in headers and not route.locates_itself:
+            headers["Location"] = _location(route.location, body)
         await self.whole(status, body, "application/json", _encoded(headers))
 
     async def _stream(self, status: int, stream: Stream, headers: list[Header]) -> None:

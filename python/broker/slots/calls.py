@@ -49,6 +49,10 @@ class CallError(Exception):
     """Bytes that are no call or answer of this contract."""
 
 
+class CannotTravel(Exception):
+    """A value that is none of the types of its contract, or too long."""
+
+
 class Carried(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """The base of classes that travel in a union with others."""
 
@@ -121,8 +125,8 @@ class Calls(Generic[T]):
     # -- the caller's side
 
     def pack_call(self, number: int, method: str, arguments: tuple[object, ...]) -> bytes:
-        """A call as bytes. Raises TypeError for an argument that cannot travel."""
-        return self._encode((number, method, arguments))
+        """A call as bytes. Raises CannotTravel."""
+        return self._pack((number, method, arguments))
 
     def unpack_answer(self, payload: bytes) -> tuple[int, int, msgspec.Raw]:
         """Number, kind and what belongs to it, for `read_answer`. Raises CallError."""
@@ -170,13 +174,18 @@ class Calls(Generic[T]):
             raise CallError(f"not its arguments: {error}") from None
 
     def pack_result(self, number: int, result: object) -> bytes:
-        """An answer as bytes. Raises TypeError for a result that cannot travel."""
-        kind = ERROR if isinstance(result, BrokerError) else RESULT
-        return self._encode((number, kind, result))
+        """An answer as bytes. Raises CannotTravel."""
+        return self._pack((number, ERROR if isinstance(result, BrokerError) else RESULT, result))
 
     def pack_failure(self, number: int) -> bytes:
         """The answer of a call that failed."""
-        return self._encode((number, FAILED, None))
+        return self._pack((number, FAILED, None))
+
+    def _pack(self, value: tuple[object, ...]) -> bytes:
+        try:
+            return self._encode(value)
+        except (TypeError, ValueError, OverflowError) as error:  # lone surrogates are a ValueError
+            raise CannotTravel(str(error)) from None
 
     # -- types
 

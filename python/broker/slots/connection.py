@@ -36,7 +36,7 @@ class Connection(CallerWire):
     async def call(self, method: str, *arguments: object) -> Any:
         """What the actor's method answers. Cancelling leaves the call running there.
 
-        Raises ConnectionEnded, and TypeError or ValueError for arguments that cannot travel.
+        Raises ConnectionEnded, and CannotTravel for the arguments.
         """
         if self.is_over:
             raise ConnectionEnded(method)

@@ -19,7 +19,11 @@ _log = logging.getLogger(__name__)
 
 
 class LinkLost(Exception):
-    """The call brought no answer; whether it was executed is not known."""
+    """The call brought no answer; whether it was executed is not known, unless it was never sent."""
+
+    def __init__(self, method: str, *, was_sent: bool = True) -> None:
+        super().__init__(method)
+        self.was_sent = was_sent
 
 
 class Link(Protocol):
@@ -49,15 +53,18 @@ class SlotLink:
 
         Raises:
             LinkLost: the actor is away, died, does not answer in time, or does not run.
+            CannotTravel: an argument is of none of the method's types, or too long.
         """
+        was_sent = False
         try:
             async with asyncio.timeout(timeout_s):
                 connection = self._connection
                 if connection is None or connection.is_over:
                     connection = await self._connect()
+                was_sent = True
                 return await connection.call(method, *arguments)
         except (ConnectionEnded, RayError, OSError, ValueError) as error:  # TimeoutError is an OSError
-            raise LinkLost(method) from error
+            raise LinkLost(method, was_sent=was_sent) from error
 
     def close(self) -> None:
         """End the connection; calls under way raise `LinkLost`."""

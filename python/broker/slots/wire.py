@@ -37,6 +37,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from broker.slots.calls import CannotTravel
+
 MAGIC = b"broker"
 VERSION = 1
 SECRET_BYTES = 32
@@ -132,9 +134,9 @@ class Wire(asyncio.Protocol, ABC):
         self.fault: WireError | None = None
 
     def send(self, message: bytes) -> None:
-        """Send a message; an empty one asks whether the other side lives. Raises ValueError when too long."""
+        """Send a message; an empty one asks whether the other side lives. Raises CannotTravel: too long."""
         if len(message) > _MESSAGE_BYTES:
-            raise ValueError(f"a message of {len(message)} bytes")
+            raise CannotTravel(f"a message of {len(message)} bytes")
         if len(message) <= _RECORD_BYTES:
             head = _HEAD.pack(len(message))
             self.transport.write(head + self._out.close(message, head))

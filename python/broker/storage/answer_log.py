@@ -152,11 +152,12 @@ class AnswerLog(Fence):
 
         Raises:
             Fenced: the generation is not the newest; nothing was written.
-            Unavailable: the outcome is unknown; `renew`, then look.
+            Unavailable: nothing was written.
+            OutcomeUnknown: `renew`, then look.
         """
         polls, shards, numbers, records, totals, *counts = zip(*writes, strict=True) if writes else [()] * 8
         names, batches, outcomes = zip(*doors, strict=True) if doors else [()] * 3
-        async with self._database.connection() as connection:
+        async with self._database.writing() as connection:
             is_held, existing = await connection.fetchrow(
                 _COMMIT, self._slot, generation,
                 _literal(polls), _literal(shards), _literal(numbers),

@@ -14,8 +14,8 @@ import asyncpg
 
 from broker.domain.history import HeadRow, Writes
 from broker.storage.fence import HOLD
+from broker.storage.idempotency import KEY_LIFETIME
 
-KEY_LIFETIME = "interval '24 hours'"
 # A key that is older than its lifetime is free again. One that another owner wrote meanwhile is not returned.
 _INSERT_KEYS = f"""
 INSERT INTO idempotency_keys AS k (account, caller, key, request_hash, status, result, created_time)

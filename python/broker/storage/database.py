@@ -3,7 +3,8 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import asyncpg
@@ -12,7 +13,7 @@ from broker.errors import Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.settings import SettingError
-from broker.storage.errors import connecting, unavailable, using
+from broker.storage.errors import committing, connecting, unavailable, using
 from broker.storage.groups import Groups
 
 K = TypeVar("K")
@@ -31,9 +32,10 @@ class Database:
 
     `connection` and `transaction` raise `Unavailable` (with `retry_after_s`) when no connection can be had
     within the timeout, when the server goes away while one is in use, and when a statement or an idle
-    transaction takes longer than the timeout. After a connection lost during COMMIT the transaction is
-    wholly there or wholly absent; which of the two, only a look at the tables tells. Other errors of
-    asyncpg pass through, so that a repository can catch the constraint it expects.
+    transaction takes longer than the timeout: then nothing was changed. Where the connection is lost during
+    COMMIT, or during a statement on a connection of `writing`, they raise `OutcomeUnknown`: the change is
+    wholly there or wholly absent, and only a look at the tables tells. Other errors of asyncpg pass through,
+    so that a repository can catch the constraint it expects.
 
     A connection carries nothing from one use to the next because nothing is reset in between, which saves
     a round trip: use `SET LOCAL` and transaction-level advisory locks only, and `listen` of this class.
@@ -82,7 +84,12 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.Connection]:
-        """Lend one connection in autocommit mode."""
+        """Lend one connection in autocommit mode, to read; within a `unit` that has begun, its own."""
+        unit = self._unit()
+        if unit is not None and unit.connection is not None:
+            with using(unit.connection):
+                yield unit.connection
+            return
         connection = await self._acquire()
         try:
             with using(connection):
@@ -93,16 +100,64 @@ class Database:
                 await self._pool.release(connection, timeout=self._timeout_s)
 
     @asynccontextmanager
+    async def writing(self) -> AsyncIterator[asyncpg.Connection]:
+        """Lend one connection for statements that each commit by themselves."""
+        async with self.connection() as connection:
+            with committing(connection):
+                yield connection
+
+    @asynccontextmanager
     async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
-        """Lend one connection inside a transaction (READ COMMITTED) that ends with the block."""
-        async with self.connection() as connection, connection.transaction():
+        """Lend one connection inside a transaction (READ COMMITTED) that ends with the block.
+
+        Within a `unit` it ends with that, unless the block fails.
+        """
+        unit = self._unit()
+        async with self._transaction() if unit is None else unit.transaction() as connection:
             yield connection
 
+    @asynccontextmanager
+    async def unit(self) -> AsyncIterator[None]:
+        """Make one transaction of all those that the block's own task runs; it commits at the end.
+
+        It begins with the first of them; what was read before was read outside. One that fails as the first
+        is undone at once and holds nothing; later ones are savepoints. Tasks that the block starts are not
+        part of it.
+        """
+        unit = _Unit(self, self._transaction)
+        token = _UNIT.set(unit)
+        try:
+            async with unit.ending:
+                yield
+        finally:
+            _UNIT.reset(token)
+
+    def _unit(self) -> "_Unit | None":
+        unit = _UNIT.get()
+        return unit if unit is not None and unit.is_of(self) else None
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[asyncpg.Connection]:
+        async with self.connection() as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                yield connection
+            except BaseException:
+                await transaction.rollback()
+                raise
+            with committing(connection):
+                await transaction.commit()
+
     def groups(
-        self, work: Callable[[asyncpg.Connection, Sequence[K]], Awaitable[Mapping[K, V]]], most: int
+        self,
+        work: Callable[[asyncpg.Connection, Sequence[K]], Awaitable[Mapping[K, V]]],
+        most: int,
+        *,
+        writes: bool = False,
     ) -> Groups[K, V]:
         """Calls of `work` in groups of at most `most` keys, which end with this."""
-        groups = Groups(work, most, self.connection)
+        groups = Groups(work, most, self.writing if writes else self.connection, writes=writes)
         self._groups.append(groups)
         return groups
 
@@ -178,6 +233,44 @@ class Database:
             with suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), _LISTEN_CHECK_S)
             await connection.execute("SELECT 1", timeout=_LISTEN_CHECK_S)
+
+
+class _Unit:
+    """See `Database.unit`. `connection` is that of the transaction, None before it begins."""
+
+    def __init__(
+        self, database: Database, begin: Callable[[], AbstractAsyncContextManager[asyncpg.Connection]]
+    ) -> None:
+        self.connection: asyncpg.Connection | None = None
+        self.ending = AsyncExitStack()
+        self._begin = begin
+        self._database = database
+        self._task = asyncio.current_task()
+
+    def is_of(self, database: Database) -> bool:
+        """Whether it is that of the caller's task, over this database."""
+        return self._database is database and self._task is asyncio.current_task()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
+        """The unit's transaction, begun if need be."""
+        if self.connection is not None:
+            with using(self.connection):
+                async with self.connection.transaction():
+                    yield self.connection
+            return
+        async with AsyncExitStack() as failing:
+            connection = await failing.enter_async_context(self._begin())
+            self.connection = connection
+            try:
+                yield connection
+            except BaseException:
+                self.connection = None
+                raise
+            self.ending.push_async_exit(failing.pop_all())
+
+
+_UNIT: ContextVar[_Unit | None] = ContextVar("unit", default=None)
 
 
 def require_version(connection: asyncpg.Connection) -> None:

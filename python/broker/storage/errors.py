@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from broker.errors import Unavailable
+from broker.errors import OutcomeUnknown, Unavailable
 from broker.settings import SettingError
 
 _RETRY_AFTER_S = 1
@@ -38,6 +38,10 @@ class SchemaError(SetupError):
     """The database's schema is not one that this version can work with."""
 
 
+_LOST_CLASSES = ("08", "57P")
+"""Connection lost; the server ended it. Every other error of a commit says that it failed."""
+
+
 def is_away(error: BaseException) -> bool:
     """Whether the server is away, overloaded or too slow; false when the statement itself is wrong."""
     if isinstance(error, asyncpg.PostgresError):
@@ -50,6 +54,15 @@ def unavailable(error: BaseException) -> Unavailable:
     """The broker's error for a server that is away; the driver's own words go into the log text only."""
     return Unavailable(
         "the database cannot be reached; try again",
+        retry_after_s=_RETRY_AFTER_S,
+        log_text=f"PostgreSQL: {_one_line(error)}",
+    )
+
+
+def outcome_unknown(error: BaseException) -> OutcomeUnknown:
+    """The broker's error for a commit that was never answered."""
+    return OutcomeUnknown(
+        "the database was lost while the change was stored; repeat the request with the same key",
         retry_after_s=_RETRY_AFTER_S,
         log_text=f"PostgreSQL: {_one_line(error)}",
     )
@@ -99,6 +112,29 @@ def using(connection: asyncpg.Connection) -> Iterator[None]:
         if _is_closed(connection):
             raise unavailable(error) from error
         raise
+
+
+@contextmanager
+def committing(connection: asyncpg.Connection) -> Iterator[None]:
+    """Translate the loss of `connection` while a statement is under way that commits; to be used in `using`.
+
+    A server that answers with an error has not committed, unless it says that it ends the connection. A
+    connection that is closed before the statement (`InterfaceError`) has carried nothing.
+
+    Raises:
+        OutcomeUnknown: the server has committed or not.
+    """
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        if (error.sqlstate or "").startswith(_LOST_CLASSES):
+            raise outcome_unknown(error) from error
+        raise
+    except (ConnectionError, TimeoutError) as error:
+        raise outcome_unknown(error) from error
+    except asyncpg.InternalClientError as error:
+        connection.terminate()
+        raise outcome_unknown(error) from error
 
 
 def _is_closed(connection: asyncpg.Connection) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from broker.errors import BrokerError, Unavailable
+from broker.errors import BrokerError, OutcomeUnknown, Unavailable
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -34,6 +34,8 @@ class Groups(Generic[K, V]):
         work: Callable[[Any, Sequence[K]], Awaitable[Mapping[K, V]]],
         most: int,
         lend: Callable[[], AbstractAsyncContextManager[Any]],
+        *,
+        writes: bool = False,
     ) -> None:
         """Gather calls for `work`.
 
@@ -42,10 +44,12 @@ class Groups(Generic[K, V]):
                 in the order of their first calls; a key that it leaves out is answered None.
             most: keys of one group.
             lend: a connection, for a while.
+            writes: `work` changes something, so that one that is broken off may have been done.
         """
         self._work = work
         self._most = most
         self._lend = lend
+        self._broken_off = OutcomeUnknown if writes else Unavailable
         self._waiting: _Group[K, V] = {}
         self._calls = 0
         self._closed = False
@@ -56,6 +60,7 @@ class Groups(Generic[K, V]):
 
         Raises:
             Unavailable: too many wait, or the groups have been closed. What `work` raises is passed on.
+            OutcomeUnknown: the groups have been closed while `work` changed something.
         """
         if self._closed or self._calls >= _WAITING:
             raise Unavailable("the database takes no more at present; try again", retry_after_s=1)
@@ -70,7 +75,7 @@ class Groups(Generic[K, V]):
             self._calls -= 1
 
     async def close(self) -> None:
-        """End the query that runs; who waits is answered `Unavailable`."""
+        """End the query that runs; who waits is answered `Unavailable`, or `OutcomeUnknown`."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -95,8 +100,11 @@ class Groups(Generic[K, V]):
                     await self._work_apart(group, error)
         finally:
             self._task = None
-            for answers in (*group.values(), *self._waiting.values()):
-                _fail(answers, Unavailable("this process is going away; try again", retry_after_s=1))
+            text = "this process is going away; try again"
+            for answers in group.values():
+                _fail(answers, self._broken_off(text, retry_after_s=1))
+            for answers in self._waiting.values():
+                _fail(answers, Unavailable(text, retry_after_s=1))
             self._waiting = {}
 
     def _take(self) -> _Group[K, V]:

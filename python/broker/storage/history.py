@@ -10,6 +10,7 @@ from typing import Any
 from broker.clock import to_datetime
 from broker.domain.history import EventRow, HeadRow, ProgramKey, PushRow
 from broker.storage.database import Database
+from broker.storage.idempotency import KEY_LIFETIME
 
 _MS = "(extract(epoch FROM {}) * 1000)::bigint"
 HEAD_COLUMNS = (
@@ -70,10 +71,10 @@ DELETE FROM event_changes WHERE (history, seq) IN (
     SELECT history, seq FROM event_changes WHERE time < $1 LIMIT $2)
 """,
 )
-_PURGE_KEYS = """
+_PURGE_KEYS = f"""
 DELETE FROM idempotency_keys WHERE (account, caller, key) IN (
-    SELECT account, caller, key FROM idempotency_keys WHERE created_time < $1 LIMIT $2)
-"""
+    SELECT account, caller, key FROM idempotency_keys WHERE created_time < now() - {KEY_LIFETIME} LIMIT $1)
+"""  # noqa: S608  # a constant
 
 
 class History:
@@ -98,14 +99,14 @@ class History:
             rows = await connection.fetch(_PUSHES, uid, epoch, after_seq, upto_seq, limit)
         return [push_of(row) for row in rows]
 
-    async def purge(self, history_before_ms: int, keys_before_ms: int, limit: int) -> int:
+    async def purge(self, history_before_ms: int, limit: int) -> int:
         """Drop at most `limit` rows of each kind that recovery and retries need no more; returns how many."""
         removed = 0
         async with self._database.connection() as connection:
             for statement in _PURGES:
                 status = await connection.execute(statement, to_datetime(history_before_ms), limit)
                 removed += int(status.split()[1])
-            status = await connection.execute(_PURGE_KEYS, to_datetime(keys_before_ms), limit)
+            status = await connection.execute(_PURGE_KEYS, limit)
         return removed + int(status.split()[1])
 
 

@@ -12,11 +12,13 @@ import orjson
 
 from broker.clock import to_datetime
 from broker.domain.history import EventRow, HeadRow, KeyRow, ProgramKey, PushRow, Writes
+from broker.domain.idempotency import KeptResult
 from broker.domain.programs import Program
-from broker.storage.appending import KEY_LIFETIME, append, insert_keys
+from broker.storage.appending import append, insert_keys
 from broker.storage.audit import append_audit
 from broker.storage.fence import HOLD, Fence, Fenced
 from broker.storage.history import HEAD_COLUMNS, TOLD, head_of, push_of
+from broker.storage.idempotency import KEY_LIFETIME
 from broker.storage.program_changes import append_change
 from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
 
@@ -43,7 +45,7 @@ JOIN events e ON e.history = wanted.history AND e.id = wanted.id
 WHERE NOT e.deleted
 """
 _KEYS = f"""
-SELECT k.account, k.caller, k.key, k.request_hash, k.result
+SELECT k.account, k.caller, k.key, k.request_hash, k.status, k.result
 FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted(account, caller, key)
 JOIN idempotency_keys k
     ON k.account = wanted.account AND k.caller = wanted.caller AND k.key = wanted.key
@@ -137,11 +139,11 @@ class GroupTransaction:
 
     async def find_keys(
         self, wanted: Sequence[tuple[str, str, str]]
-    ) -> dict[tuple[str, str, str], tuple[bytes, bytes]]:
+    ) -> dict[tuple[str, str, str], tuple[bytes, KeptResult]]:
         """What is kept under (account, caller, key): request hash and result."""
         columns = [list(column) for column in zip(*wanted, strict=True)]
         rows = await self._connection.fetch(_KEYS, *columns)
-        return {(row[0], row[1], row[2]): (row[3], row[4]) for row in rows}
+        return {(row[0], row[1], row[2]): (row[3], KeptResult(row[4], row[5])) for row in rows}
 
     async def get_program(self, uid: int) -> Program:
         """A program whose head is held; everybody who changes a program holds its head."""
@@ -227,9 +229,10 @@ class Journal(Fence):
         """Append in one statement, as `broker.storage.appending` does it; False when nothing was written.
 
         Raises:
-            Unavailable: the outcome is unknown; `renew`, then look.
+            Unavailable: nothing was written.
+            OutcomeUnknown: `renew`, then look.
         """
-        async with self._database.connection() as connection:
+        async with self._database.writing() as connection:
             return await append(connection, self._slot, generation, writes, heads)
 
     async def write(self, generation: int, work: Callable[[GroupTransaction], Awaitable[T]]) -> T:
@@ -237,7 +240,8 @@ class Journal(Fence):
 
         Raises:
             Fenced, AlreadyWritten: nothing was written.
-            Unavailable: the outcome is unknown; `renew`, then look.
+            Unavailable: nothing was written.
+            OutcomeUnknown: `renew`, then look.
         """
         try:
             async with self._database.transaction() as connection:

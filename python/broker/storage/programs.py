@@ -14,7 +14,6 @@ from broker.clock import Clock, to_datetime
 from broker.domain.programs import Program, ProgramChange, ProgramStatus
 from broker.errors import Conflict, NotFound
 from broker.storage.database import Database
-from broker.storage.idempotency import claim
 from broker.storage.program_changes import append_change
 from broker.storage.program_rows import PROGRAM_COLUMNS, newest_programs, program_of
 from broker.storage.text_search import TextSearch
@@ -66,17 +65,6 @@ SORTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """An idempotency key together with the result that its request will have."""
-
-    caller: str
-    key: str
-    request_hash: bytes
-    status: int
-    result: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class ProgramHead:
     """Where a program's history stands; `last_change` is None before the first change."""
 
@@ -121,38 +109,19 @@ class Programs:
         self._found = database.groups(self._find, _FOUND)
         self._recent: OrderedDict[tuple[str, str], tuple[Program, float]] = OrderedDict()
 
-    async def create(
-        self, account: str, program: Program, epoch: str, key: Claim | None = None
-    ) -> bytes | None:
+    async def create(self, account: str, program: Program, epoch: str) -> None:
         """Store a new program with the beginning of its history, and announce it, in one transaction.
 
-        Returns:
-            None, or the first result of `key` when it has one; then nothing was stored.
-
         Raises:
-            Conflict: the id is taken, or the key was used for another request.
+            Conflict: the id is taken.
         """
         try:
             async with self._database.transaction() as connection:
-                if key is not None:
-                    stored = await claim(
-                        connection,
-                        account,
-                        key.caller,
-                        key.key,
-                        key.request_hash,
-                        key.status,
-                        key.result,
-                        program.created_time,
-                    )
-                    if stored is not None:
-                        return stored
                 uid = await connection.fetchval(_INSERT, account, *_values(program))
                 await connection.execute(_INSERT_HEAD, uid, epoch)
                 await append_change(connection, account, ProgramChange.CREATED, program, program.created_time)
         except asyncpg.UniqueViolationError as error:
             raise Conflict(f"there is a program {program.id} already") from error
-        return None
 
     async def find(self, account: str, program_id: str) -> Program | None:
         """The program, or None."""

@@ -1,7 +1,7 @@
 """Projects in PostgreSQL."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import asyncpg
@@ -13,10 +13,8 @@ from broker.domain.programs import Program
 from broker.domain.projects import Project
 from broker.errors import Conflict, NotFound
 from broker.storage.audit import append_audit
-from broker.storage.claims import first_result
 from broker.storage.database import Database
 from broker.storage.program_rows import newest_programs
-from broker.storage.programs import Claim
 from broker.storage.revocations import wake_listeners
 
 _COLUMNS = "id, name, description, metadata::text AS metadata, created_time, updated_time"
@@ -47,6 +45,10 @@ _REMOVE_MEMBERS = """
 """
 
 
+class _HasProgramsError(Exception):
+    """Ends the transaction of a deletion, and its locks with it."""
+
+
 class Projects:
     """The projects' repository. Every method raises `Unavailable` while the database is away."""
 
@@ -54,20 +56,10 @@ class Projects:
         self._database = database
         self._clock = clock
 
-    async def create(self, account: str, project: Project, key: Claim | None, by: Actor) -> bytes | None:
-        """Store a new project, and log who did.
-
-        Returns:
-            None, or the first result of `key` when it has one; then nothing was stored.
-
-        Raises:
-            Conflict: the id is taken, or the key was used for another request.
-        """
+    async def create(self, account: str, project: Project, by: Actor) -> None:
+        """Store a new project, and log who did. Raises Conflict when the id is taken."""
         try:
             async with self._database.transaction() as connection:
-                stored = await first_result(connection, account, key, project.created_time)
-                if stored is not None:
-                    return stored
                 await connection.execute(
                     _INSERT,
                     account,
@@ -82,7 +74,6 @@ class Projects:
                 await append_audit(connection, account, AuditEntry(by, "project.created", project.id))
         except asyncpg.UniqueViolationError as error:
             raise Conflict(f"there is a project {project.id} already") from error
-        return None
 
     async def get(self, account: str, project_id: str) -> Project:
         """One project. Raises NotFound."""
@@ -130,18 +121,23 @@ class Projects:
         Raises:
             NotFound: no such project.
         """
+        with suppress(_HasProgramsError):
+            await self._delete(account, project_id, by)
+            return True
+        return False
+
+    async def _delete(self, account: str, project_id: str, by: Actor) -> None:
         async with self._database.transaction() as connection:
             await connection.fetchval(_LOCK_ACCOUNT, account)
             _found(await connection.fetchrow(_GET_LOCKED, account, project_id), project_id)
             if await connection.fetch(_PROGRAM_IDS, account, project_id, 1):
-                return False
+                raise _HasProgramsError
             await connection.execute(_DELETE, account, project_id)
             # A project made again under this id is not the former members'.
             now = to_datetime(self._clock.now_ms())
             await connection.execute(_REMOVE_MEMBERS, account, project_id, now)
             await append_audit(connection, account, AuditEntry(by, "project.deleted", project_id))
             await wake_listeners(connection)
-        return True
 
     async def program_ids(self, account: str, project_id: str, limit: int) -> list[str]:
         """At most `limit` ids of the project's programs, in no order."""

@@ -11,9 +11,7 @@ from broker.domain.audit import Actor, AuditEntry, changed_fields
 from broker.domain.revisions import WRITABLE, LiveRevision, Revision, RevisionStatus
 from broker.errors import Conflict, NotFound
 from broker.storage.audit import append_audit
-from broker.storage.claims import first_result
 from broker.storage.database import Database
-from broker.storage.programs import Claim
 from broker.storage.projects import unknown_project
 
 _PAGE = 16  # revisions of up to a megabyte
@@ -72,20 +70,12 @@ class Revisions:
         self._database = database
         self._live = database.groups(self._find_live, _PUBLISHED_MOST)
 
-    async def create(
-        self, account: str, revision: Revision, make_key: Callable[[Revision], Claim] | None, by: Actor
-    ) -> Revision | bytes:
+    async def create(self, account: str, revision: Revision, by: Actor) -> Revision:
         """Store a new revision, and log who did; one without version gets the next number that is free.
-
-        Args:
-            make_key: the idempotency key with the result that the revision, as it will be, is answered with.
-
-        Returns:
-            The revision, or the first result of the key when it has one; then nothing was stored.
 
         Raises:
             NotFound: no such project.
-            Conflict: the version is taken, or the key was used for another request.
+            Conflict: the version is taken.
         """
         project_id = revision.project_id
         with_version = revision
@@ -97,10 +87,6 @@ class Revisions:
                 if not revision.version:
                     last = await connection.fetchval(_FREE_VERSION, account, project_id, last)
                     with_version = revision.model_copy(update={"version": str(last)})
-                key = None if make_key is None else make_key(with_version)
-                stored = await first_result(connection, account, key, revision.created_time)
-                if stored is not None:
-                    return stored
                 await connection.execute(_INSERT, account, *_values(with_version))
                 if not revision.version:
                     await connection.execute(_KEEP_VERSION, account, project_id, last)

@@ -96,8 +96,13 @@ async def test_life_of_a_server(tmp_path: Path, binaries: str) -> None:
 
     # What is kept stays, and an initdb that was killed leaves nothing that disturbs.
     (tmp_path / "postgres" / "new-left").mkdir()
+    # Earlier versions gave the server's user the directory that we write in.
+    owner = (tmp_path / "postgres" / "data").stat()
+    os.chown(tmp_path / "postgres", owner.st_uid, owner.st_gid)
     again = EmbeddedPostgres(tmp_path / "postgres", binaries=binaries)
     assert await run(await again.start(), "SELECT n FROM t") == 1
+    root = (tmp_path / "postgres").stat()
+    assert (root.st_uid, root.st_mode & 0o777) == (os.geteuid(), 0o700)
     await again.stop()
 
 

@@ -37,6 +37,7 @@ pub fn refuse(status: u16, headers: &[(&str, &str)], body: &[u8], out: &mut Vec<
     for (name, value) in headers {
         push_header(name, value, out);
     }
+    push_header("X-Content-Type-Options", "nosniff", out);
     push_header("Content-Length", &body.len().to_string(), out);
     out.extend_from_slice(b"Connection: close\r\n\r\n");
     out.extend_from_slice(body);

@@ -7,10 +7,10 @@ starts, finds and stops the postmaster.
 
 A directory looks like this::
 
-    postgres/
+    postgres/         for us alone
         lock          held while a user starts, stops or repairs the server
         users         held, shared, by every user for as long as it uses the server
-        data/         the cluster
+        data/         the cluster, for the user that the server runs as
         run/          the socket, unless its path would be too long
         server.log
 """

@@ -101,7 +101,8 @@ def start(
     """
     if log.exists() and log.stat().st_size > _LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
-    with log.open("ab") as output:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    with open(log, "ab", opener=lambda path, _: os.open(path, flags, 0o600)) as output:  # noqa: PTH123
         child = subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,

@@ -101,7 +101,9 @@ class EmbeddedPostgres:
 
     def _join(self) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
-        choose(self._data).own(self._root)
+        # Not its user's, when that is another: we write files here, and it could put links in their places.
+        os.chown(self._root, os.geteuid(), os.getegid())
+        self._root.chmod(0o700)
         with exclusive(self._root / "lock", _LOCK_S):
             self._users = self._users or SharedLock(self._root / "users")
             try:

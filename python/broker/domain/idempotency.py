@@ -1,0 +1,47 @@
+"""Idempotency keys: by which a request that comes again is known, and what it is answered."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from broker.errors import Conflict
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """A caller's claim that a request is the one it sent before.
+
+    Attributes:
+        caller: the subject of its token; without a token it stands for the address.
+        request_hash: SHA-256 of operation, target and body; another hash under the same key is a conflict.
+            A streamed body's own hash is behind it once it is known.
+        is_list: a publish is answered with a list of its events, also if it has one only.
+    """
+
+    caller: str
+    key: str
+    request_hash: bytes
+    is_list: bool = False
+
+    def with_body(self, body_hash: bytes) -> "IdempotencyKey":
+        """The key of a request whose body has been read."""
+        return replace(self, request_hash=self.request_hash + body_hash)
+
+
+class KeptResult(NamedTuple):
+    """What a request with a key was answered: the HTTP status, and the JSON, empty without any."""
+
+    status: int
+    body: bytes
+
+
+class Repeated(Exception):
+    """The key has a result already: nothing was done this time, and `result` is the answer."""
+
+    def __init__(self, result: KeptResult) -> None:
+        super().__init__()
+        self.result = result
+
+
+def used_for_another() -> Conflict:
+    """The error of a key that came with another request."""
+    return Conflict("the idempotency key was used for another request")

@@ -1,0 +1,146 @@
+"""What the texts and lists among the settings may be; `broker.settings` knows the rules of numbers.
+
+A rule says of one value whether it may be and, in words, what may be.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_HOST_PORT = re.compile(r"(?:[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\])(?::[1-9][0-9]{0,4})?")
+_ACCOUNT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_RAY = re.compile(r"auto|(?:ray://)?(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[1-9][0-9]{0,4})")
+_MATOMO_URL = re.compile(r"https?://(?P<host>[^/?#@\s\\]+)(?:/[A-Za-z0-9._~/-]*)?")
+_CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_LAST_PORT = 65_535
+_TEXT_CHARACTERS = 4_096  # the longest path that Linux takes
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: whether a value `is_allowed`, and what is, as `must be …` goes on.
+
+    Attributes:
+        may_be_empty: an empty list is allowed too.
+    """
+
+    is_allowed: Callable[[str], bool]
+    allowed: str
+    may_be_empty: bool = True
+
+
+def is_printable(text: str) -> bool:
+    """The rule of every text: no control characters, and an end."""
+    return text.isprintable() and len(text) <= _TEXT_CHARACTERS
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return "%" not in text  # a zone means something on one machine only
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    # Of the ways to write a mask, the one that native code reads too.
+    return text.partition("/")[2].isascii() and (("/" not in text) or text.partition("/")[2].isdigit())
+
+
+def _is_host_name(text: str) -> bool:
+    return len(text) <= 253 and _HOST_NAME.fullmatch(text) is not None  # RFC 1035, section 2.3.4
+
+
+def _is_websocket_url(text: str) -> bool:
+    return _is_url(text.replace("{account}", ""), ("ws", "wss"))
+
+
+def _is_postgres_url(text: str) -> bool:
+    """Libpq's, as asyncpg reads it: it may name several hosts, or none for the socket of this machine."""
+    try:
+        return urlsplit(text).scheme in ("postgresql", "postgres") and "://" in text and " " not in text
+    except ValueError:
+        return False
+
+
+def _is_url(text: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    host = parts.hostname or ""
+    is_host = _is_host_name(host) or _is_address(host)
+    return parts.scheme in schemes and is_host and parts.username is None and port != 0 and " " not in text
+
+
+def _is_ray_address(text: str) -> bool:
+    match = _RAY.fullmatch(text)
+    return match is not None and int(match["port"] or 1) <= _LAST_PORT
+
+
+def _is_host_port(text: str) -> bool:
+    port = text.rpartition(":")[2] if text.rpartition("]")[2].count(":") else ""
+    return _HOST_PORT.fullmatch(text) is not None and (not port or int(port) <= _LAST_PORT)
+
+
+def _is_matomo_url(text: str) -> bool:
+    found = _MATOMO_URL.fullmatch(text)
+    return found is not None and _is_host_port(found["host"])
+
+
+def _is_file(text: str) -> bool:
+    return Path(text).is_file()
+
+
+def _is_directory(text: str) -> bool:
+    return Path(text).is_dir()
+
+
+def _choice(*choices: str) -> Rule:
+    return Rule(choices.__contains__, f"one of {', '.join(choices)}")
+
+
+_HOSTS = Rule(_is_host_port, "host[:port], separated by commas")
+_NETWORKS = Rule(_is_network, "IP addresses or networks such as 10.0.0.0/8, separated by commas")
+
+MATOMO_URL = Rule(_is_matomo_url, "http(s)://host[:port][/path], without a user name or a query")
+"""Where a Matomo is; of the setting, and of `broker account set`."""
+
+RULES: Mapping[str, Rule] = {
+    "bind_host": Rule(lambda text: text == "localhost" or _is_address(text), "an IP address or localhost"),
+    "ops_host": Rule(lambda text: text == "localhost" or _is_address(text), "an IP address or localhost"),
+    "public_host": Rule(_is_host_name, "a host name without a port"),
+    "public_ws_url": Rule(_is_websocket_url, "a URL that begins with ws:// or wss://"),
+    "database_url": Rule(_is_postgres_url, "a URL such as postgresql://user:password@host:5432/database"),
+    "postgres_bin": Rule(_is_directory, "a directory"),
+    "ray_address": Rule(_is_ray_address, "host:port or auto"),
+    "default_account": Rule(
+        lambda text: _ACCOUNT.fullmatch(text) is not None,
+        "1 to 63 lowercase letters, digits and inner hyphens",
+    ),
+    "admin_password": Rule(lambda text: 8 <= len(text) <= 1_000, "8 to 1,000 characters"),
+    "client_ids": Rule(
+        lambda text: _CLIENT_ID.fullmatch(text) is not None,
+        "names without spaces, separated by commas",
+        may_be_empty=False,
+    ),
+    "trusted_proxies": _NETWORKS,
+    "ws_unlimited_addresses": _NETWORKS,
+    "log_level": _choice("debug", "info", "warning", "error"),
+    "gateway_send": _choice("auto", "io_uring", "send"),
+    "fetch_allow_hosts": _HOSTS,
+    "identity_allow_hosts": _HOSTS,
+    "matomo_url": MATOMO_URL,
+    "matomo_setup": Rule(_is_file, "a file"),
+}
+"""The rule of each text, and of each member of a list; a text without one is printable."""
