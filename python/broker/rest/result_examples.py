@@ -15,7 +15,19 @@ from broker.domain.projects import Project
 from broker.domain.revisions import LiveRevision, Revision
 from broker.domain.stored_values import StoredValue
 from broker.domain.users import User
-from broker.operations import audit, connect, events, imports, programs, responses, statistics, status, tokens
+from broker.operations import (
+    analytics_reports,
+    analytics_sites,
+    audit,
+    connect,
+    events,
+    imports,
+    programs,
+    responses,
+    statistics,
+    status,
+    tokens,
+)
 
 _ID = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
 _USER_ID = "0198b2c4-11aa-7b2c-8d3e-4f5a6b7c8d9e"
@@ -70,6 +82,25 @@ _EXAMPLES: dict[Any, Any] = {
     ApiToken: _API_TOKEN,
     NewApiToken: _API_TOKEN | {"token": "brk_3kX9vQm2Zr8Lw1Tn5Yb7Hc4Jd6Pf0Sg2Vu8Ka1Me3Rq"},
     Event: EVENT,
+    analytics_reports.Script: "(function (window, document) {\n…\n})(window, document);\n",
+    analytics_reports.Table: {"nb_uniq_visitors": 8120, "nb_visits": 9345, "nb_actions": 41280},
+    analytics_sites.SiteStatus: {
+        "status": "incomplete",
+        "message": "the report Programs is missing",
+        "idSite": "3",
+        "site": {"idsite": 3, "name": "Football", "group": "football", "timezone": "UTC"},
+        "dimensions": [
+            {"idcustomdimension": "1", "idsite": "3", "name": "Program", "scope": "action", "active": True}
+        ],
+        "dimensionIds": {"visit": {}, "action": {"program": "1"}},
+        "missingDimensions": [],
+        "badDimensions": [],
+        "reports": [],
+        "reportIds": {},
+        "badReports": [],
+        "missingReports": [{"name": "Programs"}],
+        "proxyHasAccess": True,
+    },
     LiveResults: {
         "accountId": "demo",
         "projectId": "football",
