@@ -228,6 +228,7 @@ STORY: list[tuple[str, str | None, dict[str, Any]]] = [
     ("storeValue", None, {"projectId": "{twin}-project", "id": "v", "metadata": {"a": 1}}),
     ("storeValue", "client", {"projectId": "{twin}-project", "id": "v", "metadata": {"a": 2}}),
     ("getStoredValue", None, {"projectId": "{twin}-project", "itemId": "v"}),
+    ("deleteStoredValue", "admin", {"projectId": "{twin}-project", "itemId": "v"}),
     ("createRevision", "admin", {"projectId": "{twin}-project", "title": "T", "content": {"token": 1}}),
     ("createProjectRevision", "admin", {"projectId": "{twin}-project", "status": "published"}),
     ("getPublishedRevision", "admin", {"projectId": "{twin}-project"}),
