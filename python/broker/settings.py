@@ -37,7 +37,8 @@ class SettingError(Exception):
 def _setting(
     default: Any, text: str, *, low: float | None = None, high: float | None = None, secret: bool = False
 ) -> Any:
-    return field(default=default, metadata={"text": text, "low": low, "high": high, "secret": secret})
+    told = {"text": text, "low": low, "high": high, "secret": secret}
+    return field(default=default, repr=not secret, metadata=told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +268,20 @@ class Settings:
     identity_allow_hosts: tuple[str, ...] = _setting(
         (), "Hosts, as `host[:port]`, that keys of identity providers may be read from inside the network."
     )
+
+    matomo_url: str = _setting(
+        "",
+        "Matomo 5 of the default account, such as `https://matomo.example.com`; empty has no analytics.",
+    )
+    matomo_token: str = _setting("", "Token of a superuser of it, who sets sites up.", secret=True)
+    matomo_reader: str = _setting("", "Name of a user of it who only reads, for reports.")
+    matomo_reader_token: str = _setting("", "Token of that user.", secret=True)
+    matomo_setup: str = _setting(
+        "", "YAML file of the dimensions and reports that sites have; empty takes the one that is shipped."
+    )
+    matomo_timeout_s: float = _setting(30.0, "How long one request to a Matomo may take.", low=0.1, high=600)
+    report_limit_bytes: int = _setting(50 << 20, "Largest report.", low=1024)
+    report_cache_bytes: int = _setting(64 << 20, "Reports that one process keeps to use them again.", low=0)
 
     @property
     def operations_port(self) -> int:
