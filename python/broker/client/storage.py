@@ -48,5 +48,4 @@ class Storage:
     async def delete(self, project_id: str, item_id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a value. Caches on the way may answer it for up to a day. Raises NotFound."""
         target = query.path("storage", project_id, item_id)
-        call = Call("DELETE", target, lambda _: None, key=idempotency_key)
-        await self._engine.send(call)
+        await self._engine.send(Call("DELETE", target, lambda _: None, key=idempotency_key))
