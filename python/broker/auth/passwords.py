@@ -50,15 +50,15 @@ class Passwords:
         self._limit = config.threads + config.waiting
         self._pending = 0
 
-    async def hash(self, password: str) -> str:
-        """The encoded hash, parameters and salt included.
+    async def hash(self, password: str, salt: bytes | None = None) -> str:
+        """The encoded hash, parameters and salt included. Without `salt` no two are equal.
 
         Raises:
             InvalidRequest: the password is empty, too long, or no Unicode text.
             Unavailable: too many are waiting.
         """
         encoded = _encode(password)
-        return await self._run(lambda: self._hasher.hash(encoded))
+        return await self._run(lambda: self._hasher.hash(encoded, salt=salt))
 
     async def verify(self, stored: str | None, password: str) -> bool:
         """Whether `password` is the one that was hashed to `stored`.

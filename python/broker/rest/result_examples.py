@@ -15,7 +15,18 @@ from broker.domain.projects import Project
 from broker.domain.revisions import LiveRevision, Revision
 from broker.domain.stored_values import StoredValue
 from broker.domain.users import User
-from broker.operations import audit, connect, events, imports, programs, responses, statistics, status, tokens
+from broker.operations import (
+    audit,
+    connect,
+    event_lists,
+    events,
+    imports,
+    programs,
+    responses,
+    statistics,
+    status,
+    tokens,
+)
 
 _ID = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
 _USER_ID = "0198b2c4-11aa-7b2c-8d3e-4f5a6b7c8d9e"
@@ -143,7 +154,7 @@ _EXAMPLES: dict[Any, Any] = {
     },
     events.Deleted: {"deleted": 1},
     events.EventBatch: {"events": [EVENT]},
-    events.EventExport: {"programId": "final-2026", "exportedTime": _TIME, "events": [EVENT]},
+    event_lists.EventExport: {"programId": "final-2026", "exportedTime": _TIME, "events": [EVENT]},
     events.EventPage: {"items": [EVENT], **_PAGE},
     imports.ImportResult: {"deleted": 1, "imported": 1, "epoch": _EPOCH},
     programs.LastUpdate: {"programId": "final-2026", "timestamp": _TIME_MS, "seq": 1, "epoch": _EPOCH},
