@@ -35,12 +35,11 @@ class Replica(ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, name: str, host: str = "127.0.0.1") -> None:
-        """`host`: 127.0.0.1 is how Ray names the node itself."""
-        super().__init__((host, 0), _Handler)
+    def __init__(self, name: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.name = name
         self.seen: list[str] = []
-        self.host, self.port = host, int(self.server_address[1])
+        self.port = int(self.server_address[1])
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -131,7 +130,7 @@ class Ingress:
                     path_prefix=prefix,
                     app_name=name,
                     servers=[
-                        ServerConfig(f"SERVE_REPLICA__{name}-{each.name}", each.host, each.port)
+                        ServerConfig(f"SERVE_REPLICA__{name}-{each.name}", "127.0.0.1", each.port)
                         for each in replicas
                     ],
                 )

@@ -212,20 +212,6 @@ def test_only_the_door_for_operators_is_named_so_and_tells_the_routes(ingress: I
     assert get(ingress.port, "/-/routes")[2]["by"] == "one"  # which a replica says is nothing
 
 
-def test_the_page_of_metrics_is_made_on_the_node_that_is_asked(another: Ingress) -> None:
-    elsewhere, here = Replica("elsewhere", "127.0.0.7"), Replica("here")
-    another.run({"broker": ("/", [elsewhere, here])})
-    another.until_up(2)
-    assert {get(another.ops_port, "/metrics")[2]["by"] for _ in range(6)} == {"here"}
-    assert {get(another.ops_port, "/readyz")[2]["by"] for _ in range(6)} == {"elsewhere", "here"}
-    assert {get(another.port, "/metrics")[2]["by"] for _ in range(6)} == {"elsewhere", "here"}
-    another.run({"broker": ("/", [elsewhere])})
-    request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    assert_ours(call(another.ops_port, request), 503, "unavailable")
-    for replica in (elsewhere, here):
-        replica.end()
-
-
 def test_nothing_else_listens(ingress: Ingress) -> None:
     assert ingress.listens() == {("127.0.0.1", ingress.port), ("127.0.0.1", ingress.ops_port)}
 

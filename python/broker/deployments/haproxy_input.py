@@ -15,7 +15,6 @@ _PREFIX = re.compile(r"acl is_(\S+) path (/[\w./~-]*)")
 _LEFT_OUT = re.compile(r"log global|http-reuse \w+|timeout [\w-]+ \w+")
 """Lines of a backend in whose place we have our own."""
 _BACKEND = "http-"
-_HERE = {"127.0.0.1", "localhost", "[::1]", "::1"}
 _ROUTED = "-via-ingress-request-router"  # a second way to replicas of language models
 
 
@@ -38,12 +37,6 @@ class Application:
     prefix: str
     checks: tuple[str, ...]
     servers: tuple[str, ...]
-
-    @property
-    def replicas_here(self) -> list[str]:
-        """The servers that are replicas of this node: Ray names it as the loopback address."""
-        words = [line.split() for line in self.servers]
-        return [each[1] for each in words if each[2].rpartition(":")[0] in _HERE and "backup" not in each]
 
     @property
     def name(self) -> str:

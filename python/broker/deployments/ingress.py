@@ -184,20 +184,9 @@ def _backend(settings: Settings, application: Application) -> list[str]:
     return [
         f"backend {application.backend} from {'behind' if is_ours else 'ours'}",
         *(_rules(settings) if is_ours else ()),
-        *(_page_of_this_node(application) if application.name == APPLICATION else ()),
         "    http-reuse always",
         *(f"    {line}" for line in (*application.checks, *application.servers)),
     ]
-
-
-def _page_of_this_node(application: Application) -> list[str]:
-    """The page of metrics tells of one node, so that only a replica of this one may make it."""
-    asked = f"{{ path /metrics }} {{ fe_name {OPERATIONS} }}"
-    here = application.replicas_here
-    if here or not application.servers:
-        return [f"    use-server {name} if {asked}" for name in here]
-    nobody = _Body(503, Unavailable.name, "no API replica runs on this node", (("Retry-After", "1"),))
-    return [f"    {_answer('http-request', nobody)} if {asked}"]
 
 
 def _rules(settings: Settings) -> list[str]:
