@@ -338,7 +338,9 @@ async def test_one_event_is_read_changed_and_deleted(doors: dict[str, Door]) -> 
         event = program | {"eventId": made["id"]}
         assert (await door.run(operation_of("getProgramEvent"), "client", event)).result == made
         changed = await door.run(operation_of("updateProgramEvent"), "producer", event | {"event": "A#c"})
-        assert changed.result == made | {"event": "A#c"}
+        assert changed.result == made | {"event": "A#c", "seq": 2}  # as it is pushed
+        stored = (await door.run(operation_of("getProgramEvent"), "client", event)).result
+        assert stored == made | {"event": "A#c"}
         assert (await door.run(operation_of("deleteProgramEvent"), "producer", event)).result is None
         assert (await door.run(operation_of("getProgramEvent"), "client", event)).error["status"] == 404
 
