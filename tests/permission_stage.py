@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from broker.clock import to_datetime
+from broker.demo.matomo import StandIn
 from broker.domain.permission_table import Target
 from broker.domain.users import User
 from tests.fetching.upstream import Upstream
@@ -83,14 +84,15 @@ class Stage:
 
     world: World
     upstream: Upstream
+    matomo: StandIn
     users: dict[str | None, User] = field(default_factory=dict)
     _made: dict[Any, Thing] = field(default_factory=dict)
     _spare: list[str] = field(default_factory=lambda: ["spare-0", "spare-1", "spare-2"])
     _count: int = 0
 
     @classmethod
-    async def open(cls, world: World, upstream: Upstream) -> "Stage":
-        stage = cls(world, upstream)
+    async def open(cls, world: World, upstream: Upstream, matomo: StandIn) -> "Stage":
+        stage = cls(world, upstream, matomo)
         for project in ("own", "foreign", *stage._spare):
             await stage.ask("POST", "/projects", {"id": project, "name": f"secret of {project}"})
         for role in ("admin", "producer", "user", "client"):
@@ -441,6 +443,59 @@ async def _source_request(stage: Stage, target: Target, _role: str | None) -> Ca
     return Call(params | {"dataSourceId": "a"}, "from the upstream")
 
 
+# -- analytics
+
+
+async def _sited(stage: Stage, target: Target) -> str:
+    """A project whose site Matomo has."""
+    project = _PROJECT[target]
+    if target is not Target.UNKNOWN:
+        async with stage.world.product.door("admin") as door:
+            answer = await door.post(f"/projects/{project}/analytics/site")
+            if answer.status_code != 201:
+                answer = await door.put(f"/projects/{project}/analytics/site")
+        assert answer.is_success, answer.text
+    return project
+
+
+@_calls("getAnalyticsSite")
+async def _site(stage: Stage, target: Target, _role: str | None) -> Call:
+    project = await _sited(stage, target)
+    return Call({"projectId": project}, f'"group":"{project}"')
+
+
+@_calls("createAnalyticsSite")
+async def _create_site(stage: Stage, target: Target, _role: str | None) -> Call:
+    project = _PROJECT[target]
+    await stage.execute("UPDATE projects SET metadata = '{}' WHERE account = 'demo' AND id = $1", project)
+    return Call({"projectId": project}, f'"group":"{project}"')
+
+
+@_calls("completeAnalyticsSite")
+async def _complete_site(stage: Stage, target: Target, _role: str | None) -> Call:
+    project = await _sited(stage, target)
+    for site in stage.matomo.sites.values():
+        site.access.clear()
+    return Call({"projectId": project}, f'"group":"{project}"')
+
+
+@_calls(
+    "getAnalyticsReport",
+    "postAnalyticsReport",
+    "putAnalyticsReport",
+    "patchAnalyticsReport",
+    "deleteAnalyticsReport",
+)
+async def _analytics_report(stage: Stage, target: Target, _role: str | None) -> Call:
+    params = {"projectId": await _sited(stage, target), "method": "VisitsSummary.get"}
+    return Call(params | {"period": "day", "date": "2026-07-01"}, '"nb_visits":')
+
+
+@_calls("getAnalyticsSnippet")
+async def _snippet(stage: Stage, target: Target, _role: str | None) -> Call:
+    return Call({"projectId": await _sited(stage, target)}, "setSiteId")
+
+
 # -- stored values
 
 
@@ -461,6 +516,15 @@ async def _store_value(stage: Stage, target: Target, _role: str | None) -> Call:
     id_ = await _stored(stage) if target is Target.STORED_VALUE else stage.name()
     project = "unknown" if target is Target.UNKNOWN else "foreign"
     return Call({"projectId": project, "id": id_, "metadata": {"is": "new value"}}, '"new value"')
+
+
+@_calls("deleteStoredValue")
+async def _delete_value(stage: Stage, target: Target, _role: str | None) -> Call:
+    project = {Target.OWN: "own", Target.FOREIGN: "foreign", Target.UNKNOWN: "unknown"}[target]
+    id_ = stage.name()
+    if target is not Target.UNKNOWN:
+        await stage.ask("POST", f"/storage/{project}", {"id": id_, "metadata": {}})
+    return Call({"projectId": project, "itemId": id_}, "")
 
 
 # -- users and API tokens

@@ -249,6 +249,7 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
         )
         stack.push_async_callback(services.audience.close)
         stack.push_async_callback(services.source_replies.close)
+        stack.push_async_callback(services.analytics.close)
         health = {"database": "ok", "owners": "ok", "gateways": "ok"}
         product = Product(services, app_of(services, health), owners, clock, health)
         for account, tokens in (("demo", product.tokens), ("other", product.other)):

@@ -43,7 +43,8 @@ def read_lines(directory: Path) -> list[dict[str, object]]:
 
 def test_event_has_its_fields_its_process_and_its_time(settings: Settings) -> None:
     configure_logs(settings, "owner-0")
-    logging.getLogger("broker.owners.owner").warning("owner_fenced", extra={"slot": "owner-0"})
+    extra = {"slot": "owner-0", "_ray_timestamp_ns": 1}
+    logging.getLogger("broker.owners.owner").warning("owner_fenced", extra=extra)
     [line] = read_lines(settings.data_dir / "log")
     time = str(line.pop("time"))
     assert time.endswith("Z")

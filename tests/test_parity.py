@@ -91,6 +91,8 @@ def _check_headers(operation: Operation, answer: httpx.Response) -> None:
 
 
 def _rest_answer(answer: httpx.Response) -> Answer:
+    if answer.headers.get("Content-Type", "").startswith("text/"):
+        return Answer(result=answer.text)
     body = orjson.loads(answer.content) if answer.content else None
     if answer.status_code >= 400:
         return Answer(error=body)
@@ -267,6 +269,15 @@ UNKNOWN: list[tuple[str, dict[str, Any]]] = [
     ("postApplicationRequest", {"projectId": "nothing", "version": "1", "dataSourceId": "a"}),
     ("putApplicationRequest", {"projectId": "nothing", "version": "1", "dataSourceId": "a"}),
     ("deleteApplicationRequest", {"projectId": "nothing", "version": "1", "dataSourceId": "a"}),
+    ("getAnalyticsSite", {"projectId": "nothing"}),
+    ("createAnalyticsSite", {"projectId": "nothing"}),
+    ("completeAnalyticsSite", {"projectId": "nothing"}),
+    ("getAnalyticsSnippet", {"projectId": "nothing"}),
+    ("getAnalyticsReport", {"projectId": "nothing", "method": "VisitsSummary.get"}),
+    ("postAnalyticsReport", {"projectId": "nothing", "method": "VisitsSummary.get"}),
+    ("putAnalyticsReport", {"projectId": "nothing", "method": "VisitsSummary.get"}),
+    ("patchAnalyticsReport", {"projectId": "nothing", "method": "VisitsSummary.get"}),
+    ("deleteAnalyticsReport", {"projectId": "nothing", "method": "VisitsSummary.get"}),
     ("getProject", {"projectId": "nothing"}),
     ("getStoredValue", {"projectId": "nothing", "itemId": "v"}),
     ("getRevision", {"projectId": "nothing", "revisionId": "x"}),

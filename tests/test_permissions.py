@@ -16,8 +16,10 @@ import orjson
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from broker.demo.matomo import open_stand_in
 from broker.domain.permission_table import PERMISSIONS, ROLES, SUBSCRIPTIONS, Rule, Target, Verdict
 from broker.operations.catalogue import build_registry
+from tests.analytics.conftest import peer_of
 from tests.fetching.upstream import Seen, open_upstream, send
 from tests.gateway.world import RpcError, Viewer, World, open_world
 from tests.permission_stage import CALLS, Call, Stage
@@ -36,6 +38,10 @@ REFUSALS = {
 CHANGES_NOTHING = {"login", "ping", "servertime", "postApplicationRequest"} | {
     "putApplicationRequest",
     "deleteApplicationRequest",
+    "postAnalyticsReport",
+    "putAnalyticsReport",
+    "patchAnalyticsReport",
+    "deleteAnalyticsReport",
 }
 # What is administration, and so in the audit log; what becomes of events and stored values is not.
 AUDITED = {
@@ -47,6 +53,8 @@ AUDITED = {
     "createProjectRevision",
     "updateRevision",
     "patchRevision",
+    "createAnalyticsSite",
+    "completeAnalyticsSite",
     "createUser",
     "updateUser",
     "updateCurrentUser",
@@ -108,8 +116,10 @@ async def stage(module_dsn: str) -> AsyncIterator[Stage]:
     settings |= {f"responses_rate_per_{of}": 0 for of in ("address", "connection")}
     async with open_upstream(answer) as upstream:
         settings["fetch_allow_hosts"] = (f"127.0.0.1:{upstream.port}",)
-        async with open_world(module_dsn, **settings) as world:
-            yield await Stage.open(world, upstream)
+        async with open_stand_in() as matomo:
+            settings |= peer_of(matomo).settings
+            async with open_world(module_dsn, **settings) as world:
+                yield await Stage.open(world, upstream, matomo)
 
 
 @pytest.fixture

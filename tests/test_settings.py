@@ -139,6 +139,10 @@ def test_every_text_has_a_rule_or_needs_none() -> None:
         ("BROKER_CLIENT_IDS", "Vision Mixer", "names without spaces"),
         ("BROKER_FETCH_ALLOW_HOSTS", "inner:70000", "host[:port]"),
         ("BROKER_IDENTITY_ALLOW_HOSTS", "https://id", "host[:port]"),
+        ("BROKER_MATOMO_URL", "matomo.example.org", "http(s)://host[:port][/path]"),
+        ("BROKER_MATOMO_URL", "https://root:secret@matomo.example.org", "http(s)://host[:port][/path]"),
+        ("BROKER_MATOMO_URL", "https://matomo.example.org/?module=API", "http(s)://host[:port][/path]"),
+        ("BROKER_MATOMO_SETUP", "/nowhere/at/all", "a file"),
         ("BROKER_LOG_LEVEL", "loud", "debug, info, warning, error"),
         ("BROKER_STATISTICS", "perhaps", "on or off"),
     ],
@@ -164,6 +168,7 @@ def test_what_would_fail_later_is_refused_at_once(name: str, value: str, allowed
         ("BROKER_DATABASE_URL", "postgresql:///broker?host=/run/postgresql"),
         ("BROKER_DATABASE_URL", "postgres://u:p@a:5432,b:5432/broker?target_session_attrs=primary"),
         ("BROKER_FETCH_ALLOW_HOSTS", "inner,[::1]:80,10.0.0.1:65535"),
+        ("BROKER_MATOMO_URL", "http://127.0.0.1:33080/analytics/"),
     ],
 )
 def test_what_can_be_is_taken(name: str, value: str) -> None:

@@ -15,6 +15,7 @@ _HOST_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\])(?::[1-9][0-9]{0,4})?")
 _ACCOUNT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _RAY = re.compile(r"auto|(?:ray://)?(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[1-9][0-9]{0,4})")
+_MATOMO_URL = re.compile(r"https?://(?P<host>[^/?#@\s\\]+)(?:/[A-Za-z0-9._~/-]*)?")
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _LAST_PORT = 65_535
 _TEXT_CHARACTERS = 4_096  # the longest path that Linux takes
@@ -92,6 +93,15 @@ def _is_host_port(text: str) -> bool:
     return _HOST_PORT.fullmatch(text) is not None and (not port or int(port) <= _LAST_PORT)
 
 
+def _is_matomo_url(text: str) -> bool:
+    found = _MATOMO_URL.fullmatch(text)
+    return found is not None and _is_host_port(found["host"])
+
+
+def _is_file(text: str) -> bool:
+    return Path(text).is_file()
+
+
 def _is_directory(text: str) -> bool:
     return Path(text).is_dir()
 
@@ -102,6 +112,9 @@ def _choice(*choices: str) -> Rule:
 
 _HOSTS = Rule(_is_host_port, "host[:port], separated by commas")
 _NETWORKS = Rule(_is_network, "IP addresses or networks such as 10.0.0.0/8, separated by commas")
+
+MATOMO_URL = Rule(_is_matomo_url, "http(s)://host[:port][/path], without a user name or a query")
+"""Where a Matomo is; of the setting, and of `broker account set`."""
 
 RULES: Mapping[str, Rule] = {
     "bind_host": Rule(lambda text: text == "localhost" or _is_address(text), "an IP address or localhost"),
@@ -127,5 +140,7 @@ RULES: Mapping[str, Rule] = {
     "gateway_send": _choice("auto", "io_uring", "send"),
     "fetch_allow_hosts": _HOSTS,
     "identity_allow_hosts": _HOSTS,
+    "matomo_url": MATOMO_URL,
+    "matomo_setup": Rule(_is_file, "a file"),
 }
 """The rule of each text, and of each member of a list; a text without one is printable."""

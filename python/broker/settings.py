@@ -37,7 +37,8 @@ class SettingError(Exception):
 def _setting(
     default: Any, text: str, *, low: float | None = None, high: float | None = None, secret: bool = False
 ) -> Any:
-    return field(default=default, metadata={"text": text, "low": low, "high": high, "secret": secret})
+    told = {"text": text, "low": low, "high": high, "secret": secret}
+    return field(default=default, repr=not secret, metadata=told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,14 +164,16 @@ class Settings:
     lists_burst_per_account: int = _setting(500, "Such lists of one account in a burst.", low=1)
 
     program_polls: int = _setting(
-        10_000,
-        "Measures of contexts that a program may have answers to; a tenth is for those that events declare.",
-        low=1,
+        10_000, "Measures of contexts that are no events that a program with free contexts may have.", low=1
     )
     responses_rate_per_address: float = _setting(
         200.0, "Answers and impressions a second from one address in one process; 0 has no limit.", low=0
     )
     responses_burst_per_address: int = _setting(2_000, "Such entries of one address in a burst.", low=1)
+    responses_names_rate_per_address: float = _setting(
+        1.0, "Measures a second that no event declares and that one address may begin; 0 has no limit.", low=0
+    )
+    responses_names_burst_per_address: int = _setting(200, "Such measures of one address in a burst.", low=1)
     responses_rate_per_connection: float = _setting(
         10.0, "Answers and impressions a second over one WebSocket connection; 0 has no limit.", low=0
     )
@@ -265,6 +268,20 @@ class Settings:
     identity_allow_hosts: tuple[str, ...] = _setting(
         (), "Hosts, as `host[:port]`, that keys of identity providers may be read from inside the network."
     )
+
+    matomo_url: str = _setting(
+        "",
+        "Matomo 5 of the default account, such as `https://matomo.example.com`; empty has no analytics.",
+    )
+    matomo_token: str = _setting("", "Token of a superuser of it, who sets sites up.", secret=True)
+    matomo_reader: str = _setting("", "Name of a user of it who only reads, for reports.")
+    matomo_reader_token: str = _setting("", "Token of that user.", secret=True)
+    matomo_setup: str = _setting(
+        "", "YAML file of the dimensions and reports that sites have; empty takes the one that is shipped."
+    )
+    matomo_timeout_s: float = _setting(30.0, "How long one request to a Matomo may take.", low=0.1, high=600)
+    report_limit_bytes: int = _setting(50 << 20, "Largest report.", low=1024)
+    report_cache_bytes: int = _setting(64 << 20, "Reports that one process keeps to use them again.", low=0)
 
     @property
     def operations_port(self) -> int:

@@ -22,6 +22,8 @@ BULK = "bulk"
 PRIVATE = "private"
 PROJECT = "show"
 POLLED = "polled"
+# Waits that attacks sit out.
+ENVIRONMENT = {"BROKER_WS_HANDSHAKE_S": "2"}
 ROLES = ("admin", "producer", "user", "client")
 
 # What must live through every attack, by a word of its command line: Ray names workers for their actors.

@@ -1,17 +1,24 @@
 """One product for the tests of a module."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import asyncpg
 import pytest
 
+from broker.demo.matomo import open_stand_in
+from tests.analytics.conftest import peer_of
 from tests.bad_input.stage import Stage
 from tests.gateway.world import open_world
 
 
 @pytest.fixture(scope="module")
 async def stage(module_dsn: str) -> AsyncIterator[Stage]:
-    async with open_world(module_dsn, ws_messages_per_s=0, login_tries_per_user=10**6) as world:
+    settings: dict[str, Any] = {"ws_messages_per_s": 0, "login_tries_per_user": 10**6}
+    async with (
+        open_stand_in() as matomo,
+        open_world(module_dsn, **settings, **peer_of(matomo).settings) as world,
+    ):
         admin = await world.admin()
         await admin.call("createProject", id="own", name="n")
         await admin.call("admin/createProgram", id="there", name="n")

@@ -26,6 +26,7 @@ _PROGRAM = {"programId": "there"}
 _REVISION = _PROJECT | {"revisionId": "{revision}"}
 _SHOWN = {"measureName": "vote", "contextId": "{event}", "visitorId": "v", "sessionId": "s"}
 _ANSWER = {"measureName": "vote", "contextId": "{event}", "visitorId": "v", "measureValue": 1}
+_REPORT = {"method": "VisitsSummary.get", "period": "day", "date": "today"}
 _SOURCE = _PROJECT | {"version": "1", "dataSourceId": "a"}
 PARAMS: dict[str, dict[str, Any]] = {
     "getVersion": {},
@@ -78,6 +79,15 @@ PARAMS: dict[str, dict[str, Any]] = {
     "postApplicationRequest": _SOURCE | {"body": {}},
     "putApplicationRequest": _SOURCE | {"body": {}},
     "deleteApplicationRequest": _SOURCE,
+    "getAnalyticsSite": _PROJECT,
+    "createAnalyticsSite": _PROJECT,
+    "completeAnalyticsSite": _PROJECT,
+    "getAnalyticsSnippet": _PROJECT,
+    "getAnalyticsReport": _PROJECT | _REPORT,
+    "postAnalyticsReport": _PROJECT | _REPORT,
+    "putAnalyticsReport": _PROJECT | _REPORT,
+    "patchAnalyticsReport": _PROJECT | _REPORT,
+    "deleteAnalyticsReport": _PROJECT | _REPORT,
     "admin/getLivePrograms": {},
     "getDashboard": {},
     "filterStatistics": {"from": "2020-01-01", "to": "2020-01-02"},

@@ -1,5 +1,7 @@
 """`broker account` and `broker user` on a real database."""
 
+from pathlib import Path
+
 import orjson
 import pytest
 
@@ -129,3 +131,28 @@ def test_provider_that_cannot_be_trusted_is_told(
     assert run(["account", "add", "arena", *database]) == 0
     assert run(["account", "trust", "arena", "https://i", *options, *database]) == code
     assert told in capsys.readouterr().err
+
+
+def test_an_account_gets_a_matomo_whose_tokens_are_never_shown(
+    database: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    files = [tmp_path / "token", tmp_path / "reader-token"]
+    for file, token in zip(files, ("secret-1", "secret-2"), strict=True):
+        file.write_text(f"{token}\n")
+    matomo = ["--matomo-token-file", str(files[0]), "--matomo-reader-token-file", str(files[1])]
+    matomo += ["--matomo-reader", "reader"]
+    assert run(["account", "add", "arena", *database]) == 0
+    change = ["account", "set", "arena", *database]
+    assert run([*change, *matomo, "--matomo-url", "https://matomo.example.org/m/"]) == 0
+    assert run([*change, *matomo, "--matomo-url", "https://user@matomo.example.org"]) == 1
+    assert run([*change, *matomo]) == 2
+    assert run([*change, "--no-matomo", *matomo]) == 2
+    assert run([*change]) == 2
+    files[0].write_text("")
+    assert run([*change, *matomo, "--matomo-url", "https://matomo.example.org"]) == 1
+    assert run([*change, "--no-matomo", "--any-origin"]) == 0
+    assert run(["account", "list", "--json", *database]) == 0
+    told = capsys.readouterr()
+    assert "matomo_url: must be http(s)://host[:port][/path]" in told.err
+    assert "matomo_token: must be given" in told.err
+    assert "secret" not in told.out + told.err

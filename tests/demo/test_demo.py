@@ -42,6 +42,7 @@ def test_every_viewer_sees_the_whole_show_and_every_answer_counts(tmp_path: Path
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "25 viewers" in done.stdout
+    assert "analytics: site 1 is ok, and its report counts 3 visits" in done.stdout
     assert "every viewer saw every event, once and in order" in done.stdout
     answers = re.search(r"100 voters, (\d+) answers sent, (\d+) acknowledged", done.stdout)
     assert answers is not None, done.stdout

@@ -129,6 +129,7 @@ def test_every_socket_is_where_the_table_says(instance: Instance) -> None:
     assert len(listening) > 15, "Ray, HAProxy, gateways, replicas"
     doors = {port for _, ip, port in listening if ip == BIND_HOST}
     assert doors == {instance.http_port, instance.ws_port}
+    assert ("127.0.0.1", instance.ops_port) in {(ip, port) for _, ip, port in listening}
     assert {ip for _, ip, _ in listening} - {BIND_HOST} <= LOOPBACK, listening
 
 

@@ -58,6 +58,9 @@ PUBLISHERS = {
     "createProjectRevision",
     "updateRevision",
     "patchRevision",
+    "getAnalyticsSite",
+    "createAnalyticsSite",
+    "completeAnalyticsSite",
 }
 ADMINS = {
     "createProject",
@@ -189,6 +192,12 @@ SENTENCES = [
     ("getResponseResults", Target.ANYTHING, "yes yes yes yes yes"),
     ("subscribe responses:", Target.PUBLIC_FOREIGN, "yes yes yes yes yes"),
     ("subscribe responses:", Target.PRIVATE_OWN, "yes yes yes 403 401"),
+    # Analytics: producers set sites up, who reads the project reads reports.
+    ("createAnalyticsSite", Target.OWN, "yes yes 403 403 401"),
+    ("getAnalyticsSite", Target.FOREIGN, "yes 404 403 403 401"),
+    ("postAnalyticsReport", Target.OWN, "yes yes yes 403 401"),
+    ("getAnalyticsReport", Target.FOREIGN, "yes 404 404 403 401"),
+    ("getAnalyticsSnippet", Target.OWN, "yes yes yes 403 401"),
     # Users: their own profile; rights by an admin; nobody its own role.
     ("updateUser", Target.OWN_PROFILE, "yes yes yes 403 401"),
     ("updateUser", Target.OWN_RIGHTS, "yes 403 403 403 401"),

@@ -17,8 +17,10 @@ from typing import Any
 
 import uvicorn
 
+from broker.demo.matomo import open_stand_in
 from broker.errors import BrokerError
 from broker.storage.embedded.server import EmbeddedPostgres
+from tests.analytics.conftest import peer_of
 from tests.auth.services import make_user
 from tests.fetching.upstream import Seen, Upstream, open_upstream, send
 from tests.product import ROLES, Product, open_product
@@ -69,8 +71,13 @@ async def open_target(dsn: str) -> AsyncIterator[Target]:
     """The product at a real socket, with what the examples of the document speak of."""
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(open_upstream(_standings))
-        hosts = (f"127.0.0.1:{upstream.port}",)
-        product = await stack.enter_async_context(open_product(dsn, fetch_allow_hosts=hosts, **SETTINGS))
+        matomo = await stack.enter_async_context(open_stand_in())
+        settings = {
+            **SETTINGS,
+            **peer_of(matomo).settings,
+            "fetch_allow_hosts": (f"127.0.0.1:{upstream.port}",),
+        }
+        product = await stack.enter_async_context(open_product(dsn, **settings))
         product.clock.stop()
         product.clock.forward_ms = NOW_MS - product.clock.now_ms()
         keeper = _Keeper(product)
@@ -200,6 +207,7 @@ async def _furnish(product: Product, upstream: Upstream) -> None:
         await door.post("/projects/football/revisions", json=revision)
         await door.post("/projects/football/revisions", json={"title": "Season 2027"})
         await door.post("/users/me/tokens", json={"name": "Graphics controller"})
+        await door.post("/projects/football/analytics/site")
         answer = await door.post("/storage/football", json={"id": "line-up", "metadata": {}})
     assert answer.status_code == 201, answer.text
     async with product.services.database.transaction() as connection:

@@ -86,6 +86,7 @@ async def another_process(product: Product, dsn: str) -> AsyncIterator[Product]:
 
         yield replace(product, services=services, app=build_app(services, health, build_registry()))
         await services.source_replies.close()
+        await services.analytics.close()
     finally:
         await database.close()
 

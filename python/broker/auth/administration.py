@@ -18,7 +18,9 @@ from broker.domain.identities import IdentityProvider
 from broker.domain.users import Email, NewPassword, PersonName, Role, User, Username
 from broker.errors import InvalidRequest, NotFound
 from broker.ids import IdSource
+from broker.setting_rules import MATOMO_URL
 from broker.storage.accounts import Account, Accounts
+from broker.storage.analytics import Analytics, MatomoAccess
 from broker.storage.database import Database
 from broker.storage.identity_providers import IdentityProviders
 from broker.storage.keys import Keys
@@ -46,6 +48,7 @@ class Administration:
         self._accounts = Accounts(database, clock)
         self._users = Users(database)
         self._providers = IdentityProviders(database)
+        self._analytics = Analytics(database, clock)
         self._keys = Keyring(Keys(database), clock, KeyringConfig(token_lifetime_s))
         self._clock = clock
         self._ids = ids
@@ -66,6 +69,22 @@ class Administration:
     async def set_origins(self, name: str, origins: tuple[str, ...] | None) -> Account:
         """Replace an account's allowed origins; None allows any. Raises NotFound."""
         return await self._accounts.set_origins(name, origins, Actor.operator())
+
+    async def get_account(self, name: str) -> Account:
+        """One account. Raises NotFound."""
+        return await self._accounts.get(name)
+
+    async def set_matomo(self, account: str, access: MatomoAccess | None) -> None:
+        """Give an account a Matomo of its own, or with None none. Raises NotFound."""
+        if access is not None:
+            if not MATOMO_URL.is_allowed(access.url):
+                raise InvalidRequest.of_field("matomo_url", f"must be {MATOMO_URL.allowed}")
+            for field in ("token", "reader", "reader_token"):
+                text = getattr(access, field)
+                if not text or not text.isprintable():
+                    raise InvalidRequest.of_field(f"matomo_{field}", "must be given, in one line")
+        await self._accounts.get(account)
+        await self._analytics.set_access(account, access, Actor.operator())
 
     async def set_provider(
         self,

@@ -193,7 +193,11 @@ class Authenticator:
         await self._throttle.check(attempt)
         credentials = await self._users.find_credentials(account, username)
         stored = None if credentials is None else credentials.password_hash
-        if not await self._passwords.verify(stored, password) or credentials is None:
+
+        async def admit() -> None:
+            await self._throttle.check(attempt)
+
+        if not await self._passwords.verify(stored, password, admit) or credentials is None:
             await self._throttle.record_failure(attempt)
             raise BadCredentials("the user name or the password is wrong")
         await self._throttle.check(attempt)

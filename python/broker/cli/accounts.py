@@ -1,9 +1,12 @@
 """`broker account`."""
 
+import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from broker.auth.administration import Administration
 from broker.cli.administration import DatabaseUrl, DataDir, administer
 from broker.cli.output import to_wire, write_json, write_line
 from broker.cli.remote import Json
@@ -11,6 +14,7 @@ from broker.domain.identities import IdentityProvider
 from broker.domain.users import Role
 from broker.settings import Settings
 from broker.storage.accounts import Account
+from broker.storage.analytics import MatomoAccess
 
 app = typer.Typer(
     help="Make and change accounts, in the database.", no_args_is_help=True, add_completion=False
@@ -56,17 +60,44 @@ def set_(
         bool, typer.Option("--any-origin", help="Let pages of any origin connect.")
     ] = False,
     no_origin: Annotated[bool, typer.Option("--no-origin", help="Let no page connect.")] = False,
+    matomo_url: Annotated[
+        str | None, typer.Option(help="Where the account's Matomo is.", show_default=False)
+    ] = None,
+    matomo_token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with a superuser's token; - is standard input.", show_default=False),
+    ] = None,
+    matomo_reader: Annotated[
+        str | None, typer.Option(help="The user there who reads reports.", show_default=False)
+    ] = None,
+    matomo_reader_token_file: Annotated[
+        Path | None, typer.Option(help="File with the token of that user.", show_default=False)
+    ] = None,
+    no_matomo: Annotated[bool, typer.Option("--no-matomo", help="Forget the account's Matomo.")] = False,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Replace an account's allowed origins."""
-    if (origin is not None) + any_origin + no_origin != 1:
-        raise typer.BadParameter("give either --origin, --any-origin or --no-origin")
+    """Replace an account's allowed origins, or its Matomo."""
+    origin_options = (origin is not None) + any_origin + no_origin
+    matomo_options = (matomo_url, matomo_token_file, matomo_reader, matomo_reader_token_file)
+    has_matomo = any(option is not None for option in matomo_options)
+    if origin_options > 1 or (has_matomo and no_matomo) or not (origin_options or has_matomo or no_matomo):
+        raise typer.BadParameter(
+            "give either --origin, --any-origin or --no-origin, or the --matomo options or --no-matomo"
+        )
     settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    matomo = _matomo(matomo_url, matomo_token_file, matomo_reader, matomo_reader_token_file)
     origins = None if any_origin else tuple(origin or ())
-    account = administer(settings, lambda administration: administration.set_origins(name, origins))
-    _show(account, json)
+
+    async def change(administration: Administration) -> Account:
+        if has_matomo or no_matomo:
+            await administration.set_matomo(name, matomo)
+        if origin_options:
+            return await administration.set_origins(name, origins)
+        return await administration.get_account(name)
+
+    _show(administer(settings, change), json)
 
 
 @app.command("trust")
@@ -118,6 +149,24 @@ def distrust(
     """Accept an identity provider's tokens no more."""
     settings = Settings.load(data_dir=data_dir, database_url=database_url)
     administer(settings, lambda administration: administration.remove_provider(name, issuer))
+
+
+def _matomo(
+    url: str | None, token_file: Path | None, reader: str | None, reader_token_file: Path | None
+) -> MatomoAccess | None:
+    """What the options say; tokens come from files, so that no list of processes shows them."""
+    if url is None and token_file is None and reader is None and reader_token_file is None:
+        return None
+    if url is None or token_file is None or reader is None or reader_token_file is None:
+        raise typer.BadParameter(
+            "--matomo-url, --matomo-token-file, --matomo-reader and --matomo-reader-token-file go together"
+        )
+    return MatomoAccess(url.rstrip("/"), _secret(token_file), reader, _secret(reader_token_file))
+
+
+def _secret(path: Path) -> str:
+    text = sys.stdin.readline() if str(path) == "-" else path.read_text()
+    return text.strip()
 
 
 def _role(text: str) -> tuple[str, Role]:

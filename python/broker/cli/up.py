@@ -8,6 +8,7 @@ import typer
 
 from broker.cli.output import write_line
 from broker.deployments.supervisor import Supervisor
+from broker.operations.analytics_platform import wanted_of
 from broker.settings import Settings
 
 _WIDTH = 11
@@ -55,6 +56,7 @@ def up(
         ray_address=ray_address,
         owners=owners,
     )
+    wanted_of(settings)  # a mistake in that file is told now, and not by a replica
     asyncio.run(Supervisor(settings, report).run())
 
 

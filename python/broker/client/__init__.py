@@ -39,6 +39,7 @@ from broker.client.errors import (
     Unsubscribed,
 )
 from broker.client.models import (
+    AnalyticsSite,
     ApiToken,
     Change,
     Cursor,
@@ -79,6 +80,7 @@ from broker.client.subscription import Subscription
 from broker.client.sync import Client
 
 __all__ = [
+    "AnalyticsSite",
     "Answer",
     "ApiError",
     "ApiToken",

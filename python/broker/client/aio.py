@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Literal, Self, overload
 
 from broker.client.address import account_of
+from broker.client.analytics import Analytics
 from broker.client.audit import AuditLog
 from broker.client.calls import Calls
 from broker.client.engine import ApiSecret, Credentials, Engine, Identity, IdentityToken, LogIn, Password
@@ -92,6 +93,7 @@ class AsyncClient(Calls, ResponseCalls):
         self.storage = Storage(self._engine, IdSource(clock))
         self.statistics = Statistics(self._engine)
         self.audit = AuditLog(self._engine)
+        self.analytics = Analytics(self._engine)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""

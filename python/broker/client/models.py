@@ -209,6 +209,52 @@ class SourceReply:
 
 
 @dataclass(frozen=True, slots=True)
+class AnalyticsSite:
+    """What a project's analytics site is like.
+
+    Attributes:
+        status: `ok`, `incomplete`, `errors` or `not-created`; `message` says what it follows from.
+        site, dimensions, reports: as Matomo describes them.
+        dimension_ids: by scope (`visit`, `action`), then by camelCase name.
+        report_ids: by camelCase name.
+    """
+
+    status: str
+    message: str
+    id_site: str | None
+    site: dict[str, Any] | None
+    dimensions: tuple[dict[str, Any], ...]
+    dimension_ids: dict[str, dict[str, str]]
+    missing_dimensions: tuple[dict[str, Any], ...]
+    bad_dimensions: tuple[dict[str, Any], ...]
+    reports: tuple[dict[str, Any], ...]
+    report_ids: dict[str, str]
+    missing_reports: tuple[dict[str, Any], ...]
+    bad_reports: tuple[dict[str, Any], ...]
+    proxy_has_access: bool
+
+    @classmethod
+    def parse(cls, raw: Any) -> "AnalyticsSite":
+        """Read the wire's object."""
+        with _Reading("analytics site"):
+            return cls(
+                raw["status"],
+                raw["message"],
+                raw["idSite"],
+                raw["site"],
+                tuple(raw["dimensions"]),
+                dict(raw["dimensionIds"]),
+                tuple(raw.get("missingDimensions") or ()),
+                tuple(raw.get("badDimensions") or ()),
+                tuple(raw["reports"]),
+                dict(raw["reportIds"]),
+                tuple(raw["missingReports"]),
+                tuple(raw["badReports"]),
+                raw["proxyHasAccess"],
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """One page of a filtered list; `total` counts all matches."""
 

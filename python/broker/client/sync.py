@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
 from broker.client.aio import AsyncClient
+from broker.client.analytics import Analytics
 from broker.client.audit import AuditLog
 from broker.client.models import Change, Cursor, Event
 from broker.client.projects import Projects
@@ -165,6 +166,7 @@ class _SyncStorage(_Group[Storage]):
 
     get = _group_call(Storage.get)
     store = _group_call(Storage.store)
+    delete = _group_call(Storage.delete)
 
 
 class _SyncStatistics(_Group[Statistics]):
@@ -181,6 +183,16 @@ class _SyncAuditLog(_Group[AuditLog]):
     filter = _group_call(AuditLog.filter)
 
 
+class _SyncAnalytics(_Group[Analytics]):
+    """The calls on analytics sites; see `broker.client.analytics.Analytics`."""
+
+    site = _group_call(Analytics.site)
+    create_site = _group_call(Analytics.create_site)
+    complete_site = _group_call(Analytics.complete_site)
+    report = _group_call(Analytics.report)
+    snippet = _group_call(Analytics.snippet)
+
+
 class Client:
     """A caller of one account's broker, as `AsyncClient`. Safe to use from several threads."""
 
@@ -194,6 +206,7 @@ class Client:
         self.storage = _SyncStorage(self._loop, self._client.storage)
         self.statistics = _SyncStatistics(self._loop, self._client.statistics)
         self.audit = _SyncAuditLog(self._loop, self._client.audit)
+        self.analytics = _SyncAnalytics(self._loop, self._client.analytics)
 
     def close(self) -> None:
         """Close all connections and end the thread. Idempotent."""

@@ -14,9 +14,10 @@ from rich.live import Live
 
 from broker.client import AsyncClient, Event, Program
 from broker.clock import Clock, SystemClock
-from broker.demo import cast, view
+from broker.demo import analytics, cast, view
 from broker.demo.audience import Audience
 from broker.demo.figures import Meter, Verdict, judge, judge_answers, percentile
+from broker.demo.matomo import StandIn, open_stand_in
 from broker.demo.producers import Show, produce_over_http, produce_over_websocket
 from broker.demo.stage import Stage, choose_ports, open_stage
 from broker.demo.voters import Results, Voters
@@ -55,18 +56,24 @@ async def play(plan: Plan, console: Console, prepare: Callable[[], Awaitable[Non
     async with _stop_signal() as stopped:
         console.print("making the account and its users")
         await prepare()
-        async with open_stage(plan.data_dir, http_port, ws_port, console.print) as stage:
+        async with (
+            open_stand_in() as matomo,
+            open_stage(
+                plan.data_dir, http_port, ws_port, console.print, analytics.settings_for(matomo)
+            ) as stage,
+        ):
             for text in view.invitation(stage):
                 console.print(text, soft_wrap=True, highlight=False)
-            return await _perform(plan, stage, clock, console, stopped)
+            return await _perform(plan, stage, matomo, clock, console, stopped)
 
 
 async def _perform(
-    plan: Plan, stage: Stage, clock: Clock, console: Console, stopped: asyncio.Event
+    plan: Plan, stage: Stage, matomo: StandIn, clock: Clock, console: Console, stopped: asyncio.Event
 ) -> Verdict:
     admin, producer = cast.LOGINS[:2]
     async with AsyncClient(stage.url, username=admin.username, password=admin.password) as client:
         await cast.ensure_members(client)
+        console.print(await analytics.measure(client, matomo), soft_wrap=True, highlight=False)
     async with (
         AsyncClient(stage.url, username=producer.username, password=producer.password) as producing,
         AsyncClient(stage.url) as watching,

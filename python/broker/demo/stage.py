@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,12 +56,17 @@ def choose_ports(http_port: int | None, ws_port: int | None) -> tuple[int, int]:
 
 @asynccontextmanager
 async def open_stage(
-    data_dir: Path, http_port: int, ws_port: int, tell: Callable[[str], None]
+    data_dir: Path,
+    http_port: int,
+    ws_port: int,
+    tell: Callable[[str], None],
+    settings: Mapping[str, str],
 ) -> AsyncIterator[Stage]:
     """Run the product; it is gone when the block ends.
 
     Args:
         tell: is given each line of progress.
+        settings: by their names in the environment.
 
     Raises:
         StageError: it did not become ready.
@@ -76,7 +81,7 @@ async def open_stage(
             _BROKER,
             "up",
             *arguments,
-            env=environment_without_settings() | _NO_LIMITS,
+            env=environment_without_settings() | _NO_LIMITS | dict(settings),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,

@@ -73,6 +73,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
             counters=counters,
         )
         stack.push_async_callback(services.source_replies.close)
+        stack.push_async_callback(services.analytics.close)
         stack.push_async_callback(services.audience.close)
         await exporter.start()
         stack.push_async_callback(exporter.close)

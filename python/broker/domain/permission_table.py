@@ -328,6 +328,17 @@ PERMISSIONS: Mapping[str, Rule] = {
     "deleteApplicationRequest": SOURCE_REQUEST,
     "getStoredValue": VALUE_READ,
     "storeValue": VALUE_STORE,
+    "deleteStoredValue": PROJECT_WORK,
+    # Analytics
+    "getAnalyticsSite": PROJECT_WORK,
+    "createAnalyticsSite": PROJECT_WORK,
+    "completeAnalyticsSite": PROJECT_WORK,
+    "getAnalyticsReport": PROJECT_READ,
+    "postAnalyticsReport": PROJECT_READ,
+    "putAnalyticsReport": PROJECT_READ,
+    "patchAnalyticsReport": PROJECT_READ,
+    "deleteAnalyticsReport": PROJECT_READ,
+    "getAnalyticsSnippet": PROJECT_READ,
     # Audience answers
     "addResponses": PROGRAM_ANSWER,
     "respond": PROGRAM_ANSWER,

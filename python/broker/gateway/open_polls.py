@@ -163,7 +163,7 @@ class OpenPolls:
         opened: dict[PollName, tuple[PollRow, Declaration]] = {}
         if program is not None and Access(program.access) is Access.PUBLIC:
             measures = {(name.measure_name, name.context_id): name for name in names}
-            rows = await self._known.rows(program.uid, measures.keys(), declared)
+            rows = await self._known.find_rows(program.uid, measures.keys())
             is_free = program.metadata.get(FREE_CONTEXTS) is True
             for measure, row in rows.items():
                 context = declared.get(measure[1], NOTHING_DECLARED if is_free else None)

@@ -1,6 +1,8 @@
 """All operations of the product, gathered from their modules."""
 
 from broker.operations import (
+    analytics_reports,
+    analytics_sites,
     api_tokens,
     application_requests,
     audit,
@@ -31,6 +33,8 @@ _MODULES = (
     responses,
     response_results,
     application_requests,
+    analytics_sites,
+    analytics_reports,
     users,
     api_tokens,
     status,

@@ -389,7 +389,12 @@ OPERATIONS = (
         params=UpdateEventParams,
         result=Event,
         handler=_update_event,
-        route=Route("PUT", "/programs/{programId}/events/{eventId}"),
+        route=Route(
+            "PUT",
+            "/programs/{programId}/events/{eventId}",
+            description="Answers what the notification `eventUpdated` says, with its `seq`. The stored event"
+            " keeps the `seq` of its publishing, by which lists order it.",
+        ),
         errors=(NotFound,),
         is_owners=True,
         example=_ONE | {"metadata": {"home": 2, "away": 2}},

@@ -100,6 +100,7 @@ class Route:
         produces: media types of the result, the preferred one first; `Context.accept` is one of them.
         consumes: media types of a JSON body; `Context.body_type` is the one that came.
         whole_body: the param that a body of any JSON becomes as a whole; None makes its members params.
+        takes_query: where no body comes with a method that has one, the query is read in its place.
         is_proxy: whether the request is for another server: its query, whatever it is, becomes the param
             `query`, any `Accept` will do, and `Context.headers` has the headers.
         headers: names of headers that a success has besides `Location` of a created resource and `ETag`.
@@ -119,6 +120,7 @@ class Route:
     produces: tuple[str, ...] = ("application/json",)
     consumes: tuple[str, ...] = ("application/json",)
     whole_body: str | None = None
+    takes_query: bool = False
     is_proxy: bool = False
     headers: tuple[str, ...] = ()
     also: Mapping[int, str] = field(default_factory=dict)

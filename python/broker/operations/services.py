@@ -9,13 +9,16 @@ from broker.clock import Clock
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
+from broker.operations.analytics_platform import AnalyticsPlatforms, wanted_of
 from broker.operations.audience import Audience, build_audience
 from broker.operations.long_lists import LongLists
 from broker.operations.presence import Presence
+from broker.operations.report_replies import ReportConfig, ReportReplies
 from broker.operations.source_replies import SourceConfig, SourceReplies
 from broker.owners.client import Owners
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
+from broker.storage.analytics import Analytics
 from broker.storage.api_tokens import ApiTokens
 from broker.storage.audit import Audit
 from broker.storage.data_sources import DataSources
@@ -38,7 +41,7 @@ class Services:
     """One of each; every field is safe for concurrent use within one event loop.
 
     `recorder` counts what the process itself takes, None while the statistics are off; who opened the
-    services runs it and closes it, and closes `source_replies` and `audience`.
+    services runs it and closes it, and closes `source_replies`, `analytics` and `audience`.
     """
 
     settings: Settings
@@ -54,6 +57,7 @@ class Services:
     stored_values: StoredValues
     storage_rate: RateLimit
     data_sources: DataSources
+    analytics: AnalyticsPlatforms
     source_replies: SourceReplies
     fetch_rate: RateLimit
     events: Events
@@ -111,6 +115,14 @@ def build_services(
             per_account=Rate(settings.storage_rate_per_account, settings.storage_burst_per_account),
         ),
         data_sources=DataSources(database),
+        analytics=AnalyticsPlatforms(
+            settings,
+            clock,
+            ids,
+            Analytics(database, clock),
+            ReportReplies(clock, ReportConfig(settings.report_limit_bytes, settings.report_cache_bytes)),
+            wanted_of(settings),
+        ),
         source_replies=SourceReplies(
             fetcher,
             clock,

@@ -245,6 +245,8 @@ class RestApp:
             token = take_token(sent)
             if principal.is_anonymous:
                 principal = await self._principal(account, token)
+            if fields and sent and route.takes_query:
+                raise InvalidRequest("give the parameters in the query or in the body, not in both")
             fields |= sent if endpoint.has_body else _no_fields(sent)
         context = Context(
             services=services,

@@ -23,6 +23,7 @@ from broker.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
+from broker.operations.event_lists import NDJSON
 from broker.operations.registry import Effect, Operation
 from broker.rest.openapi_schemas import Schema, Schemas
 from broker.rest.request import JSON_TYPE
@@ -192,7 +193,7 @@ def _success(endpoint: Endpoint, schemas: Schemas, text: str, *, creates: bool) 
         return success | {"content": {"*/*": {"example": {"standings": []}}}}
     if operation.result is not None:
         content = {"schema": schemas.of_result(operation.result)} | examples_of(operation.result)
-        success["content"] = {kind: _LINES if kind != JSON_TYPE else content for kind in route.produces}
+        success["content"] = {kind: _LINES if kind == NDJSON else content for kind in route.produces}
     return success
 
 

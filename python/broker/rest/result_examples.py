@@ -16,9 +16,10 @@ from broker.domain.revisions import LiveRevision, Revision
 from broker.domain.stored_values import StoredValue
 from broker.domain.users import User
 from broker.operations import (
+    analytics_reports,
+    analytics_sites,
     audit,
     connect,
-    event_lists,
     events,
     imports,
     programs,
@@ -81,6 +82,25 @@ _EXAMPLES: dict[Any, Any] = {
     ApiToken: _API_TOKEN,
     NewApiToken: _API_TOKEN | {"token": "brk_3kX9vQm2Zr8Lw1Tn5Yb7Hc4Jd6Pf0Sg2Vu8Ka1Me3Rq"},
     Event: EVENT,
+    analytics_reports.Script: "(function (window, document) {\n…\n})(window, document);\n",
+    analytics_reports.Table: {"nb_uniq_visitors": 8120, "nb_visits": 9345, "nb_actions": 41280},
+    analytics_sites.SiteStatus: {
+        "status": "incomplete",
+        "message": "the report Programs is missing",
+        "idSite": "3",
+        "site": {"idsite": 3, "name": "Football", "group": "football", "timezone": "UTC"},
+        "dimensions": [
+            {"idcustomdimension": "1", "idsite": "3", "name": "Program", "scope": "action", "active": True}
+        ],
+        "dimensionIds": {"visit": {}, "action": {"program": "1"}},
+        "missingDimensions": [],
+        "badDimensions": [],
+        "reports": [],
+        "reportIds": {},
+        "badReports": [],
+        "missingReports": [{"name": "Programs"}],
+        "proxyHasAccess": True,
+    },
     LiveResults: {
         "accountId": "demo",
         "projectId": "football",
@@ -154,7 +174,7 @@ _EXAMPLES: dict[Any, Any] = {
     },
     events.Deleted: {"deleted": 1},
     events.EventBatch: {"events": [EVENT]},
-    event_lists.EventExport: {"programId": "final-2026", "exportedTime": _TIME, "events": [EVENT]},
+    events.EventExport: {"programId": "final-2026", "exportedTime": _TIME, "events": [EVENT]},
     events.EventPage: {"items": [EVENT], **_PAGE},
     imports.ImportResult: {"deleted": 1, "imported": 1, "epoch": _EPOCH},
     programs.LastUpdate: {"programId": "final-2026", "timestamp": _TIME_MS, "seq": 1, "epoch": _EPOCH},

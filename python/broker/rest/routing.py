@@ -24,7 +24,7 @@ class Endpoint:
         route: of the operation.
         names: of the path's placeholders, in order.
         query: the query parameters and their JSON types (`integer`, `boolean`, `string`).
-        has_body: whether params come from the body; otherwise they come from the query.
+        has_body: whether params come from the body; otherwise, or where it `takes_query`, from the query.
     """
 
     operation: Operation
@@ -84,7 +84,7 @@ def build_endpoint(operation: Operation) -> Endpoint:
     segments = route.path.split("/")
     names = tuple(segment.strip("{}") for segment in segments if segment.startswith("{"))
     has_body = route.method in _BODY_METHODS
-    has_query = not has_body and not route.is_proxy
+    has_query = route.takes_query or (not has_body and not route.is_proxy)
     return Endpoint(
         operation, route, names, {} if not has_query else _query_types(operation, names), has_body
     )

@@ -1,0 +1,119 @@
+"""Reports of a project's analytics site, and the script that overlays measure with.
+
+A report is asked of Matomo as the read-only user, for the project's own site, and with nothing but what
+`broker.analytics.reports` names. Any HTTP method asks the same: the parameters are those of the query or of
+the body.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic import RootModel
+
+from broker.analytics.matomo import Request
+from broker.analytics.reports import METHODS, ReportParams
+from broker.analytics.snippet import build_snippet
+from broker.clock import to_datetime
+from broker.domain import permissions
+from broker.domain.values import Id, Model
+from broker.errors import BadGateway, GatewayTimeout, InsufficientScope, NotFound, SlowDown
+from broker.operations.context import Context
+from broker.operations.registry import Effect, Json, Operation, Route, Stream
+
+SCRIPT_TYPE = "text/javascript"
+
+
+class Table(RootModel[dict[str, Any] | list[Any] | str | float | None]):
+    """A report as Matomo answers it: mostly a list of rows, or an object of figures."""
+
+
+class Script(RootModel[str]):
+    """JavaScript."""
+
+
+class SnippetParams(Model):
+    """Names a project."""
+
+    project_id: Id
+
+
+async def _report(context: Context, params: ReportParams) -> Json | Stream:
+    permissions.require_project(context.rule, context.principal, params.project_id)
+    if not params.is_report():
+        raise InsufficientScope(f"{params.method} is no report that can be read here")
+    services, account = context.services, context.principal.account
+    platforms = services.analytics
+    opened = await platforms.open(account, params.project_id)
+    id_site = await platforms.require_own_site(account, opened)
+    return await platforms.replies.get(
+        (account, params.project_id),
+        opened.access.url,
+        platforms.reading(opened.access),
+        Request(params.method, params.parameters(id_site)),
+        params.kept_s(to_datetime(services.clock.now_ms())),
+    )
+
+
+async def _snippet(context: Context, params: SnippetParams) -> Stream:
+    permissions.require_project(context.rule, context.principal, params.project_id)
+    platforms, account = context.services.analytics, context.principal.account
+    opened = await platforms.open(account, params.project_id)
+    await platforms.require_own_site(account, opened)
+    script = build_snippet(opened.access.url, opened.ids)
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield script.encode()
+
+    headers = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"}
+    return Stream(whole(), f"{SCRIPT_TYPE}; charset=utf-8", headers)
+
+
+def _operation(method: str) -> Operation:
+    return Operation(
+        name=f"{method.lower()}AnalyticsReport",
+        summary="Read a report of a project's analytics site",
+        params=ReportParams,
+        result=Table,
+        handler=_report,
+        route=Route(
+            method,
+            "/projects/{projectId}/analytics",
+            description="`method` is one of "
+            + ", ".join(f"`{name}`" for name in sorted(METHODS))
+            + "; others are 403. Site, user and format are the broker's. The reply is Matomo's JSON, at most"
+            " {report_limit_bytes} bytes. It may be a minute old, and an hour where its days are over."
+            " Without a body, parameters may be in the query whatever the HTTP method.",
+            takes_query=True,
+        ),
+        own_effect=Effect.NONE,
+        errors=(NotFound, InsufficientScope, SlowDown, BadGateway, GatewayTimeout),
+        example={
+            "projectId": "football",
+            "method": "VisitsSummary.get",
+            "period": "day",
+            "date": "2026-07-19",
+        },
+        tag="Analytics",
+    )
+
+
+OPERATIONS = (
+    *(_operation(method) for method in ("GET", "POST", "PUT", "PATCH", "DELETE")),
+    Operation(
+        name="getAnalyticsSnippet",
+        summary="Get the script that overlays of a project measure with",
+        params=SnippetParams,
+        result=Script,
+        handler=_snippet,
+        route=Route(
+            "GET",
+            "/projects/{projectId}/analytics/snippet",
+            description="Ready for a page: it loads Matomo's tracker, sends to the project's site, and takes"
+            " custom dimensions by name.",
+            produces=(SCRIPT_TYPE,),
+        ),
+        errors=(NotFound,),
+        example={"projectId": "football"},
+        tag="Analytics",
+    ),
+)
