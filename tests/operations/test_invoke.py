@@ -331,7 +331,8 @@ async def test_only_what_changes_something_may_have_been_done(method: str, kind:
     assert (type(raised.value), raised.value.retry_after_s) == (kind, 2)
 
 
-CHANGE_NOTHING = {"login", "ping", "servertime"}
+REPORTS = {f"{method}AnalyticsReport" for method in ("post", "put", "patch", "delete")}  # whatever the method
+CHANGE_NOTHING = {"login", "ping", "servertime"} | REPORTS
 KNOW_WHAT_COMES_AGAIN = {"addResponses", "respond", "impression"}
 AT_OTHERS = {"postApplicationRequest", "putApplicationRequest", "deleteApplicationRequest"}
 
