@@ -249,3 +249,15 @@ async def test_import_with_other_events_is_a_conflict_whatever_the_spelling(prod
         await door.delete("/programs/spelt")
         # The program is gone; the first result is not.
         assert (await door.post(path, content=one, headers=key)).content == first.content
+
+
+async def test_another_password_is_another_request(product: Product) -> None:
+    ids, key = {"n": "secretive"}, {"Idempotency-Key": "secretive"}
+    async with product.door() as door:
+        await _user(door, ids)
+        path = f"/users/{ids['user']}"
+        first = await door.put(path, json={"password": "correct horse stable"}, headers=key)
+        again = await door.put(path, json={"password": "correct horse stable"}, headers=key)
+        assert (first.status_code, again.content) == (200, first.content)
+        assert (await door.put(path, json={"password": "another horse"}, headers=key)).status_code == 409
+        assert (await door.put(path, json={"name": "Kim"}, headers=key)).status_code == 409

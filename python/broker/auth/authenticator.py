@@ -261,9 +261,9 @@ class Authenticator:
         token = tokens.sign(claims, self._config.issuer, key.kid, key.private)
         return AccessToken(token, lifetime_s)
 
-    async def hash_password(self, password: str) -> str:
+    async def hash_password(self, password: str, salt: bytes | None = None) -> str:
         """See `Auth.hash_password`."""
-        return await self._passwords.hash(password)
+        return await self._passwords.hash(password, salt)
 
     async def jwks(self) -> dict[str, Any]:
         """See `Auth.jwks`."""

@@ -51,15 +51,15 @@ class Passwords:
         self._pending = 0
         self._turns = asyncio.Semaphore(config.threads)
 
-    async def hash(self, password: str) -> str:
-        """The encoded hash, parameters and salt included.
+    async def hash(self, password: str, salt: bytes | None = None) -> str:
+        """The encoded hash, parameters and salt included. Without `salt` no two are equal.
 
         Raises:
             InvalidRequest: the password is empty, too long, or no Unicode text.
             Unavailable: too many are waiting.
         """
         encoded = _encode(password)
-        return await self._run(lambda: self._hasher.hash(encoded))
+        return await self._run(lambda: self._hasher.hash(encoded, salt=salt))
 
     async def verify(
         self, stored: str | None, password: str, admit: Callable[[], Awaitable[None]] | None = None
