@@ -45,7 +45,7 @@ class Storage:
         call = Call("POST", target, StoredValue.parse, body=body, key=idempotency_key)
         return await self._engine.send(call)
 
-    async def delete(self, project_id: str, item_id: str) -> None:
+    async def delete(self, project_id: str, item_id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a value. Caches on the way may answer it for up to a day. Raises NotFound."""
-        call = Call("DELETE", query.path("storage", project_id, item_id), lambda _: None, is_deletion=True)
-        await self._engine.send(call)
+        target = query.path("storage", project_id, item_id)
+        await self._engine.send(Call("DELETE", target, lambda _: None, key=idempotency_key))
