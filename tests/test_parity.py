@@ -231,6 +231,7 @@ STORY: list[tuple[str, str | None, dict[str, Any]]] = [
     ("storeValue", None, {"projectId": "{twin}-project", "id": "v", "metadata": {"a": 1}}),
     ("storeValue", "client", {"projectId": "{twin}-project", "id": "v", "metadata": {"a": 2}}),
     ("getStoredValue", None, {"projectId": "{twin}-project", "itemId": "v"}),
+    ("deleteStoredValue", "admin", {"projectId": "{twin}-project", "itemId": "v"}),
     ("createRevision", "admin", {"projectId": "{twin}-project", "title": "T", "content": {"token": 1}}),
     ("createProjectRevision", "admin", {"projectId": "{twin}-project", "status": "published"}),
     ("getPublishedRevision", "admin", {"projectId": "{twin}-project"}),
@@ -337,7 +338,9 @@ async def test_one_event_is_read_changed_and_deleted(doors: dict[str, Door]) -> 
         event = program | {"eventId": made["id"]}
         assert (await door.run(operation_of("getProgramEvent"), "client", event)).result == made
         changed = await door.run(operation_of("updateProgramEvent"), "producer", event | {"event": "A#c"})
-        assert changed.result == made | {"event": "A#c"}
+        assert changed.result == made | {"event": "A#c", "seq": 2}  # as it is pushed
+        stored = (await door.run(operation_of("getProgramEvent"), "client", event)).result
+        assert stored == made | {"event": "A#c"}
         assert (await door.run(operation_of("deleteProgramEvent"), "producer", event)).result is None
         assert (await door.run(operation_of("getProgramEvent"), "client", event)).error["status"] == 404
 

@@ -7,10 +7,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from pathlib import Path
 
 import pytest
 
+from broker.deployments import ingress_check
+from broker.deployments.ports import free_port
+from broker.settings import Settings
+from broker.storage.errors import SetupError
 from tests.deployments.ingress_stage import FRONT_DOOR, KEY, Ingress, Replica, call, get, parse, read_all
 
 GET = b"GET /x HTTP/1.1\r\nHost: localhost\r\n"
@@ -29,6 +32,7 @@ NO_REQUEST = {
     "space in the target": b"GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "control character in a header": GET + b"X-A: a\x00b\r\n\r\n",
     "space before the colon": GET + b"Content-Length : 5\r\n\r\n",
+    "two hosts": GET + b"Host: other\r\n\r\n",
     "two lengths": GET + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
     "negative length": GET + b"Content-Length: -5\r\n\r\n",
     "chunk of no size": CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n",
@@ -109,11 +113,6 @@ def test_what_is_refused_in_silence_is_closed_soon(ingress: Ingress) -> None:
                 peer.shutdown(socket.SHUT_WR)
             read_all(peer)
     assert time.monotonic() - began_s < 30  # a client may be silent for a minute and more
-
-
-def test_two_hosts_are_left_to_the_api(ingress: Ingress) -> None:
-    _, _, body = get(ingress.port, "/x", headers="Host: other\r\n")
-    assert body["headers"]["host"] == ["localhost", "other"]
 
 
 def test_a_chunk_that_goes_wrong_later_is_our_400(ingress: Ingress) -> None:
@@ -450,6 +449,43 @@ def test_a_directory_that_others_may_write_stops_the_start(another: Ingress, rep
     process = another.start(["-db", "-f", str(another.config), "-dR"])
     assert process.wait(30) == 1
     assert another.said().endswith(" can be written by others\n")
+
+
+async def check(port: int, ops_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingress_check, "_TRIES", 1)
+    await ingress_check.require_our_ingress(
+        Settings(ingress_key=KEY, http_port=port, ops_port=ops_port, bind_host="0.0.0.0")
+    )
+
+
+def test_a_start_looks_whether_both_doors_are_ours(
+    ingress: Ingress, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(check(ingress.port, ingress.ops_port, monkeypatch))
+    others = [
+        (free_port(), ingress.ops_port, "nothing answers clients"),
+        (ingress.port, free_port(), "nothing answers operators"),
+        (ingress.ops_port, ingress.ops_port, "wrong for clients"),
+        (ingress.port, ingress.port, "wrong for operators"),
+    ]
+    for port, ops_port, reason in others:
+        with pytest.raises(SetupError, match=f"not the product's .*{reason}"):
+            asyncio.run(check(port, ops_port, monkeypatch))
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as other:  # like Ray's own frontend
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+        threading.Thread(target=lambda: answer_once(other, answer), daemon=True).start()
+        with pytest.raises(SetupError, match="something else answers clients"):
+            asyncio.run(check(other.getsockname()[1], ingress.ops_port, monkeypatch))
+
+
+def answer_once(server: socket.socket, answer: bytes) -> None:
+    """Take one connection, read what comes, answer."""
+    peer, _ = server.accept()
+    with peer:
+        peer.recv(65_536)
+        peer.sendall(answer)
 
 
 def need_files(count: int) -> None:

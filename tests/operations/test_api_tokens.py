@@ -241,8 +241,6 @@ async def test_what_came_from_an_api_token_makes_no_other(services: Services) ->
     caller = await bearer(services, (await make(services)).token)
     with pytest.raises(InsufficientScope):
         await make(services, caller)
-    with pytest.raises(InsufficientScope):
-        await call(services, caller, "createApiToken", "a-key", name="mixer")
     assert len(await call(services, caller, "listApiTokens")) == 1
 
 

@@ -291,9 +291,7 @@ def _judge_reports(wanted: Wanted, dimensions: _Dimensions, found: Found) -> _Re
     return _Reports(good, tuple(missing), tuple(bad))
 
 
-def _fault_of_reports(
-    wanted: WantedReport, found: Sequence[Report], dimensions: _Dimensions
-) -> str:
+def _fault_of_reports(wanted: WantedReport, found: Sequence[Report], dimensions: _Dimensions) -> str:
     """What is wrong with the reports of a name; empty when nothing is."""
     if len(found) > 1:
         return f"is there {len(found)} times"

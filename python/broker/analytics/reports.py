@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from broker.domain.values import STORABLE, Id, Model
+from broker.domain.values import Id, Model
 
 MAX_ROWS = 10_000
 TODAY_S = 60.0  # figures of a day that goes on
@@ -70,21 +70,28 @@ _DATE = re.compile(
 )
 _COLUMNS = re.compile(r"[A-Za-z0-9_.,-]{1,4096}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,4})?")
-
-
-def _text(value: str) -> str:
-    if any(character < " " and character not in "\t\n\r" for character in value) or "\x7f" in value:
-        raise ValueError("must not have control characters")
-    return value
+_TEXT = re.compile(r"[^\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]*")
+# Every day that each month has: which others there are, no pattern says.
+_SCHEMA_DAY = "[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+_SCHEMA_DATE = (
+    f"(today|yesterday|(last|previous)[1-9][0-9]{{0,3}}|{_SCHEMA_DAY}(,({_SCHEMA_DAY}|today|yesterday))?)"
+)
 
 
 def _matching(pattern: re.Pattern[str], text: str) -> AfterValidator:
+    """Refuses a text that does not match as a whole; `text` says to people what does."""
+
     def check(value: str) -> str:
         if not pattern.fullmatch(value):
             raise ValueError(text)
         return value
 
     return AfterValidator(check)
+
+
+def _described(pattern: str) -> Any:
+    """The same rule for the OpenAPI document."""
+    return Field(json_schema_extra={"pattern": f"^{pattern}$"})
 
 
 def _date(value: str) -> str:
@@ -100,8 +107,19 @@ def _date(value: str) -> str:
     return value
 
 
-Text = Annotated[str, Field(max_length=_MAX_TEXT_CHARACTERS), AfterValidator(_text), STORABLE]
-Columns = Annotated[str, _matching(_COLUMNS, "must be names of columns with commas")]
+Text = Annotated[
+    str,
+    Field(max_length=_MAX_TEXT_CHARACTERS),
+    _matching(_TEXT, "must not have control characters"),
+    _described(_TEXT.pattern),
+]
+Columns = Annotated[
+    str, _matching(_COLUMNS, "must be names of columns with commas"), _described(_COLUMNS.pattern)
+]
+Language = Annotated[
+    str, _matching(_LANGUAGE, "must be a code such as en or pt-br"), _described(_LANGUAGE.pattern)
+]
+Days = Annotated[str, AfterValidator(_date), _described(_SCHEMA_DATE)]
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Flag = Annotated[int, Field(ge=0, le=1)]
 
@@ -110,17 +128,11 @@ class ReportParams(Model):
     """A report: its method, and the parameters that Matomo's documentation of the method names."""
 
     project_id: Id
-    method: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=100,
-            description="A reporting method of Matomo, such as `VisitsSummary.get`; others are 403.",
-        ),
-        AfterValidator(_text),
-    ]
+    method: Annotated[Text, Field(min_length=1, max_length=100)] = Field(
+        description="A reporting method of Matomo, such as `VisitsSummary.get`; others are 403."
+    )
     period: Literal["day", "week", "month", "year", "range"] | None = None
-    date: Annotated[str, AfterValidator(_date)] | None = Field(
+    date: Days | None = Field(
         default=None,
         description="`YYYY-MM-DD`, two of them with a comma, `today`, `yesterday`, `lastN` or `previousN`.",
     )
@@ -131,7 +143,7 @@ class ReportParams(Model):
     flat: Flag | None = None
     expanded: Flag | None = None
     label: Text | None = None
-    language: Annotated[str, _matching(_LANGUAGE, "must be a code such as en or pt-br")] | None = None
+    language: Language | None = None
     format_metrics: Flag | None = Field(default=None, alias="format_metrics")
     id_subtable: Number | None = Field(default=None, alias="idSubtable")
     id_dimension: Number | None = Field(default=None, alias="idDimension")

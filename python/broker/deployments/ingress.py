@@ -29,6 +29,7 @@ from broker.errors import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
+    OutcomeUnknown,
     PayloadTooLarge,
     SlowDown,
     Unavailable,
@@ -56,7 +57,6 @@ _LOST = {408: 400, 502: 503, 504: 503}
 """What HAProxy calls otherwise than we do."""
 _SAFE = "method GET HEAD OPTIONS"
 _MADE = "x-broker-made"
-_OUTCOME_UNKNOWN = "outcome_unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +201,7 @@ def _rules(settings: Settings) -> list[str]:
         f"    {_answer('http-request', too_many)} if {{ sc1_conn_cur gt {limit} }}",
     ]
     doubtful = _Body(503, "%[var(txn.doubt,unavailable)]", _IN_DOUBT, (("Retry-After", "1"),))
+    shown = " ".join(map(str, sorted(set(_LOST.values()))))
     malformed = _Body(400, InvalidRequest.name, "the request is malformed")
     failed = _Body(500, InternalError.name, "an internal error")
     return [
@@ -219,7 +220,7 @@ def _rules(settings: Settings) -> list[str]:
             f"    http-after-response set-status {ours} if {{ status {theirs} }} is_made"
             for theirs, ours in _LOST.items()
         ),
-        f"    http-after-response del-header {_MADE} if {{ status {' '.join(map(str, set(_LOST.values())))} }}",
+        f"    http-after-response del-header {_MADE} if {{ status {shown} }}",
     ]
 
 
@@ -233,18 +234,15 @@ def _front_door(networks: Iterable[str]) -> list[str]:
 
 def _requests() -> list[str]:
     """What holds for every request, wherever it goes."""
-    # Two hosts, or a header that is no token, HAProxy would refuse in silence. It writes each request anew, so
-    # that there are no two ways to read where one ends; the API's server is strict, and says why.
     wrong = _Body(
         405, MethodNotAllowed.name, "there is no such method", (("Allow", "GET, HEAD, POST, PUT, DELETE"),)
     )
     old = _Body(400, InvalidRequest.name, "the request must be HTTP/1.1 or HTTP/1.0")
     return [
-        "    option accept-invalid-http-request",
         "    acl is_named req.fhdr(x-request-id) -m reg ^[!-~]{1,128}$",
         "    http-request set-header x-request-id %[uuid] unless is_named",
         "    http-request set-var(txn.id) req.fhdr(x-request-id)",
-        f"    http-request set-var(txn.doubt) str({_OUTCOME_UNKNOWN}) unless {{ {_SAFE} }}",
+        f"    http-request set-var(txn.doubt) str({OutcomeUnknown.name}) unless {{ {_SAFE} }}",
         f"    {_answer('http-request', old)} unless {{ req.ver -m beg 1. }}",
         f"    {_answer('http-request', wrong)} if {{ method CONNECT TRACE }}",
     ]

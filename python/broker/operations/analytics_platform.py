@@ -7,6 +7,8 @@ default account too. An operator chooses the address, so it may be inside the ne
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+
 from broker.analytics.errors import AnalyticsNotConfigured
 from broker.analytics.matomo import Matomo, MatomoConfig, open_http
 from broker.analytics.setup import Platform
@@ -61,12 +63,13 @@ class AnalyticsPlatforms:
         self._clock = clock
         self._ids = ids
         self._config = MatomoConfig(timeout_s=settings.matomo_timeout_s)
-        self._http = open_http(self._config)
+        self._http: httpx.AsyncClient | None = None  # opened when it is needed: most processes never do
 
     async def close(self) -> None:
         """End what is under way and close all connections."""
         await self.replies.close()
-        await self._http.aclose()
+        if self._http is not None:
+            await self._http.aclose()
 
     async def open(self, account: str, project_id: str) -> OpenedProject:
         """A project with its account's Matomo.
@@ -90,18 +93,21 @@ class AnalyticsPlatforms:
 
     def platform(self, access: MatomoAccess) -> Platform:
         """The account's Matomo as its two users see it."""
-        return Platform(
-            Matomo(self._http, access.url, access.token, self._config), self.reading(access), access.reader
-        )
+        return Platform(self._matomo(access.url, access.token), self.reading(access), access.reader)
 
     def reading(self, access: MatomoAccess) -> Matomo:
         """The account's Matomo as the read-only user sees it."""
-        return Matomo(self._http, access.url, access.reader_token, self._config)
+        return self._matomo(access.url, access.reader_token)
 
     def lease(self, account: str, project_id: str) -> Lease:
         """A lease to be taken."""
         seconds = 2 * self._config.timeout_s + _LEASE_SPARE_S
         return Lease(account, project_id, self._ids.uuid7(), seconds)
+
+    def _matomo(self, url: str, token: str) -> Matomo:
+        if self._http is None:
+            self._http = open_http(self._config)
+        return Matomo(self._http, url, token, self._config)
 
     def _access_of_settings(self, account: str) -> MatomoAccess:
         settings = self._settings
