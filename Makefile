@@ -108,7 +108,7 @@ AUDIT_TOOLS := .build/audit
 
 audit: build ## Known faults, licences and sources of what we depend on; ARGS=--strict fails for what cannot be checked.
 	$(PYTHON) -m venv $(AUDIT_TOOLS) && $(AUDIT_TOOLS)/bin/pip install --quiet 'pip-audit>=2.10,<3'
-	@test -x $(AUDIT_TOOLS)/bin/cargo-deny || cargo install --quiet --locked --root $(AUDIT_TOOLS) cargo-deny@^0.19 \
+	@test -x $(AUDIT_TOOLS)/bin/cargo-deny || cargo install --quiet --locked --root $(AUDIT_TOOLS) cargo-deny@^0.20 \
 	    || echo "cargo-deny cannot be installed" >&2
 	$(BIN)/python -m tests.audit --python-tools $(AUDIT_TOOLS) --rust-tools $(AUDIT_TOOLS) $(ARGS)
 

@@ -153,7 +153,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(f"FAULT: {fault}\n")
     sys.stdout.write(f"Python: {len(python.checked)} checked for known faults; hashes and licences of all\n")
     sys.stdout.write(f"Rust: checked {'; '.join(rust.checked) or 'nothing'}\n")
-    unchecked = [*python.unchecked, *rust.unchecked]
+    unchecked = [*rust.unchecked, *python.unchecked]
     if unchecked:
         names = ", ".join(unchecked[:5]) + (" …" if len(unchecked) > 5 else "")
         sys.stdout.write(

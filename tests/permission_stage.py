@@ -518,6 +518,15 @@ async def _store_value(stage: Stage, target: Target, _role: str | None) -> Call:
     return Call({"projectId": project, "id": id_, "metadata": {"is": "new value"}}, '"new value"')
 
 
+@_calls("deleteStoredValue")
+async def _delete_value(stage: Stage, target: Target, _role: str | None) -> Call:
+    project = {Target.OWN: "own", Target.FOREIGN: "foreign", Target.UNKNOWN: "unknown"}[target]
+    id_ = stage.name()
+    if target is not Target.UNKNOWN:
+        await stage.ask("POST", f"/storage/{project}", {"id": id_, "metadata": {}})
+    return Call({"projectId": project, "itemId": id_}, "")
+
+
 # -- users and API tokens
 
 

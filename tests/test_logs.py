@@ -4,6 +4,7 @@ import json
 import logging
 import multiprocessing
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +44,8 @@ def read_lines(directory: Path) -> list[dict[str, object]]:
 
 def test_event_has_its_fields_its_process_and_its_time(settings: Settings) -> None:
     configure_logs(settings, "owner-0")
-    logging.getLogger("broker.owners.owner").warning("owner_fenced", extra={"slot": "owner-0"})
+    extra = {"slot": "owner-0", "_theirs": 1}
+    logging.getLogger("broker.owners.owner").warning("owner_fenced", extra=extra)
     [line] = read_lines(settings.data_dir / "log")
     time = str(line.pop("time"))
     assert time.endswith("Z")
@@ -130,3 +132,14 @@ def test_log_goes_on_after_its_file_was_taken_away(tmp_path: Path) -> None:
     handler.emit(logging.makeLogRecord({"msg": "two"}))
     assert (tmp_path / "broker.log").read_text() == "two\n"
     handler.close()
+
+
+def test_events_are_names_with_fields_and_no_prose() -> None:
+    """`call_failed` with `extra`, not `call_failed method=%s`: what is in the text is no field."""
+    call = re.compile(r"""\b_?(?:log|LOG)\.(?:debug|info|warning|error|exception)\(\s*f?"([^"]*)\"""")
+    package = Path(logs.__file__).parent
+    told = {name: call.findall(name.read_text()) for name in package.rglob("*.py")}
+    events = {event for found in told.values() for event in found}
+    assert len(events) > 40
+    assert {event for event in events if not re.fullmatch(r"[a-z_.]+", event)} == {"%s"}
+    assert [name.name for name, found in told.items() if "%s" in found] == ["access_log.py"]

@@ -65,7 +65,8 @@ class RestDoor:
             elif operation.route.method in ("POST", "PUT"):
                 answer = await door.request(operation.route.method, path, json=params, headers=headers)
             else:
-                answer = await door.request(operation.route.method, path, params=_as_query(params))
+                query = _as_query(params)
+                answer = await door.request(operation.route.method, path, params=query, headers=headers)
         _check_headers(operation, answer)
         return _rest_answer(answer)
 
@@ -230,6 +231,7 @@ STORY: list[tuple[str, str | None, dict[str, Any]]] = [
     ("storeValue", None, {"projectId": "{twin}-project", "id": "v", "metadata": {"a": 1}}),
     ("storeValue", "client", {"projectId": "{twin}-project", "id": "v", "metadata": {"a": 2}}),
     ("getStoredValue", None, {"projectId": "{twin}-project", "itemId": "v"}),
+    ("deleteStoredValue", "admin", {"projectId": "{twin}-project", "itemId": "v"}),
     ("createRevision", "admin", {"projectId": "{twin}-project", "title": "T", "content": {"token": 1}}),
     ("createProjectRevision", "admin", {"projectId": "{twin}-project", "status": "published"}),
     ("getPublishedRevision", "admin", {"projectId": "{twin}-project"}),
@@ -336,7 +338,9 @@ async def test_one_event_is_read_changed_and_deleted(doors: dict[str, Door]) -> 
         event = program | {"eventId": made["id"]}
         assert (await door.run(operation_of("getProgramEvent"), "client", event)).result == made
         changed = await door.run(operation_of("updateProgramEvent"), "producer", event | {"event": "A#c"})
-        assert changed.result == made | {"event": "A#c"}
+        assert changed.result == made | {"event": "A#c", "seq": 2}  # as it is pushed
+        stored = (await door.run(operation_of("getProgramEvent"), "client", event)).result
+        assert stored == made | {"event": "A#c"}
         assert (await door.run(operation_of("deleteProgramEvent"), "producer", event)).result is None
         assert (await door.run(operation_of("getProgramEvent"), "client", event)).error["status"] == 404
 
@@ -366,6 +370,31 @@ async def test_a_key_counts_through_both_doors(doors: dict[str, Door]) -> None:
     other = params | {"event": "A#other"}
     for door in doors.values():
         assert (await door.run(operation_of("producer"), "producer", other)).error["status"] == 409
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        (
+            "updateProgram",
+            {"id": "{n}", "name": "N", "scheduledStartTime": None, "scheduledEndTime": None},
+        ),
+        ("importProgramEvents", {"events": [{"event": "A#b", "timestamp": 1}]}),
+        ("producer", {"events": [{"event": "A#b"}]}),
+        ("deleteAllProgramEvents", {}),
+        ("admin/deleteProgram", {}),
+    ],
+)
+async def test_a_change_is_repeated_by_either_door(
+    doors: dict[str, Door], name: str, params: dict[str, Any]
+) -> None:
+    program = f"repeated-{name.replace('/', '-')}"
+    await doors["rest"].run(operation_of("admin/createProgram"), "admin", {"id": program, "name": "n"})
+    sent = {field: program if value == "{n}" else value for field, value in params.items()}
+    sent |= {"programId": program, "idempotencyKey": program}
+    answers = [await door.run(operation_of(name), "producer", dict(sent)) for door in doors.values()]
+    assert not answers[0].error
+    assert answers[0] == answers[1]
 
 
 @pytest.mark.parametrize("role", ROLES)

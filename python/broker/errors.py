@@ -27,8 +27,8 @@ Both doors render an error from its class and fields; neither looks at the text.
 it never carries a secret, an SQL text, a stack or an address of ours. What only operators may see goes
 into `log_text`.
 
-A reply to a request is never much larger than what it is about: an error keeps `MAX_FAULTS` faults, and what it
-quotes of the request is cut.
+A reply does not grow with what is wrong: an error keeps `MAX_FAULTS` faults, and what it quotes of the
+request is cut.
 """
 
 from collections.abc import Iterable, Sequence

@@ -46,7 +46,12 @@ class JsonFormatter(logging.Formatter):
             "event": record.getMessage(),
             **_process,
         }
-        line |= {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
+        # Ray puts a number of its own into every record, with a name that begins like this.
+        line |= {
+            name: value
+            for name, value in record.__dict__.items()
+            if name not in _STANDARD and not name.startswith("_")
+        }
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         try:

@@ -164,14 +164,16 @@ class Settings:
     lists_burst_per_account: int = _setting(500, "Such lists of one account in a burst.", low=1)
 
     program_polls: int = _setting(
-        10_000,
-        "Measures of contexts that a program may have answers to; a tenth is for those that events declare.",
-        low=1,
+        10_000, "Measures of contexts that are no events that a program with free contexts may have.", low=1
     )
     responses_rate_per_address: float = _setting(
         200.0, "Answers and impressions a second from one address in one process; 0 has no limit.", low=0
     )
     responses_burst_per_address: int = _setting(2_000, "Such entries of one address in a burst.", low=1)
+    responses_names_rate_per_address: float = _setting(
+        1.0, "Measures a second that no event declares and that one address may begin; 0 has no limit.", low=0
+    )
+    responses_names_burst_per_address: int = _setting(200, "Such measures of one address in a burst.", low=1)
     responses_rate_per_connection: float = _setting(
         10.0, "Answers and impressions a second over one WebSocket connection; 0 has no limit.", low=0
     )

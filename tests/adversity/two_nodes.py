@@ -33,7 +33,6 @@ _HEAD, _SECOND = "127.0.0.11", "127.0.0.12"
 _START_S = 60.0
 _WHOLE_S = 120.0
 _CUT_OFF_S = 25.0  # longer than the health checks of `node.env` take
-_PASSING = (500, *PASSING)  # the nodes' own HAProxy says 500 while no replica can take a request
 _WAIT = """
 import sys, time, ray
 ray.init(sys.argv[1], log_to_driver=False)
@@ -84,10 +83,14 @@ class Node:
                 return
 
 
-def node_environment() -> dict[str, str]:
-    """As the operator's guide has it: `deploy/node.env` and a token."""
+def node_environment(directory: Path) -> dict[str, str]:
+    """As the operator's guide has it: `deploy/node.env`, with the paths as they are here, and a token."""
     lines = (_ROOT / "deploy" / "node.env").read_text().splitlines()
     known = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    (directory / "i").mkdir(mode=0o700)
+    places = {"/run/broker": str(directory / "i"), "/opt/broker/.venv/bin": str(Path(sys.executable).parent)}
+    for there, here in places.items():
+        known = {name: value.replace(there, here) for name, value in known.items()}
     token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
     return child_environment(known | token | {"PYTHONPATH": str(_ROOT / "python")})
 
@@ -95,7 +98,7 @@ def node_environment() -> dict[str, str]:
 @asynccontextmanager
 async def open_cluster(directory: Path) -> AsyncIterator[tuple[Instance, list[Node], dict[str, str]]]:
     """The product on two nodes; the list of nodes may be changed."""
-    environment, address = node_environment(), f"{_HEAD}:{free_port()}"
+    environment, address = node_environment(directory), f"{_HEAD}:{free_port()}"
     server = EmbeddedPostgres(directory / "postgres")
     nodes: list[Node] = []
     async with AsyncExitStack() as stack:
@@ -170,7 +173,7 @@ async def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bn-", ignore_cleanup_errors=True) as name:
         async with (
             open_cluster(Path(name)) as (instance, nodes, environment),
-            open_show(instance, _SIZE, passing=_PASSING) as show,
+            open_show(instance, _SIZE, passing=PASSING) as show,
         ):
             try:
                 await play(show, nodes, environment)

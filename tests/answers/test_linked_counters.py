@@ -10,7 +10,7 @@ from broker.answers.client import Entry
 from broker.answers.counter import Counter
 from broker.answers.linked_counters import LinkedCounters
 from broker.clock import SystemClock
-from broker.errors import NotFound, Unavailable
+from broker.errors import NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.settings import Settings
 from broker.slots.link import LinkLost
@@ -28,6 +28,7 @@ class BadLink:
     def __init__(self, counter: Counter, loss: float = 0.0) -> None:
         self.counter = counter
         self.loss = loss
+        self.was_sent = True
         self.batches: list[Batch] = []
         self._chance = random.Random(7)
 
@@ -35,7 +36,7 @@ class BadLink:
         assert method == "submit"
         self.batches.append(arguments[0])
         if self._chance.random() < self.loss:
-            raise LinkLost(method)
+            raise LinkLost(method, was_sent=self.was_sent)
         answer = await self.counter.submit(*arguments)
         if self._chance.random() < self.loss:
             raise LinkLost(method)
@@ -153,13 +154,31 @@ async def test_visitors_spread_over_counters_and_count_once(dsn: str, counter: C
     assert await read_totals(dsn, spread) == [200, 200]
 
 
-async def test_counter_that_is_away_is_unavailable_in_time(counter: Counter, poll: int) -> None:
-    counters = client(BadLink(counter, loss=1.0), settings=Settings(publish_timeout_s=0.3))
-    with pytest.raises(Unavailable):
+@pytest.mark.parametrize(("was_sent", "kind"), [(False, Unavailable), (True, OutcomeUnknown)])
+async def test_counter_that_does_not_answer_in_time_may_have_counted_what_it_was_sent(
+    counter: Counter, poll: int, was_sent: bool, kind: type[Unavailable]
+) -> None:
+    link = BadLink(counter, loss=1.0)
+    link.was_sent = was_sent
+    counters = client(link, settings=Settings(publish_timeout_s=0.3))
+    with pytest.raises(Unavailable) as caught:
         await counters.submit([entry(poll, "a", 0)])
+    assert type(caught.value) is kind
     await counters.close()
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable) as caught:
         await counters.submit([entry(poll, "a", 0)])
+    assert type(caught.value) is Unavailable
+
+
+async def test_entries_of_which_one_counter_has_counted_its_own_may_be_counted(
+    counter: Counter, poll: int
+) -> None:
+    away = BadLink(counter, loss=1.0)
+    away.was_sent = False
+    counters = client(BadLink(counter), away, settings=Settings(publish_timeout_s=0.3))
+    with pytest.raises(OutcomeUnknown):
+        await counters.submit([entry(poll, f"v{n}", 0, shards=2) for n in range(20)])
+    await counters.close()
 
 
 async def test_deleted_poll_is_not_found(counter: Counter, poll: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.attack.attack import MIB, Attack, Result, carry_out
 from tests.attack.catalogue import ATTACKS
-from tests.attack.target import Target
+from tests.attack.target import ENVIRONMENT, Target
 from tests.deployments.instance import Instance
 
 _TELLING_S = 0.1  # less is mostly the witness's
@@ -62,7 +62,7 @@ def main() -> int:
     options = parser.parse_args()
     attacks = [one for one in ATTACKS if not options.names or any(name in one.name for name in options.names)]
     with tempfile.TemporaryDirectory(prefix="broker-attack-") as directory:
-        instance = Instance(Path(directory) / "data")
+        instance = Instance(Path(directory) / "data", environment=ENVIRONMENT)
         try:
             instance.start()
             target = Target(instance)

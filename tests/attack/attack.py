@@ -24,6 +24,7 @@ class Attack:
         cpu_s: processor time that any one process may spend on the short form, with room for a busy machine.
         growth_bytes: memory that any one process may gain meanwhile.
         is_scaled: whether the long form doubles it; what it costs may then grow as it does, not faster.
+        may_scale: whether Ray Serve may add API replicas for it, as for anything that is work.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Attack:
     cpu_s: float = 3.0
     growth_bytes: int = 96 * MIB
     is_scaled: bool = True
+    may_scale: bool = True
 
     @property
     def source(self) -> str:
@@ -71,7 +73,7 @@ async def carry_out(target: Target, attack: Attack, factor: int = 1) -> Result:
             except AssertionError as error:
                 faults.append(str(error))
         await witness.judge()
-        meter.see_who_lives()
+        meter.see_who_lives(may_scale=attack.may_scale)
     result = Result(attack, size, meter.costs, faults + witness.faults + meter.faults)
     cpu, growth = result.most_cpu, result.most_growth
     if cpu.cpu_s > attack.cpu_s * factor:

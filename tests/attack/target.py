@@ -22,6 +22,8 @@ BULK = "bulk"
 PRIVATE = "private"
 PROJECT = "show"
 POLLED = "polled"
+# Waits that attacks sit out.
+ENVIRONMENT = {"BROKER_WS_HANDSHAKE_S": "2"}
 ROLES = ("admin", "producer", "user", "client")
 
 # What must live through every attack, by a word of its command line: Ray names workers for their actors.
@@ -157,13 +159,19 @@ class Meter:
             growth = self._most[pid] - self._first[pid]
             self.costs.append(Cost(kind, _cpu_s(pid) - self._before[pid], growth))
 
-    def see_who_lives(self) -> None:
-        """Note processes that have died or were added."""
+    def see_who_lives(self, *, may_scale: bool) -> None:
+        """Note processes that have died, and API replicas that were added unless they may be.
+
+        HAProxy is another process after each change of the replicas.
+        """
         now = self._target.processes()
         died = _by_kind({pid: kind for pid, kind in self._kinds.items() if pid not in now})
         new = _by_kind({pid: kind for pid, kind in now.items() if pid not in self._kinds})
+        if new.pop("ingress", 0):
+            died.pop("ingress", None)
         self.faults += [f"{count} {kind} died" for kind, count in died.items()]
-        self.faults += [f"{count} {kind} started" for kind, count in new.items()]
+        if not may_scale:
+            self.faults += [f"{count} {kind} started" for kind, count in new.items()]
 
     def _sample(self, done: threading.Event) -> None:
         while not done.wait(_SAMPLE_S):

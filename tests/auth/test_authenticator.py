@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from broker.auth import membership
 from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.auth.keys import Keyring, KeyringConfig
-from broker.auth.passwords import PasswordConfig
+from broker.auth.passwords import PasswordConfig, Passwords
 from broker.auth.throttle import ThrottleConfig
 from broker.clock import SystemClock
 from broker.domain.audit import Actor
@@ -374,7 +374,7 @@ async def test_right_password_is_refused_when_the_limit_is_met_while_it_is_check
     await make_user(database, auth, "kim")
     whole = auth._passwords.verify
 
-    async def verify_late(stored: str | None, password: str) -> bool:
+    async def verify_late(stored: str | None, password: str, _admit: object) -> bool:
         monkeypatch.setattr(auth._passwords, "verify", whole)
         for _ in range(10):
             with pytest.raises(BadCredentials):
@@ -451,3 +451,22 @@ async def test_old_rows_are_tidied_up(database: Database, auth: Authenticator) -
 async def test_close_may_be_called_twice(database: Database) -> None:
     async with open_authenticator(database) as auth:
         await auth.close()
+
+
+async def test_of_many_wrong_log_ins_at_once_few_are_checked(
+    auth: Authenticator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = 0
+    check = Passwords._matches
+
+    def count(self: Passwords, stored: str, encoded: bytes) -> bool:
+        nonlocal checked
+        checked += 1
+        return check(self, stored, encoded)
+
+    monkeypatch.setattr(Passwords, "_matches", count)
+    tries = (auth.log_in("demo", f"nobody {number}", "wrong", "192.0.2.77") for number in range(120))
+    refusals = await asyncio.gather(*tries, return_exceptions=True)
+    assert sum(isinstance(error, BadCredentials) for error in refusals) == 30
+    assert sum(isinstance(error, SlowDown) for error in refusals) == 90
+    assert 30 <= checked < 40  # those under way when the limit is met

@@ -1,5 +1,6 @@
 """`broker account` and `broker user` on a real database."""
 
+import re
 from pathlib import Path
 
 import orjson
@@ -30,6 +31,7 @@ def test_accounts_are_made_changed_and_listed(
     (line,) = capsys.readouterr().out.splitlines()
     account = orjson.loads(line)
     assert (account["name"], account["origins"]) == ("arena", ["https://a.example"])
+    assert re.fullmatch(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}Z", account["createdTime"])
 
 
 def test_second_account_of_a_name_is_one_line(

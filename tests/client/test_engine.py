@@ -405,14 +405,26 @@ async def test_import_of_an_iterator_is_tried_once() -> None:
             await client.import_events("final", iter([NewEvent("A#b")]))
 
 
-async def test_events_are_iterated_line_by_line() -> None:
-    import orjson
+def _page(cursor: str | None, *seqs: int) -> Answer:
+    link = {} if cursor is None else {"Link": f'</api/v1/any?cursor={cursor}>; rel="next"'}
+    return Answer(200, [event(seq) for seq in seqs], link)
 
-    lines = b"\n".join(orjson.dumps(event(seq)) for seq in (1, 2, 3)) + b"\n"
-    async with serving(lambda asked: Answer(200, lines)) as peer, AsyncClient(peer.url) as client:
+
+async def test_events_are_iterated_page_by_page() -> None:
+    script = _sequence(_page("a-b_", 1, 2), _page("c", 3), _page(None))
+    async with serving(script) as peer, AsyncClient(peer.url) as client:
         seqs = [one.seq async for one in client.iterate_events("final")]
     assert seqs == [1, 2, 3]
-    assert peer.asked[0].headers["accept"] == "application/x-ndjson"
+    path = "/api/v1/programs/final/events?limit=1000"
+    assert [asked.target for asked in peer.asked] == [path, f"{path}&cursor=a-b_", f"{path}&cursor=c"]
+
+
+async def test_events_that_are_replaced_while_they_are_read_are_read_anew() -> None:
+    script = _sequence(_page("a", 1, 2), error(409, "conflict"), _page("b", 1), _page(None, 2))
+    async with serving(script) as peer, AsyncClient(peer.url) as client:
+        events = await client.events("final", from_timecode=5)
+    assert [one.seq for one in events] == [1, 2]
+    assert peer.asked[2].target == "/api/v1/programs/final/events?limit=1000&from=5"
 
 
 async def test_export_raises_the_brokers_error() -> None:

@@ -249,6 +249,11 @@ async def test_life_of_a_stored_value(url: str) -> None:
         assert (await admin.storage.store("own", {"a": 2}, item_id="x")).metadata == {"a": 2}
         with pytest.raises(NotFound):
             await anybody.storage.get("own", (await anybody.storage.store("own", {})).id + "x")
+        with pytest.raises(Unauthenticated):
+            await anybody.storage.delete("own", "x")
+        await admin.storage.delete("own", "x")
+        with pytest.raises(NotFound):
+            await admin.storage.delete("own", "x")
 
 
 async def test_life_of_a_revision(url: str) -> None:

@@ -126,3 +126,10 @@ def test_directory_that_others_use_is_refused_and_left_as_it_is(tmp_path: Path) 
         claim(tmp_path / "srv")
     assert (tmp_path / "srv").stat().st_mode & 0o777 == 0o755
     assert [path.name for path in (tmp_path / "srv").iterdir()] == ["website"]
+
+
+def test_directory_that_an_earlier_version_made_for_the_database_alone_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o755)
+    (tmp_path / "data" / "postgres").mkdir()
+    claim(tmp_path / "data").release()
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700

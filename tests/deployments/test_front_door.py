@@ -1,7 +1,6 @@
 """Callers of a running product from several loopback addresses, with a front door and without."""
 
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -233,9 +232,8 @@ def test_while_it_stops_and_starts_the_port_says_nothing_but_our_words(instance:
     asking = threading.Thread(target=ask_on)
     asking.start()
     try:
-        for _ in range(2):
-            instance.stop()
-            instance.start()
+        instance.stop()
+        instance.start()
     finally:
         stopped.set()
         asking.join()
@@ -243,8 +241,8 @@ def test_while_it_stops_and_starts_the_port_says_nothing_but_our_words(instance:
 
 
 def test_a_start_that_the_ingress_refuses_says_why(tmp_path: Path) -> None:
-    key = "not a key"
-    instance = Instance(tmp_path / "data", environment={"BROKER_INGRESS_KEY": key})
-    with suppress(subprocess.TimeoutExpired):
-        assert "BROKER_INGRESS_KEY" in instance.fail()
-    instance.end()
+    instance = Instance(tmp_path / "data", environment={"BROKER_INGRESS_KEY": "not a key"})
+    try:
+        assert "the ingress cannot be started: BROKER_INGRESS_KEY: must be" in instance.fail()
+    finally:
+        instance.end()

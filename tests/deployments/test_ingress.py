@@ -6,11 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, suppress
 
 import pytest
 
+from broker.deployments import ingress_check
+from broker.deployments.ports import free_port
+from broker.settings import Settings
+from broker.storage.errors import SetupError
 from tests.deployments.ingress_stage import FRONT_DOOR, KEY, Ingress, Replica, call, get, parse, read_all
 
 GET = b"GET /x HTTP/1.1\r\nHost: localhost\r\n"
@@ -21,6 +24,7 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 NO_REQUEST = {
     "garbage": b"GARBAGE\r\n\r\n",
     "HTTP/0.9": b"GET /x\r\n\r\n",
+    "unknown version": b"GET /x HTTP/9.9\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20,
     "header of 1 MB": GET + b"X-A: " + b"a" * 1_000_000 + b"\r\n\r\n",
@@ -28,6 +32,7 @@ NO_REQUEST = {
     "space in the target": b"GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "control character in a header": GET + b"X-A: a\x00b\r\n\r\n",
     "space before the colon": GET + b"Content-Length : 5\r\n\r\n",
+    "two hosts": GET + b"Host: other\r\n\r\n",
     "two lengths": GET + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
     "negative length": GET + b"Content-Length: -5\r\n\r\n",
     "chunk of no size": CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n",
@@ -99,6 +104,17 @@ def test_what_is_no_request_gets_no_other_reply_on_a_kept_connection(
             assert_ours(reply, 400, "invalid_request")
 
 
+def test_what_is_refused_in_silence_is_closed_soon(ingress: Ingress) -> None:
+    began_s = time.monotonic()
+    for name in ("two lengths", "header of 1 MB", "garbage"):
+        with socket.create_connection(("127.0.0.1", ingress.port), 60) as peer:
+            with suppress(OSError):
+                peer.sendall(NO_REQUEST[name])
+                peer.shutdown(socket.SHUT_WR)
+            read_all(peer)
+    assert time.monotonic() - began_s < 30  # a client may be silent for a minute and more
+
+
 def test_a_chunk_that_goes_wrong_later_is_our_400(ingress: Ingress) -> None:
     with socket.create_connection(("127.0.0.1", ingress.port), 20) as peer:
         peer.sendall(CHUNKED + b"5\r\nhello\r\n")
@@ -125,7 +141,10 @@ def test_a_change_that_may_have_been_made_is_in_doubt(
     ingress: Ingress, path: str, method: str, error: str
 ) -> None:
     request = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-    assert_ours(call(ingress.port, request.encode()), 503, error)
+    reply = b""
+    while not reply:  # silence, when the connection to the replica had served before
+        reply = call(ingress.port, request.encode())
+    assert_ours(reply, 503, error)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +177,7 @@ def test_a_request_has_one_id_and_keeps_its_own(ingress: Ingress) -> None:
     for given, expected in (("mine", ["mine"]), ("x" * 128, ["x" * 128])):
         _, _, body = get(ingress.port, "/x", headers=f"X-Request-Id: {given}\r\n")
         assert body["headers"]["x-request-id"] == expected
-        _, headers, _ = get(ingress.port, "/drop", headers=f"X-Request-Id: {given}\r\n")
+        _, headers, _ = get(ingress.port, "/plain/500", headers=f"X-Request-Id: {given}\r\n")
         assert headers["x-request-id"] == given
     for given in ("not mine", "x" * 129, "\xe9"):
         _, _, body = get(ingress.port, "/x", headers=f"X-Request-Id: {given}\r\n")
@@ -430,6 +449,43 @@ def test_a_directory_that_others_may_write_stops_the_start(another: Ingress, rep
     process = another.start(["-db", "-f", str(another.config), "-dR"])
     assert process.wait(30) == 1
     assert another.said().endswith(" can be written by others\n")
+
+
+async def check(port: int, ops_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingress_check, "_TRIES", 1)
+    await ingress_check.require_our_ingress(
+        Settings(ingress_key=KEY, http_port=port, ops_port=ops_port, bind_host="0.0.0.0")
+    )
+
+
+def test_a_start_looks_whether_both_doors_are_ours(
+    ingress: Ingress, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(check(ingress.port, ingress.ops_port, monkeypatch))
+    others = [
+        (free_port(), ingress.ops_port, "nothing answers clients"),
+        (ingress.port, free_port(), "nothing answers operators"),
+        (ingress.ops_port, ingress.ops_port, "wrong for clients"),
+        (ingress.port, ingress.port, "wrong for operators"),
+    ]
+    for port, ops_port, reason in others:
+        with pytest.raises(SetupError, match=f"not the product's .*{reason}"):
+            asyncio.run(check(port, ops_port, monkeypatch))
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as other:  # like Ray's own frontend
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+        threading.Thread(target=lambda: answer_once(other, answer), daemon=True).start()
+        with pytest.raises(SetupError, match="something else answers clients"):
+            asyncio.run(check(other.getsockname()[1], ingress.ops_port, monkeypatch))
+
+
+def answer_once(server: socket.socket, answer: bytes) -> None:
+    """Take one connection, read what comes, answer."""
+    peer, _ = server.accept()
+    with peer:
+        peer.recv(65_536)
+        peer.sendall(answer)
 
 
 def need_files(count: int) -> None:

@@ -49,6 +49,16 @@ def list_ray(instance: Instance) -> set[tuple[int, str]]:
     return {(pid, name) for pid, name in names.items() if name.startswith(("gcs_server", "raylet", "ray::"))}
 
 
+def list_standbys(instance: Instance) -> set[int]:
+    """What waits in the places of Ray's helpers (`broker.deployments.standby`)."""
+    found = set()
+    for process in list_processes(instance):
+        with suppress(psutil.NoSuchProcess):
+            if any(word.endswith("standby.py") for word in process.cmdline()[:5]):
+                found.add(process.pid)
+    return found
+
+
 def list_listening(instance: Instance) -> list[tuple[str, str, int]]:
     """Name, address and port of each TCP socket that listens and of each UDP socket, of both families."""
     listening = []
@@ -129,6 +139,7 @@ def test_every_socket_is_where_the_table_says(instance: Instance) -> None:
     assert len(listening) > 15, "Ray, HAProxy, gateways, replicas"
     doors = {port for _, ip, port in listening if ip == BIND_HOST}
     assert doors == {instance.http_port, instance.ws_port}
+    assert ("127.0.0.1", instance.ops_port) in {(ip, port) for _, ip, port in listening}
     assert {ip for _, ip, _ in listening} - {BIND_HOST} <= LOOPBACK, listening
 
 
@@ -205,6 +216,22 @@ def test_ports_of_ray_take_no_call_without_the_certificate(instance: Instance) -
                     assert refused.value.code() == grpc.StatusCode.UNAVAILABLE, (port, method)
     assert list_ray(instance) == before
     assert httpx.get(f"http://{BIND_HOST}:{instance.http_port}/api/v1/version", timeout=20).status_code == 200
+
+
+def test_connection_of_another_user_starts_no_helper_of_ray(instance: Instance) -> None:
+    before = list_standbys(instance)
+    assert len(before) == 2
+    ports = sorted({port for _, ip, port in list_listening(instance) if ip == "127.0.0.1"})
+
+    def look() -> list[str]:
+        for port in ports:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as stranger:
+                stranger.recv(1)
+        return []
+
+    if os.geteuid() == 0:  # as ourselves we would start it
+        assert as_stranger(look) == []
+        assert list_standbys(instance) == before
 
 
 def test_start_refuses_a_data_directory_that_others_can_swap(tmp_path: Path) -> None:

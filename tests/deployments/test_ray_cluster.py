@@ -43,6 +43,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_helpers_of_our_own_ray_come_when_they_are_asked_and_end_with_it() -> None:
     mark = f"test-{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        Path(directory, "log").mkdir()
         environment, _ = build_environment(Settings(), Path(directory))
         try:
             done = subprocess.run(

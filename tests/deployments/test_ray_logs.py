@@ -16,7 +16,8 @@ def log(tmp_path: Path) -> Path:
 
 
 def make_session(tmp_path: Path, log: Path, name: str, *files: str, age_s: int = 0) -> Path:
-    directory = attach(tmp_path / "ray" / name, log)
+    attach(tmp_path / "ray" / name, log)
+    directory = log / "ray" / name
     (directory / "serve").mkdir()
     for number, file in enumerate(files):
         (directory / file).write_bytes(bytes(100))
@@ -25,10 +26,10 @@ def make_session(tmp_path: Path, log: Path, name: str, *files: str, age_s: int =
 
 
 def test_what_ray_writes_into_its_session_is_kept(tmp_path: Path, log: Path) -> None:
-    directory = make_session(tmp_path, log, "session_1")
+    make_session(tmp_path, log, "session_1")
     (tmp_path / "ray" / "session_1" / "logs" / "raylet.out").write_text("here")
     assert (log / "ray" / "session_1" / "raylet.out").read_text() == "here"
-    assert directory.stat().st_mode & 0o777 == 0o700
+    assert (log / "ray").stat().st_mode & 0o777 == 0o700
 
 
 def test_oldest_files_go_first_and_sessions_with_them(tmp_path: Path, log: Path) -> None:

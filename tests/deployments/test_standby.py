@@ -31,10 +31,11 @@ def read_line(process: Popen[bytes]) -> bytes:
 
 
 def knock(port: int) -> None:
-    """Connect as soon as somebody listens, who may hang up at once."""
+    """Connect as soon as somebody listens, who hangs up."""
     while True:
         try:
-            with socket.create_connection((HOST, port), timeout=10):
+            with socket.create_connection((HOST, port), timeout=10) as caller:
+                caller.recv(1)  # as one who waits for an answer
                 return
         except ConnectionRefusedError:
             continue

@@ -1,7 +1,7 @@
 """Headers end where the body begins, and what counts once is there once: raw requests to a replica's server.
 
-The server is uvicorn with the protocol that replicas use, and the application is the API's own. The same through
-the ingress is in `test_killers.py`.
+The server is uvicorn with the protocol that replicas use, and the application is the API's own. The same
+through the ingress is in `test_killers.py`.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ async def port(product: Product) -> AsyncIterator[int]:
     config = uvicorn.Config(product.app, port=0, lifespan="off", http=JoiningProtocol, log_config=None)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
-    while not server.started:
+    while not server.started:  # noqa: ASYNC110 - uvicorn has nothing else to wait for
         await asyncio.sleep(0.01)
     yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True

@@ -146,6 +146,14 @@ async def test_what_came_from_an_api_token_ends_with_it_on_open_connections(worl
     assert (await user.call("getCurrentUser"))["username"] == "machine"
 
 
+async def test_a_channel_that_ends_has_the_name_that_was_subscribed_to(world: World) -> None:
+    viewer = await world.join(token=await world.new_user("watcher", "user", "own"))
+    await viewer.call("subscribe", channel="programs")
+    profile = await viewer.call("getCurrentUser")
+    await (await world.admin()).call("deleteUser", userId=profile["id"])
+    assert (await viewer.next("unsubscribed"))["channel"] == "programs"
+
+
 async def test_user_that_leaves_a_project_loses_its_private_programs(world: World) -> None:
     program = await world.program(access="private", projectId="own")
     token = await world.new_user("mover", "user", "own", "second")
@@ -206,7 +214,13 @@ async def test_who_subscribes_with_a_token_is_signed_in(world: World) -> None:
     """A subscription lasts as long as its connection's rights, so the token becomes the connection's."""
     program = await world.program(access="private")
     viewer = await world.join()
-    assert (await fails(viewer, "subscribe", programId=program)).code == 401
+    refused = await fails(viewer, "subscribe", programId=program)
+    unknown = await fails(viewer, "subscribe", programId="mistyped")
+    assert (refused.code, unknown.code) == (401, 401)
+    assert unknown.data["error_description"] == (
+        "there is no public program mistyped; an access token is required"
+    )
+    assert refused.data["error_description"].replace(program, "mistyped") == unknown.data["error_description"]
     token = world.product.tokens["admin"]
     assert (await viewer.call("subscribe", programId=program, access_token=token))["programId"] == program
     await world.publish(program)

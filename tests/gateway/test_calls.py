@@ -4,6 +4,7 @@ from typing import Any
 import orjson
 import pytest
 
+from broker.gateway import dispatcher
 from tests.gateway.world import RpcError, Viewer, World, seqs
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -201,3 +202,19 @@ async def test_bug_is_an_internal_error_without_details(
     error = await fails(viewer, "subscribe", programId=program)
     assert (error.code, error.name) == (500, "internal_error")
     assert "secret" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [("getProgram", "unavailable"), ("admin/deleteProgram", "outcome_unknown")]
+)
+async def test_call_that_takes_too_long_may_have_been_done_if_it_changes_something(
+    world: World, monkeypatch: pytest.MonkeyPatch, method: str, name: str
+) -> None:
+    async def hang(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    program, admin = await world.program(), await world.admin()
+    monkeypatch.setattr(dispatcher, "CALL_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(type(world.product.services.programs), "find", hang)
+    error = await fails(admin, method, programId=program)
+    assert (error.code, error.name) == (503, name)

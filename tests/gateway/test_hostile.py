@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.attack.wire import frame
 from tests.gateway.world import World
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -33,18 +34,6 @@ HANDSHAKE = (
 def resident_bytes() -> int:
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def frame(opcode: int, payload: bytes, *, mask: bool = True, final: bool = True) -> bytes:
-    head = bytes([(0x80 if final else 0) | opcode])
-    bit = 0x80 if mask else 0
-    if len(payload) < 126:
-        head += bytes([bit | len(payload)])
-    elif len(payload) < 1 << 16:
-        head += bytes([bit | 126]) + struct.pack(">H", len(payload))
-    else:
-        head += bytes([bit | 127]) + struct.pack(">Q", len(payload))
-    return head + (b"\0\0\0\0" if mask else b"") + payload
 
 
 def text(message: str) -> bytes:
@@ -130,7 +119,7 @@ async def test_something_else_than_http_is_refused(world: World) -> None:
 
 async def test_unmasked_frame_closes_1002(world: World) -> None:
     async with attack(world) as attacker:
-        await attacker.send(frame(1, b"{}", mask=False))
+        await attacker.send(frame(1, b"{}", masked=False))
         assert await attacker.close_code() == 1002
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from broker.clock import SystemClock
-from broker.errors import BrokerError, NotFound, Unavailable
+from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
 from broker.owners.linked_feed import LinkedFeed
@@ -38,6 +38,7 @@ class BadLink:
         self.calls: list[str] = []
         self.loss = loss
         self.is_down = False
+        self.was_sent = True
         self._dsn = dsn
         self._random = random.Random(seed)
 
@@ -52,7 +53,7 @@ class BadLink:
         owner = self.owner
         if self.is_down or owner is None or self._random.random() < self.loss:
             await asyncio.sleep(0.001)
-            raise LinkLost(method)
+            raise LinkLost(method, was_sent=self.was_sent)
         try:
             async with asyncio.timeout(timeout_s):
                 _, _, body = OWNER_CALLS.unpack_call(OWNER_CALLS.pack_call(1, method, arguments))
@@ -238,18 +239,23 @@ async def test_history_through_the_feed(listener: Listener, owners: LinkedOwners
         await listener.feed.history(program_topic("demo", "none"), epoch, 1, 10)
 
 
-async def test_owner_that_cannot_be_reached_is_unavailable(link: BadLink) -> None:
+@pytest.mark.parametrize(("was_sent", "kind"), [(False, Unavailable), (True, OutcomeUnknown)])
+async def test_owner_that_does_not_answer_may_have_done_what_it_was_sent(
+    link: BadLink, was_sent: bool, kind: type[BrokerError]
+) -> None:
+    link.was_sent = was_sent
     settings = Settings(owners=1, publish_timeout_s=0.2)
     owners = LinkedOwners(settings, CLOCK, ids, [link])
     link.is_down = True
     try:
         with pytest.raises(Unavailable) as caught:
             await owners.publish("demo", "p", [row()], None)
-        assert caught.value.retry_after_s == 1
+        assert (type(caught.value), caught.value.retry_after_s) == (kind, 1)
     finally:
         await owners.close()
-    with pytest.raises(BrokerError):
+    with pytest.raises(Unavailable) as caught:
         await owners.publish("demo", "p", [row()], None)
+    assert type(caught.value) is Unavailable
 
 
 async def test_unfollow_while_following_ends_it(link: BadLink, listener: Listener) -> None:

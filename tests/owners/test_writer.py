@@ -11,7 +11,7 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from broker.errors import BrokerError, Conflict, InternalError, NotFound, Unavailable
+from broker.errors import BrokerError, Conflict, InternalError, NotFound, OutcomeUnknown, Unavailable
 from broker.owners import owner as owner_module
 from broker.owners.client import Accepted, Kept
 from broker.owners.commands import Answer, Command
@@ -148,7 +148,7 @@ async def test_command_whose_time_is_over_is_not_written(owner: Owner, dsn: str)
         late = start(owner, publish(), wait_s=0.01)
         await asyncio.sleep(0.05)
     assert isinstance((await first)[0], Accepted)
-    assert isinstance((await late)[0], Unavailable)
+    assert type((await late)[0]) is Unavailable
     assert await seqs(dsn) == [1]
 
 
@@ -336,9 +336,23 @@ async def test_lost_answer_with_nobody_left_to_wait_reaches_the_followers(
         writing = start(owner, publish(), wait_s=0.1)
         await until_waiting(pause)
         await asyncio.sleep(0.1)
-    assert isinstance((await writing)[0], Unavailable)
+    assert isinstance((await writing)[0], OutcomeUnknown)
     await gateway.until(1, 1)
     assert gateway.seqs(1) == await seqs(dsn) == [1]
+
+
+async def test_owner_that_ends_during_a_commit_does_not_know_whether_it_was_made(dsn: str) -> None:
+    owner = await Owner.start(SETTINGS, dsn, 0)
+    async with commits_paused(dsn) as pause:
+        writing, waiting = start(owner, publish()), None
+        await until_waiting(pause)
+        waiting = start(owner, publish())
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(owner.close())
+        await asyncio.sleep(0.05)
+    await closing
+    assert type((await writing)[0]) is OutcomeUnknown
+    assert type((await waiting)[0]) is Unavailable
 
 
 def lose_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +364,7 @@ def lose_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
             result = await write(*arguments)
             if left:
                 left.clear()
-                raise Unavailable("the connection died")
+                raise OutcomeUnknown("the connection died")
             return result
 
         return lose
@@ -401,7 +415,7 @@ async def test_database_that_is_away_and_comes_back(owner: Owner, dsn: str) -> N
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = $1", name
         )
         (answer,) = await owner.submit([publish()], 0.2)
-        assert isinstance(answer, Unavailable)
+        assert type(answer) is Unavailable
         await gateway.until(1, 1)  # what is committed is told all the same
         waiting = start(owner, publish())
         await asyncio.sleep(0.1)

@@ -223,6 +223,39 @@ async def test_unknown_revision_or_source_is_not_found(
     assert (await ask(product, version=version, source=source)).status_code == 404
 
 
+@pytest.mark.parametrize("status", [200, 404, 503])
+async def test_an_answer_of_the_upstream_is_told_from_ours(
+    product: Product, upstream: Upstream, service: Service, status: int
+) -> None:
+    await configure(product, upstream)
+    service.status = status
+    answer, missing = await ask(product), await ask(product, source="b")
+    assert (answer.status_code, answer.headers["x-upstream-status"]) == (status, str(status))
+    assert "X-Upstream-Status" in answer.headers["access-control-expose-headers"]
+    assert (missing.status_code, missing.headers.get("x-upstream-status")) == (404, None)
+
+
+@pytest.mark.parametrize("status", [600, 999])
+async def test_a_status_that_http_does_not_have_is_a_bad_gateway(
+    product: Product, upstream: Upstream, service: Service, status: int
+) -> None:
+    await configure(product, upstream)
+    service.status = status
+    answer = await ask(product)
+    assert (answer.status_code, answer.json()["error"]) == (502, "bad_gateway")
+    assert "x-upstream-status" not in answer.headers
+
+
+@pytest.mark.parametrize("kind", ["text/" + "x" * 60_000, "text/" + "x" * 251, "text/\xe9"])
+async def test_a_type_that_is_no_header_of_ours_is_a_bad_gateway(
+    product: Product, upstream: Upstream, service: Service, kind: str
+) -> None:
+    await configure(product, upstream)
+    service.reply = b"{}", kind
+    answer = await ask(product)
+    assert (answer.status_code, answer.json()["error"]) == (502, "bad_gateway")
+
+
 async def test_method_that_the_source_does_not_allow(product: Product, upstream: Upstream) -> None:
     await configure(product, upstream, methods=["GET"])
     by_source, by_path = await ask(product, "PUT"), await ask(product, "PATCH")

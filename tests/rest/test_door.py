@@ -128,7 +128,7 @@ async def test_paths(product: Product, path: str, status: int) -> None:
         ("POST", "/openapi.json", "GET, HEAD, OPTIONS"),
         ("BREW", "/version", "GET, HEAD, OPTIONS"),
         ("TRACE", "/programs", "GET, HEAD, OPTIONS, POST"),
-        ("CONNECT", "/storage/own/x", "GET, HEAD, OPTIONS"),
+        ("CONNECT", "/storage/own/x", "DELETE, GET, HEAD, OPTIONS"),
     ],
 )
 async def test_a_wrong_method_is_told_the_right_ones(
@@ -321,3 +321,17 @@ async def test_a_request_that_takes_too_long_is_told_so(product: Product) -> Non
     assert sent[0]["status"] == 503
     assert dict(sent[0]["headers"])[b"retry-after"] == b"1"
     assert orjson.loads(sent[1]["body"])["error"] == "unavailable"
+
+
+@pytest.mark.parametrize(("method", "name"), [("GET", "unavailable"), ("DELETE", "outcome_unknown")])
+async def test_a_request_that_takes_too_long_may_have_been_done_if_it_changes_something(
+    product: Product, monkeypatch: pytest.MonkeyPatch, method: str, name: str
+) -> None:
+    async def hang(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(type(product.services.programs), "find", hang)
+    async with product.with_settings(http_timeout_s=0.1).door() as door:
+        answer = await door.request(method, "/programs/door")
+    assert (answer.status_code, answer.json()["error"]) == (503, name)
+    assert answer.headers["retry-after"] == "1"

@@ -163,6 +163,23 @@ def test_headers_are_told(path: str, method: str, described: dict[str, Any]) -> 
     assert route.location is None or success["headers"]["Location"]["required"] is not route.locates_itself
 
 
+def test_a_method_that_a_reserved_word_lacks_is_described() -> None:
+    """`PUT /programs/filter` is 405, although `filter` stands where an id does."""
+    for path, method in (("/programs/{programId}", "put"), ("/programs/{programId}", "delete")):
+        assert "405" in DOCUMENT["paths"][path][method]["responses"]
+    assert "405" not in DOCUMENT["paths"]["/programs/{programId}"]["get"]["responses"]
+    assert "405" not in DOCUMENT["paths"]["/programs/filter"]["get"]["responses"]
+
+
+def test_answers_of_upstreams_are_told_from_ours() -> None:
+    path = DOCUMENT["paths"]["/projects/{projectId}/application/requests/{version}/{dataSourceId}"]
+    for described in path.values():
+        replies = described["responses"]
+        assert "X-Upstream-Status" in replies["200"]["headers"]
+        assert "X-Upstream-Status" in replies["default"]["headers"]
+        assert "X-Upstream-Status" not in resolved(replies["404"])["headers"]
+
+
 def test_a_resource_that_is_created_leads_to_what_can_be_done_with_it() -> None:
     links = DOCUMENT["paths"]["/projects"]["post"]["responses"]["201"]["links"]
     assert links["getProject"] == {

@@ -3,11 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
 from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate
-from broker.operations.known_polls import KnownPolls
+from broker.operations.audience import build_audience
 from tests.auth.services import StoppedClock
 from tests.product import Product, app_of
 from tests.rest.support import field
@@ -336,17 +337,82 @@ async def test_an_address_has_its_rate(ask: Any, product: Product) -> None:
     assert (await vote.post(entries[0], **here)).status_code == 429
 
 
-async def test_a_program_has_polls_up_to_its_limit(ask: Any, product: Product) -> None:
-    """A tenth is left for what events declare."""
-    settings = replace(product.services.settings, program_polls=20)
-    known = KnownPolls(product.services.audience.polls, product.services.clock, settings)
-    audience = replace(product.services.audience, known=known)
-    services = replace(product.services, settings=settings, audience=audience)
+def with_audience(product: Product, clock: Any = None, **settings: Any) -> Product:
+    """The product with other settings of what answers share; its limits on rates go by `clock`."""
+    known = replace(product.services.settings, **settings)
+    services = replace(product.services, settings=known)
+    audience = build_audience(
+        known, clock or services.clock, services.database, services.audience.counters, services.owners
+    )
+    services = replace(services, audience=audience)
+    return replace(product, services=services, app=app_of(services, product.health))
+
+
+async def test_a_context_has_room_for_what_it_declares_and_twenty_other_names(
+    ask: Any, product: Product
+) -> None:
+    """Whatever others invent, here or in another context."""
     vote = await ask()
-    vote.product = replace(product, services=services, app=app_of(services, product.health))
-    for number in range(18):
+    asked = {"event": "Poll#show", "metadata": {"title": "Who else?"}}
+    (other,) = await product.publish(vote.program, asked)
+    (silent,) = await product.publish(vote.program, {"event": "Clock#set"})
+    for number in range(20):
         assert await vote.count(vote.answer("a", measureName=f"m{number}")) == (1, 0)
-    answer = await vote.post(vote.answer("b", measureName="m1"), vote.answer("b", measureName="m18"))
-    assert (answer.status_code, answer.json()["error"]) == (413, "payload_too_large")
-    assert [fault["field"] for fault in answer.json()["errors"]] == ["responses[1].measureName"]
+    for entries in (
+        [vote.answer("b", measureName="m20")],
+        [vote.answer("b", measureName="m1"), vote.answer("b", measureName="m20")],
+    ):
+        answer = await vote.post(*entries)
+        assert (answer.status_code, answer.json()["error"]) == (413, "payload_too_large")
+        assert [fault["field"] for fault in answer.json()["errors"]] == [
+            f"responses[{len(entries) - 1}].measureName"
+        ]
     assert await vote.count(vote.answer("b"), vote.answer("b", measureName="m1")) == (2, 0)
+    names = [f"n{number}" for number in range(19)]
+    entries = [vote.answer("c", measureName=name, contextId=other["id"]) for name in (*names, "whoElse")]
+    assert await vote.count(*entries) == (20, 0)
+    entries = [vote.answer("c", measureName=name, contextId=silent["id"]) for name in (*names, "m", "o")]
+    assert (await vote.post(*entries)).status_code == 413
+    assert await vote.count(*entries[:20]) == (20, 0)
+
+
+async def test_contexts_that_are_no_events_share_their_room(ask: Any, product: Product) -> None:
+    await product.make_program("invented", metadata={"freeContexts": True})
+    (event,) = await product.publish("invented", {"event": "Poll#show", "metadata": {"title": "Who?"}})
+    small = with_audience(product, program_polls=5)
+
+    async def post(context: str, *names: str) -> int:
+        responses = [
+            {"measureName": name, "contextId": context, "measureValue": 0, "visitorId": "v"} for name in names
+        ]
+        async with small.door(None) as door:
+            path = "/responses/demo/undefined/invented"
+            return (await door.post(path, json={"responses": responses})).status_code
+
+    assert await post("a", "m", "n") == 202
+    assert await post("b", "m", "n", "o") == 202
+    assert await post("c", "m") == 413
+    assert await post("a", "o") == 413
+    assert await post(event["id"], "who", *(f"m{n}" for n in range(20))) == 202
+    assert await post(event["id"], "m20") == 413
+
+
+async def test_new_names_are_bounded_by_address(ask: Any, product: Product) -> None:
+    clock = StoppedClock()
+    vote = await ask()
+    settings = {"responses_names_rate_per_address": 1.0, "responses_names_burst_per_address": 3}
+    small = with_audience(product, clock, **settings)
+
+    async def post(address: str, *names: str) -> int:
+        transport = httpx.ASGITransport(small.app, client=(address, 1))
+        body = {"responses": [vote.answer("v", measureName=name) for name in names]}
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost/api/v1") as door:
+            return (await door.post(f"/responses/demo/undefined/{vote.program}", json=body)).status_code
+
+    assert await post("192.0.2.1", "a", "b") == 202
+    assert await post("192.0.2.1", "a", "b", "c") == 202
+    assert await post("192.0.2.1", "d") == 429
+    assert await post("192.0.2.1", "a", "c", "whoWins") == 202
+    assert await post("192.0.2.2", "d") == 202
+    clock.ms += 1_000
+    assert await post("192.0.2.1", "e") == 202

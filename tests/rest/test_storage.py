@@ -146,8 +146,10 @@ async def test_a_project_has_its_quota_of_values(product: Product) -> None:
     small = product.with_settings(storage_project_values=2)
     await make_project(product, "few")
     for item in ("a", "b"):
-        assert (await call(small, "POST", "/storage/few", {"id": item, "metadata": {}})).status_code == 201
-    assert (await call(small, "POST", "/storage/few", {"id": "c", "metadata": {}})).status_code == 413
+        body = {"id": item, "metadata": {}}
+        assert (await call(small, "POST", "/storage/few", body, role="client")).status_code == 201
+    answer = await call(small, "POST", "/storage/few", {"id": "c", "metadata": {}}, role="client")
+    assert answer.status_code == 413
     replaced = await call(small, "POST", "/storage/few", {"id": "b", "metadata": {"x": 1}}, role="user")
     assert replaced.status_code == 200
 
@@ -168,10 +170,65 @@ async def test_a_project_has_its_quota_of_bytes(product: Product) -> None:
         assert (await call(small, "POST", "/storage/small", body, role="user")).status_code == status, body
 
 
+async def store_from(product: Product, address: str, project: str, metadata: Any) -> int:
+    """The status of storing a value without a token."""
+    transport = httpx.ASGITransport(product.app, client=(address, 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost/api/v1") as door:
+        return (await door.post(f"/storage/{project}", json={"metadata": metadata})).status_code
+
+
+@pytest.mark.parametrize(
+    ("quota", "metadata"),
+    [({"storage_project_values": 80}, {}), ({"storage_project_bytes": 80 * 8}, {"x": ""})],
+)
+async def test_callers_without_a_token_leave_room(
+    product: Product, quota: dict[str, int], metadata: dict[str, str]
+) -> None:
+    """One address takes a tenth of their half, all of them together take the half."""
+    small, project = product.with_settings(**quota), f"shared-{len(metadata)}"
+    await make_project(product, project)
+    for number in range(10):
+        address = f"192.0.2.{number}"
+        assert [await store_from(small, address, project, metadata) for _ in range(5)] == [201] * 4 + [413]
+    assert await store_from(small, "192.0.2.10", project, metadata) == 413
+    for _ in range(40):
+        answer = await call(small, "POST", f"/storage/{project}", {"metadata": metadata}, role="client")
+        assert answer.status_code == 201
+    answer = await call(small, "POST", f"/storage/{project}", {"metadata": metadata}, role="admin")
+    assert answer.status_code == 413
+
+
+async def test_a_deleted_value_leaves_its_room(product: Product) -> None:
+    small = product.with_settings(storage_project_values=20)
+    await make_project(product, "own")
+    assert await store_from(small, "192.0.2.1", "own", {}) == 201
+    assert await store_from(small, "192.0.2.1", "own", {}) == 413
+    async with product.services.database.connection() as connection:
+        id_ = await connection.fetchval("SELECT id FROM stored_values WHERE project_id = 'own'")
+    path = f"/storage/own/{id_}"
+    for role, status in ((None, 401), ("client", 403), ("user", 403), ("producer", 204), ("producer", 404)):
+        assert (await call(product, "DELETE", path, role=role)).status_code == status
+    assert (await call(product, "GET", path)).status_code == 404
+    assert (await call(product, "DELETE", "/storage/show/a", role="producer")).status_code == 404
+    assert await store_from(small, "192.0.2.1", "own", {}) == 201
+    async with product.services.database.connection() as connection:
+        rows = await connection.fetch("SELECT * FROM stored_values WHERE project_id = 'own'")
+    assert "192.0.2.1" not in repr(rows)
+
+
+async def test_a_deleted_id_is_free(product: Product) -> None:
+    await call(product, "POST", "/storage/show", {"id": "again", "metadata": {"n": 1}})
+    assert (await call(product, "DELETE", "/storage/show/again", role="admin")).status_code == 204
+    assert (await call(product, "DELETE", "/storage/show/again", role="admin")).status_code == 404
+    answer = await call(product, "POST", "/storage/show", {"id": "again", "metadata": {"n": 2}})
+    assert answer.status_code == 201
+    assert (await call(product, "GET", "/storage/show/again")).json()["metadata"] == {"n": 2}
+
+
 async def test_quota_holds_when_many_store_at_once(product: Product) -> None:
     small = product.with_settings(storage_project_values=5)
     await make_project(product, "crowded")
-    work = (call(small, "POST", "/storage/crowded", {"metadata": {}}) for _ in range(20))
+    work = (call(small, "POST", "/storage/crowded", {"metadata": {}}, role="client") for _ in range(20))
     statuses = [answer.status_code for answer in await asyncio.gather(*work)]
     assert (statuses.count(201), statuses.count(413)) == (5, 15)
 
@@ -207,7 +264,7 @@ async def test_of_many_at_once_the_last_call_wins(product: Product) -> None:
 
     async def store(number: int) -> Any:
         value = NewValue("show", "contested", b'{"n":%d}' % number, time_ms)
-        return await values.store("demo", value, quota, may_replace=True, alone=False)
+        return await values.store("demo", value, quota, anonymous_caller=None, alone=False)
 
     outcomes = await asyncio.gather(*map(store, range(20)))
     assert outcomes == [StoreOutcome.CREATED, *[StoreOutcome.REPLACED] * 19]
@@ -229,7 +286,7 @@ async def test_many_projects_are_stored_to_by_many_processes(product: Product, m
                     "demo",
                     NewValue(project, f"{turn}", b"{}", time_ms),
                     quota,
-                    may_replace=True,
+                    anonymous_caller=None,
                     alone=False,
                 )
                 for values, names in zip(stores, (projects, projects[::-1]), strict=True)

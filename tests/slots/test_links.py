@@ -342,6 +342,54 @@ async def test_stranger_that_has_greeted_may_send_a_proof_and_nothing_longer(
     writer.close()
 
 
+@pytest.mark.parametrize("how", ["added", "changed", "repeated", "reordered"])
+async def test_who_stands_between_can_cut_a_link_and_nothing_else(
+    listener: Listener[MethodCalls], methods: Methods, how: str
+) -> None:
+    """Whoever passes the bytes on, as a router between two nodes does, and knows no secret."""
+    host, port, secret = await listener.address()
+    is_open = asyncio.Event()
+
+    async def stand_between(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner, outer = await asyncio.open_connection(host, port)
+
+        async def pass_back() -> None:
+            while data := await inner.read(65536):
+                writer.write(data)
+
+        back = asyncio.create_task(pass_back())
+        outer.write(await reader.readexactly(wire.GREETING_BYTES))
+        outer.write(await reader.readexactly(wire.PROOF_BYTES))
+        is_open.set()
+        first, second = [await read_record(reader) for _ in range(2)]
+        record = CALLS.pack_call(3, "note", (666,))
+        said = {
+            "added": [first, len(record).to_bytes(4, "big") + record + bytes(16), second],
+            "changed": [first, second[:-20] + bytes(20)],
+            "repeated": [first, first, second],
+            "reordered": [second, first],
+        }[how]
+        outer.writelines(said)
+        await asyncio.wait([back])
+        for each in (writer, outer):
+            each.close()
+
+    server = await asyncio.start_server(stand_between, HOST, 0)
+    connection = await open_connection(Address(HOST, server.sockets[0].getsockname()[1], secret), CALLS)
+    await within(is_open.wait())
+    calls = [asyncio.create_task(connection.call("note", number)) for number in (1, 2)]
+    outcomes = await within(asyncio.gather(*calls, return_exceptions=True))
+    await within(until(lambda: not listener._peers))
+    assert isinstance(outcomes[1], ConnectionEnded)
+    assert methods.order == ([] if how == "reordered" else [1])
+    server.close()
+
+
+async def read_record(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readexactly(4)
+    return head + await reader.readexactly(int.from_bytes(head, "big") + 16)
+
+
 @pytest.mark.parametrize("listener_version", [wire.VERSION + 1, wire.VERSION - 1])
 async def test_other_version_is_refused_by_name(
     listener: Listener[MethodCalls],

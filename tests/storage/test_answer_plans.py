@@ -10,7 +10,7 @@ import pytest
 
 from broker.storage.answer_log import AnswerLog, DoorWrite, PollWrite
 from broker.storage.database import Database
-from broker.storage.polls import Polls
+from broker.storage.polls import Polls, Room
 from tests.storage.answers import open_counter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -67,7 +67,7 @@ async def run_all(log: AnswerLog, generation: int, polls: Polls, uid: int, poll:
     await log.forget_doors(60)
     await polls.find_program("a1", "p1")
     await polls.find_contexts(uid, [event])
-    await polls.ensure(uid, [("new", event)], 2, 100)
+    await polls.ensure(uid, [("new", event)], 2, Room({}, 20, 100))
     await polls.count("a1", "m1")
     await polls.count("a1", "m1", context_id=event)
     await polls.count("a1", None, program_id="p1")

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from broker.errors import Unavailable
+from broker.errors import OutcomeUnknown, Unavailable
 from broker.settings import SettingError
 from broker.storage.database import Database
 
@@ -166,3 +166,126 @@ async def test_listener_hears_in_order_and_says_when_it_connected_anew(
     listener.cancel()
     with pytest.raises(asyncio.CancelledError):
         await listener
+
+
+# -- what is known of a change when its connection is lost
+
+_END_ME = "SELECT pg_terminate_backend(pg_backend_pid())"
+_END_AT_COMMIT = """
+CREATE TABLE t (n integer);
+CREATE FUNCTION end_me() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(1); RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER late AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION end_me();
+"""
+
+
+async def test_connection_lost_before_the_commit_has_changed_nothing(database: Database) -> None:
+    with pytest.raises(Unavailable) as caught:
+        async with database.transaction() as connection:
+            await connection.execute(_END_ME)
+    assert type(caught.value) is Unavailable
+
+
+async def test_connection_lost_during_the_commit_may_have_changed_something(
+    database: Database, postgres_dsn: str
+) -> None:
+    await run(postgres_dsn, _END_AT_COMMIT)
+    with pytest.raises(OutcomeUnknown) as caught:
+        async with database.transaction() as connection:
+            await connection.execute("INSERT INTO t VALUES (1)")
+    assert caught.value.retry_after_s == 1
+
+
+async def test_connection_lost_during_the_commit_of_a_unit_may_have_changed_something(
+    database: Database, postgres_dsn: str
+) -> None:
+    await run(postgres_dsn, _END_AT_COMMIT)
+    with pytest.raises(OutcomeUnknown):
+        async with database.unit(), database.transaction() as connection:
+            await connection.execute("INSERT INTO t VALUES (1)")
+
+
+async def test_connection_lost_during_a_statement_that_commits_may_have_changed_something(
+    database: Database,
+) -> None:
+    with pytest.raises(OutcomeUnknown):
+        async with database.writing() as connection:
+            await connection.execute(_END_ME)
+    with pytest.raises(Unavailable) as caught:
+        async with database.connection() as connection:
+            await connection.execute(_END_ME)
+    assert type(caught.value) is Unavailable
+
+
+async def test_statement_that_the_server_gave_up_has_changed_nothing(database: Database) -> None:
+    with pytest.raises(Unavailable) as caught:
+        async with database.writing() as connection:
+            await connection.execute("SELECT pg_sleep(2)")  # over the time-out of a statement
+    assert type(caught.value) is Unavailable
+
+
+async def test_commit_that_the_server_refuses_is_an_error_of_the_statement(
+    database: Database, postgres_dsn: str
+) -> None:
+    await run(postgres_dsn, "CREATE TABLE t (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+    with pytest.raises(asyncpg.UniqueViolationError):
+        async with database.transaction() as connection:
+            await connection.execute("INSERT INTO t VALUES (1), (1)")
+
+
+# -- units
+
+
+async def test_unit_commits_its_transactions_together(database: Database, postgres_dsn: str) -> None:
+    await run(postgres_dsn, "CREATE TABLE t (n integer)")
+
+    async def count() -> int:
+        async with database.connection() as connection:
+            return int(await connection.fetchval("SELECT count(*) FROM t"))
+
+    async with database.unit():
+        assert await count() == 0
+        for n in range(2):
+            async with database.transaction() as connection:
+                await connection.execute("INSERT INTO t VALUES ($1)", n)
+        assert await count() == 2
+        assert await asyncio.create_task(count()) == 0  # a task of its own is not part of it
+    assert await count() == 2
+
+
+async def test_unit_that_raises_leaves_nothing(database: Database, postgres_dsn: str) -> None:
+    await run(postgres_dsn, "CREATE TABLE t (n integer)")
+    with pytest.raises(KeyError):
+        async with database.unit():
+            async with database.transaction() as connection:
+                await connection.execute("INSERT INTO t VALUES (1)")
+            raise KeyError
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM t") == 0
+
+
+async def test_first_transaction_of_a_unit_that_raises_holds_nothing(
+    database: Database, postgres_dsn: str
+) -> None:
+    await run(postgres_dsn, "CREATE TABLE t (n integer)")
+    async with database.unit():
+        with pytest.raises(KeyError):
+            async with database.transaction() as connection:
+                await connection.execute("LOCK TABLE t")
+                raise KeyError
+        await asyncio.create_task(_insert(database, 1))
+        async with database.transaction() as connection:
+            await connection.execute("INSERT INTO t VALUES (2)")
+        with pytest.raises(KeyError):
+            async with database.transaction() as connection:
+                await connection.execute("INSERT INTO t VALUES (3)")
+                raise KeyError
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT array_agg(n ORDER BY n) FROM t") == [1, 2]
+
+
+async def _insert(database: Database, n: int) -> None:
+    async with database.transaction() as connection:
+        await connection.execute("INSERT INTO t VALUES ($1)", n)

@@ -9,7 +9,7 @@ import pytest
 
 from broker.storage.answer_log import PollWrite
 from broker.storage.database import Database
-from broker.storage.polls import PollCount, PollProgram, Polls
+from broker.storage.polls import PollCount, PollProgram, Polls, Room
 from tests.owners.support import create_programs
 from tests.storage.answers import build_write, fetch, open_counter, until_waiting
 
@@ -53,7 +53,7 @@ async def make_event(dsn: str, program: str = "p", metadata: str = '{"title":"T"
 
 
 async def make_poll(polls: Polls, uid: int, measure: str = "m", context: str = "c") -> int:
-    return (await polls.ensure(uid, [(measure, context)], 2, 100))[measure, context].uid
+    return (await polls.ensure(uid, [(measure, context)], 2, Room({}, 20, 100)))[measure, context].uid
 
 
 # -- programs
@@ -142,25 +142,25 @@ async def test_context_that_is_not_the_id_as_written_is_no_event(dsn: str, polls
 
 async def test_polls_are_made_once_and_keep_their_shards(dsn: str, polls: Polls) -> None:
     uid = await make_program(dsn, polls)
-    made = await polls.ensure(uid, [("m", "c"), ("m", "d"), ("m", "c")], 2, 10)
+    made = await polls.ensure(uid, [("m", "c"), ("m", "d"), ("m", "c")], 2, Room({}, 20, 10))
     assert {row.shards for row in made.values()} == {2}
     assert len({row.uid for row in made.values()}) == 2
-    again = await polls.ensure(uid, [("m", "d"), ("n", "c"), ("m", "c")], 8, 10)
+    again = await polls.ensure(uid, [("m", "d"), ("n", "c"), ("m", "c")], 8, Room({}, 20, 10))
     assert again == made | {("n", "c"): again["n", "c"]}
     assert again["n", "c"].shards == 8
-    assert await polls.ensure(uid, [], 2, 10) == {}
+    assert await polls.ensure(uid, [], 2, Room({}, 20, 10)) == {}
 
 
 async def test_program_has_at_most_so_many_polls(dsn: str, polls: Polls) -> None:
     uid, other = await make_program(dsn, polls), await make_program(dsn, polls, "q")
     wanted = [("m", str(number)) for number in range(4)]
-    first = await polls.ensure(uid, wanted[:2], 1, 3)
-    made = await polls.ensure(uid, wanted, 1, 3)
+    first = await polls.ensure(uid, wanted[:2], 1, Room({}, 20, 3))
+    made = await polls.ensure(uid, wanted, 1, Room({}, 20, 3))
     assert list(made) == wanted[:3]
     assert first.items() <= made.items()
-    assert await polls.ensure(uid, wanted[3:], 1, 2) == {}
-    assert len(await polls.ensure(uid, wanted, 1, 4)) == 4
-    assert len(await polls.ensure(other, wanted, 1, 3)) == 3
+    assert await polls.ensure(uid, wanted[3:], 1, Room({}, 20, 2)) == {}
+    assert len(await polls.ensure(uid, wanted, 1, Room({}, 20, 4))) == 4
+    assert len(await polls.ensure(other, wanted, 1, Room({}, 20, 3))) == 3
 
 
 async def test_all_who_ask_at_once_for_polls_get_the_same_and_keep_the_bound(dsn: str, polls: Polls) -> None:
@@ -170,7 +170,7 @@ async def test_all_who_ask_at_once_for_polls_get_the_same_and_keep_the_bound(dsn
     async with holder.transaction():
         await holder.execute("SELECT FROM programs FOR UPDATE")
         asked = (wanted[:2], wanted[:2], wanted[2:])
-        asking = [asyncio.create_task(polls.ensure(uid, keys, 2, 3)) for keys in asked]
+        asking = [asyncio.create_task(polls.ensure(uid, keys, 2, Room({}, 20, 3))) for keys in asked]
         while await holder.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < 3:
             await holder.execute("SELECT pg_sleep(0.01)")
     one, same, rest = await asyncio.gather(*asking)
@@ -186,7 +186,7 @@ async def test_program_that_is_gone_gets_no_polls(dsn: str, polls: Polls) -> Non
     deleter = await asyncpg.connect(dsn)
     async with deleter.transaction():
         await deleter.execute("DELETE FROM programs")
-        asking = asyncio.create_task(polls.ensure(uid, [("m", "c")], 2, 10))
+        asking = asyncio.create_task(polls.ensure(uid, [("m", "c")], 2, Room({}, 20, 10)))
         await until_waiting(dsn)
     await deleter.close()
     assert await asking == {}

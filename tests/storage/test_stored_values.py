@@ -17,10 +17,30 @@ _TIME = datetime(2024, 5, 1, tzinfo=UTC)
 _STORE_VALUE = "SELECT store_value($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 _STORE_VALUES = "SELECT store_values($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 _ROWS = """
-SELECT account, project_id, id, metadata::text, octets, superseded, created_time FROM stored_values
+SELECT account, project_id, id, metadata::text, octets, superseded, created_time, caller FROM stored_values
 ORDER BY account, project_id, number
 """
-_USAGE = "SELECT * FROM storage_usage ORDER BY account, project_id"
+_USAGE = """
+SELECT account, project_id, value_count, octets, anonymous_values, anonymous_octets FROM storage_usage
+ORDER BY account, project_id
+"""
+_OF_CALLERS = "SELECT * FROM anonymous_storage_usage ORDER BY account, project_id, caller"
+_MISCOUNTED = """
+SELECT account, project_id, caller FROM anonymous_storage_usage WHERE value_count <= 0 OR octets < 0
+UNION ALL
+SELECT account, project_id, NULL FROM storage_usage u
+WHERE (value_count, octets, anonymous_values, anonymous_octets) <> (
+    SELECT count(*), coalesce(sum(v.octets), 0), count(v.caller),
+        coalesce(sum(v.octets) FILTER (WHERE v.caller IS NOT NULL), 0)
+    FROM stored_values v
+    WHERE v.account = u.account AND v.project_id = u.project_id AND NOT v.superseded)
+UNION ALL
+(SELECT account, project_id, caller FROM (
+    SELECT account, project_id, caller, value_count, octets FROM anonymous_storage_usage
+    EXCEPT
+    SELECT account, project_id, caller, count(*), sum(octets) FROM stored_values
+    WHERE caller IS NOT NULL AND NOT superseded GROUP BY account, project_id, caller) AS wrong)
+"""
 
 
 @dataclass
@@ -33,20 +53,20 @@ class Arguments:
     metadata: str
     octets: int
     time: datetime
-    may_replace: bool
+    caller: str
     most_values: int
     most_octets: int
 
 
 def build(project: str = "a", id_: str = "x", **fields: Any) -> Arguments:
-    return replace(Arguments("demo", project, id_, "{}", 2, _TIME, True, 1_000, 10_000), **fields)
+    return replace(Arguments("demo", project, id_, "{}", 2, _TIME, "", 1_000, 10_000), **fields)
 
 
 @st.composite
 def groups(draw: st.DrawFn) -> list[list[Arguments]]:
     """Two groups, one after the other. Often near a quota, and often with an id more than once."""
-    quotas = st.tuples(st.sampled_from((2, 3, 100)), st.sampled_from((10, 20, 1000)))
-    who_may = draw(st.sampled_from((st.just(True), st.booleans())))
+    quotas = st.tuples(st.sampled_from((2, 3, 40, 100)), st.sampled_from((10, 20, 200, 1000)))
+    callers = draw(st.sampled_from((st.just(""), st.sampled_from(("", "p", "q")))))
     value = st.builds(
         Arguments,
         account=st.sampled_from(("demo", "other")),
@@ -55,7 +75,7 @@ def groups(draw: st.DrawFn) -> list[list[Arguments]]:
         metadata=st.just(""),
         octets=st.integers(1, 9),
         time=st.just(_TIME),
-        may_replace=who_may,
+        caller=callers,
         most_values=st.just(0),
         most_octets=st.just(0),
     )
@@ -88,6 +108,8 @@ class Store:
         try:
             outcomes = [await store(group) for group in wanted]
             rows, usage = await self._connection.fetch(_ROWS), await self._connection.fetch(_USAGE)
+            usage += await self._connection.fetch(_OF_CALLERS)
+            assert await self._connection.fetch(_MISCOUNTED) == []
         finally:
             await transaction.rollback()
         return outcomes, [tuple(row) for row in rows], [tuple(row) for row in usage]
@@ -140,6 +162,10 @@ def test_together_is_as_one_by_one(store: Store) -> None:
 @pytest.mark.parametrize(
     ("quotas", "expected"),
     [
+        ({"most_values": 60, "caller": "p"}, ["created"] * 3),
+        ({"most_values": 59, "caller": "p"}, ["created", "created", "own"]),
+        ({"most_octets": 120, "caller": "p"}, ["created"] * 3),
+        ({"most_octets": 119, "caller": "p"}, ["created", "created", "own"]),
         ({"most_values": 3}, ["created"] * 3),
         ({"most_values": 2}, ["created", "created", "many"]),
         ({"most_octets": 6}, ["created"] * 3),
@@ -159,7 +185,16 @@ def test_an_id_comes_many_times(store: Store) -> None:
     assert [(row[3], row[5]) for row in rows] == [
         ("[1]", True), ("[2]", False), ("[3]", True), ("[4]", True), ("[1]", False),
     ]  # fmt: skip
-    assert usage[0] == ("demo", "a", 2, 3)
+    assert usage[0] == ("demo", "a", 2, 3, 0, 0)
+
+
+@pytest.mark.parametrize("is_together", [True, False])
+def test_what_a_token_replaces_is_the_callers_no_more(store: Store, is_together: bool) -> None:
+    group = [build(id_=id_, caller=caller, octets=3) for id_, caller in (("x", "p"), ("y", "p"), ("z", "q"))]
+    store_all = store.together if is_together else store.apart
+    _, _, usage = store_all([group, [build(id_="x", octets=5), build(id_="z", octets=6)]])
+    assert usage[0] == ("demo", "a", 3, 14, 1, 3)
+    assert [row[3:] for row in usage[4:]] == [(1, 3)]
 
 
 def test_hundreds_keep_their_order(store: Store) -> None:

@@ -184,16 +184,25 @@ impl<'a> Reader<'a> {
     /// The fault at the value or name that is being read.
     fn fault(self, kind: Kind) -> Fault<'a> {
         if kind == Kind::Malformed {
-            return Fault { kind, place: Vec::new() };
+            return Fault {
+                kind,
+                place: Vec::new(),
+            };
         }
         let ends = self.open.iter().skip(1).map(|open| open.names_from);
         let ends: Vec<usize> = ends.chain([self.names.len()]).collect();
         let steps = self.open.iter().zip(ends);
-        let place = steps.map(|(open, end)| match open.is_object {
-            true => Step::Name(self.names[end - 1].clone()),
-            false => Step::Index(open.index),
+        let place = steps.map(|(open, end)| {
+            if open.is_object {
+                Step::Name(self.names[end - 1].clone())
+            } else {
+                Step::Index(open.index)
+            }
         });
-        Fault { kind, place: place.collect() }
+        Fault {
+            kind,
+            place: place.collect(),
+        }
     }
 }
 

@@ -193,7 +193,11 @@ class Authenticator:
         await self._throttle.check(attempt)
         credentials = await self._users.find_credentials(account, username)
         stored = None if credentials is None else credentials.password_hash
-        if not await self._passwords.verify(stored, password) or credentials is None:
+
+        async def admit() -> None:
+            await self._throttle.check(attempt)
+
+        if not await self._passwords.verify(stored, password, admit) or credentials is None:
             await self._throttle.record_failure(attempt)
             raise BadCredentials("the user name or the password is wrong")
         await self._throttle.check(attempt)
@@ -257,9 +261,9 @@ class Authenticator:
         token = tokens.sign(claims, self._config.issuer, key.kid, key.private)
         return AccessToken(token, lifetime_s)
 
-    async def hash_password(self, password: str) -> str:
+    async def hash_password(self, password: str, salt: bytes | None = None) -> str:
         """See `Auth.hash_password`."""
-        return await self._passwords.hash(password)
+        return await self._passwords.hash(password, salt)
 
     async def jwks(self) -> dict[str, Any]:
         """See `Auth.jwks`."""

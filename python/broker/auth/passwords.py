@@ -2,7 +2,7 @@
 
 import asyncio
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,25 +49,30 @@ class Passwords:
         self._threads = ThreadPoolExecutor(config.threads, thread_name_prefix="argon2")
         self._limit = config.threads + config.waiting
         self._pending = 0
+        self._turns = asyncio.Semaphore(config.threads)
 
-    async def hash(self, password: str) -> str:
-        """The encoded hash, parameters and salt included.
+    async def hash(self, password: str, salt: bytes | None = None) -> str:
+        """The encoded hash, parameters and salt included. Without `salt` no two are equal.
 
         Raises:
             InvalidRequest: the password is empty, too long, or no Unicode text.
             Unavailable: too many are waiting.
         """
         encoded = _encode(password)
-        return await self._run(lambda: self._hasher.hash(encoded))
+        return await self._run(lambda: self._hasher.hash(encoded, salt=salt))
 
-    async def verify(self, stored: str | None, password: str) -> bool:
+    async def verify(
+        self, stored: str | None, password: str, admit: Callable[[], Awaitable[None]] | None = None
+    ) -> bool:
         """Whether `password` is the one that was hashed to `stored`.
 
         None stands for a user that does not exist: the answer is no, after as much work as for one that does.
-        Raises as `hash` does.
+        Raises as `hash` does, and what `admit` raises, which is asked when the check's turn has come: of many
+        that wait, those that may not be checked any more cost nothing.
         """
         encoded = _encode(password)
-        return await self._run(lambda: self._matches(stored or self._nobodys, encoded)) and stored is not None
+        matches = await self._run(lambda: self._matches(stored or self._nobodys, encoded), admit)
+        return matches and stored is not None
 
     def is_outdated(self, stored: str) -> bool:
         """Whether the hash was made with other parameters than a new one would be."""
@@ -88,12 +93,15 @@ class Passwords:
         except (VerificationError, InvalidHashError):
             return False
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    async def _run(self, work: Callable[[], T], admit: Callable[[], Awaitable[None]] | None = None) -> T:
         if self._pending >= self._limit:
             raise Unavailable("too many log-ins at once; try again", retry_after_s=1)
         self._pending += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            async with self._turns:
+                if admit is not None:
+                    await admit()
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         finally:
             self._pending -= 1
 

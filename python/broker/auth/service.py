@@ -99,8 +99,11 @@ class Auth(Protocol):
                 changed meanwhile makes this token invalid from its birth.
         """
 
-    async def hash_password(self, password: str) -> str:
-        """What is stored of a new password. Raises Unavailable when too many wait for a processor."""
+    async def hash_password(self, password: str, salt: bytes | None = None) -> str:
+        """What is stored of a new password; with a `salt` of 16 bytes the same for the same password.
+
+        Raises Unavailable when too many wait for a processor.
+        """
 
     async def jwks(self) -> dict[str, Any]:
         """The public keys of every token that can still be valid (RFC 7517, RFC 8037)."""

@@ -1,7 +1,8 @@
 """How often log-ins may fail: so often a minute for one user name and for one address, over all processes.
 
-A try is judged before its password is checked, which spares the processor, and again afterwards, which makes
-the limit exact: of many tries at the same time, no more than the limit are told whether they were wrong.
+A try is judged before its password is checked, once more when that check's turn has come, which spares the
+processor, and again afterwards, which makes the limit exact: of many tries at the same time, no more than the
+limit are told whether they were wrong.
 A refused try does not count, so a name is free again a minute after the last counted one at the latest.
 """
 

@@ -10,6 +10,7 @@ import typer
 
 from broker.auth.administration import Administration
 from broker.clock import SystemClock
+from broker.deployments.data_dir import open_data_dir
 from broker.ids import IdSource
 from broker.settings import Settings
 from broker.storage.database import Database
@@ -61,7 +62,7 @@ async def _dsn(settings: Settings) -> AsyncIterator[str]:
     if settings.database_url:
         yield settings.database_url
         return
-    server = EmbeddedPostgres(settings.data_dir / "postgres", binaries=settings.postgres_bin)
+    server = EmbeddedPostgres(open_data_dir(settings.data_dir) / "postgres", binaries=settings.postgres_bin)
     try:
         yield await server.start()
     finally:

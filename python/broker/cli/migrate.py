@@ -5,6 +5,7 @@ import asyncio
 from broker.cli.administration import DatabaseUrl, DataDir
 from broker.cli.output import write_json, write_line
 from broker.cli.remote import Json
+from broker.deployments.data_dir import open_data_dir
 from broker.errors import Unavailable
 from broker.settings import Settings
 from broker.storage.embedded.server import EmbeddedPostgres
@@ -31,7 +32,7 @@ def migrate(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Js
 async def _migrate(settings: Settings) -> list[str]:
     if settings.database_url:
         return await run_migrations(settings.database_url)
-    server = EmbeddedPostgres(settings.data_dir / "postgres", binaries=settings.postgres_bin)
+    server = EmbeddedPostgres(open_data_dir(settings.data_dir) / "postgres", binaries=settings.postgres_bin)
     try:
         return await run_migrations(await server.start())
     finally:

@@ -8,11 +8,9 @@ try: what is retried is never done twice.
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-import orjson
-
 from broker.client import query
-from broker.client.engine import Call, Engine
-from broker.client.errors import ProtocolError
+from broker.client.engine import Call, Engine, Slice
+from broker.client.errors import Conflict, ProtocolError
 from broker.client.models import (
     Event,
     Gateways,
@@ -33,6 +31,7 @@ from broker.clock import Clock
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", Program, Event)
 
+_PAGE_EVENTS = 1_000  # the most that the broker puts into one
 _IMPORT_TIMEOUT_S = 300.0  # 100,000 events are read, checked and stored before the answer
 
 
@@ -199,20 +198,46 @@ class Calls:
         to_timecode: int | None = None,
         include_created: bool | None = None,
     ) -> list[Event]:
-        """All events of a program by timecode, then seq; both bounds are inclusive milliseconds."""
+        """All events of a program by timecode, then seq; both bounds are inclusive milliseconds.
+
+        They are read in pages and are of one moment.
+
+        Raises:
+            Conflict: again and again they were erased or replaced while they were read.
+        """
         parameters = {"from": from_timecode, "to": to_timecode, "includeCreated": include_created}
-        target = query.path("programs", program_id, "events")
-        return await self._engine.send(Call("GET", target, _list_of(Event), query=parameters))
+        for is_last in (False, False, True):
+            try:
+                return [event async for page in self._event_pages(program_id, parameters) for event in page]
+            except Conflict:
+                if is_last:
+                    raise
+        raise AssertionError("the last turn returns or raises")
 
     async def iterate_events(self, program_id: str) -> AsyncIterator[Event]:
-        """All events of a program, one after the other as they arrive: a long history needs no memory."""
-        rest = b""
-        async for chunk in self.export_events(program_id, ndjson=True):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                yield _event_of_line(line)
-        if rest:
-            yield _event_of_line(rest)
+        """All events of a program, one after the other: a long history needs no memory, and no haste.
+
+        They are of one moment, that of the first.
+
+        Raises:
+            Conflict: they were erased or replaced meanwhile.
+        """
+        async for page in self._event_pages(program_id, {}):
+            for event in page:
+                yield event
+
+    async def _event_pages(
+        self, program_id: str, parameters: Mapping[str, Any]
+    ) -> AsyncIterator[list[Event]]:
+        target = query.path("programs", program_id, "events")
+        asked = {"limit": _PAGE_EVENTS, **parameters}
+        while True:
+            call: Call[Any] = Call("GET", target, _list_of(Event), query=asked, is_paged=True)
+            page: Slice[list[Event]] = await self._engine.send(call)
+            yield page.items
+            if page.cursor is None:
+                return
+            asked = {**asked, "cursor": page.cursor}
 
     async def filter_events(
         self,
@@ -331,10 +356,3 @@ def _list_of(kind: type[ModelT]) -> Callable[[Any], list[ModelT]]:
 
 def _page_of(kind: type[ModelT]) -> Callable[[Any], Page[ModelT]]:
     return lambda raw: Page.parse(raw, kind.parse)
-
-
-def _event_of_line(line: bytes) -> Event:
-    try:
-        return Event.parse(orjson.loads(line))
-    except orjson.JSONDecodeError as error:
-        raise ProtocolError(f"the broker sent a line that is no JSON: {error}") from None

@@ -45,6 +45,14 @@ _TOKEN_UNKNOWN = "invalid_token"  # noqa: S105 - the name of an error
 
 
 @dataclass(frozen=True, slots=True)
+class Slice(Generic[T]):
+    """One page of a list, and the cursor of the next one, None on the last."""
+
+    items: T
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
     """One call of the REST API.
 
@@ -58,6 +66,7 @@ class Call(Generic[T]):
         own_safety: what the method does not say.
         is_forwarded: an error may be that of a server that the broker asked, in whatever form.
         is_tagged: the result is a dataclass whose `etag` is the answer's.
+        is_paged: the result is a `Slice`, of what `parse` makes and of where the answer says that it goes on.
     """
 
     method: str
@@ -72,6 +81,7 @@ class Call(Generic[T]):
     is_signed: bool = True
     is_forwarded: bool = False
     is_tagged: bool = False
+    is_paged: bool = False
     is_single_try: bool = False
     timeout_s: float | None = None
 
@@ -295,6 +305,8 @@ class Engine:
         body = _json(reply)
         if reply.is_success:
             result: Any = call.parse(body)
+            if call.is_paged:
+                result = Slice(result, _next_cursor(reply))
             return replace(result, etag=reply.headers.get("ETag")) if call.is_tagged else result  # type: ignore[no-any-return]
         raise _failure(call, reply, body)
 
@@ -307,6 +319,12 @@ class Engine:
             raise _failure(call, reply, _json(reply))
         finally:
             await reply.aclose()
+
+
+def _next_cursor(reply: httpx.Response) -> str | None:
+    """The `cursor` of the URL of the next page (RFC 8288), None on the last one."""
+    url = reply.links.get("next", {}).get("url")
+    return None if url is None else httpx.URL(url).params.get("cursor")
 
 
 def _signed(call: Call[T], token: str | None) -> Call[T]:

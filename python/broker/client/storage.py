@@ -37,9 +37,15 @@ class Storage:
         Raises:
             NotFound: no such project.
             Conflict: without a token, the id is taken.
-            PayloadTooLarge: the value is too large, or the project is full.
+            PayloadTooLarge: the value is too large, or the project is full; without a token, what such
+                callers may store is stored.
         """
         body = {"id": item_id or self._ids.uuid7(), "metadata": dict(metadata)}
         target = query.path("storage", project_id)
         call = Call("POST", target, StoredValue.parse, body=body, key=idempotency_key)
         return await self._engine.send(call)
+
+    async def delete(self, project_id: str, item_id: str, *, idempotency_key: str | None = None) -> None:
+        """Delete a value. Caches on the way may answer it for up to a day. Raises NotFound."""
+        target = query.path("storage", project_id, item_id)
+        await self._engine.send(Call("DELETE", target, lambda _: None, key=idempotency_key))

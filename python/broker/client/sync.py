@@ -166,6 +166,7 @@ class _SyncStorage(_Group[Storage]):
 
     get = _group_call(Storage.get)
     store = _group_call(Storage.store)
+    delete = _group_call(Storage.delete)
 
 
 class _SyncStatistics(_Group[Statistics]):

@@ -31,7 +31,8 @@ from broker.storage.errors import SetupError
 _LOG_BYTES = 16 << 20
 _SHARED = Path("/tmp")  # noqa: S108 - a private directory of a random name is made in it
 _LINK = "scratch"
-_OURS = {"lock", "log", "metrics", _LINK, "instance"}  # a start may be killed before it has made all
+# A start may be killed before it has made all; commands on accounts and users make the database alone.
+_OURS = {"lock", "log", "metrics", "postgres", _LINK, "instance"}
 
 
 class DirectoryInUse(SetupError):
@@ -105,12 +106,11 @@ class Claim:
         os.close(self.lock)
 
 
-def claim(path: Path) -> Claim:
-    """Make the data directory where it is missing and take it for this process.
+def open_data_dir(path: Path) -> Path:
+    """Make the data directory where it is missing, close it to others; returns it without links on the way.
 
     Raises:
-        SetupError: it cannot be made or written, or others could change what is in it.
-        DirectoryInUse: another `broker up` has it.
+        SetupError: it cannot be made or written, others could change what is in it, or they use it.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -121,6 +121,20 @@ def claim(path: Path) -> Claim:
         for directory in (path, path / "log"):
             directory.mkdir(mode=0o700, exist_ok=True)
             directory.chmod(0o700)
+    except OSError as error:
+        raise SetupError(f"the data directory {path} cannot be used: {error.strerror}") from error
+    return path
+
+
+def claim(path: Path) -> Claim:
+    """Open the data directory and take it for this process.
+
+    Raises:
+        SetupError: see `open_data_dir`.
+        DirectoryInUse: another `broker up` has it.
+    """
+    path = open_data_dir(path)
+    try:
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise SetupError(f"the data directory {path} cannot be used: {error.strerror}") from error

@@ -13,7 +13,7 @@ have reached a replica, a change is answered 503 `outcome_unknown`.
 HAProxy has one gap: a head that is no HTTP, or does not come in time, is refused below the layer where bodies
 can be chosen (h1_send_error in its mux_h1.c). There it sends a page of HTML or nothing; ours sends nothing
 and closes. So the frontends have empty error files, which mean that, and the bodies stand in the backends.
-It also closes without a word when a change went over a kept connection that its replica closed meanwhile.
+It also closes without a word when a request went over a kept connection that its replica closed meanwhile.
 """
 
 import re
@@ -29,6 +29,7 @@ from broker.errors import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
+    OutcomeUnknown,
     PayloadTooLarge,
     SlowDown,
     Unavailable,
@@ -56,7 +57,6 @@ _LOST = {408: 400, 502: 503, 504: 503}
 """What HAProxy calls otherwise than we do."""
 _SAFE = "method GET HEAD OPTIONS"
 _MADE = "x-broker-made"
-_OUTCOME_UNKNOWN = "outcome_unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +121,16 @@ def _defaults(settings: Settings) -> list[str]:
         f"    timeout server {whole_s}s",
         f"    timeout http-request {_HEAD_S}s",
         f"    timeout http-keep-alive {_KEEP_ALIVE_S}s",
+        # Else a head that was refused in silence, above, may hold its connection for as long as a client may.
+        "    timeout client-fin 2s",
         "    option abortonclose",
         "    option splice-request",
         "    option splice-response",
         "    option http-no-delay",
         "    option idle-close-on-response",
-        # What no replica has seen is given to another one, and a question that one has left unanswered.
+        # Only what no replica has seen is given to another one.
         "    option redispatch 1",
-        "    retry-on conn-failure empty-response",
+        "    retry-on conn-failure",
         "    load-server-state-from-file global",
         "    balance leastconn",
         "defaults behind from ours",
@@ -144,12 +146,11 @@ def _public(settings: Settings, applications: Iterable[Application]) -> list[str
         f"    tcp-request connection reject if {{ sc0_conn_cur gt {limit} }}",
     ]
     return [
-        "frontend public from ours",
+        f"frontend {PUBLIC} from ours",
         f"    bind {_place(settings.bind_host, settings.http_port)} proto h1",
         *_front_door(settings.trusted_proxies),
         *(counted if limit else []),
         *_silence(),
-        f"    http-request set-var(txn.door) str({PUBLIC})",
         *_requests(),
         *_routes(applications),
     ]
@@ -159,10 +160,9 @@ def _operations(settings: Settings, applications: Iterable[Application]) -> list
     routes = orjson.dumps({application.prefix: application.name for application in applications}).decode()
     answer = f"content-type application/json lf-string {_text(routes)} hdr X-Request-Id %[var(txn.id)]"
     return [
-        "frontend operations from ours",
+        f"frontend {OPERATIONS} from ours",
         f"    bind {_place(settings.ops_host, settings.operations_port)} proto h1",
         *_silence(),
-        f"    http-request set-var(txn.door) str({OPERATIONS})",
         *_requests(),
         f"    http-request return status 200 {answer} {_header(NO_SNIFF)} if {{ path /-/routes }}",
         *_routes(applications),
@@ -191,16 +191,17 @@ def _backend(settings: Settings, application: Application) -> list[str]:
 
 def _rules(settings: Settings) -> list[str]:
     """What holds for requests of our own applications and for their replies."""
-    secret = f'"{settings.ingress_key} %[var(txn.door)] %[src]"'
+    secret = f'"{settings.ingress_key} %f %[src]"'
     too_many = _Body(429, SlowDown.name, "too many long bodies from one address", (("Retry-After", "1"),))
     limit = settings.http_long_bodies_per_address
     counted = [
         f"    acl is_long req.hdr_val(content-length) gt {_LONG_BODY_BYTES}",
         "    acl is_long req.hdr(transfer-encoding) -m found",
         "    http-request track-sc1 src,ipmask(32,64) table uploads if is_long !{ var(sess.front) -m found }",
-        f"    {_answer('http-request', too_many)} if is_long {{ sc1_conn_cur gt {limit} }}",
+        f"    {_answer('http-request', too_many)} if {{ sc1_conn_cur gt {limit} }}",
     ]
     doubtful = _Body(503, "%[var(txn.doubt,unavailable)]", _IN_DOUBT, (("Retry-After", "1"),))
+    shown = " ".join(map(str, sorted(set(_LOST.values()))))
     malformed = _Body(400, InvalidRequest.name, "the request is malformed")
     failed = _Body(500, InternalError.name, "an internal error")
     return [
@@ -208,7 +209,6 @@ def _rules(settings: Settings) -> list[str]:
         # What a stranger says of where it comes from; a front door's word is believed, see `_front_door`.
         "    http-request del-header x-forwarded- -m beg unless { var(sess.front) -m found }",
         "    http-request del-header upgrade",
-        f"    http-request disable-l7-retry unless {{ {_SAFE} }}",
         *(counted if limit else []),
         f"    http-request wait-for-body time {_HEAD_S}s",
         f"    http-response allow if {{ res.hdr({NO_SNIFF[0].decode()}) -m found }}",
@@ -217,10 +217,10 @@ def _rules(settings: Settings) -> list[str]:
         f"    {_answer('http-response', doubtful)}",
         f"    acl is_made res.hdr({_MADE}) -m found",
         *(
-            f"    http-after-response set-status {ours} if is_made {{ status {theirs} }}"
+            f"    http-after-response set-status {ours} if {{ status {theirs} }} is_made"
             for theirs, ours in _LOST.items()
         ),
-        f"    http-after-response del-header {_MADE}",
+        f"    http-after-response del-header {_MADE} if {{ status {shown} }}",
     ]
 
 
@@ -237,11 +237,13 @@ def _requests() -> list[str]:
     wrong = _Body(
         405, MethodNotAllowed.name, "there is no such method", (("Allow", "GET, HEAD, POST, PUT, DELETE"),)
     )
+    old = _Body(400, InvalidRequest.name, "the request must be HTTP/1.1 or HTTP/1.0")
     return [
         "    acl is_named req.fhdr(x-request-id) -m reg ^[!-~]{1,128}$",
         "    http-request set-header x-request-id %[uuid] unless is_named",
         "    http-request set-var(txn.id) req.fhdr(x-request-id)",
-        f"    http-request set-var(txn.doubt) str({_OUTCOME_UNKNOWN}) unless {{ {_SAFE} }}",
+        f"    http-request set-var(txn.doubt) str({OutcomeUnknown.name}) unless {{ {_SAFE} }}",
+        f"    {_answer('http-request', old)} unless {{ req.ver -m beg 1. }}",
         f"    {_answer('http-request', wrong)} if {{ method CONNECT TRACE }}",
     ]
 

@@ -7,9 +7,10 @@ each to the kernel at once. For a short reply the second write takes as long as 
 wakes for each. So what is written first in a turn of the event loop waits for a second part, until the end of
 that turn at most.
 
-Trailers (RFC 9112, section 7.1.2) come through the same callback as headers, and uvicorn puts them into the list
-that the application has already: `Host` and `Authorization` of a trailer would count. Here they are dropped. The
-host of a target in absolute form, which uvicorn drops, is handed on for the application to compare.
+Trailers (RFC 9112, section 7.1.2) come through the same callback as headers, and uvicorn puts them into the
+list that the application has already: `Host` and `Authorization` of a trailer would count. Here they are
+dropped. The host of a target in absolute form, which uvicorn drops, is handed on for the application to
+compare.
 """
 
 import asyncio

@@ -120,10 +120,10 @@ class _LightNode(Node):
     def _init_temp(self, *arguments: Any, **options: Any) -> None:
         """Make the session's directory, with its logs elsewhere."""
         temporary = self._ray_params.temp_dir
-        assert temporary and self._session_name, "`start_local` gives the one, a head node has the other"
-        directory = ray_logs.attach(Path(temporary) / self._session_name, self._log)
+        assert temporary is not None, "`start_local` gives it"
+        assert self._session_name is not None, "a head node has named it"
+        ray_logs.attach(Path(temporary) / self._session_name, self._log)
         super()._init_temp(*arguments, **options)
-        directory.chmod(0o700)
 
     def start_gcs_server(self) -> None:
         """Start the GCS."""

@@ -17,27 +17,26 @@ _FILES = 2_000  # a start has fifty, and each part that is restarted five
 _PROCESS = re.compile(r"[-_](\d+)\.(?:log|out|err)(?:\.\d+)?$")
 
 
-def attach(session: Path, log: Path) -> Path:
+def attach(session: Path, log: Path) -> None:
     """Make the directory for the logs of a session of Ray that is about to begin, and put it into its place.
+
+    Ray opens it to everybody, again and again; the one above is closed.
 
     Args:
         session: Ray's directory of the session; made when missing.
         log: the directory of logs.
-
-    Returns:
-        The directory, to be closed to others again after Ray has opened it to everybody.
     """
+    (log / "ray").mkdir(mode=0o700, exist_ok=True)
     directory = log / "ray" / session.name
-    directory.mkdir(parents=True, mode=0o700)
-    session.mkdir(parents=True, mode=0o700)
+    directory.mkdir()
+    session.mkdir(parents=True)
     (session / "logs").symlink_to(directory)
-    return directory
 
 
 def prune(log: Path, limit_bytes: int) -> None:
     """Remove the oldest files until the rest has `limit_bytes` at most, but what may still be written."""
     directory = log / "ray"
-    sessions = sorted(path for path in directory.glob("session_*"))
+    sessions = sorted(directory.glob("session_*"))
     files = sorted(_list_files(directory))
     used, count = sum(size for _, size, _ in files), len(files)
     for _, size, path in files:

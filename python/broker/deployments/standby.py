@@ -1,8 +1,9 @@
 """Stands in for one of Ray's helpers of a node until somebody asks for it. Run as a script, by its path.
 
 Arguments: an address and a port, 0 for a helper that nobody asks; then the helper's own command. The first
-connection is refused and the helper takes this process' place; who asked asks again until it answers.
-Standard input comes from the raylet: its end means that the raylet is gone.
+connection is closed and the helper takes this process' place; who asked asks again until it answers.
+Connections of other users of the machine are closed and nothing more. Standard input comes from the raylet:
+its end means that the raylet is gone.
 
 It imports as little as it can: waiting takes 10 MB here and some 70 MB there.
 """
@@ -11,6 +12,8 @@ import os
 import select
 import socket
 import sys
+
+_NO_LINGER = (1).to_bytes(4, sys.byteorder) + bytes(4)  # `struct linger` (socket(7)): on, for 0 seconds
 
 
 def main() -> None:
@@ -24,12 +27,30 @@ def main() -> None:
             door.bind((host, port))
             door.listen()
             waited.append(door)
-        ready: list[socket.socket | int] = []
-        while door not in ready:
+        is_asked = False
+        while not is_asked:
             ready = select.select(waited, [], [])[0]
             if raylet in ready and not os.read(raylet, 4096):
                 return
+            is_asked = door in ready and _is_asked(door)
     os.execv(command[0], command)  # noqa: S606 - the raylet's own command, which has no shell either
+
+
+def _is_asked(door: socket.socket) -> bool:
+    """Whether a process of our user connects, by the kernel's table of sockets (proc_pid_net(5))."""
+    caller, (host, port) = door.accept()
+    with caller:
+        # Closed by a reset, which leaves the port free at once.
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        try:
+            with open("/proc/net/tcp") as table:  # noqa: PTH123 - `pathlib` is not imported here
+                rows = [line.split() for line in table]
+        except FileNotFoundError:  # not Linux
+            return True
+    # Columns: number, local address, remote address, state, queues, timer, tries, user. One that has hung up
+    # is no longer in state 1 (established), and has no user.
+    address = f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
+    return [row[7] for row in rows if (row[1], row[3]) == (address, "01")] == [str(os.geteuid())]
 
 
 if __name__ == "__main__":

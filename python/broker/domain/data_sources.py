@@ -135,7 +135,7 @@ def find_data_source(sources: object, data_source_id: str) -> DataSource | None:
 
 
 def require_parameters(parameters: Mapping[str, object], field: str) -> None:
-    """Raise InvalidRequest unless each is a scalar, a list of scalars or null; names the first that is not."""
+    """Raise InvalidRequest for the first that is neither a scalar nor a list of scalars nor null."""
     for name, value in parameters.items():
         values = value if isinstance(value, list) else [value]
         if value is not None and not all(isinstance(each, _SCALARS) for each in values):
@@ -144,7 +144,7 @@ def require_parameters(parameters: Mapping[str, object], field: str) -> None:
 
 
 def require_headers(headers: Mapping[str, object], field: str) -> None:
-    """Raise InvalidRequest unless each is a scalar or null; names the first that is not."""
+    """Raise InvalidRequest for the first that is neither a scalar nor null."""
     for name, value in headers.items():
         if value is not None and not isinstance(value, _SCALARS):
             message = "must be a text, a number, true, false, or null"

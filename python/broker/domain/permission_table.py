@@ -328,6 +328,7 @@ PERMISSIONS: Mapping[str, Rule] = {
     "deleteApplicationRequest": SOURCE_REQUEST,
     "getStoredValue": VALUE_READ,
     "storeValue": VALUE_STORE,
+    "deleteStoredValue": PROJECT_WORK,
     # Analytics
     "getAnalyticsSite": PROJECT_WORK,
     "createAnalyticsSite": PROJECT_WORK,

@@ -9,9 +9,9 @@ keeps. Two readers that decide it differently see two requests in one text, so a
   `ENVELOPE_DEPTH` around it that the request is made of, such as `{"events": [{"metadata": …}]}`.
 
 Native code looks for them before anything is built, in one pass that takes a fraction of the time of reading;
-so a text that is refused costs less than one that is not, whatever is in it. `orjson`, which keeps the last of
-repeated names and makes floats of integers over 64 bits, then reads what has none of these, and refuses what is
-no JSON at all: NaN, lone surrogates, byte order marks.
+so a text that is refused costs less than one that is not, whatever is in it. `orjson`, which keeps the last
+of repeated names and makes floats of integers over 64 bits, then reads what has none of these, and refuses
+what is no JSON at all: NaN, lone surrogates, byte order marks.
 """
 
 from collections.abc import Sequence

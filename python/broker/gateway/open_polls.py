@@ -163,7 +163,8 @@ class OpenPolls:
         opened: dict[PollName, tuple[PollRow, Declaration]] = {}
         if program is not None and Access(program.access) is Access.PUBLIC:
             measures = {(name.measure_name, name.context_id): name for name in names}
-            rows = await self._known.rows(program.uid, measures.keys(), declared)
+            # They have just been answered; what is deleted meanwhile may be made again.
+            rows = await self._known.rows(program.uid, measures.keys(), declared, lambda _new: None)
             is_free = program.metadata.get(FREE_CONTEXTS) is True
             for measure, row in rows.items():
                 context = declared.get(measure[1], NOTHING_DECLARED if is_free else None)

@@ -40,7 +40,7 @@ STATUS_HEADER = "X-Upstream-Status"
 _DEFAULT_TYPE = "application/octet-stream"
 _MAX_TYPE_CHARACTERS = 255  # the longest type and subtype (RFC 6838, section 4.2), or as much with parameters
 # What an upstream sends is nobody's page at our address, and nothing else than what it says it is.
-_HARMLESS = {"Content-Security-Policy": "sandbox; default-src 'none'", "X-Content-Type-Options": "nosniff"}
+_HARMLESS = {"Content-Security-Policy": "sandbox; default-src 'none'"}
 
 
 class ApplicationRequestParams(Model):
@@ -139,8 +139,9 @@ def _operation(method: Method, *, has_body: bool) -> Operation:
             description="Query parameters, members of a JSON body, and headers that the data source lists"
             " (`Accept` and `Content-Type` too) override its defaults one by one. The upstream's status,"
             " media type and body come back, with the header `X-Upstream-Status`, which no answer of our own"
-            " has; at most {fetch_limit_bytes} bytes in {fetch_timeout_s} s. Role `client`: published revisions only. One address sends {fetch_rate_per_address} requests a"
-            " second (in a burst {fetch_burst_per_address}), one account {fetch_rate_per_account} (in a burst"
+            " has; at most {fetch_limit_bytes} bytes in {fetch_timeout_s} s. Role `client`: published"
+            " revisions only. One address sends {fetch_rate_per_address} requests a second (in a burst"
+            " {fetch_burst_per_address}), one account {fetch_rate_per_account} (in a burst"
             " {fetch_burst_per_account}); 0 has no limit. A project has {fetch_project_requests} under way at"
             " a time.",
             whole_body="body" if has_body else None,

@@ -34,6 +34,7 @@ class Audience:
     news: AnswerNews
     per_address: LocalRate
     per_connection: LocalRate
+    names_per_address: LocalRate
 
     async def close(self) -> None:
         """End the queries that are under way."""
@@ -54,6 +55,9 @@ def build_audience(
         news=AnswerNews(owners, clock),
         per_address=LocalRate(
             clock, Rate(settings.responses_rate_per_address, settings.responses_burst_per_address)
+        ),
+        names_per_address=LocalRate(
+            clock, Rate(settings.responses_names_rate_per_address, settings.responses_names_burst_per_address)
         ),
         per_connection=LocalRate(
             clock, Rate(settings.responses_rate_per_connection, settings.responses_burst_per_connection)

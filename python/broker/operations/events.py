@@ -291,16 +291,16 @@ OPERATIONS = (
             "GET",
             "/programs/{programId}/events",
             description=(
-                "With `to`, a cache may keep the answer: an hour when `to` is over a minute past. The list is"
-                " of one moment, however long it takes to read. With `limit` it comes in pages of that"
-                " moment: while there is more, `Link` with `rel=next` (RFC 8288) is the URL of the next page. A page"
-                " whose events were erased or replaced since the first one is 409. Without `limit`, one"
-                " address reads {lists_per_address} lists of over 200 events at a time and begins"
-                " {lists_rate_per_address} a second (in a burst {lists_burst_per_address}), one account"
-                " {lists_per_account} and {lists_rate_per_account} (in a burst {lists_burst_per_account}), as"
-                " many with a token as without; 0 has no limit. Over WebSocket"
-                " `withCursor: true` makes the result an object of `items` and `cursor`, null after the last"
-                " page."
+                "With `to`, a cache may keep the answer: an hour when `to` is over a minute past. The"
+                " list is of one moment, however long it takes to read. With `limit` it comes in pages of"
+                " that moment: while there is more, `Link` with `rel=next` (RFC 8288) is the URL of the"
+                " next page. A page whose events were erased or replaced since the first one is 409."
+                " Without `limit`, one address reads {lists_per_address} lists of over 200 events at a"
+                " time and begins {lists_rate_per_address} a second (in a burst"
+                " {lists_burst_per_address}), one account {lists_per_account} and"
+                " {lists_rate_per_account} (in a burst {lists_burst_per_account}), as many with a token"
+                " as without; 0 has no limit. Over WebSocket `withCursor: true` makes the result an"
+                " object of `items` and `cursor`, null after the last page."
             ),
             headers=("Link",),
         ),
@@ -389,7 +389,12 @@ OPERATIONS = (
         params=UpdateEventParams,
         result=Event,
         handler=_update_event,
-        route=Route("PUT", "/programs/{programId}/events/{eventId}"),
+        route=Route(
+            "PUT",
+            "/programs/{programId}/events/{eventId}",
+            description="Answers what the notification `eventUpdated` says, with its `seq`. The stored event"
+            " keeps the `seq` of its publishing, by which lists order it.",
+        ),
         errors=(NotFound,),
         is_owners=True,
         example=_ONE | {"metadata": {"home": 2, "away": 2}},

@@ -110,7 +110,7 @@ async def _run_with_key(
     The key is looked at when the effect is stored, so that the first request of a key, nearly every one,
     costs no query. What failed may have failed because it was done before: then it is looked at too.
     """
-    key = context.key = _claim(operation, context, raw)
+    key = context.key = await _claim(operation, context, raw)
     try:
         if operation.is_owners:
             return await operation.handler(context, params)
@@ -168,7 +168,7 @@ def _for_caller(operation: Operation, error: BrokerError) -> BrokerError:
     return error
 
 
-def _claim(operation: Operation, context: Context, raw: Mapping[str, Any]) -> IdempotencyKey:
+async def _claim(operation: Operation, context: Context, raw: Mapping[str, Any]) -> IdempotencyKey:
     """The caller's key, whichever door it came by and with which token."""
     key, principal = context.idempotency_key, context.principal
     if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY_CHARACTERS or not key.isprintable():
@@ -177,22 +177,24 @@ def _claim(operation: Operation, context: Context, raw: Mapping[str, Any]) -> Id
         )
     # No subject has a space in it.
     caller = principal.subject or f"address {caller_of(context.address)}"
-    content = orjson.dumps([operation.name, _said(operation, raw)], option=orjson.OPT_SORT_KEYS)
-    return IdempotencyKey(caller, key, hashlib.sha256(content).digest(), raw.get("events") is not None)
-
-
-def _said(operation: Operation, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """What the hash of a request is made of.
-
-    What the models hide is left out: a hash of a password that is made for speed can be guessed. A body that
-    is streamed is not in `raw`; who reads it adds its hash.
-    """
-    hidden = {info.alias or name for name, info in operation.params.model_fields.items() if not info.repr}
-    said = {name: value for name, value in raw.items() if name not in hidden}
+    said = dict(raw)
     for again, name in operation.route.said_again if operation.route else ():
         value = said.pop(again, None)
         said.setdefault(name, value)
-    return said
+    hidden = {info.alias or name for name, info in operation.params.model_fields.items() if not info.repr}
+    for name in hidden & said.keys():
+        said[name] = await _slow_hash(context, caller, key, said[name])
+    content = orjson.dumps([operation.name, said], option=orjson.OPT_SORT_KEYS)
+    # A body that is streamed is not in `raw`: who reads it adds its hash.
+    return IdempotencyKey(caller, key, hashlib.sha256(content).digest(), raw.get("events") is not None)
+
+
+async def _slow_hash(context: Context, caller: str, key: str, password: object) -> str | None:
+    """What stands for a password in the hash of its request: one that is made for speed can be guessed."""
+    if not isinstance(password, str) or not password:
+        return None
+    salt = hashlib.sha256(orjson.dumps([context.principal.account, caller, key])).digest()[:16]
+    return await context.services.auth.hash_password(password, salt)
 
 
 def parse_params(operation: Operation, raw: Mapping[str, Any]) -> Any:

@@ -3,11 +3,12 @@
 A vote that comes while thousands do costs no query: its program and its context are known for a second, which
 is how late a change of access, of options or of closing counts, and its poll, which never changes, for long.
 
-Anybody can make polls by naming measures. So that nobody uses up those that producers ask for, a tenth of a
-program's polls is kept for the measures that its events declare.
+Anybody can make polls by naming measures. So that nobody uses up the room of another, the measure that an
+event declares can always be answered, and every context takes so many other names. Contexts that are no
+events, where a program allows them, share a room of their own.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import orjson
 
@@ -16,17 +17,18 @@ from broker.clock import Clock
 from broker.domain.answers import Declaration, parse_declaration
 from broker.operations.recent import Recent
 from broker.settings import Settings
-from broker.storage.polls import PollProgram, PollRow, Polls
+from broker.storage.polls import PollProgram, PollRow, Polls, Room
 
 _FRESH_S = 1.0
 _POLL_S = 600.0
 _PROGRAMS = 10_000  # remembered at a time
 _CONTEXTS = 50_000
 _POLLS = 100_000
-_KEPT = 10  # one of so many polls is for declared measures only
+OTHER_NAMES = 20  # of measures of a context, besides the one that it declares
 
 Measure = tuple[str, str]
 """The name of a measure, and its context."""
+_Some = tuple[int, frozenset[Measure]]  # measures of a program
 
 
 class KnownPolls:
@@ -36,7 +38,7 @@ class KnownPolls:
         self._polls = polls
         self._clock = clock
         self._shards = settings.counters
-        self._most = settings.program_polls
+        self._most_free = settings.program_polls
         self._programs: Recent[tuple[str, str], PollProgram | None] = Recent(clock, _FRESH_S, _PROGRAMS)
         # A context of no event is remembered as (None,).
         self._contexts: Recent[tuple[int, str], tuple[Declaration | None]] = Recent(
@@ -44,9 +46,8 @@ class KnownPolls:
         )
         self._rows: Recent[tuple[int, Measure], PollRow] = Recent(clock, _POLL_S, _POLLS)
         self._readings: SingleFlight[tuple[int, frozenset[str]], Mapping[str, bytes]] = SingleFlight()
-        self._makings: SingleFlight[tuple[int, frozenset[Measure], int], Mapping[Measure, PollRow]] = (
-            SingleFlight()
-        )
+        self._findings: SingleFlight[_Some, Mapping[Measure, PollRow]] = SingleFlight()
+        self._makings: SingleFlight[_Some, Mapping[Measure, PollRow]] = SingleFlight()
 
     async def program(self, account: str, program_id: str) -> PollProgram | None:
         """The program as of at most a second ago; None when there is none."""
@@ -70,24 +71,44 @@ class KnownPolls:
                 self._contexts.put((program_uid, id_), (declared,), until_s)
         return {id_: context[0] for id_, context in known.items() if context and context[0] is not None}
 
+    async def find_rows(self, program_uid: int, wanted: Collection[Measure]) -> dict[Measure, PollRow]:
+        """Those polls of these measures that there are."""
+        known = {measure: self._rows.peek((program_uid, measure)) for measure in wanted}
+        missing = frozenset(measure for measure, row in known.items() if row is None)
+        if missing:
+            found = await self._findings.run(
+                (program_uid, missing), lambda: self._polls.find(program_uid, sorted(missing))
+            )
+            known.update(self._remembered(program_uid, found))
+        return {measure: row for measure, row in known.items() if row is not None}
+
     async def rows(
-        self, program_uid: int, wanted: Collection[Measure], declared: Mapping[str, Declaration]
+        self,
+        program_uid: int,
+        wanted: Collection[Measure],
+        declared: Mapping[str, Declaration],
+        admit: Callable[[int], None],
     ) -> dict[Measure, PollRow]:
-        """The polls of these measures, made where there are none; what the program may not have is left out.
+        """The polls of these measures, made where there are none; what there is no room for is left out.
 
         Args:
-            declared: what the contexts declare; a measure that its context names is a declared one.
+            declared: what the contexts declare; a context that is not there is no event.
+            admit: told how many names nobody has declared are to be made; what it raises is raised.
         """
-        known = {measure: self._rows.peek((program_uid, measure)) for measure in wanted}
-        missing = {measure for measure, row in known.items() if row is None}
-        named = frozenset(measure for measure in missing if _is_declared(measure, declared))
-        for some, most in (
-            (named, self._most),
-            (frozenset(missing) - named, self._most - self._most // _KEPT),
-        ):
-            if some:
-                known.update(await self._make(program_uid, some, most))
-        return {measure: row for measure, row in known.items() if row is not None}
+        found = await self.find_rows(program_uid, wanted)
+        missing = frozenset(measure for measure in wanted if measure not in found)
+        if missing:
+            strange = sum(not _is_declared(measure, declared) for measure in missing)
+            if strange:
+                admit(strange)
+            names = {id_: declared[id_].measure_name for _, id_ in missing if id_ in declared}
+            room = Room(names, OTHER_NAMES, self._most_free)
+            made = await self._makings.run(
+                (program_uid, missing),
+                lambda: self._polls.ensure(program_uid, sorted(missing), self._shards, room),
+            )
+            found |= self._remembered(program_uid, made)
+        return found
 
     def forget(self, account: str, program_id: str, program_uid: int, measures: Iterable[Measure]) -> None:
         """Look again: something of it is gone."""
@@ -111,16 +132,13 @@ class KnownPolls:
         """End the queries that are under way."""
         await self._programs.close()
         await self._readings.close()
+        await self._findings.close()
         await self._makings.close()
 
-    async def _make(self, program_uid: int, some: frozenset[Measure], most: int) -> Mapping[Measure, PollRow]:
-        made = await self._makings.run(
-            (program_uid, some, most),
-            lambda: self._polls.ensure(program_uid, sorted(some), self._shards, most),
-        )
-        for measure, row in made.items():
+    def _remembered(self, program_uid: int, rows: Mapping[Measure, PollRow]) -> Mapping[Measure, PollRow]:
+        for measure, row in rows.items():
             self._rows.put((program_uid, measure), row)
-        return made
+        return rows
 
 
 def _is_declared(measure: Measure, declared: Mapping[str, Declaration]) -> bool:

@@ -128,6 +128,8 @@ class Route:
     @property
     def said_again(self) -> tuple[tuple[str, str], ...]:
         """Each of `repeated`, with the name of the path's param that it says again."""
+        if not self.repeated:
+            return ()
         names = [name for _, name, _, _ in Formatter().parse(self.path) if name]
         return tuple((again, names[-1]) for again in self.repeated)
 

@@ -40,7 +40,7 @@ from broker.errors import (
     SlowDown,
 )
 from broker.operations.context import Context
-from broker.operations.known_polls import Measure
+from broker.operations.known_polls import OTHER_NAMES, Measure
 from broker.operations.program_access import is_project
 from broker.operations.registry import Effect, Operation, Route
 from broker.storage.polls import PollProgram, PollRow
@@ -155,7 +155,7 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
         is_free=program.metadata.get(FREE_CONTEXTS) is True,
     )
     wanted = {(entry.measure_name, entry.context_id) for _, entry in entries}
-    polls = await audience.known.rows(program.uid, wanted, declared)
+    polls = await audience.known.rows(program.uid, wanted, declared, lambda new: _take_names(context, new))
     if len(polls) < len(wanted):
         raise await _refusal(context, place, program, entries, polls)
     records: list[Entry] = []
@@ -182,6 +182,13 @@ def _take_tokens(context: Context, entries: int) -> None:
         audience.per_connection.take(context.connection, tokens)
     if context.address:
         audience.per_address.take(f"{context.principal.account}/{caller_of(context.address)}", tokens)
+
+
+def _take_names(context: Context, names: int) -> None:
+    """A measure that no event declares takes a token when it is answered for the first time."""
+    if context.address:
+        caller = f"{context.principal.account}/{caller_of(context.address)}"
+        context.services.audience.names_per_address.take(caller, names)
 
 
 async def _find_program(context: Context, place: _Place) -> PollProgram:
@@ -231,15 +238,17 @@ async def _refusal(
     entries: Sequence[_Named],
     polls: Mapping[Measure, PollRow],
 ) -> BrokerError:
-    """Why there is no poll for some entry: the program has as many as it may, or it is gone."""
+    """Why there is no poll for some entry: its context has as many as it may, or the program is gone."""
     known, account = context.services.audience.known, context.principal.account
     known.forget(account, place.program_id, program.uid, ())
     now = await known.program(account, place.program_id)
     if now is None or now.uid != program.uid:
         return _no_program(place.program_id)
     path = next(path for path, entry in entries if _measure(entry) not in polls)
-    most = context.services.settings.program_polls
-    message = f"the program has answers to {most} measures of contexts, as many as it may, or nearly so"
+    message = f"the context has as many measures as it may: {OTHER_NAMES} besides the declared one"
+    if program.metadata.get(FREE_CONTEXTS) is True:
+        most = context.services.settings.program_polls
+        message += f", and all contexts that are no events {most} together"
     return PayloadTooLarge(
         f"{path}measureName: {message}", faults=[FieldFault(f"{path}measureName", message)]
     )
@@ -305,9 +314,12 @@ _INGEST = (
     " `closes` (409), refuses the whole request. `contextId` is an event of the program, or any text where"
     " the program's metadata has `freeContexts: true`. All entries of one request are"
     " {batch_limit_responses} at most. One address sends {responses_rate_per_address} entries a second (in a"
-    " burst {responses_burst_per_address}), one connection {responses_rate_per_connection} (in a burst"
+    " burst {responses_burst_per_address}) and begins {responses_names_rate_per_address} measures a second"
+    " that no event declares (in a burst {responses_names_burst_per_address}), one"
+    " connection {responses_rate_per_connection} (in a burst"
     " {responses_burst_per_connection}); 0 has no limit. Over WebSocket `respond` and `impression` take one"
-    " entry each."
+    " entry each. The measure that an event declares can always be answered; a context takes 20 others, and"
+    " contexts that are no events have {program_polls} together (413)."
 )
 
 OPERATIONS = (

@@ -1,12 +1,13 @@
 """Project storage: values that the clients of a project share while a show is on.
 
 Reading is open to everybody who knows an id. Anybody may add a value; only a caller with a token may store
-one in place of another.
+one in place of another. What is stored without a token never takes more than half of a project's room.
 """
 
 from pydantic import Field
 
-from broker.domain.permission_table import Target
+from broker.auth.rate_limits import caller_of
+from broker.domain import permissions
 from broker.domain.stored_values import StoredValue, stored_value_json
 from broker.domain.values import FreeObject, Id, Model, format_ms, limited_by
 from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
@@ -18,6 +19,7 @@ from broker.storage.projects import unknown_project
 from broker.storage.stored_values import NewValue, Quota, StoreOutcome
 
 _CACHED = "public, max-age=86400"
+_NOBODY = "nobody"  # a caller without an address, which is no peer
 
 
 class StoredValueParams(Model):
@@ -61,7 +63,7 @@ async def _store_value(context: Context, params: StoreValueParams) -> Json:
         principal.account,
         value,
         Quota(settings.storage_project_values, settings.storage_project_bytes),
-        may_replace=context.rule.allows(principal.role, Target.STORED_VALUE),
+        anonymous_caller=(caller_of(context.address) or _NOBODY) if principal.is_anonymous else None,
         alone=context.key is not None,
     )
     if not outcome.is_stored:
@@ -80,6 +82,10 @@ def _refuse(outcome: StoreOutcome, value: NewValue, values: int, total_bytes: in
             raise PayloadTooLarge(f"the project stores {values} values, as many as it may")
         case StoreOutcome.LARGE:
             raise PayloadTooLarge(f"the project may not store more than {total_bytes} bytes")
+        case StoreOutcome.SHARED:
+            raise PayloadTooLarge("callers without a token store as much in the project as they may")
+        case StoreOutcome.OWN:
+            raise PayloadTooLarge("without a token you store as much in the project as you may")
 
 
 def _stored(body: bytes, project_id: str, value_id: str, outcome: StoreOutcome) -> Json:
@@ -87,6 +93,12 @@ def _stored(body: bytes, project_id: str, value_id: str, outcome: StoreOutcome) 
     if outcome is StoreOutcome.REPLACED:
         return Json(body, headers, status=200)
     return Json(body, headers | {"Location": f"/api/v1/storage/{project_id}/{value_id}"}, status=201)
+
+
+async def _delete_stored_value(context: Context, params: StoredValueParams) -> None:
+    permissions.require_project(context.rule, context.principal, params.project_id)
+    stored_values = context.services.stored_values
+    await stored_values.delete(context.principal.account, params.project_id, params.item_id)
 
 
 _TAG = "Storage"
@@ -121,7 +133,9 @@ OPERATIONS = (
             description=(
                 "With a token an existing id is replaced, which answers 200; without one it is 409."
                 " Subscribers of the channel `storage:<projectId>` are sent the value as `stored`. A project"
-                " has at most {storage_project_values} values of {storage_project_bytes} bytes together."
+                " has at most {storage_project_values} values of {storage_project_bytes} bytes together;"
+                " callers without a token share half of both, and one address stores at most a tenth of that"
+                " half (413)."
                 " Without a token one address stores {storage_rate_per_address} a second (in a burst"
                 " {storage_burst_per_address}), one account {storage_rate_per_account} (in a burst"
                 " {storage_burst_per_account}); 0 has no limit."
@@ -133,6 +147,22 @@ OPERATIONS = (
         errors=(NotFound, Conflict, SlowDown),
         example={"projectId": "football", "id": "line-up", "metadata": {"home": ["Kim", "Vo"]}},
         has_etag=True,
+        tag=_TAG,
+    ),
+    Operation(
+        name="deleteStoredValue",
+        summary="Delete a stored value",
+        params=StoredValueParams,
+        result=None,
+        handler=_delete_stored_value,
+        route=Route(
+            "DELETE",
+            "/storage/{projectId}/{itemId}",
+            status=204,
+            description="Caches may show it for up to a day.",
+        ),
+        errors=(NotFound,),
+        example={"projectId": "football", "itemId": "line-up"},
         tag=_TAG,
     ),
 )

@@ -50,15 +50,16 @@ _NONE_MATCH_PARAMETER = {
 _DESCRIPTION = """\
 Ordered, durable events from producers to any number of viewers. The account is the first label of the host.
 The same operations, by the same names, are methods of the WebSocket interface (JSON-RPC 2.0), which has
-`respond` and `impression` besides.
+`respond` and `impression` besides. There `access_token` among the params authenticates that call.
 
 Every path answers `OPTIONS`, and `HEAD` where it answers `GET`; a method that it does not have is 405 with
 `Allow`. What an operation has no field or parameter for is refused. The limits are those that this server is
 set to; a request may take {http_timeout_s} s.
 
 This document is `GET /api/v1/openapi.json`. What is for people and for operators has no account and no token
-and stands at the root of the host: `/docs`, `/healthz` (whether the process answers), `/readyz` (whether all
-that it needs does), `/metrics` (Prometheus) and `/.well-known/jwks.json` (public keys of access tokens)."""
+and stands at the root of the host: `/docs`, `/healthz` (whether the process answers) and
+`/.well-known/jwks.json` (public keys of access tokens). `/readyz` (whether all that it needs answers) and
+`/metrics` (Prometheus) are at an address of their own, for operators alone."""
 
 
 def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from broker.operations import (
     analytics_sites,
     audit,
     connect,
+    event_lists,
     events,
     imports,
     programs,

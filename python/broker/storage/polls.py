@@ -7,7 +7,7 @@ measure.
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -40,16 +40,31 @@ JOIN answer_polls q
 """
 # Nobody else makes polls of the program meanwhile, and it stays.
 _LOCK = "SELECT FROM programs WHERE uid = $1 FOR NO KEY UPDATE"
+# A name that its context declares needs no room; other names share that of the context, and those of contexts
+# that are no events that of the program besides.
 _MAKE = """
-INSERT INTO answer_polls (program_uid, account, measure, context, shards)
-SELECT p.uid, p.account, wanted.measure, wanted.context, $4
-FROM programs p
-CROSS JOIN unnest($2::text[], $3::text[]) WITH ORDINALITY AS wanted (measure, context, place)
-WHERE p.uid = $1 AND NOT EXISTS (
-    SELECT FROM answer_polls q
-    WHERE q.program_uid = $1 AND q.measure = wanted.measure AND q.context = wanted.context)
-ORDER BY wanted.place
-LIMIT greatest(0, $5 - (SELECT count(*) FROM answer_polls q WHERE q.program_uid = $1))
+WITH wanted AS (
+    SELECT *, measure IS NOT DISTINCT FROM declared AS is_declared
+    FROM unnest($2::text[], $3::text[], $5::text[], $6::boolean[]) WITH ORDINALITY
+        AS wanted (measure, context, declared, is_free, place)
+    WHERE NOT EXISTS (
+        SELECT FROM answer_polls q
+        WHERE q.program_uid = $1 AND q.measure = wanted.measure AND q.context = wanted.context)
+), placed AS (
+    SELECT *, row_number() OVER (PARTITION BY context, is_declared ORDER BY place) AS of_context,
+        count(*) FILTER (WHERE is_free) OVER (ORDER BY place) AS of_free
+    FROM wanted
+)
+INSERT INTO answer_polls (program_uid, account, measure, context, shards, is_free)
+SELECT p.uid, p.account, w.measure, w.context, $4, w.is_free
+FROM programs p CROSS JOIN placed w
+WHERE p.uid = $1
+    AND (w.is_declared OR w.of_context + (
+        SELECT count(*) FROM answer_polls q
+        WHERE q.program_uid = $1 AND q.context = w.context AND q.measure IS DISTINCT FROM w.declared) <= $7)
+    AND (NOT w.is_free OR w.of_free + (
+        SELECT count(*) FROM answer_polls q WHERE q.program_uid = $1 AND q.is_free) <= $8)
+ORDER BY w.place
 """
 _COUNT = f"""
 SELECT q.uid, p.id, p.project_id, q.measure, q.context, (extract(epoch FROM q.created_time) * 1000)::bigint,
@@ -74,6 +89,19 @@ _ORDER = "ORDER BY q.created_time, q.uid"
 
 Key = tuple[str, str]
 """Measure and context."""
+
+
+class Room(NamedTuple):
+    """What polls may be made.
+
+    `declared` has the contexts that are events, each with the name of the measure that it declares, which
+    may always be made, or None. A context has at most `others` other measures, and all contexts that are no
+    events have at most `free`.
+    """
+
+    declared: Mapping[str, str | None]
+    others: int
+    free: int
 
 
 class PollProgram(NamedTuple):
@@ -141,13 +169,18 @@ class Polls:
             rows = await connection.fetch(_FIND_CONTEXTS, program_uid, ids)
         return {row[0]: row[1].encode() for row in rows}
 
+    async def find(self, program_uid: int, wanted: Sequence[Key]) -> dict[Key, PollRow]:
+        """Those polls of these measures and contexts that there are."""
+        async with self._database.connection() as connection:
+            return await _find(connection, program_uid, wanted)
+
     async def ensure(
-        self, program_uid: int, wanted: Sequence[Key], shards: int, most: int
+        self, program_uid: int, wanted: Sequence[Key], shards: int, room: Room
     ) -> dict[Key, PollRow]:
         """The polls of these measures and contexts, made with `shards` where there is none.
 
-        A program has at most `most`: what would be more is left out, and so is all of a program that is gone.
-        Those that are made are made in the order in which they are wanted.
+        What there is no room for is left out, and so is all of a program that is gone. Those that are made
+        are made in the order in which they are wanted.
         """
         keys = list(dict.fromkeys(wanted))
         async with self._database.connection() as connection:
@@ -156,7 +189,11 @@ class Polls:
             if missing:
                 async with connection.transaction():
                     await connection.execute(_LOCK, program_uid)
-                    await connection.execute(_MAKE, program_uid, *_columns(missing), shards, most)
+                    declared = [room.declared.get(context) for _, context in missing]
+                    is_free = [context not in room.declared for _, context in missing]
+                    await connection.execute(
+                        _MAKE, program_uid, *_columns(missing), shards, declared, is_free, *room[1:]
+                    )
                 found |= await _find(connection, program_uid, missing)
         return found
 

@@ -9,6 +9,7 @@ import asyncpg
 from broker.clock import to_datetime
 from broker.domain.stored_values import stored_value_json
 from broker.domain.values import format_ms, format_time
+from broker.errors import NotFound
 from broker.storage.database import Database
 
 _STORE = "SELECT store_value($1, $2, $3, $4, $5, $6, $7, $8, $9)"
@@ -17,7 +18,7 @@ _SEPARATOR = "\x1f"  # is in no name and no number, and in JSON only as an escap
 _COLUMNS = [f"string_to_array(${number}, E'\\x1f')" for number in range(1, 10)]
 _STORE_ALL = """
 SELECT store_values(
-    {}, {}, {}, {}, {}::integer[], {}::timestamptz[], {}::boolean[], {}::bigint[], {}::bigint[])
+    {}, {}, {}, {}, {}::integer[], {}::timestamptz[], {}, {}::bigint[], {}::bigint[])
 """.format(*_COLUMNS)
 _FIND = """
 SELECT wanted.place::integer, v.metadata::text, v.created_time
@@ -34,6 +35,7 @@ _AFTER = """
 SELECT number, id, metadata::text, created_time FROM stored_values
 WHERE account = $1 AND project_id = $2 AND number > $3 ORDER BY number LIMIT $4
 """
+_DELETE = "SELECT delete_value($1, $2, $3)"
 _PURGE = """
 DELETE FROM stored_values WHERE number IN (
     SELECT number FROM stored_values WHERE superseded AND created_time < $1 LIMIT $2)
@@ -49,6 +51,8 @@ class StoreOutcome(StrEnum):
     TAKEN = "taken"
     MANY = "many"
     LARGE = "large"
+    SHARED = "shared"
+    OWN = "own"
 
     @property
     def is_stored(self) -> bool:
@@ -60,7 +64,10 @@ _OUTCOMES = {outcome.value: outcome for outcome in StoreOutcome}
 
 
 class Quota(NamedTuple):
-    """The most that one project may store: values, and bytes of their compact JSON in all."""
+    """The most that one project may store: values, and bytes of their compact JSON in all.
+
+    Half of both is for callers without a token, and a tenth of that half for each of them.
+    """
 
     values: int
     total_bytes: int
@@ -100,16 +107,23 @@ class StoredValues:
         self._stored = database.groups(self._store, _GROUP, writes=True)
 
     async def store(
-        self, account: str, value: NewValue, quota: Quota, *, may_replace: bool, alone: bool
+        self,
+        account: str,
+        value: NewValue,
+        quota: Quota,
+        *,
+        anonymous_caller: str | None,
+        alone: bool,
     ) -> StoreOutcome:
         """Store a value within the project's quota, wholly or not at all; returns what became of it.
 
         Args:
+            anonymous_caller: tells callers without a token apart, who replace nothing; None with a token.
             alone: in a transaction of its own, which can be part of a `Database.unit`, and not together with
                 other callers' values.
         """
         if alone:
-            return await self._store_alone(account, value, quota, may_replace)
+            return await self._store_alone(account, value, quota, anonymous_caller or "")
         storing = _Storing(
             account,
             value.project_id,
@@ -117,7 +131,7 @@ class StoredValues:
             value.metadata.decode(),
             str(len(value.metadata)),
             format_ms(value.time_ms),
-            "t" if may_replace else "f",
+            anonymous_caller or "",
             str(quota.values),
             str(quota.total_bytes),
         )
@@ -126,14 +140,14 @@ class StoredValues:
         return outcome
 
     async def _store_alone(
-        self, account: str, value: NewValue, quota: Quota, may_replace: bool
+        self, account: str, value: NewValue, quota: Quota, anonymous_caller: str
     ) -> StoreOutcome:
         text, time = value.metadata.decode(), to_datetime(value.time_ms)
         async with self._database.transaction() as connection:
             return StoreOutcome(
                 await connection.fetchval(
                     _STORE, account, value.project_id, value.id, text, len(value.metadata), time,
-                    may_replace, *quota,
+                    anonymous_caller, *quota,
                 )
             )  # fmt: skip
 
@@ -157,6 +171,12 @@ class StoredValues:
         columns = _join_columns([storing.arguments for storing in storings])
         outcomes = await connection.fetchval(_STORE_ALL, *columns)
         return {storing: _OUTCOMES[outcome] for storing, outcome in zip(storings, outcomes, strict=True)}
+
+    async def delete(self, account: str, project_id: str, value_id: str) -> None:
+        """Delete a value. Raises NotFound."""
+        async with self._database.transaction() as connection:
+            if not await connection.fetchval(_DELETE, account, project_id, value_id):
+                raise NotFound(f"the project {project_id} has no value {value_id}")
 
     async def newest(self, account: str, project_id: str) -> int | None:
         """The number of the project's newest storing, 0 without one; None when there is no such project."""

@@ -102,7 +102,7 @@ def start(
     if log.exists() and log.stat().st_size > _LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-    with open(log, "ab", opener=lambda path, _: os.open(path, flags, 0o600)) as output:  # noqa: PTH123
+    with open(log, "ab", opener=lambda path, _: os.open(path, flags, 0o600)) as output:
         child = subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
