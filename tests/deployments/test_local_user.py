@@ -4,6 +4,7 @@ import json
 import os
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -117,6 +118,12 @@ def connect(path: Path) -> None:
         stranger.connect(str(path))
 
 
+def knock(port: int) -> None:
+    """Connect, and wait a second for what is said."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as stranger:
+        stranger.recv(1)
+
+
 def swap(path: Path) -> None:
     path.rename(path.with_name("theirs"))
 
@@ -212,9 +219,8 @@ def test_connection_of_another_user_starts_no_helper_of_ray(instance: Instance) 
     ports = sorted({port for _, ip, port in list_listening(instance) if ip == "127.0.0.1"})
 
     def look() -> list[str]:
-        for port in ports:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as stranger:
-                stranger.recv(1)
+        with ThreadPoolExecutor(len(ports)) as pool:
+            list(pool.map(knock, ports))
         return []
 
     if os.geteuid() == 0:  # as ourselves we would start it

@@ -41,11 +41,10 @@ def of(series: Series, *values: str) -> dict[str, float]:
 async def ask(instance: Instance, times: int) -> set[str]:
     """Requests over as many connections; the pids of replicas that they reached are not told."""
 
-    async def get() -> str:
-        async with httpx.AsyncClient(timeout=30) as client:
-            return str((await client.get(f"{instance.url}/api/v1/version")).status_code)
-
-    return set(await asyncio.gather(*(get() for _ in range(times))))
+    limits = httpx.Limits(max_keepalive_connections=0)
+    async with httpx.AsyncClient(timeout=30, limits=limits) as client:
+        replies = await asyncio.gather(*(client.get(f"{instance.url}/api/v1/version") for _ in range(times)))
+    return {str(reply.status_code) for reply in replies}
 
 
 async def test_all_processes_are_on_the_page_and_up(instance: Instance) -> None:
