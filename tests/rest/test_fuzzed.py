@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
-async def target(postgres_dsn: str) -> AsyncIterator[Target]:
-    async with open_target(postgres_dsn) as target:
+async def target(own_migrated_dsn: str) -> AsyncIterator[Target]:
+    async with open_target(own_migrated_dsn) as target:
         yield target
 
 
