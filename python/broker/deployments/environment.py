@@ -20,9 +20,11 @@ SETUP_HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 """The variable in which Ray's workers find what to call first."""
 _SERVE_DRAIN_S = 1
 _INGRESS_KEY = "BROKER_INGRESS_KEY"
+_PLACES = ("_CONFIG_FILE_LOC", "_SOCKET_PATH", "_STATE_BASE", "_STATE_FILE")
 _INGRESS_PROGRAM = "broker-ingress"
 # What the ingress of a cluster must know; it is started by processes that have not our environment.
 _INGRESS_SETTINGS = (
+    "ray_address",
     "http_port",
     "bind_host",
     "trusted_proxies",
@@ -76,9 +78,14 @@ def _joined_ingress(settings: Settings) -> dict[str, str]:
         raise SettingError(f"{_INGRESS_KEY}: is needed on a Ray cluster that has no RAY_AUTH_TOKEN")
     key = settings.ingress_key or hmac.digest(token.encode(), b"broker ingress", "sha256").hex()
     program = Path(sys.executable).with_name(_INGRESS_PROGRAM)
-    directory = Path("/tmp") / f"broker-ingress-{os.geteuid()}"  # noqa: S108 - the program looks who owns it
-    ours = haproxy.ingress_environment(program, directory)
-    # An operator may keep the files elsewhere.
+    ours = haproxy.ingress_environment(program, Path())
+    # Ray writes them with its user's rights before our program can look at the place, so none is made up:
+    # in a directory such as /tmp a neighbour could make it first.
+    for name in ours:
+        if name.endswith(_PLACES) and not Path(os.environ.get(name, "")).is_absolute():
+            raise SettingError(
+                f"{name}: must name a place on each node for Ray's user alone; see deploy/node.env"
+            )
     return ours | {name: os.environ[name] for name in ours if name in os.environ} | {_INGRESS_KEY: key}
 
 
