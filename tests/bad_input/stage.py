@@ -60,6 +60,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "listProjectPrograms": _PROJECT,
     "storeValue": _PROJECT | {"id": "v", "metadata": {"new": 1}},
     "getStoredValue": _PROJECT | {"itemId": "v"},
+    "deleteStoredValue": _PROJECT | {"itemId": "v"},
     "addResponses": _PROGRAM
     | {"accountId": "demo", "projectId": "own", "responses": [_ANSWER], "impressions": [_SHOWN]},
     "getResponseReport": _PROGRAM | {"accountId": "demo", "projectId": "own"},

@@ -19,12 +19,13 @@ pytestmark = pytest.mark.anyio
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 CLOCK = SystemClock()
+_PLACE = ("node", "pid")
 
 
 def values(text: bytes, name: str) -> dict[tuple[str, ...], float]:
     """Samples of one name, by the values of their labels without the number of the process."""
     return {
-        tuple(value for label, value in sorted(sample.labels.items()) if label != "pid"): sample.value
+        tuple(value for label, value in sorted(sample.labels.items()) if label not in _PLACE): sample.value
         for family in text_string_to_metric_families(text.decode())
         for sample in family.samples
         if sample.name == name

@@ -128,7 +128,7 @@ async def test_paths(product: Product, path: str, status: int) -> None:
         ("POST", "/openapi.json", "GET, HEAD, OPTIONS"),
         ("BREW", "/version", "GET, HEAD, OPTIONS"),
         ("TRACE", "/programs", "GET, HEAD, OPTIONS, POST"),
-        ("CONNECT", "/storage/own/x", "GET, HEAD, OPTIONS"),
+        ("CONNECT", "/storage/own/x", "DELETE, GET, HEAD, OPTIONS"),
     ],
 )
 async def test_a_wrong_method_is_told_the_right_ones(

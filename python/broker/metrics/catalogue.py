@@ -1,13 +1,13 @@
 """Every metric: its name, type, labels and meaning. The page and `docs/metrics.md` are made from it.
 
-Each sample also has the labels `process` (the kind of process) and `pid`. No label has a value that a caller
-chooses: operations, outcomes, limits, queues and slots are ours and few. No metric names an account, a user
-or an id.
+Each sample also has the labels `node`, `process` (the kind of process) and `pid`. No label has a value that a
+caller chooses: operations, outcomes, limits, queues and slots are ours and few. No metric names an account, a
+user or an id.
 """
 
 from dataclasses import dataclass
 
-PROCESS_LABELS = ("process", "pid")
+PROCESS_LABELS = ("node", "process", "pid")
 
 # From a read of a cached program to an import of 64 MiB.
 _CALL_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -64,7 +64,8 @@ OPERATION_SECONDS = Definition(
 LOGINS_FAILED = _counter("broker_logins_failed_total", "Log-ins refused for wrong credentials.")
 RATE_LIMITED = _counter(
     "broker_rate_limited_total",
-    "Requests refused as too many: `login`, `login_failures`, `storage`, `fetch`, `responses`, `messages`.",
+    "Requests refused as too many: `login`, `login_failures`, `storage`, `fetch`, `lists`, `responses`,"
+    " `names` of measures, `messages`.",
     "limit",
 )
 HTTP_RESPONSES = _counter("broker_http_responses_total", "HTTP responses, by class of status.", "status")

@@ -44,7 +44,9 @@ async def read_page(data_dir: Path, clock: Clock) -> bytes:
 def render(told: Told) -> bytes:
     """The page of what the processes told."""
     families = {definition.name: _family(definition) for definition in CATALOGUE}
-    for labels, process in sorted(told.items(), key=lambda each: each[0]):
+    node = socket.gethostname()
+    for place, process in sorted(told.items(), key=lambda each: each[0]):
+        labels = (node, *place)
         _add(families, catalogue.UP, labels, 0 if process is None else 1)
         if process is None:
             continue

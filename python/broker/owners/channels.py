@@ -10,6 +10,7 @@ from broker.owners.protocol import PROGRAMS_CHANNEL, RESPONSES_CHANNEL, STORAGE_
 from broker.owners.responses_channel import ResponsesChannel
 from broker.owners.storage_channel import StorageChannel
 from broker.owners.tail import Channel
+from broker.owners.topics import Hold
 from broker.storage.polls import Polls
 from broker.storage.program_changes import ProgramChanges
 from broker.storage.programs import Programs
@@ -41,15 +42,21 @@ class Channels:
         self._channels: dict[tuple[str, str], Channel] = {}
         self._tails: dict[tuple[str, str], asyncio.Task[None]] = {}
 
-    async def load(self, account: str, name: str) -> Channel | None:
-        """The channel, tailed from its newest row on; None when there is none. Raises Unavailable."""
+    async def load(self, account: str, name: str, hold: Hold) -> Channel | None:
+        """The channel, tailed from its newest row on; None when there is none. Raises Unavailable.
+
+        `hold` keeps it: a channel that was swept is told nothing any more.
+        """
         key = (account, name)
         if key not in self._channels:
             channel = await self._make(account, name)
             if channel is not None and key not in self._channels:  # two may have made it at once
                 self._channels[key] = channel
                 self._tails[key] = asyncio.create_task(channel.run(), name=f"tail {channel.name}")
-        return self._channels.get(key)
+        found = self._channels.get(key)
+        if found is not None:
+            hold.keep(found)
+        return found
 
     def nudge(self, account: str, name: str) -> None:
         """Look for news at once, if anybody follows."""

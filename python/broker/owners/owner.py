@@ -22,7 +22,7 @@ from broker.owners.log import LogLimits
 from broker.owners.placement import OWNER
 from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost
 from broker.owners.sessions import POLL_WAIT_S, Follow, PollAnswer, Session, Sessions
-from broker.owners.topics import ProgramTopic, Topic, Topics
+from broker.owners.topics import Hold, ProgramTopic, Topic, Topics
 from broker.owners.writer import Writer, WriterLimits
 from broker.settings import Settings
 from broker.slots.placement import slot_name
@@ -220,20 +220,19 @@ class Owner:
             return error
 
     async def _follow(self, session: Session, follows: Sequence[Follow]) -> list[FollowAnswer]:
-        try:
-            topics = await self._load([follow.topic for follow in follows])
-        except Unavailable as error:
-            return [error] * len(follows)
-        answers: list[FollowAnswer] = []
-        for follow in follows:
-            topic = topics.get(follow.topic)
-            if topic is None:
-                answers.append(NotFound("no such topic"))
-            elif follow.strict and not self._reaches(topic.head(), follow.cursor):
-                answers.append(_lost())
-            else:
-                answers.append(session.follow(follow, topic))
-        return answers
+        with Hold() as hold:
+            try:
+                topics = await self._load([follow.topic for follow in follows], hold)
+            except Unavailable as error:
+                return [error] * len(follows)
+            return [self._follow_topic(session, follow, topics.get(follow.topic)) for follow in follows]
+
+    def _follow_topic(self, session: Session, follow: Follow, topic: Topic | None) -> FollowAnswer:
+        if topic is None:
+            return NotFound("no such topic")
+        if follow.strict and not self._reaches(topic.head(), follow.cursor):
+            return _lost()
+        return session.follow(follow, topic)
 
     def _reaches(self, head: Head, cursor: Cursor | None) -> bool:
         """Whether recovery goes from the cursor to the head."""
@@ -242,8 +241,8 @@ class Owner:
         gap = head.seq - cursor.seq
         return cursor.epoch == head.epoch and 0 <= gap <= self._settings.history_events
 
-    async def _load(self, names: Sequence[str]) -> dict[str, Topic]:
-        """The topics of these names that exist."""
+    async def _load(self, names: Sequence[str], hold: Hold) -> dict[str, Topic]:
+        """The topics of these names that exist, in memory while `hold` lasts."""
         topics: dict[str, Topic] = {}
         keys = []
         for name in names:
@@ -252,15 +251,16 @@ class Owner:
             if kind == "program":
                 keys.append((account, id_))
             elif kind == "channel":
-                channel = await self._channels.load(account, id_)
+                channel = await self._channels.load(account, id_, hold)
                 if channel is not None:
                     topics[name] = channel
-        programs = await self._topics.load(keys)
+        programs = await self._topics.load(keys, hold)
         topics.update({topic.name: topic for topic in programs.values()})
         return topics
 
     async def _read_history(self, name: str, epoch: str, after_seq: int, limit: int) -> list[Entry]:
-        topic = (await self._load([name])).get(name)
+        with Hold() as hold:
+            topic = (await self._load([name], hold)).get(name)
         if not isinstance(topic, ProgramTopic):
             raise NotFound("no such topic")
         head = topic.head()

@@ -11,7 +11,7 @@ the topic stood when the reading began, and from there on by the log.
 
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from broker.clock import Clock
 from broker.domain.history import HeadRow, ProgramKey, PushRow
@@ -35,6 +35,31 @@ class Waiter(Protocol):
 
     def wake(self) -> None:
         """Hear that there is something to read."""
+
+
+class Hold:
+    """Keeps topics in memory between their loading and their following, whatever is awaited meanwhile.
+
+    To a topic it is one more follower, which no sweep overlooks.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[Topic] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for topic in self._held:
+            topic.waiters.discard(self)
+
+    def keep(self, topic: "Topic") -> None:
+        """Keep a topic until the block ends."""
+        topic.waiters.add(self)
+        self._held.append(topic)
+
+    def wake(self) -> None:
+        """See `Waiter.wake`: it reads nothing."""
 
 
 class Topic(Protocol):
@@ -191,16 +216,22 @@ class Topics:
     def __len__(self) -> int:
         return len(self._topics)
 
-    async def load(self, keys: Collection[ProgramKey]) -> dict[ProgramKey, ProgramTopic]:
-        """The topics of the programs that exist, read where they are not in memory. Raises Unavailable."""
+    async def load(self, keys: Collection[ProgramKey], hold: Hold) -> dict[ProgramKey, ProgramTopic]:
+        """The topics of the programs that exist, read where they are not in memory. Raises Unavailable.
+
+        What the answer lacks, the database does not have: `hold` keeps the others, while this reads too.
+        """
+        for key in keys:
+            if key in self._topics:
+                hold.keep(self._topics[key])
         if any(key not in self._topics for key in keys):
             async with self._order:
                 missing = [key for key in keys if key not in self._topics]
                 heads = await self._history.heads(missing) if missing else {}
                 for key, head in heads.items():
-                    self._topics[key] = ProgramTopic(
-                        key, head, self._history, self._order, self._clock, self._limits
-                    )
+                    topic = ProgramTopic(key, head, self._history, self._order, self._clock, self._limits)
+                    self._topics[key] = topic
+                    hold.keep(topic)
         return {key: self._topics[key] for key in keys if key in self._topics}
 
     def append(self, entries: dict[ProgramKey, list[Entry]]) -> set[ProgramKey]:
@@ -218,15 +249,14 @@ class Topics:
 
     async def resync(self, keys: Collection[ProgramKey]) -> None:
         """Read what memory may lack of these topics. Only under the lock. Raises Unavailable."""
-        held = [key for key in keys if key in self._topics]
+        held = {key: self._topics[key] for key in keys if key in self._topics}
         if not held:
             return
         heads = await self._history.heads(held)
-        for key in held:
-            topic = self._topics[key]
+        for key, topic in held.items():
             await topic.resync(heads.get(key))
             if topic.gone is not None:
-                del self._topics[key]
+                self._topics.pop(key, None)  # a sweep may have come first
 
     def sweep(self) -> None:
         """Forget old entries, and topics that nobody has followed for a while."""
