@@ -119,7 +119,8 @@ async def open_cluster(
         stack.callback(instance.end)
         await asyncio.to_thread(instance.start)
         yield instance, nodes, environment
-        await asyncio.to_thread(instance.stop)
+        if instance.process.poll() is None:
+            await asyncio.to_thread(instance.stop)
 
 
 async def _until_alive(count: int, environment: dict[str, str], address: str) -> None:
