@@ -10,6 +10,7 @@ from ray._private import ray_constants
 
 from broker.deployments import haproxy
 from broker.deployments.environment import build_environment, joined_environment
+from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.ports import free_port, replica_ports, require_free
 from broker.deployments.worker_setup import relax
 from broker.settings import SettingError, Settings
@@ -121,7 +122,8 @@ def test_ingress_of_a_cluster_has_the_same_key_on_every_node(
     for token in ("one", "one", "two"):
         monkeypatch.setenv("RAY_AUTH_TOKEN", token)
         environment, _ = build_environment(settings, tmp_path)
-        keys.append(joined_environment(settings.to_environment() | environment)["BROKER_INGRESS_KEY"])
+        keys.append(environment["BROKER_INGRESS_KEY"])
+        assert key_of_cluster() == keys[-1]
     assert keys[0] == keys[1] != keys[2]
     assert "one" not in keys[0]
 
@@ -145,9 +147,7 @@ def test_no_place_is_made_up_for_the_ingress_of_a_cluster(
 
 
 @pytest.mark.usefixtures("on_node")
-def test_ingress_of_a_cluster_is_told_no_secret_but_its_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ingress_of_a_cluster_is_told_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "one")
     settings = Settings(
         ray_address="127.0.0.1:6379", database_url="postgresql://u:secret@h/d", http_port=8123
@@ -157,6 +157,7 @@ def test_ingress_of_a_cluster_is_told_no_secret_but_its_key(
     assert told["BROKER_HTTP_PORT"] == "8123"
     assert told["RAY_SERVE_HAPROXY_BINARY_PATH"].endswith("/broker-ingress")
     assert "secret" not in str(told)
+    assert environment["BROKER_INGRESS_KEY"] not in str(told)
 
 
 def test_sockets_of_haproxy_fit_into_an_address() -> None:

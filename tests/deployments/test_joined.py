@@ -195,13 +195,14 @@ def test_an_event_that_one_node_takes_reaches_viewers_of_the_other(cluster: Clus
                 made = producer.post("/programs", json={"id": f"{name}-{publishing[-2:]}", "name": "n"})
                 assert made.status_code == 201, made.text
                 program = made.json()["id"]
-                channel = {"channel": f"programs/{program}"}
-                viewer.send(json.dumps({"id": "1", "method": "subscribe", "params": channel}))
-                assert "error" not in json.loads(viewer.recv(20))
-                event = {"event": "goal", "metadata": {"of": program}}
+                call = {"jsonrpc": "2.0", "id": 1, "method": "subscribe", "params": {"programId": program}}
+                viewer.send(json.dumps(call))
+                answer = json.loads(viewer.recv(20))
+                assert "result" in answer, answer
+                event = {"event": "Score#update", "metadata": {"of": program}}
                 sent = producer.post(f"/programs/{program}/events", json=event)
                 assert sent.status_code == 201, sent.text
-                assert program in str(viewer.recv(20))
+                assert sent.json()["id"] in str(viewer.recv(20))
 
 
 def test_every_socket_is_where_the_guide_says(cluster: Cluster) -> None:
@@ -239,6 +240,16 @@ def test_every_socket_is_where_the_guide_says(cluster: Cluster) -> None:
             assert host in NODES
     assert all(hosts == set(NODES) for hosts in doors.values()), doors
     assert not {8404, 9101} & {port for _, _, port in places}
+
+
+def test_no_process_and_no_log_of_ray_tells_the_secret_of_the_ingress(cluster: Cluster) -> None:
+    """Every user of a node can read the command lines, and what Ray logs unless its directory is closed."""
+    found = [re.search(r'x-broker-ingress "(\S+) ', path.read_text()) for path in cluster.configurations()]
+    [key] = {match[1] for match in found if match}
+    texts = ["\0".join(process.cmdline()) for node in cluster.nodes for process in node.processes()]
+    texts += [path.read_text(errors="replace") for path in (cluster.directory / "r").rglob("*.log")]
+    assert any("env_vars" in text for text in texts), "the log of Ray's helper for environments"
+    assert not [text for text in texts if key in text]
 
 
 def test_files_of_every_ingress_are_for_the_user_of_ray(cluster: Cluster) -> None:

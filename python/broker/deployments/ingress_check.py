@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 
+from broker.deployments import ingress_key
 from broker.deployments.ingress import APPLICATION
 from broker.deployments.ingress_start import FAULT
 from broker.settings import Settings
@@ -21,6 +22,7 @@ _LOOK_S = 0.5
 _SOON_S = 10.0  # a change of HAProxy's may be under way
 _ANSWER_S = 5.0
 _ROUTES = "/-/routes"
+_PAGE = "/healthz"  # a replica's; it refuses an ingress that it does not know
 _CONFIGURATION = "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"
 _ELSEWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to call what listens everywhere
 
@@ -72,7 +74,7 @@ async def _look(settings: Settings) -> str:
     for door, (host, port) in ports.items():
         try:
             async with asyncio.timeout(_ANSWER_S):
-                head, body = await _ask(_ELSEWHERE.get(host, host), port)
+                head, body = await _ask(_ELSEWHERE.get(host, host), port, _ROUTES)
         except (OSError, TimeoutError):
             return f"nothing answers {door} at {host}:{port}"
         routes = _routes(body)
@@ -80,13 +82,18 @@ async def _look(settings: Settings) -> str:
             return f"something else answers {door} at {host}:{port}"
         if (APPLICATION in routes) != (door == "operators"):
             return f"{_ROUTES} is wrong for {door} at {host}:{port}"
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_ANSWER_S):
+            head, _ = await _ask(_ELSEWHERE.get(host, host), port, _PAGE)
+        if head.startswith(b"HTTP/1.1 403 "):
+            return f"its {ingress_key.NAME}, or its RAY_AUTH_TOKEN, is another"
     return ""
 
 
-async def _ask(host: str, port: int) -> tuple[bytes, bytes]:
+async def _ask(host: str, port: int, path: str) -> tuple[bytes, bytes]:
     reader, writer = await asyncio.open_connection(host, port)
     try:
-        writer.write(f"GET {_ROUTES} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     finally:
         writer.close()

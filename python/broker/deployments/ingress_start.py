@@ -12,11 +12,13 @@ import os
 import resource
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from broker.deployments.haproxy import find_haproxy
 from broker.deployments.haproxy_input import IngressFault, RayInput, read_ray
 from broker.deployments.ingress import write_config
+from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.node_address import on_this_node
 from broker.deployments.private_paths import require_private
 from broker.settings import SettingError, Settings
@@ -60,8 +62,11 @@ def exchange(path: Path) -> None:
     for place in (ray.admin, ray.state_file):
         require_private(Path(place).parent.resolve(), _DIRECTORY)
     _close(path, ray)
+    settings = on_this_node(Settings.load())
+    if settings.ray_address and not settings.ingress_key:
+        settings = replace(settings, ingress_key=key_of_cluster())
     text = write_config(
-        on_this_node(Settings.load()),
+        settings,
         ray,
         threads=os.cpu_count() or 1,
         descriptors=_raise_file_limit(),
