@@ -41,7 +41,7 @@ async def ask(
     """Ask for `target`, a path with its query below the root, exactly as it is given."""
     raw = target.encode() if isinstance(target, str) else target
     path, _, query = raw.partition(b"?")
-    sent = {"host": f"{account}.localhost:8000", **(headers or {})}
+    sent = {"host": f"{account}.localhost:8000", **{k.lower(): v for k, v in (headers or {}).items()}}
     if token is not None:
         sent["authorization"] = f"Bearer {token}"
     if body:

@@ -190,8 +190,9 @@ async def test_a_token_of_another_account_opens_no_connection(stage: Stage) -> N
 async def test_private_and_unknown_look_alike_without_a_token(stage: Stage) -> None:
     private = await stage.program(Target.PRIVATE_FREE)
     async with stage.world.product.door(None, **{"X-Request-Id": "same"}) as door:
-        answers = [await door.get(f"/programs/{id_}/events") for id_ in (private.id, "unknown")]
-    assert answers[0].content == answers[1].content
+        unknown = "u" * len(private.id)
+        answers = [await door.get(f"/programs/{id_}/events") for id_ in (private.id, unknown)]
+    assert answers[0].text.replace(private.id, unknown) == answers[1].text
     assert answers[0].headers == answers[1].headers
 
 

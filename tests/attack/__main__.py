@@ -27,7 +27,8 @@ async def attack_all(target: Target, attacks: list[Attack], factors: list[int]) 
     for attack in attacks:
         results = []
         for factor in factors if attack.is_scaled else factors[:1]:
-            results.append(await carry_out(target, attack, factor))
+            share = factor / max(factors) if attack.is_most else factor
+            results.append(await carry_out(target, attack, share))
             growth, is_straight = _growth(results)
             faults = results[-1].faults + ([] if is_straight else [f"costs {growth} times as much"])
             is_kept &= not faults

@@ -24,6 +24,7 @@ class Attack:
         cpu_s: processor time that any one process may spend on the short form, with room for a busy machine.
         growth_bytes: memory that any one process may gain meanwhile.
         is_scaled: whether the long form doubles it; what it costs may then grow as it does, not faster.
+        is_most: whether the size is the most that is read: the long form goes up to it, not beyond.
         may_scale: whether Ray Serve may add API replicas for it, as for anything that is work.
     """
 
@@ -35,6 +36,7 @@ class Attack:
     cpu_s: float = 3.0
     growth_bytes: int = 96 * MIB
     is_scaled: bool = True
+    is_most: bool = False
     may_scale: bool = True
 
     @property
@@ -62,9 +64,10 @@ class Result:
         return max(self.costs, key=lambda cost: cost.growth_bytes)
 
 
-async def carry_out(target: Target, attack: Attack, factor: int = 1) -> Result:
+async def carry_out(target: Target, attack: Attack, factor: float = 1) -> Result:
     """Run an attack, `factor` times its short size, beside a witness."""
-    size, faults = attack.size * factor, []
+    size, faults = int(attack.size * factor), []
+    room = max(1, factor)
     async with Witness(target) as witness:
         meter = Meter(target)
         with meter.measured():
@@ -76,9 +79,9 @@ async def carry_out(target: Target, attack: Attack, factor: int = 1) -> Result:
         meter.see_who_lives(may_scale=attack.may_scale)
     result = Result(attack, size, meter.costs, faults + witness.faults + meter.faults)
     cpu, growth = result.most_cpu, result.most_growth
-    if cpu.cpu_s > attack.cpu_s * factor:
-        result.faults.append(f"{cpu.kind} spent {cpu.cpu_s:.2f} s, allowed are {attack.cpu_s * factor:.1f}")
-    if growth.growth_bytes > attack.growth_bytes * factor:
-        told = f"{growth.growth_bytes / MIB:.0f} MiB, allowed are {attack.growth_bytes * factor / MIB:.0f}"
+    if cpu.cpu_s > attack.cpu_s * room:
+        result.faults.append(f"{cpu.kind} spent {cpu.cpu_s:.2f} s, allowed are {attack.cpu_s * room:.1f}")
+    if growth.growth_bytes > attack.growth_bytes * room:
+        told = f"{growth.growth_bytes / MIB:.0f} MiB, allowed are {attack.growth_bytes * room / MIB:.0f}"
         result.faults.append(f"{growth.kind} grew by {told}")
     return result

@@ -147,8 +147,9 @@ ATTACKS = (
     Attack("ways up", "role", "403", _escalation, is_scaled=False),
     Attack("forged tokens", "role", "401", _forged_tokens, is_scaled=False),
     Attack("renaming while it is closed", "role", "what was made private stays private", _reopened, 15),
-    Attack("bodies of producers", "role", "refused, at the cost of reading", _bodies, MIB - 500, cpu_s=6.0),
+    Attack("bodies of producers", "role", "refused, at the cost of reading", _bodies, MIB - 500,
+           cpu_s=6.0, is_most=True),
     Attack("parameters of data sources", "role", "refused, at the cost of reading", _source_parameters,
-           MIB // 2),
+           MIB // 2, is_most=True),
     Attack("searches", "role", "bounded by the statement's time", _searches, 2, cpu_s=4.0),
 )  # fmt: skip

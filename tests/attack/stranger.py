@@ -366,11 +366,11 @@ ATTACKS = (
     Attack("slow bodies", "stranger", "others are served, by the same replicas", _slow_bodies, 100,
            growth_bytes=128 * MIB, may_scale=False),
     *(
-        Attack(f"HTTP body: {name}", "stranger", _CHEAP, _http_body(build), _BODY)
+        Attack(f"HTTP body: {name}", "stranger", _CHEAP, _http_body(build), _BODY, is_most=True)
         for name, build in BODIES.items()
     ),
     *(
-        Attack(f"message: {name}", "stranger", _CHEAP, _message(build), _BODY)
+        Attack(f"message: {name}", "stranger", _CHEAP, _message(build), _BODY, is_most=True)
         for name, build in BODIES.items()
     ),
     Attack("malformed requests", "stranger", "the error is ours", _malformed, is_scaled=False),

@@ -471,9 +471,7 @@ def test_a_start_looks_whether_both_doors_are_ours(
     for port, ops_port, reason in others:
         with pytest.raises(SetupError, match=f"not the product's .*{reason}"):
             asyncio.run(check(port, ops_port, monkeypatch))
-    with socket.create_server(
-        ("127.0.0.1", 0)
-    ) as other:  # like Ray's own frontend
+    with socket.create_server(("127.0.0.1", 0)) as other:  # like Ray's own frontend
         answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
         threading.Thread(target=lambda: answer_once(other, answer), daemon=True).start()
         with pytest.raises(SetupError, match="something else answers clients"):

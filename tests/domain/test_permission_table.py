@@ -58,6 +58,7 @@ PUBLISHERS = {
     "createProjectRevision",
     "updateRevision",
     "patchRevision",
+    "deleteStoredValue",
     "getAnalyticsSite",
     "createAnalyticsSite",
     "completeAnalyticsSite",
@@ -183,6 +184,8 @@ SENTENCES = [
     ("getStoredValue", Target.STORED_VALUE, "yes yes yes yes yes"),
     ("storeValue", Target.NEW_VALUE, "yes yes yes yes yes"),
     ("storeValue", Target.STORED_VALUE, "yes yes yes yes 409"),
+    ("deleteStoredValue", Target.OWN, "yes yes 403 403 401"),
+    ("deleteStoredValue", Target.FOREIGN, "yes 404 403 403 401"),
     # Audience answers: whoever may read the program; without a token a private one is not there.
     ("addResponses", Target.PUBLIC_FOREIGN, "yes yes yes yes yes"),
     ("respond", Target.PRIVATE_OWN, "yes yes yes 404 404"),

@@ -268,6 +268,22 @@ async def test_what_was_done_goes_with_its_key_or_not_at_all(own_migrated_dsn: s
 
 
 @pytest.mark.postgres
+async def test_what_is_resumable_commits_before_its_end(own_migrated_dsn: str) -> None:
+    async with open_database(own_migrated_dsn) as database:
+        await _fetch(database, "CREATE TABLE steps (n serial)")
+
+        async def step(_context: Context, _params: ItemParams) -> dict[str, Any]:
+            async with database.transaction() as connection:
+                await connection.execute("INSERT INTO steps DEFAULT VALUES")
+            return {"steps": await asyncio.create_task(_fetch(database, "SELECT count(*) FROM steps"))}
+
+        work, services = operation(step, is_resumable=True), Service(Idempotency(database))
+        first = await invoke(work, context(services, key="k"), {})
+        assert first == {"steps": 1}
+        assert result_json(await invoke(work, context(services, key="k"), {})) == result_json(first)
+
+
+@pytest.mark.postgres
 async def test_what_is_told_is_told_after_the_commit(own_migrated_dsn: str) -> None:
     async with open_database(own_migrated_dsn) as database:
         await _fetch(database, "CREATE TABLE told (n serial)")
@@ -331,7 +347,7 @@ async def test_only_what_changes_something_may_have_been_done(method: str, kind:
     assert (type(raised.value), raised.value.retry_after_s) == (kind, 2)
 
 
-REPORTS = {f"{method}AnalyticsReport" for method in ("post", "put", "patch", "delete")}  # whatever the method
+REPORTS = {f"{method}AnalyticsReport" for method in ("post", "put", "patch", "delete")}
 CHANGE_NOTHING = {"login", "ping", "servertime"} | REPORTS
 KNOW_WHAT_COMES_AGAIN = {"addResponses", "respond", "impression"}
 AT_OTHERS = {"postApplicationRequest", "putApplicationRequest", "deleteApplicationRequest"}

@@ -25,9 +25,9 @@ OPERATIONS = [
     for path, methods in DOCUMENT["paths"].items()
     for method, described in methods.items()
 ]
-# What bounds a request or what is kept of it; the limits of connections and sockets are another document's.
+# What bounds a request or what is kept of it; limits of connections, sockets and logs are another document's.
 LIMITS = re.compile(
-    r"(?!ws_)\w*(limit_|_rate_|_burst_|login_tries|storage_project|fetch_project|token_lifetime|client_ids"
+    r"(?!ws_|log_)\w*(limit_|_rate_|_burst_|login_tries|storage_project|fetch_project|token_lifetime|client_ids"
     r"|_days$|http_timeout|fetch_timeout)\w*"
 )
 

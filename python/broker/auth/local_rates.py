@@ -19,8 +19,14 @@ class LocalRate:
         buckets: by key; native code that shares them must go by the machine's monotonic clock.
     """
 
-    def __init__(self, clock: Clock, rate: Rate, *, most: int = _MOST) -> None:
-        """Args: most: buckets at a time; over it the one that has not been used for longest is forgotten."""
+    def __init__(self, clock: Clock, rate: Rate, *, most: int = _MOST, name: str = "responses") -> None:
+        """Keep the buckets, which are full at first.
+
+        Args:
+            most: buckets at a time; over it the one that has not been used for longest is forgotten.
+            name: of the limit in the metrics.
+        """
+        self._name = name
         self._clock = clock
         self._rate = rate
         self.buckets = Rates(rate.per_s, rate.burst, most)
@@ -38,6 +44,6 @@ class LocalRate:
         """
         missing = self.buckets.take(key, tokens, self._clock.monotonic_s())
         if missing:
-            RATE_LIMITED.add("responses")
+            RATE_LIMITED.add(self._name)
             wait_s = int(-(-missing // self._rate.per_s))
             raise SlowDown("too many requests; wait and try again", retry_after_s=max(1, wait_s))

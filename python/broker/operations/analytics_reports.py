@@ -64,8 +64,7 @@ async def _snippet(context: Context, params: SnippetParams) -> Stream:
     async def whole() -> AsyncIterator[bytes]:
         yield script.encode()
 
-    headers = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"}
-    return Stream(whole(), f"{SCRIPT_TYPE}; charset=utf-8", headers)
+    return Stream(whole(), f"{SCRIPT_TYPE}; charset=utf-8", {"Cache-Control": "private, no-cache"})
 
 
 def _operation(method: str) -> Operation:

@@ -322,6 +322,7 @@ OPERATIONS = (
         params=SiteParams,
         result=SiteStatus,
         handler=_create_site,
+        is_resumable=True,
         route=Route(
             "POST",
             _PATH,
@@ -342,6 +343,7 @@ OPERATIONS = (
         params=SiteParams,
         result=SiteStatus,
         handler=_complete_site,
+        is_resumable=True,
         route=Route(
             "PUT",
             _PATH,

@@ -57,7 +57,9 @@ def build_audience(
             clock, Rate(settings.responses_rate_per_address, settings.responses_burst_per_address)
         ),
         names_per_address=LocalRate(
-            clock, Rate(settings.responses_names_rate_per_address, settings.responses_names_burst_per_address)
+            clock,
+            Rate(settings.responses_names_rate_per_address, settings.responses_names_burst_per_address),
+            name="names",
         ),
         per_connection=LocalRate(
             clock, Rate(settings.responses_rate_per_connection, settings.responses_burst_per_connection)

@@ -129,8 +129,15 @@ async def _run_with_key(
 
 async def _run_once(operation: Operation, context: Context, key: IdempotencyKey, params: Any) -> Result:
     """Run the handler, and commit its effect and the key together."""
-    async with context.services.idempotency.once(context.principal.account, key) as turn:
+    result: Result = None
+    if operation.is_resumable:
+        found = await context.services.idempotency.find(context.principal.account, key)
+        if found is not None:
+            raise Repeated(found)
         result = await operation.handler(context, params)
+    async with context.services.idempotency.once(context.principal.account, key) as turn:
+        if not operation.is_resumable:
+            result = await operation.handler(context, params)
         kept = result if operation.kept is None else operation.kept(result)
         status = kept.status if isinstance(kept, Json) else None
         turn.keep(KeptResult(status or _status(operation), result_json(kept)))

@@ -29,10 +29,10 @@ class LongLists:
         self._most_of_address = settings.lists_per_address
         self._most_of_account = settings.lists_per_account
         self._address_rate = LocalRate(
-            clock, Rate(settings.lists_rate_per_address, settings.lists_burst_per_address)
+            clock, Rate(settings.lists_rate_per_address, settings.lists_burst_per_address), name="lists"
         )
         self._account_rate = LocalRate(
-            clock, Rate(settings.lists_rate_per_account, settings.lists_burst_per_account)
+            clock, Rate(settings.lists_rate_per_account, settings.lists_burst_per_account), name="lists"
         )
         self._under_way: Counter[str] = Counter()
 

@@ -29,7 +29,6 @@ from broker.operations.registry import Json, Stream
 _MEMORY_BYTES = 1 << 20  # of one report; a table of 1,000 rows has about a tenth of that
 _PART_BYTES = 256 << 10
 _OVERHEAD_BYTES = 1024  # of one kept report beside its body
-_HARMLESS = {"X-Content-Type-Options": "nosniff"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +173,7 @@ class ReportReplies:
 
 def _headers(left_s: float) -> Mapping[str, str]:
     seconds = math.floor(left_s)
-    return {"Cache-Control": f"private, max-age={seconds}" if seconds > 0 else "no-store", **_HARMLESS}
+    return {"Cache-Control": f"private, max-age={seconds}" if seconds > 0 else "no-store"}
 
 
 def _key(project: tuple[str, str], url: str, request: Request) -> bytes:

@@ -175,7 +175,7 @@ _EXAMPLES: dict[Any, Any] = {
     },
     events.Deleted: {"deleted": 1},
     events.EventBatch: {"events": [EVENT]},
-    events.EventExport: {"programId": "final-2026", "exportedTime": _TIME, "events": [EVENT]},
+    event_lists.EventExport: {"programId": "final-2026", "exportedTime": _TIME, "events": [EVENT]},
     events.EventPage: {"items": [EVENT], **_PAGE},
     imports.ImportResult: {"deleted": 1, "imported": 1, "epoch": _EPOCH},
     programs.LastUpdate: {"programId": "final-2026", "timestamp": _TIME_MS, "seq": 1, "epoch": _EPOCH},

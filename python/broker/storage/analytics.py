@@ -117,6 +117,8 @@ class Analytics:
 
     async def others(self, account: str, url: str, sites: Sequence[str]) -> set[str]:
         """Those of the sites that belong to other accounts."""
+        if not sites:
+            return set()
         async with self._database.connection() as connection:
             return {row["id_site"] for row in await connection.fetch(_OTHERS, url, list(sites), account)}
 
