@@ -38,6 +38,8 @@ def map_case(context: Any, case: Any) -> Any:
             _order(fields)
     if path == "/statistics/filtered":
         case.query.pop("from", None)  # a range has a limited number of points
+    if path == "/programs/{programId}/events" and case.query:
+        case.query.pop("cursor", None)  # nobody but the server makes one
     if case.body is not NOT_SET:  # which would count as changed, and as wrong
         case.body = _exact(case.body)
     if case.method == "POST" and path != "/token":
