@@ -234,7 +234,12 @@ class Settings:
         10.0, "How long a publish is retried inside before it answers 503.", low=0.1
     )
     login_tries_per_user: int = _setting(10, "Failed log-ins a minute for one user name.", low=1)
-    login_tries_per_address: int = _setting(30, "Failed log-ins a minute from one address.", low=1)
+    login_tries_per_address: int = _setting(
+        30,
+        "Failed log-ins a minute from one address, and in each process unknown API tokens that it sends as"
+        " bearer tokens.",
+        low=1,
+    )
     login_rate_per_address: float = _setting(
         200.0, "Log-ins a second, good or failed, from one address; 0 has no limit.", low=0
     )
