@@ -14,8 +14,8 @@ import orjson
 
 from broker.errors import BrokerError
 
-SIZES = (64 << 10, 128 << 10, 256 << 10)
-HEAD_SIZES = (4 << 10, 8 << 10, 16 << 10)  # of what is in a request's head, which the doors bound
+SIZES = (64 << 10, 256 << 10)
+HEAD_SIZES = (4 << 10, 16 << 10)  # of what is in a request's head, which the doors bound
 WRITTEN_BYTES = 200  # where values are written again: `orjson` reserves 127 for each, and uses few
 TIMES = 40  # as long as an ordinary text takes; the dearest is at 15
 BYTES = 60  # for each byte of input; a list of empty objects has 27 once it is read
@@ -54,8 +54,8 @@ def require_cheap(
             spent_s = min(spent_s, _spent_s(read, sent))
             limit_s = max(limit_s, TIMES * _spent_s(orjson.loads, plain) + _SLACK_S)
         assert spent_s <= limit_s, f"{size} bytes take {spent_s:.4f} s; {limit_s:.4f} s are allowed"
-    peak = _peak_bytes(read, make(sizes[-1]))
-    assert peak <= bytes_each * sizes[-1] + _SLACK_BYTES, f"{sizes[-1]} bytes take {peak} of memory"
+    peak = _peak_bytes(read, sent)  # of the largest
+    assert peak <= bytes_each * size + _SLACK_BYTES, f"{size} bytes take {peak} of memory"
 
 
 def refusal_of(read: Callable[[Any], object], sent: Any) -> BrokerError | None:

@@ -44,10 +44,12 @@ class Instance:
         http_port: int = 0,
         ws_port: int = 0,
         *,
+        host: str = "localhost",
         database_url: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`environment` is added to the processes' own."""
+        """`environment` is added to the processes' own; `host` is where clients find what it binds to."""
+        self.host = host
         self.data_dir = data_dir
         self.http_port = http_port or free_port()
         self.ws_port = ws_port or free_port()
@@ -60,7 +62,7 @@ class Instance:
 
     @property
     def url(self) -> str:
-        return f"http://localhost:{self.http_port}"
+        return f"http://{self.host}:{self.http_port}"
 
     @property
     def ops_url(self) -> str:

@@ -1,7 +1,6 @@
 """Callers of a running product from several loopback addresses, with a front door and without."""
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -213,31 +212,6 @@ def test_a_hundred_slow_bodies_bring_no_replica(instance: Instance) -> None:
             assert httpx.get(f"{instance.url}/api/v1/version", timeout=20).status_code == 200
             time.sleep(0.5)
         assert len(replica_ports(instance)) == 1
-
-
-def test_while_it_stops_and_starts_the_port_says_nothing_but_our_words(instance: Instance) -> None:
-    """The last test: it stops the instance."""
-    stopped = threading.Event()
-    told: set[tuple[int, str, bool]] = set()
-
-    def ask_on() -> None:
-        while not stopped.is_set():
-            with suppress(httpx.TransportError):
-                reply = httpx.get(f"{instance.url}/api/v1/version", timeout=20)
-                error = reply.json().get("error", "")
-                told.add((reply.status_code, error, reply.headers["x-content-type-options"] == "nosniff"))
-                assert (reply.status_code == 503) == ("retry-after" in reply.headers)
-            time.sleep(0.01)
-
-    asking = threading.Thread(target=ask_on)
-    asking.start()
-    try:
-        instance.stop()
-        instance.start()
-    finally:
-        stopped.set()
-        asking.join()
-    assert told == {(200, "", True), (503, "unavailable", True)}
 
 
 def test_a_start_that_the_ingress_refuses_says_why(tmp_path: Path) -> None:

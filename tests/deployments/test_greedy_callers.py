@@ -19,28 +19,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 ROUNDS = 12
 
 
-@pytest.fixture(scope="module")
-def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    settings = {
-        "BROKER_API_REPLICAS_MIN": "2",
-        "BROKER_API_REPLICAS_MAX": "2",
-        "BROKER_STORAGE_PROJECT_VALUES": "200",
-    }
-    instance = Instance(tmp_path_factory.mktemp("greedy") / "data", environment=settings)
-    try:
-        instance.start()
-        yield instance
-        instance.stop()
-    finally:
-        instance.end()
-
-
 def caller(
     instance: Instance, address: str = "127.0.0.1", headers: dict[str, str] | None = None
 ) -> httpx.Client:
     """A client whose connections come from a loopback address."""
     transport = httpx.HTTPTransport(local_address=address)
-    base_url = f"http://127.0.0.1:{instance.http_port}/api/v1"
+    base_url = f"{instance.url}/api/v1"
     known = {"Host": "localhost"} | (headers or {})
     return httpx.Client(transport=transport, base_url=base_url, headers=known, timeout=30)
 
@@ -85,7 +69,7 @@ def slow_reader(instance: Instance, path: str, address: str) -> socket.socket:
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     peer.bind((address, 0))
     peer.settimeout(30)
-    peer.connect(("127.0.0.1", instance.http_port))
+    peer.connect((instance.host, instance.http_port))
     peer.sendall(f"GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return peer
 

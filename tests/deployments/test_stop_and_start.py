@@ -5,10 +5,14 @@ the instance drains, while nothing listens, while it starts, and afterwards.
 """
 
 import json
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -112,48 +116,117 @@ def _spawn(command: list[str]) -> "subprocess.Popen[str]":
     )
 
 
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[Instance]:
-    instance = Instance(tmp_path / "data", environment={"BROKER_DRAIN_S": "4"})
-    yield instance
-    instance.end()
+class Asker:
+    """Asks the HTTP port on and on, in a thread; `told` is what it heard."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.told: set[tuple[int, str, bool, bool]] = set()
+        self._url = f"{instance.url}/api/v1/version"
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        while not self._ended.wait(0.01):
+            with suppress(httpx.TransportError):
+                reply = httpx.get(self._url, timeout=20)
+                error = reply.json().get("error", "")
+                is_plain = reply.headers.get("x-content-type-options") == "nosniff"
+                self.told.add((reply.status_code, error, is_plain, "retry-after" in reply.headers))
 
 
-def test_everybody_goes_on_over_a_stop_and_a_start(instance: Instance) -> None:
-    instance.start()
+@dataclass(frozen=True)
+class Restart:
+    """What was seen of a stop and a start.
+
+    Attributes:
+        published: the number and the sequence number of each event that was acknowledged.
+        seen: the sequence numbers that each viewer and `broker tail` got.
+        voted: of each call, how many answers were counted.
+        told: what the HTTP port said meanwhile.
+        left_nothing: whether no process and no file was left while it was stopped.
+        logs: a copy of the logs of that time.
+        request_id: of a request before the stop that was refused.
+    """
+
+    published: list[tuple[int, int]]
+    seen: list[list[int]]
+    voted: list[int]
+    told: set[tuple[int, str, bool, bool]]
+    left_nothing: bool
+    logs: Path
+    request_id: str
+
+
+@pytest.fixture(scope="module")
+def restart(instance: Instance, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restart]:
     poll = _prepare(instance)
+    refused = httpx.get(f"{instance.url}/api/v1/programs/nowhere", timeout=20)
+    assert refused.status_code == 401
     tail = _spawn([sys.executable, "-c", MAIN, "tail", "show", "--json", "--url", instance.url])
-    workers = [Worker(instance, work, poll) for work in (_VIEWERS, _PUBLISHER, _VOTER)]
-    try:
+    with ExitStack() as stack:
+        stack.callback(tail.wait)
+        stack.callback(tail.kill)
+        workers = []
+        for work in (_VIEWERS, _PUBLISHER, _VOTER):
+            workers.append(Worker(instance, work, poll))
+            stack.callback(workers[-1].kill)
+        asker = Asker(instance)
+        stack.callback(asker.end)
         time.sleep(AROUND_S)
         instance.stop()
+        left_nothing = instance.leaves_nothing()
+        logs = tmp_path_factory.mktemp("logs") / "log"
+        shutil.copytree(instance.data_dir / "log", logs, symlinks=True)
         time.sleep(DOWN_S)
         instance.start()
+        asker.end()
         time.sleep(AROUND_S)
         assert tail.poll() is None, tail.communicate()
         published, voted = workers[1].end(), workers[2].end()
-        newest = published[-1][1]
         time.sleep(2)
         seen = workers[0].end()
         tail.terminate()
-        tailed = [json.loads(line)["seq"] for line in tail.communicate()[0].splitlines()]
-    finally:
-        tail.kill()
-        tail.wait()
-        for worker in workers:
-            worker.kill()
+        seen.append([json.loads(line)["seq"] for line in tail.communicate()[0].splitlines()])
+        yield Restart(published, seen, voted, asker.told, left_nothing, logs, refused.headers["x-request-id"])
 
+
+def test_everybody_goes_on_over_a_stop_and_a_start(instance: Instance, restart: Restart) -> None:
+    published = restart.published
     assert [n for n, _ in published] == list(range(len(published)))
     stored = _events(instance)
     # One publish may have been under way when its process was told to end.
     assert [event["metadata"]["n"] for event in stored] == list(range(len(stored)))
     assert len(stored) - len(published) in (0, 1)
-    for viewed in (*seen, tailed):
+    assert len(restart.seen) == VIEWERS + 1
+    for viewed in restart.seen:
         assert viewed == list(range(viewed[0], viewed[-1] + 1))
         assert viewed[0] <= published[5][1]
-        assert viewed[-1] >= newest
-    assert set(voted) == {1}
-    assert _votes(instance) - len(voted) in (0, 1)
+        assert viewed[-1] >= published[-1][1]
+    assert set(restart.voted) == {1}
+    assert _votes(instance) - len(restart.voted) in (0, 1)
+
+
+def test_while_it_stops_and_starts_the_port_says_nothing_but_our_words(restart: Restart) -> None:
+    assert restart.told == {(200, "", True, False), (503, "unavailable", True, True)}
+
+
+def test_logs_stay_after_a_stop_for_us_alone_and_a_request_id_finds_its_lines(restart: Restart) -> None:
+    assert restart.left_nothing
+    lines = [json.loads(line) for line in (restart.logs / "broker.log").read_text().splitlines()]
+    [line] = [line for line in lines if line.get("requestId") == restart.request_id]
+    assert (line["event"], line["part"], line["status"]) == ("request", "api", 401)
+    started = [(line["part"], line["slot"]) for line in lines if line["event"] == "owner_started"]
+    assert sorted(started) == [("owner-0", "owner-0"), ("owner-1", "owner-1")]
+    [session] = (restart.logs / "ray").iterdir()
+    assert {path.name for path in session.iterdir()} >= {"gcs_server.out", "raylet.out", "serve"}
+    files = [path for path in restart.logs.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [path for path in files if path.stat().st_mode & 0o077], "closed, whatever is above them"
+    assert not [path for path in files if path.suffix == ".err" and "Traceback" in path.read_text()]
 
 
 def _prepare(instance: Instance) -> str:

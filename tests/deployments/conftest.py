@@ -1,0 +1,37 @@
+"""One instance for the tests that need none of their own, with the settings of them all.
+
+Each makes programs, projects and users with names that no other has. Strangers of a test who reach a limit of
+their address come from loopback addresses that no other test uses.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.deployments.ports import free_port
+from tests.deployments.instance import Instance
+
+BIND_HOST = "127.0.0.77"
+"""Stands for the address that clients reach; what is for this machine alone is on another."""
+
+
+@pytest.fixture(scope="package")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    ws_port = free_port()
+    environment = {
+        "BROKER_API_REPLICAS_MIN": "2",
+        "BROKER_API_REPLICAS_MAX": "2",
+        "BROKER_BIND_HOST": BIND_HOST,
+        "BROKER_DRAIN_S": "4",
+        "BROKER_PUBLIC_WS_URL": f"ws://{BIND_HOST}:{ws_port}/api/v1/ws",
+        "BROKER_STORAGE_PROJECT_VALUES": "200",
+    }
+    instance = Instance(
+        tmp_path_factory.mktemp("shared") / "data", ws_port=ws_port, host=BIND_HOST, environment=environment
+    )
+    try:
+        instance.start()
+        yield instance
+        instance.stop()
+    finally:
+        instance.end()
