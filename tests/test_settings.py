@@ -274,3 +274,10 @@ def test_a_child_process_inherits_everything_but_our_settings(monkeypatch: pytes
 def test_the_documentation_lists_every_setting_as_it_is() -> None:
     page = Path(__file__).parents[1] / "docs" / "settings.md"
     assert page.read_text().endswith(settings_table()), "write the result of settings_table() into the page"
+
+
+@pytest.mark.parametrize("name", ["BROKER_BIND_HOST", "BROKER_OPS_HOST"])
+def test_the_address_of_a_node_is_for_clusters(name: str) -> None:
+    Settings.load({name: "node", "BROKER_RAY_ADDRESS": "head:6379"})
+    with pytest.raises(SettingError, match=f"{name}: must be an address"):
+        Settings.load({name: "node"})

@@ -110,6 +110,13 @@ def _choice(*choices: str) -> Rule:
     return Rule(choices.__contains__, f"one of {', '.join(choices)}")
 
 
+NODE = "node"
+"""In place of an address: that of each node of a cluster."""
+
+_PLACE = Rule(
+    lambda text: text in ("localhost", NODE) or _is_address(text),
+    "an IP address or localhost, on a cluster also `node`",
+)
 _HOSTS = Rule(_is_host_port, "host[:port], separated by commas")
 _NETWORKS = Rule(_is_network, "IP addresses or networks such as 10.0.0.0/8, separated by commas")
 
@@ -117,8 +124,8 @@ MATOMO_URL = Rule(_is_matomo_url, "http(s)://host[:port][/path], without a user 
 """Where a Matomo is; of the setting, and of `broker account set`."""
 
 RULES: Mapping[str, Rule] = {
-    "bind_host": Rule(lambda text: text == "localhost" or _is_address(text), "an IP address or localhost"),
-    "ops_host": Rule(lambda text: text == "localhost" or _is_address(text), "an IP address or localhost"),
+    "bind_host": _PLACE,
+    "ops_host": _PLACE,
     "public_host": Rule(_is_host_name, "a host name without a port"),
     "public_ws_url": Rule(_is_websocket_url, "a URL that begins with ws:// or wss://"),
     "database_url": Rule(_is_postgres_url, "a URL such as postgresql://user:password@host:5432/database"),

@@ -11,7 +11,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from broker.setting_rules import RULES, is_printable
+from broker.setting_rules import NODE, RULES, is_printable
 
 _PREFIX = "BROKER_"
 # Variables with our prefix that are no settings. The command line's own, for the client's commands:
@@ -47,7 +47,10 @@ class Settings:
 
     http_port: int = _setting(8000, "Port of the HTTP API.", low=1, high=65535)
     ws_port: int = _setting(8001, "Port of the WebSocket gateways.", low=1, high=65535)
-    bind_host: str = _setting("127.0.0.1", "Address that the HTTP API and the gateways listen on.")
+    bind_host: str = _setting(
+        "127.0.0.1",
+        "Address that the HTTP API and the gateways listen on; `node` is that of each node of a cluster.",
+    )
     public_host: str = _setting(
         "localhost", "Host name that clients use; an account is a label in front of it."
     )
@@ -94,7 +97,7 @@ class Settings:
         256, "Requests from one such address at a time with a body over 15 kB; 0 has no limit.", low=0
     )
     ops_host: str = _setting(
-        "127.0.0.1", "Address for operators: `/metrics`, `/readyz` and Ray Serve's routes."
+        "127.0.0.1", "Address for operators: `/metrics`, `/readyz` and Ray Serve's routes; `node` as above."
     )
     ops_port: int = _setting(
         0, "Port of that address; 0 is the HTTP port and 50, or less 50 at its end.", low=0, high=65535
@@ -231,7 +234,12 @@ class Settings:
         10.0, "How long a publish is retried inside before it answers 503.", low=0.1
     )
     login_tries_per_user: int = _setting(10, "Failed log-ins a minute for one user name.", low=1)
-    login_tries_per_address: int = _setting(30, "Failed log-ins a minute from one address.", low=1)
+    login_tries_per_address: int = _setting(
+        30,
+        "Failed log-ins a minute from one address, and in each process unknown API tokens that it sends as"
+        " bearer tokens.",
+        low=1,
+    )
     login_rate_per_address: float = _setting(
         200.0, "Log-ins a second, good or failed, from one address; 0 has no limit.", low=0
     )
@@ -339,6 +347,9 @@ class Settings:
                 raise _refusal(entry, _format(value), allowed)
         if self.api_replicas_min > self.api_replicas_max:
             raise SettingError("BROKER_API_REPLICAS_MIN: must be at most BROKER_API_REPLICAS_MAX")
+        if NODE in (self.bind_host, self.ops_host) and not self.ray_address:
+            name = "BROKER_BIND_HOST" if self.bind_host == NODE else "BROKER_OPS_HOST"
+            raise SettingError(f"{name}: must be an address where BROKER_RAY_ADDRESS names no cluster")
         if self.http_port == self.ws_port:
             raise SettingError("BROKER_WS_PORT: must differ from BROKER_HTTP_PORT")
         if self.operations_port in (self.http_port, self.ws_port):

@@ -29,7 +29,7 @@ from tests.adversity.soak import Show, Size, open_show, until
 from tests.deployments.instance import Instance
 
 _ROOT = Path(__file__).parents[2]
-_HEAD, _SECOND = "127.0.0.11", "127.0.0.12"
+HEAD, SECOND = "127.0.0.11", "127.0.0.12"
 _START_S = 60.0
 _WHOLE_S = 120.0
 _CUT_OFF_S = 25.0  # longer than the health checks of `node.env` take
@@ -96,9 +96,11 @@ def node_environment(directory: Path) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def open_cluster(directory: Path) -> AsyncIterator[tuple[Instance, list[Node], dict[str, str]]]:
-    """The product on two nodes; the list of nodes may be changed."""
-    environment, address = node_environment(directory), f"{_HEAD}:{free_port()}"
+async def open_cluster(
+    directory: Path, **settings: str
+) -> AsyncIterator[tuple[Instance, list[Node], dict[str, str]]]:
+    """The product on two nodes; the list of nodes may be changed. Args: settings: of ours."""
+    environment, address = node_environment(directory), f"{HEAD}:{free_port()}"
     server = EmbeddedPostgres(directory / "postgres")
     nodes: list[Node] = []
     async with AsyncExitStack() as stack:
@@ -107,16 +109,18 @@ async def open_cluster(directory: Path) -> AsyncIterator[tuple[Instance, list[No
         stack.callback(_kill_all, nodes)
         port = address.rpartition(":")[2]
         head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={directory / 'r'}"]
-        nodes.append(Node(_HEAD, environment, head))
+        nodes.append(Node(HEAD, environment, head))
         await until(lambda: nodes[0].processes("raylet"), _START_S)
         nodes.append(second_node(environment, address))
         await _until_alive(2, environment, address)
         environment = environment | {"BROKER_RAY_ADDRESS": address, "BROKER_DATABASE_URL": dsn}
+        environment |= settings
         instance = Instance(directory / "data", database_url=dsn, environment=environment)
         stack.callback(instance.end)
         await asyncio.to_thread(instance.start)
         yield instance, nodes, environment
-        await asyncio.to_thread(instance.stop)
+        if instance.process.poll() is None:
+            await asyncio.to_thread(instance.stop)
 
 
 async def _until_alive(count: int, environment: dict[str, str], address: str) -> None:
@@ -141,7 +145,7 @@ def _kill_all(nodes: list[Node]) -> None:
 
 def second_node(environment: dict[str, str], address: str) -> Node:
     """A node that joins."""
-    return Node(_SECOND, environment, [f"--address={address}"])
+    return Node(SECOND, environment, [f"--address={address}"])
 
 
 async def play(show: Show, nodes: list[Node], environment: dict[str, str]) -> None:

@@ -193,6 +193,14 @@ def test_the_plan_leads_to_ok_from_any_state_without_errors(model: Model) -> Non
         check_complete(model)
 
 
+def test_ids_of_an_earlier_site_are_no_renamed_dimensions() -> None:
+    """The first dimension of the new site gets the id that another one had on the earlier site."""
+    model = Model({"analytics": {"dimensionIds": {"visit": {"program": "1"}}}})
+    complete(model)
+    assert assess(WANTED, model.state()).status is Status.OK
+    check_complete(model)
+
+
 @PROPERTY
 @given(models())
 def test_a_second_time_changes_nothing(model: Model) -> None:

@@ -171,6 +171,14 @@ async def _log_ins(caller: Caller, size: int) -> None:
     assert sum(reply.status == 401 for reply in replies) <= 60, "more were judged than two limits"
 
 
+async def _invented_api_tokens(caller: Caller, size: int) -> None:
+    tokens = (f"brk_{number:043}" for number in range(size))
+    replies = await asyncio.gather(*(caller.ask("GET", "/version", token=token) for token in tokens))
+    for reply in replies:
+        reply.require(401, 429, 503)
+    assert any(reply.status == 429 for reply in replies), "every one of them was looked for"
+
+
 # -- connections
 
 
@@ -383,6 +391,7 @@ ATTACKS = (
            is_scaled=False, cpu_s=6.0, growth_bytes=256 * MIB),
     Attack("log-ins", "stranger", "no more are judged than the limits allow", _log_ins, 200, cpu_s=5.0,
            growth_bytes=128 * MIB),
+    Attack("invented API tokens", "stranger", "few are looked for", _invented_api_tokens, 400, cpu_s=5.0),
     Attack("half heads", "stranger", "others are served", _half_heads, 4_200, cpu_s=6.0,
            growth_bytes=300 * MIB, is_scaled=False),
     Attack("connections of one address", "stranger", "others are served", _crowd_of_one, 2_000, cpu_s=4.0,

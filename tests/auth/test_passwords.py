@@ -94,7 +94,7 @@ async def test_only_hashes_of_other_parameters_are_outdated(passwords: Passwords
 async def test_more_than_may_wait_are_refused_and_the_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     passwords = Passwords(PasswordConfig(memory_kib=8, time_cost=1, threads=1, waiting=1))
     gate = threading.Event()
-    monkeypatch.setattr(PasswordHasher, "hash", lambda _self, _password: str(gate.wait(10)))
+    monkeypatch.setattr(PasswordHasher, "hash", lambda *_, **__: str(gate.wait(10)))
     first, second = asyncio.create_task(passwords.hash("a")), asyncio.create_task(passwords.hash("b"))
     await asyncio.sleep(0)
     with pytest.raises(Unavailable) as caught:

@@ -95,6 +95,14 @@ def test_import_begins_an_epoch_at_its_seq() -> None:
     assert isinstance(tracker.take("event", event(101, epoch="e2")), Event)
 
 
+def test_history_that_is_replaced_ahead_in_its_epoch_goes_on_there() -> None:
+    tracker = _open(9)
+    params = {"programId": "final", "epoch": "e1", "seq": 12}
+    assert tracker.take("historyReplaced", params) == HistoryReplaced("final", "e1", 12)
+    assert tracker.take("historyReplaced", params) is None
+    assert isinstance(tracker.take("event", event(13)), Event)
+
+
 def test_delete_all_begins_an_epoch_at_nought() -> None:
     tracker = _open(9)
     params = {"programId": "final", "deleted": 9, "epoch": "e2", "seq": 0}

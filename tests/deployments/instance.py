@@ -89,7 +89,7 @@ class Instance:
     def fail(self, *options: str) -> str:
         """Start it expecting that it cannot; returns the line it says why with."""
         process = self._spawn(_MAIN, *options, stdin=subprocess.DEVNULL, errors=subprocess.PIPE)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
         assert process.returncode == 1
         assert errors.count("\n") == 1, errors
         return errors

@@ -10,6 +10,7 @@ from ray._private import ray_constants
 
 from broker.deployments import haproxy
 from broker.deployments.environment import build_environment, joined_environment
+from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.ports import free_port, replica_ports, require_free
 from broker.deployments.worker_setup import relax
 from broker.settings import SettingError, Settings
@@ -74,6 +75,15 @@ def test_secret_of_our_own_ray_changes_with_each_start(tmp_path: Path) -> None:
     assert first["RAY_AUTH_TOKEN"] != second["RAY_AUTH_TOKEN"]
 
 
+@pytest.fixture
+def on_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The places of the ingress's files, as `deploy/node.env` names them."""
+    for name, value in haproxy.ingress_environment(Path(), Path("/run/broker")).items():
+        if not name.endswith("_BINARY_PATH"):
+            monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("on_node")
 def test_ray_of_others_keeps_its_own_authentication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "theirs")
     environment, warning = build_environment(Settings(ray_address="127.0.0.1:6379"), tmp_path)
@@ -103,6 +113,7 @@ def test_ingress_of_our_own_ray_has_another_key_with_each_start(tmp_path: Path) 
     assert given["BROKER_INGRESS_KEY"] == "0123456789abcdef"
 
 
+@pytest.mark.usefixtures("on_node")
 def test_ingress_of_a_cluster_has_the_same_key_on_every_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +122,8 @@ def test_ingress_of_a_cluster_has_the_same_key_on_every_node(
     for token in ("one", "one", "two"):
         monkeypatch.setenv("RAY_AUTH_TOKEN", token)
         environment, _ = build_environment(settings, tmp_path)
-        keys.append(joined_environment(settings.to_environment() | environment)["BROKER_INGRESS_KEY"])
+        keys.append(environment["BROKER_INGRESS_KEY"])
+        assert key_of_cluster() == keys[-1]
     assert keys[0] == keys[1] != keys[2]
     assert "one" not in keys[0]
 
@@ -123,9 +135,19 @@ def test_cluster_without_a_token_needs_a_key(tmp_path: Path, monkeypatch: pytest
         build_environment(Settings(ray_address="127.0.0.1:6379"), tmp_path)
 
 
-def test_ingress_of_a_cluster_is_told_no_secret_but_its_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("given", ["", "broker/haproxy.cfg"])
+def test_no_place_is_made_up_for_the_ingress_of_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_node: None, given: str
 ) -> None:
+    """A neighbour could make one that is known before, and Ray writes there before anybody looks."""
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "one")
+    monkeypatch.setenv("RAY_SERVE_HAPROXY_CONFIG_FILE_LOC", given)
+    with pytest.raises(SettingError, match="RAY_SERVE_HAPROXY_CONFIG_FILE_LOC: must name a place"):
+        build_environment(Settings(ray_address="127.0.0.1:6379"), tmp_path)
+
+
+@pytest.mark.usefixtures("on_node")
+def test_ingress_of_a_cluster_is_told_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "one")
     settings = Settings(
         ray_address="127.0.0.1:6379", database_url="postgresql://u:secret@h/d", http_port=8123
@@ -135,6 +157,7 @@ def test_ingress_of_a_cluster_is_told_no_secret_but_its_key(
     assert told["BROKER_HTTP_PORT"] == "8123"
     assert told["RAY_SERVE_HAPROXY_BINARY_PATH"].endswith("/broker-ingress")
     assert "secret" not in str(told)
+    assert environment["BROKER_INGRESS_KEY"] not in str(told)
 
 
 def test_sockets_of_haproxy_fit_into_an_address() -> None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from broker.deployments import ingress_check
+from broker.deployments import ingress_check, ingress_start
 from broker.deployments.ports import free_port
 from broker.settings import Settings
 from broker.storage.errors import SetupError
@@ -151,7 +151,7 @@ def test_a_change_that_may_have_been_made_is_in_doubt(
     ("status", "shown", "get_error", "post_error"),
     [
         (400, 400, "invalid_request", "invalid_request"),
-        (500, 500, "internal_error", "internal_error"),
+        (500, 503, "unavailable", "outcome_unknown"),
         (404, 503, "unavailable", "outcome_unknown"),
         (503, 503, "unavailable", "outcome_unknown"),
         (200, 503, "unavailable", "outcome_unknown"),
@@ -451,8 +451,56 @@ def test_a_directory_that_others_may_write_stops_the_start(another: Ingress, rep
     assert another.said().endswith(" can be written by others\n")
 
 
+def test_a_reason_is_not_written_where_others_may_write(another: Ingress, replica: Replica) -> None:
+    """They could have put a link there, and have the product's user write through it."""
+    another.write_as_ray({"broker": ("/", [replica])})
+    target = another.directory.parent / f"{another.directory.name}.victim"
+    target.write_text("theirs")
+    try:
+        another.config.with_name("haproxy.cfg.fault").symlink_to(target)
+        another.directory.chmod(0o777)
+        assert another.start(["-db", "-f", str(another.config), "-dR"]).wait(30) == 1
+        assert target.read_text() == "theirs"
+        another.directory.chmod(0o700)
+        another.config.write_text("not Ray's")
+        assert another.start(["-db", "-f", str(another.config), "-dR"]).wait(30) == 1
+        assert target.read_text() == "theirs"
+    finally:
+        target.unlink()
+    fault = another.config.with_name("haproxy.cfg.fault")
+    assert not fault.is_symlink()
+    assert "stats socket" in fault.read_text()
+    assert fault.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_directory_that_ray_has_made_is_closed(
+    another: Ingress, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    another.write_as_ray({"broker": ("/", [replica])})
+    made = another.directory / "node"
+    made.mkdir(mode=0o755)
+    for name in ("500.http", "admin.1.1.stderr.log", "haproxy.cfg.lock", "ingress_request_router.lua"):
+        (made / name).touch()
+    path = another.config.rename(made / another.config.name)
+    monkeypatch.setenv("BROKER_INGRESS_KEY", KEY)
+    ingress_start.exchange(path)
+    assert made.stat().st_mode & 0o777 == 0o700
+    assert "frontend public from ours" in path.read_text()
+
+
+def test_a_directory_for_other_purposes_is_refused_and_left_as_it_is(
+    another: Ingress, replica: Replica
+) -> None:
+    another.write_as_ray({"broker": ("/", [replica])})
+    (another.directory / "theirs").touch()
+    another.directory.chmod(0o755)
+    assert another.start(["-db", "-f", str(another.config), "-dR"]).wait(30) == 1
+    assert another.said().endswith(" holds other files and is open to others\n")
+    assert another.directory.stat().st_mode & 0o777 == 0o755
+
+
 async def check(port: int, ops_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingress_check, "_TRIES", 1)
+    monkeypatch.setattr(ingress_check, "_SOON_S", 0.0)
     await ingress_check.require_our_ingress(
         Settings(ingress_key=KEY, http_port=port, ops_port=ops_port, bind_host="0.0.0.0")
     )

@@ -62,6 +62,8 @@ class MemoryLogs:
                     if linked == topic:
                         self.linked.setdefault(channel, []).append(seq)
             if kind == EntryKind.RESET:
+                if epoch == log.epoch and seq <= log.seq:
+                    continue
                 log.epoch, log.seq, log.floor = epoch, seq, seq
             log.told.append((method, seq))
             if kind == EntryKind.GONE:

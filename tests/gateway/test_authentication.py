@@ -1,9 +1,12 @@
 import asyncio
+from typing import Any
 
 import orjson
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from broker.clock import SystemClock, to_datetime
+from broker.domain.values import format_time
 from tests.auth.services import PASSWORD
 from tests.gateway.test_calls import fails
 from tests.gateway.world import RpcError, Viewer, World
@@ -244,3 +247,86 @@ async def test_origin_must_be_on_the_accounts_list(world: World) -> None:
     assert caught.value.response.status_code == 403
     await services.accounts.set_origins("other", None)
     await world.gateway._read_accounts()
+
+
+async def api_token(world: World, username: str, role: str = "user", **fields: Any) -> tuple[Viewer, Any]:
+    """A new user of the project `own` on a connection of its own, and an API token of it."""
+    user = await world.join(token=await world.new_user(username, role, "own"))
+    return user, await user.call("createApiToken", name="mixer", **fields)
+
+
+async def test_an_api_token_signs_in_as_a_bearer_token_does(world: World) -> None:
+    user, made = await api_token(world, "crew")
+    token = made["token"]
+    for joined in (world.join(token=token), world.join(query=f"?access_token={token}")):
+        assert (await (await joined).call("getCurrentUser"))["username"] == "crew"
+    viewer = await world.join()
+    assert (await viewer.call("getCurrentUser", access_token=token))["username"] == "crew"
+    assert (await fails(viewer, "getCurrentUser")).code == 401
+    program = await world.program(access="private", projectId="own")
+    await viewer.call("subscribe", programId=program, access_token=token)
+    assert (await viewer.call("getCurrentUser"))["username"] == "crew"
+    with pytest.raises(InvalidStatus) as caught:
+        await world.join(token=token, account="other")
+    assert await refusal(caught.value) == (401, "invalid_token")
+    refused = await fails(viewer, "createApiToken", name="heir")
+    assert refused.code == 403
+    assert (await fails(viewer, "updateCurrentUser", password="another horse")).code == 403
+    assert (await user.call("getCurrentUser"))["username"] == "crew"
+
+
+@pytest.mark.parametrize("how", ["revoked", "password"])
+async def test_an_api_token_that_ends_takes_open_connections_with_it(world: World, how: str) -> None:
+    program = await world.program(access="private", projectId="own")
+    user, made = await api_token(world, f"crew-{how}")
+    viewer = await world.join(token=made["token"])
+    await viewer.call("subscribe", programId=program)
+    if how == "revoked":
+        await user.call("deleteApiToken", tokenId=made["id"])
+    else:
+        await user.call("updateCurrentUser", password="another horse")
+    async with asyncio.timeout(5):
+        assert (await viewer.next("unsubscribed"))["programId"] == program
+    assert (await fails(viewer, "getCurrentUser")).code == 401
+    for join in (world.join(token=made["token"]), world.join(query=f"?access_token={made['token']}")):
+        with pytest.raises(InvalidStatus) as caught:
+            await join
+        assert await refusal(caught.value) == (401, "invalid_token")
+
+
+async def test_an_api_tokens_end_is_announced_and_comes(world: World) -> None:
+    program = await world.program(access="private", projectId="own")
+    expires = to_datetime(SystemClock().now_ms() + 3_000)
+    _, made = await api_token(world, "brief", expires=format_time(expires))
+    viewer = await world.join(token=made["token"])
+    await viewer.call("subscribe", programId=program)
+    assert 0 < (await viewer.next("tokenExpiring"))["expiresInMs"] <= 3_000
+    assert (await viewer.next("unsubscribed"))["programId"] == program
+    assert (await fails(viewer, "getCurrentUser")).code == 401
+
+
+async def test_a_loss_of_rights_reaches_connections_of_an_api_token(world: World) -> None:
+    program = await world.program(access="private", projectId="own")
+    user, made = await api_token(world, "leaver-of-own")
+    viewer = await world.join(token=made["token"])
+    await viewer.call("subscribe", programId=program)
+    profile = await user.call("getCurrentUser")
+    fields = {name: profile[name] for name in ("username", "role")}
+    await (await world.admin()).call("updateUser", userId=profile["id"], **fields, projectIds=["second"])
+    assert (await viewer.next("unsubscribed"))["programId"] == program
+
+
+async def test_many_invented_api_tokens_at_the_handshake_are_slowed(world: World) -> None:
+    _, made = await api_token(world, "neighbour")
+    before = await world.join(token=made["token"])
+    seen = set()
+    for number in range(40):
+        with pytest.raises(InvalidStatus) as caught:
+            await world.join(token=f"brk_{number:043}")
+        seen.add(await refusal(caught.value))
+        if caught.value.response.status_code == 429:
+            assert int(caught.value.response.headers["Retry-After"]) <= 60
+    assert seen == {(401, "invalid_token"), (429, "slow_down")}
+    # What is known already goes on, at new handshakes too.
+    assert (await before.call("getCurrentUser"))["username"] == "neighbour"
+    assert (await (await world.join(token=made["token"])).call("getCurrentUser"))["username"] == "neighbour"

@@ -211,6 +211,15 @@ class TestRecovery:
         with gateway.client() as client:
             assert client.subscribe(since={"epoch": "e2", "seq": 7})["seq"] == 8
 
+    def test_reset_ahead_in_its_epoch_goes_on_there(self, gateway):
+        ahead = (2, "e1", 7, "historyReplaced", b'{"seq":7,"epoch":"e1"}')
+        with gateway.client() as client:
+            client.subscribe()
+            gateway.server.append(PROGRAM, [push(1), ahead, ahead, push(8)])
+            assert [client.receive()["method"] for _ in range(3)] == ["event", "historyReplaced", "event"]
+            assert gateway.server.head(PROGRAM) == ("e1", 8, 7)
+            assert client.quiet()
+
     def test_gone_ends_the_subscriptions_after_its_notification(self, gateway):
         with gateway.client() as client:
             client.subscribe()

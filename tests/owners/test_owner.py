@@ -4,14 +4,19 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
+from broker.clock import SystemClock
 from broker.domain.programs import Access, Program
 from broker.errors import Conflict, NotFound
 from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
 from broker.owners.encoding import batch_json
+from broker.owners.log import LogLimits
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, EntryKind, HistoryLost, program_topic
 from broker.owners.sessions import PollAnswer
+from broker.owners.topics import Hold, Topics
+from broker.storage.database import Database
+from broker.storage.history import History
 from tests.owners.conftest import SETTINGS
 from tests.owners.support import (
     Gateway,
@@ -402,6 +407,34 @@ async def test_epoch_that_changed_meanwhile_is_told_as_a_reset(owner: Owner, dsn
     await gateway.follow(2, "p", Cursor(event["epoch"], 1))
     entries = await gateway.until(2, 2)
     assert [(e.kind, e.seq, e.method) for e in entries] == [(2, 3, "historyReplaced"), (0, 4, "event")]
+
+
+async def test_follower_of_lost_pushes_is_told_a_reset_of_the_epoch_and_goes_on(
+    owner: Owner, dsn: str
+) -> None:
+    """Of an epoch whose rows are gone, recovery goes on after them."""
+    database = await Database.open(dsn, size=1, timeout_s=5)
+    order, key = asyncio.Lock(), ("demo", "p")
+    try:
+        topics = Topics(History(database), order, SystemClock(), LogLimits(), 30.0)
+        with Hold() as hold:
+            topic = (await topics.load([key], hold))[key]
+        (first, *_) = await published(owner, publish(count=3))
+        await fetch(dsn, "DELETE FROM events WHERE seq = 2")
+        async with order:
+            await topics.resync([key])
+        (fourth,) = await published(owner, publish())
+        async with order:
+            await topics.resync([key])
+    finally:
+        await database.close()
+    steps = topic.log.since(0, 10)
+    assert [(step.entry.kind, step.epoch, step.seq) for step in steps] == [
+        (EntryKind.PUSH, first["epoch"], 1),
+        (EntryKind.RESET, first["epoch"], 3),
+        (EntryKind.PUSH, first["epoch"], fourth["seq"]),
+    ]
+    assert orjson.loads(steps[1].entry.params) == {"programId": "p", "epoch": first["epoch"], "seq": 3}
 
 
 async def test_program_made_again_meanwhile_is_told_as_gone(owner: Owner, dsn: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import httpx
 import orjson
 import pytest
 
@@ -195,6 +196,44 @@ async def test_a_bad_token_is_refused_where_none_is_needed_too(
         answer = await door.get(path, headers={"Authorization": value})
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_an_api_token_is_a_bearer_token(product: Product) -> None:
+    async with product.door("producer") as door, product.door(None) as bare:
+        made = (await door.post("/users/me/tokens", json={"name": "mixer"})).raise_for_status().json()
+        token = made["token"]
+        bearer = {"Authorization": f"Bearer {token}"}
+        profile = (await bare.get("/users/me", headers=bearer)).raise_for_status().json()
+        assert profile["username"] == "producer"
+        program = {"id": "by-api-token", "name": "P", "access_token": token}
+        (await bare.post("/programs", json=program)).raise_for_status()
+        heir = await bare.post("/users/me/tokens", json={"name": "heir", "access_token": token})
+        taken = await bare.put("/users/me", json={"password": "taken-over"}, headers=bearer)
+        assert (heir.status_code, taken.status_code) == (403, 403)
+        async with product.door(None, account="other") as foreign:
+            refused = await foreign.get("/users/me", headers=bearer)
+        assert (refused.status_code, refused.json()["error"]) == (401, "invalid_token")
+        (await door.delete(f"/users/me/tokens/{made['id']}")).raise_for_status()
+        async with asyncio.timeout(5):
+            while (refused := await bare.get("/users/me", headers=bearer)).status_code == 200:  # noqa: ASYNC110 - the state tells nobody
+                await asyncio.sleep(0.05)
+        assert (refused.status_code, refused.json()["error"]) == (401, "invalid_token")
+        assert refused.headers["www-authenticate"] == "Bearer"
+
+
+async def test_invented_api_tokens_slow_their_address_only(product: Product) -> None:
+    async with product.door(None) as door:
+
+        async def ask(token: str, address: str) -> httpx.Response:
+            headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": address}
+            return await door.get("/version", headers=headers)
+
+        refused = [await ask(f"brk_{number:043}", "192.0.2.80") for number in range(31)]
+        assert [answer.status_code for answer in refused] == [401] * 30 + [429]
+        assert refused[-1].json()["error"] == "slow_down"
+        assert 1 <= int(refused[-1].headers["retry-after"]) <= 60
+        assert (await ask("brk_" + "x" * 43, "192.0.2.81")).status_code == 401
+        assert (await ask(product.tokens["user"], "192.0.2.80")).status_code == 200
 
 
 async def test_the_scheme_of_a_token_has_no_case(product: Product) -> None:

@@ -49,6 +49,7 @@ fn read_step(kind: u8, amount: u8) -> Step {
         9 | 10 => Step::Backfill(amount % 6),
         11 => Step::WantDeflated,
         12 => Step::UnwantDeflated,
+        13 => Step::Skip(amount % 20 + 1),
         _ => Step::Wait(amount * 20),
     }
 }

@@ -18,6 +18,8 @@ pub(crate) enum Step {
     Notice(Vec<u8>),
     /// A new epoch that begins after this seq.
     Reset(u64),
+    /// So many pushes of the epoch are lost, and a reset goes on after them.
+    Skip(u64),
     /// Put so many older pushes before the log.
     Backfill(u64),
     WantDeflated,
@@ -102,6 +104,20 @@ impl Model {
                 self.told.clear();
                 self.append(Kind::Reset, "historyReplaced", *base, b"{}");
                 self.told.clear();
+            }
+            Step::Skip(pushes) => {
+                self.seq += pushes;
+                self.floor = self.seq;
+                self.told.clear();
+                self.append(Kind::Reset, "historyReplaced", self.seq, b"{}");
+                self.told.clear();
+                let epoch = self.epoch_name();
+                let again = entry(Kind::Reset, &epoch, "historyReplaced", self.seq, b"{}");
+                assert_eq!(
+                    self.log.append(&again, self.now_ms),
+                    Ok(Appended::Skipped),
+                    "twice is once"
+                );
             }
             Step::Backfill(count) => self.backfill(*count),
             Step::WantDeflated => {

@@ -33,6 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => params.clone().prop_map(Step::Push),
         2 => params.prop_map(Step::Notice),
         1 => (0u64..20).prop_map(Step::Reset),
+        1 => (1u64..20).prop_map(Step::Skip),
         1 => (1u64..5).prop_map(Step::Backfill),
         1 => Just(Step::WantDeflated),
         1 => Just(Step::UnwantDeflated),

@@ -14,8 +14,8 @@ use super::sys;
 pub enum Command {
     /// The log with this number has grown or ended.
     Log(u64),
-    /// Who may follow the log with this number has changed; whether to ask about those undecided.
-    Access(u64, bool),
+    /// Who may follow the log with this number has changed, or its time to decide is over.
+    Access(u64, Undecided),
     Resume(ConnId),
     Refuse(ConnId, Refusal),
     SignIn(ConnId, Arc<Session>),
@@ -33,6 +33,17 @@ pub enum Command {
     /// Say how late the loop is.
     Probe,
     Stop,
+}
+
+/// What becomes of the subscribers of a private log whose rights are not decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undecided {
+    /// The application is asked about them.
+    Asked,
+    /// They are waited for.
+    Kept,
+    /// They follow no longer: the time to decide is over.
+    Expelled,
 }
 
 /// How a call was answered.

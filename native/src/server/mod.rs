@@ -36,7 +36,7 @@ pub use connection::{ConnId, Rate, SlotIndex};
 pub use core::{Core, SLOW_CONSUMER};
 pub use figures::{CLOSE_CODES, Closes, Probe};
 pub use handler::{Admission, Handler, Message};
-pub use mailbox::{Answer, Command, Mailbox, Refusal};
+pub use mailbox::{Answer, Command, Mailbox, Refusal, Undecided};
 pub use rates::Rates;
 pub use run::{Server, StartError};
 pub use shared::{Counters, Shared};

@@ -29,6 +29,11 @@ impl Access {
             (false, Some(reader)) => self.readers.get(&reader).copied(),
         }
     }
+
+    /// Whether the time to decide is over; true once, and who is told so tells all loops.
+    pub(super) fn is_overdue(&mut self, now_ms: u64) -> bool {
+        self.decide_by_ms.take_if(|by| now_ms >= *by).is_some()
+    }
 }
 
 /// A log with what the loops need around it.

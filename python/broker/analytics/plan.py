@@ -227,7 +227,7 @@ def _judge_dimensions(wanted: Wanted, ids: SiteIds, found: Found) -> _Dimensions
         same_key = [one for one in found.dimensions or () if camel_case(one.name) == entry.key]
         matches = [one for one in same_key if one.scope == entry.scope]
         elsewhere = [one for one in same_key if (one.scope, entry.key) not in claimed]
-        renamed = _renamed(entry, ids, found)
+        renamed = _renamed(entry, ids, found, claimed)
         if matches:
             reason = _fault_of_dimensions(entry, matches)
             if reason:
@@ -247,14 +247,19 @@ def _judge_dimensions(wanted: Wanted, ids: SiteIds, found: Found) -> _Dimensions
     return _Dimensions(good, tuple(missing), tuple(bad))
 
 
-def _renamed(wanted: WantedDimension, ids: SiteIds, found: Found) -> Dimension | None:
+def _renamed(
+    wanted: WantedDimension, ids: SiteIds, found: Found, claimed: Collection[tuple[Scope, str]]
+) -> Dimension | None:
     """The dimension that metadata names for this one and that now has a name of its own.
 
-    To add another one would take a slot for ever and part the figures of before from those of after.
+    To add another one would take a slot for ever and part the figures of before from those of after. Where it
+    has the name of another that is wanted, metadata is left from an earlier site whose ids meant others.
     """
     known = ids.dimensions[wanted.scope].get(wanted.key)
     one = next((one for one in found.dimensions or () if one.id == known), None)
-    return one if one is not None and camel_case(one.name) != wanted.key else None
+    if one is None or camel_case(one.name) == wanted.key:
+        return None
+    return None if (one.scope, camel_case(one.name)) in claimed else one
 
 
 def _fault_of_dimensions(wanted: WantedDimension, found: Sequence[Dimension]) -> str:

@@ -1,20 +1,22 @@
 """Authentication: the `Auth` port on PostgreSQL.
 
-A token is verified once in a process; afterwards its claims are found by its SHA-256, and what its user may
-is in memory (`broker.auth.standings`). A background task keeps that up to date: it is woken by a notification
-of the database and, since notifications can be lost, looks every `poll_s` anyway.
+A token is verified once in a process, and an API token that is sent as it is looked up once; afterwards what
+it stands for is found by its SHA-256, and what its user may is in memory (`broker.auth.standings`). A
+background task keeps that up to date: it is woken by a notification of the database and, since notifications
+can be lost, looks every `poll_s` anyway.
 """
 
 import asyncio
-import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from broker.auth import tokens
+from broker.auth.bearers import Bearer
+from broker.auth.holders import Holders
 from broker.auth.identity import FetchKeys, IdentityKeys, IdentityLogin
 from broker.auth.keys import Keyring, KeyringConfig
 from broker.auth.passwords import PasswordConfig, Passwords
@@ -23,7 +25,7 @@ from broker.auth.standings import Standings
 from broker.auth.throttle import WINDOW_S, LoginThrottle, ThrottleConfig
 from broker.auth.tokens import Claims
 from broker.clock import Clock
-from broker.domain.api_tokens import hash_secret
+from broker.domain.api_tokens import hash_secret, is_secret
 from broker.domain.users import Principal, User, normalise_username
 from broker.errors import BadCredentials, BrokerError, Unauthenticated, Unavailable
 from broker.ids import IdSource
@@ -98,7 +100,8 @@ class Authenticator:
         self._keys.on_revocation(self._forget_tokens)
         failures = LoginFailures(database, window_s=WINDOW_S)
         self._throttle = LoginThrottle(failures, clock, config.throttle)
-        self._verified: OrderedDict[bytes, Claims] = OrderedDict()
+        self._holders = Holders(self._api_tokens, clock, config.throttle.per_address)
+        self._verified: OrderedDict[bytes, Bearer] = OrderedDict()
         # Made of a token of `_verified` and the standing of its user; good for that standing only.
         self._principals: dict[bytes, tuple[Standing, Principal]] = {}
         self._news = asyncio.Event()
@@ -120,37 +123,39 @@ class Authenticator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
         await self._identity_keys.close()
+        await self._holders.close()
         await self._standings.close()
         await self._keys.close()
         self._passwords.close()
 
-    async def authenticate(self, account: str, token: str) -> Principal:
+    async def authenticate(self, account: str, token: str, address: str = "") -> Principal:
         """See `Auth.authenticate`."""
-        digest = hashlib.sha256(token.encode(errors="surrogatepass")).digest()
+        digest = hash_secret(token)
         known = self._principals.get(digest)
         if known is not None and known[1].account == account and self._is_current(*known):
             self._verified.move_to_end(digest)
             return known[1]
-        claims = await self._claims(digest, token)
-        if claims.account != account:
+        bearer = await self._bearer(digest, account, token, address)
+        if bearer.account != account:
             raise Unauthenticated("the access token belongs to another account")
-        subject = (account, claims.subject)
-        expires_ms = claims.expires_s * 1000
-        standing = await self._standings.find(subject, claims.valid_from_ms, expires_ms, claims.api_token_id)
+        subject = (account, bearer.subject)
+        standing = await self._standings.find(
+            subject, bearer.valid_from_ms, bearer.ends_ms, bearer.api_token_id
+        )
         if standing is None:
             raise Unauthenticated("the access token has been revoked")
         principal = Principal(
             account=account,
             role=standing.role,
-            subject=claims.subject,
+            subject=bearer.subject,
             username=standing.username,
             project_ids=standing.project_ids,
-            token_id=claims.token_id,
-            issued_ms=claims.issued_s * 1000,
-            expires_ms=expires_ms,
-            valid_from_ms=claims.valid_from_ms,
-            api_token_id=claims.api_token_id,
-            key_id=claims.key_id,
+            token_id=bearer.token_id,
+            issued_ms=bearer.issued_ms,
+            expires_ms=bearer.expires_ms,
+            valid_from_ms=bearer.valid_from_ms,
+            api_token_id=bearer.api_token_id,
+            key_id=bearer.key_id,
         )
         if digest in self._verified:  # which may have made room for others meanwhile
             self._principals[digest] = standing, principal
@@ -158,10 +163,10 @@ class Authenticator:
 
     def _is_current(self, standing: Standing, principal: Principal) -> bool:
         """Whether what a token was found to be worth is so still: neither it nor the standing has ended."""
-        if principal.subject is None or principal.expires_ms is None:
+        if principal.subject is None:
             return False
         subject = (principal.account, principal.subject)
-        is_live = self._clock.now_ms() < principal.expires_ms and self._standings.holds(subject, standing)
+        is_live = self._clock.now_ms() < principal.ends_ms and self._standings.holds(subject, standing)
         return is_live and (principal.api_token_id is None or not self.is_revoked(principal))
 
     def is_revoked(self, principal: Principal) -> bool:
@@ -273,31 +278,40 @@ class Authenticator:
         """Announce a new signing key; nobody is logged out."""
         await self._keys.rotate()
 
-    async def _claims(self, digest: bytes, token: str) -> Claims:
-        """The claims of a token that is good by itself, from memory where it was seen before."""
-        claims = self._verified.get(digest)
-        if claims is None:
-            claims = await self._verify(token)
-            self._verified[digest] = claims
+    async def _bearer(self, digest: bytes, account: str, token: str, address: str) -> Bearer:
+        """What a token that is good by itself stands for, from memory where it was seen before."""
+        bearer = self._verified.get(digest)
+        if bearer is None:
+            if is_secret(token):
+                bearer = await self._look_up(digest, account, address)
+            else:
+                bearer = await self._verify(token)
+            self._verified[digest] = bearer
             if len(self._verified) > _MAX_VERIFIED:
                 forgotten, _ = self._verified.popitem(last=False)
                 self._principals.pop(forgotten, None)
-        elif tokens.is_expired(claims, self._clock.now_ms()):
+        elif self._clock.now_ms() >= bearer.ends_ms:
             del self._verified[digest]
             self._principals.pop(digest, None)
             raise tokens.expired()
         else:
             self._verified.move_to_end(digest)
-        return claims
+        return bearer
 
-    async def _verify(self, token: str) -> Claims:
+    async def _look_up(self, digest: bytes, account: str, address: str) -> Bearer:
+        holder = await self._holders.find(account, digest, address)
+        if holder is None:
+            raise Unauthenticated("the API token is unknown, revoked or expired")
+        return Bearer.of_holder(account, holder)
+
+    async def _verify(self, token: str) -> Bearer:
         kid = tokens.read_kid(token)
         key = await self._keys.find(kid)
         if key is None:
             raise Unauthenticated("the access token is signed with an unknown key")
         claims = tokens.verify(token, key, self._config.issuer)
         tokens.check_times(claims, self._clock.now_ms(), self._config.token_lifetime_s)
-        return replace(claims, key_id=kid)
+        return Bearer.of_claims(claims, kid)
 
     def _forget_tokens(self, _kid: str) -> None:
         """Verify every token anew; a revoked key is too rare for a list of what it has signed."""

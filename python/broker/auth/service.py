@@ -21,15 +21,22 @@ class AccessToken:
 class Auth(Protocol):
     """Tokens in, principals out. Verifying a known token costs no query."""
 
-    async def authenticate(self, account: str, token: str) -> Principal:
-        """The principal of an access token, with the user's present role and projects.
+    async def authenticate(self, account: str, token: str, address: str = "") -> Principal:
+        """The principal of an access token or an API token, with the user's present role and projects.
 
+        An API token counts as an access token that it was exchanged for, and ends at its own end only.
         A user's changes are seen within 5 seconds, here and in every other process. While the database is
         away, tokens that this process has seen before go on working.
 
+        Args:
+            address: where the token came from. API tokens that are not found are counted for it; an empty
+                one is that of no peer and has no limit.
+
         Raises:
             Unauthenticated: malformed, expired, revoked, of another account or signed by an unknown key.
-            Unavailable: the token is new to this process and the database is away.
+            SlowDown: an API token that is new to this process, after too many from its address that are
+                unknown; `retry_after_s` is when the next one is looked for.
+            Unavailable: the token is new to this process and the database is away, or too many wait.
         """
 
     def is_revoked(self, principal: Principal) -> bool:

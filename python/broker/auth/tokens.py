@@ -34,10 +34,7 @@ _NO_CHECKS: Any = {  # times and types are checked here, by our clock
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a token says. Times in whole seconds since the epoch, as RFC 7519 has them.
-
-    `key_id` is not a claim but its header's `kid`; of a token that is to be signed it means nothing.
-    """
+    """What a token says. Times in whole seconds since the epoch, as RFC 7519 has them."""
 
     account: str
     subject: str
@@ -48,7 +45,6 @@ class Claims:
     expires_s: int
     valid_from_ms: int
     api_token_id: str | None = None
-    key_id: str | None = None
 
 
 def sign(claims: Claims, issuer: str, kid: str, key: Ed25519PrivateKey) -> str:

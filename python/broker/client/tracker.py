@@ -7,7 +7,7 @@ push handed out, its *cursor*, and takes what comes in:
 * a `seq` at or below the cursor has been handed out before and is dropped;
 * anything else is a hole (`Gap`): the connection is given up, and the next one recovers from the cursor;
 * `historyReplaced` and `eventsDeleted` begin a new epoch at their own `seq`; of the current epoch they are
-  repeats.
+  repeats, unless their `seq` is beyond the cursor: what lies between can be had no longer.
 
 The answer to `subscribe` brings the missed pushes first. Recovered ones must go on from the cursor without a
 hole, or the broker has broken its word; a wanted `history` begins anywhere. An answer that is not `recovered`
@@ -125,8 +125,8 @@ class Tracker:
         return change
 
     def _reset(self, method: str, params: Mapping[str, Any]) -> Change | None:
-        position = _position(params)
-        if self._cursor is not None and position.epoch == self._cursor.epoch:
+        position, cursor = _position(params), self._cursor
+        if cursor is not None and position.epoch == cursor.epoch and position.seq <= cursor.seq:
             return None
         change = _RESETS[method](params)
         self._cursor = position

@@ -20,6 +20,7 @@ from broker.deployments.data_dir import DirectoryInUse, claim
 from broker.deployments.haproxy import find_haproxy
 from broker.deployments.ports import require_free
 from broker.errors import Unavailable
+from broker.setting_rules import NODE
 from broker.settings import SettingError, Settings
 from broker.storage.database import Database
 from broker.storage.embedded import cluster
@@ -197,6 +198,8 @@ async def _schema(dsn: str, place: str) -> tuple[Verdict, str]:
 async def _ports(settings: Settings) -> tuple[Verdict, str]:
     if _is_running(settings.data_dir):
         return Verdict.OK, "held by the running `broker up`"
+    if NODE in (settings.bind_host, settings.ops_host):
+        return Verdict.OK, "on the nodes of the cluster, which are not looked at from here"
     require_free(settings.bind_host, settings.http_port, "--http-port")
     require_free(settings.bind_host, settings.ws_port, "--ws-port")
     return Verdict.OK, f"{settings.http_port} and {settings.ws_port} on {settings.bind_host} are free"

@@ -1,14 +1,13 @@
 """What the processes on Ray find in their environment. Made without importing Ray, which reads it then."""
 
 import hashlib
-import hmac
 import os
 import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.deployments import haproxy
+from broker.deployments import haproxy, ingress_key
 from broker.deployments.ports import free_port, replica_ports
 from broker.deployments.ray_logs import FILE_BYTES
 from broker.deployments.ray_tls import make_certificate
@@ -19,10 +18,11 @@ RAY_HOST = "127.0.0.1"
 SETUP_HOOK = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 """The variable in which Ray's workers find what to call first."""
 _SERVE_DRAIN_S = 1
-_INGRESS_KEY = "BROKER_INGRESS_KEY"
+_PLACES = ("_CONFIG_FILE_LOC", "_SOCKET_PATH", "_STATE_BASE", "_STATE_FILE")
 _INGRESS_PROGRAM = "broker-ingress"
 # What the ingress of a cluster must know; it is started by processes that have not our environment.
 _INGRESS_SETTINGS = (
+    "ray_address",
     "http_port",
     "bind_host",
     "trusted_proxies",
@@ -50,17 +50,19 @@ def build_environment(settings: Settings, scratch: Path) -> tuple[dict[str, str]
     if program is None:
         return environment, _NO_HAPROXY
     key = settings.ingress_key or secrets.token_urlsafe(32)
-    return environment | haproxy.serve_environment(scratch / "ha") | {_INGRESS_KEY: key}, ""
+    return environment | haproxy.serve_environment(scratch / "ha") | {ingress_key.NAME: key}, ""
 
 
 def joined_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What Ray Serve on a cluster of others must find, from the environment of a conductor."""
+    """What Ray Serve on a cluster of others must find, from the environment of a conductor.
+
+    No secrets: Ray shows it to every user of a node (`ingress_key`).
+    """
     environ = os.environ if environ is None else environ
     names = [
         *serve_environment(),
         *haproxy.ingress_environment(Path(), Path()),
         *map(environment_name, _INGRESS_SETTINGS),
-        _INGRESS_KEY,
     ]
     return {name: environ[name] for name in names if name in environ}
 
@@ -71,26 +73,19 @@ def _joined_ingress(settings: Settings) -> dict[str, str]:
     Raises:
         SettingError: there is nothing of which all nodes can make the same key.
     """
-    token = _ray_token()
-    if not settings.ingress_key and not token:
-        raise SettingError(f"{_INGRESS_KEY}: is needed on a Ray cluster that has no RAY_AUTH_TOKEN")
-    key = settings.ingress_key or hmac.digest(token.encode(), b"broker ingress", "sha256").hex()
+    key = settings.ingress_key or ingress_key.key_of_cluster()
+    if not key:
+        raise SettingError(f"{ingress_key.NAME}: is needed on a Ray cluster that has no RAY_AUTH_TOKEN")
     program = Path(sys.executable).with_name(_INGRESS_PROGRAM)
-    directory = Path("/tmp") / f"broker-ingress-{os.geteuid()}"  # noqa: S108 - the program looks who owns it
-    ours = haproxy.ingress_environment(program, directory)
-    # An operator may keep the files elsewhere.
-    return ours | {name: os.environ[name] for name in ours if name in os.environ} | {_INGRESS_KEY: key}
-
-
-def _ray_token() -> str:
-    """The token with which Ray's processes know each other, from where Ray itself looks for it."""
-    if token := os.environ.get("RAY_AUTH_TOKEN", ""):
-        return token
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
+    ours = haproxy.ingress_environment(program, Path())
+    # Ray writes them with its user's rights before our program can look at the place, so none is made up:
+    # in a directory such as /tmp a neighbour could make it first.
+    for name in ours:
+        if name.endswith(_PLACES) and not Path(os.environ.get(name, "")).is_absolute():
+            raise SettingError(
+                f"{name}: must name a place on each node for Ray's user alone; see deploy/node.env"
+            )
+    return ours | {name: os.environ[name] for name in ours if name in os.environ} | {ingress_key.NAME: key}
 
 
 def serve_environment() -> dict[str, str]:

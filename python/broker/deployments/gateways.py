@@ -19,10 +19,13 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker import timers
+from broker.deployments.ingress_check import find_ingress_fault
+from broker.deployments.node_address import on_this_node
 from broker.deployments.ray_cluster import NAMESPACE
 from broker.logs import configure_logs
 from broker.metrics.counts import GATEWAY_REPLACEMENTS
 from broker.settings import Settings
+from broker.storage.errors import SetupError
 
 if TYPE_CHECKING:
     from broker.deployments.compose import Opened
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 _PREFIX = "gateway-"
 _START_S = 60.0
 _DRAIN_GRACE_S = 10.0
+_INGRESS_S = 30.0  # until an ingress has started on another node
 _ROUND_S = 5.0  # between two looks for new nodes
 _LOOK_S = 4.0  # between two looks at a gateway
 _HUNG_S = 10.0  # without an answer; Ray watches over processes, not over what does not answer
@@ -46,7 +50,7 @@ class GatewayActor:
 
     def __init__(self, settings: Settings, dsn: str) -> None:
         configure_logs(settings, "gateway")
-        self._settings = settings
+        self._settings = on_this_node(settings)
         self._dsn = dsn
         self._ended = asyncio.Event()
         self._opened: Opened | None = None
@@ -78,6 +82,10 @@ class GatewayActor:
 
     async def answer(self) -> None:
         """Answer; a loop that hangs does not."""
+
+    async def ingress_fault(self) -> str:
+        """What is wrong with the ingress of this node; empty when nothing is."""
+        return await find_ingress_fault(self._settings, _INGRESS_S)
 
     async def drain(self, over_s: float) -> None:
         """Send the clients away over `over_s` seconds; returns when they have gone."""
@@ -136,6 +144,17 @@ class Gateways:
         async with self._lock:
             await asyncio.gather(*(self._start_on(node) for node in _live_nodes()))
         await asyncio.gather(*(self._retire(actor) for actor in left))
+
+    async def require_our_ingresses(self) -> None:
+        """Return when the ingress of every node is ours.
+
+        Raises:
+            SetupError: one is not; it names the node.
+        """
+        running = list(self._running.values())
+        for each, fault in zip(running, await asyncio.gather(*map(_ingress_fault, running)), strict=True):
+            if fault:
+                raise SetupError(f"the node {each.node[:12]}: {fault}")
 
     async def run(self) -> None:
         """Replace gateways that died and add those of new nodes, until cancelled."""
@@ -222,6 +241,14 @@ async def _until_ended(actor: Any) -> None:
         await run
     finally:
         run.cancel()
+
+
+async def _ingress_fault(running: _Running) -> str:
+    try:
+        fault: str = await asyncio.wait_for(_wait(running.actor.ingress_fault.remote()), 2 * _INGRESS_S)
+    except (RayError, TimeoutError) as error:
+        return f"its ingress cannot be looked at: {_first_line(error)}"
+    return fault
 
 
 async def _wait(reference: Any) -> Any:

@@ -203,7 +203,6 @@ def _rules(settings: Settings) -> list[str]:
     doubtful = _Body(503, "%[var(txn.doubt,unavailable)]", _IN_DOUBT, (("Retry-After", "1"),))
     shown = " ".join(map(str, sorted(set(_LOST.values()))))
     malformed = _Body(400, InvalidRequest.name, "the request is malformed")
-    failed = _Body(500, InternalError.name, "an internal error")
     return [
         f"    http-request set-header {HEADER} {secret}",
         # What a stranger says of where it comes from; a front door's word is believed, see `_front_door`.
@@ -213,7 +212,6 @@ def _rules(settings: Settings) -> list[str]:
         f"    http-request wait-for-body time {_HEAD_S}s",
         f"    http-response allow if {{ res.hdr({NO_SNIFF[0].decode()}) -m found }}",
         f"    {_answer('http-response', malformed)} if {{ status 400 }}",
-        f"    {_answer('http-response', failed)} if {{ status 500 }}",
         f"    {_answer('http-response', doubtful)}",
         f"    acl is_made res.hdr({_MADE}) -m found",
         *(

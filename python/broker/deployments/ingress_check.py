@@ -12,15 +12,17 @@ from pathlib import Path
 
 import orjson
 
+from broker.deployments import ingress_key
 from broker.deployments.ingress import APPLICATION
 from broker.deployments.ingress_start import FAULT
 from broker.settings import Settings
 from broker.storage.errors import SetupError
 
 _LOOK_S = 0.5
-_TRIES = 20  # a change of HAProxy's may be under way
+_SOON_S = 10.0  # a change of HAProxy's may be under way
 _ANSWER_S = 5.0
 _ROUTES = "/-/routes"
+_PAGE = "/healthz"  # a replica's; it refuses an ingress that it does not know
 _CONFIGURATION = "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"
 _ELSEWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to call what listens everywhere
 
@@ -44,18 +46,25 @@ async def require_our_ingress(settings: Settings) -> None:
     Raises:
         SetupError: they are not.
     """
-    if not settings.ingress_key:
-        return
-    reason = ""
-    for _ in range(_TRIES):
-        reason = await _look(settings)
-        if not reason:
-            return
-        await asyncio.sleep(_LOOK_S)
-    raise SetupError(
-        f"the ingress of this node is not the product's ({reason}): every node's Ray must start {_program()}"
-        " as HAProxy; see deploy/node.env"
-    )
+    if fault := await find_ingress_fault(settings, _SOON_S):
+        raise SetupError(fault)
+
+
+async def find_ingress_fault(settings: Settings, within_s: float) -> str:
+    """What is wrong with the ingress of this node and stays wrong for so long; empty when nothing is."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + within_s
+    while settings.ingress_key and (reason := await _look(settings)):
+        if loop.time() < deadline_s:
+            await asyncio.sleep(_LOOK_S)
+            continue
+        if refusal := await asyncio.to_thread(_read_fault):
+            return f"the ingress cannot be started: {refusal}"
+        return (
+            f"the ingress of this node is not the product's ({reason}): every node's Ray must start"
+            f" {_program()} as HAProxy; see deploy/node.env"
+        )
+    return ""
 
 
 async def _look(settings: Settings) -> str:
@@ -65,7 +74,7 @@ async def _look(settings: Settings) -> str:
     for door, (host, port) in ports.items():
         try:
             async with asyncio.timeout(_ANSWER_S):
-                head, body = await _ask(_ELSEWHERE.get(host, host), port)
+                head, body = await _ask(_ELSEWHERE.get(host, host), port, _ROUTES)
         except (OSError, TimeoutError):
             return f"nothing answers {door} at {host}:{port}"
         routes = _routes(body)
@@ -73,13 +82,18 @@ async def _look(settings: Settings) -> str:
             return f"something else answers {door} at {host}:{port}"
         if (APPLICATION in routes) != (door == "operators"):
             return f"{_ROUTES} is wrong for {door} at {host}:{port}"
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_ANSWER_S):
+            head, _ = await _ask(_ELSEWHERE.get(host, host), port, _PAGE)
+        if head.startswith(b"HTTP/1.1 403 "):
+            return f"its {ingress_key.NAME}, or its RAY_AUTH_TOKEN, is another"
     return ""
 
 
-async def _ask(host: str, port: int) -> tuple[bytes, bytes]:
+async def _ask(host: str, port: int, path: str) -> tuple[bytes, bytes]:
     reader, writer = await asyncio.open_connection(host, port)
     try:
-        writer.write(f"GET {_ROUTES} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     finally:
         writer.close()
@@ -95,13 +109,24 @@ def _routes(body: bytes) -> set[str]:
     return set()
 
 
+def forget_faults() -> None:
+    """Remove what the program said before this start; it says it again when it still holds."""
+    for path in _faults():
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
 def _read_fault() -> str:
     """Why the program refused, on this node."""
-    place = Path(os.environ.get(_CONFIGURATION, ""))
-    for path in place.parent.glob(f"*/{place.name}.{FAULT}"):
+    for path in _faults():
         with suppress(OSError):
             return path.read_text()
     return ""
+
+
+def _faults() -> list[Path]:
+    place = Path(os.environ.get(_CONFIGURATION, ""))
+    return list(place.parent.glob(f"*/{place.name}.{FAULT}"))
 
 
 def _program() -> str:

@@ -12,17 +12,23 @@ import os
 import resource
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from broker.deployments.haproxy import find_haproxy
-from broker.deployments.haproxy_input import IngressFault, read_ray
+from broker.deployments.haproxy_input import IngressFault, RayInput, read_ray
 from broker.deployments.ingress import write_config
+from broker.deployments.ingress_key import key_of_cluster
+from broker.deployments.node_address import on_this_node
 from broker.deployments.private_paths import require_private
 from broker.settings import SettingError, Settings
 from broker.storage.errors import SetupError
 
 FAULT = "fault"
 """Ends the name of the file with the reason."""
+
+_DIRECTORY = "the directory of the ingress"
+_RAY_WRITES = ("500.http", "ingress_request_router.lua")  # besides what has the names that we give
 
 
 def main() -> None:
@@ -51,24 +57,38 @@ def exchange(path: Path) -> None:
         SetupError: others could change what is in the place.
         SettingError: a setting of ours has a value that it cannot have.
     """
-    _close(path.parent)
+    require_private(path.parent.resolve(), _DIRECTORY)
+    ray = read_ray(path.read_text())
+    for place in (ray.admin, ray.state_file):
+        require_private(Path(place).parent.resolve(), _DIRECTORY)
+    _close(path, ray)
+    settings = on_this_node(Settings.load())
+    if settings.ray_address and not settings.ingress_key:
+        settings = replace(settings, ingress_key=key_of_cluster())
     text = write_config(
-        Settings.load(),
-        read_ray(path.read_text()),
+        settings,
+        ray,
         threads=os.cpu_count() or 1,
         descriptors=_raise_file_limit(),
     )
     # The secret is in it. Whole or not at all: what stays half written must not be started.
     new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
+    _write_new(new, text)
     new.replace(path)
 
 
-def _close(directory: Path) -> None:
-    """Only we may look into a directory of configurations and sockets; Ray makes it open to readers."""
-    require_private(directory.resolve(), "the directory of the ingress")
+def _close(path: Path, ray: RayInput) -> None:
+    """Only we may look into a directory of configurations and sockets; Ray makes it open to readers.
+
+    Raises:
+        SetupError: others use it for something else.
+    """
+    directory = path.parent
+    if not directory.stat().st_mode & 0o077:
+        return
+    ours = (*_RAY_WRITES, *(Path(place).name for place in (path, ray.admin, ray.state_file)))
+    if any(not name.startswith(ours) for name in os.listdir(directory)):  # noqa: PTH208 - names are all that is wanted
+        raise SetupError(f"{_DIRECTORY} {directory} holds other files and is open to others")
     directory.chmod(0o700)
 
 
@@ -81,9 +101,18 @@ def _raise_file_limit() -> int:
 
 
 def _tell(path: Path | None, reason: str) -> None:
-    if path is not None:
-        with suppress(OSError):  # the place itself may be at fault
-            _fault_file(path).write_text(reason)
+    if path is None:
+        return
+    with suppress(OSError, SetupError):  # the place itself may be at fault; then nothing is written there
+        require_private(path.parent.resolve(), _DIRECTORY)
+        _write_new(_fault_file(path), reason)
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a file for us alone in the place of one that may be there."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
 
 
 def _fault_file(path: Path) -> Path:

@@ -16,7 +16,7 @@ from broker.answers.counter import COUNTER
 from broker.clock import SystemClock
 from broker.deployments import gateways, ray_cluster, serve_app
 from broker.deployments.clock_watch import watch_clock
-from broker.deployments.ingress_check import require_our_ingress, start_unless_refused
+from broker.deployments.ingress_check import forget_faults, require_our_ingress, start_unless_refused
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
@@ -92,6 +92,8 @@ class Parts:
             self._part("gateways", self._gateways.start, self._gateway_detail),
             self._part("api", self._start_api(dsn), lambda: f"port {self._settings.http_port}"),
         )
+        if joined:
+            await self._gateways.require_our_ingresses()
         self._keep(self._gateways.run())
         self._keep(self._owners.watch())
         self._keep(self._counters.watch())
@@ -105,9 +107,11 @@ class Parts:
 
     def _start_api(self, dsn: str) -> Callable[[], Awaitable[None]]:
         async def start() -> None:
+            await asyncio.to_thread(forget_faults)
             running = asyncio.to_thread(serve_app.run_application, self._settings, dsn)
             await start_unless_refused(running)
-            await require_our_ingress(self._settings)
+            if self._local is not None:  # else the gateways look, one on each node
+                await require_our_ingress(self._settings)
 
         return start
 
@@ -150,6 +154,8 @@ class Parts:
             try:
                 await self._gateways.roll()
                 await self._start_api(await self._dsn)()
+                if self._local is None:
+                    await self._gateways.require_our_ingresses()
                 await self._owners.exchange()
                 await self._counters.exchange()
             except Exception as error:

@@ -79,12 +79,15 @@ class ApiApp:
         # Not above: the conductor, which makes this object and no more, would hold it all.
         from broker.deployments.compose import open_services
         from broker.deployments.health import HealthChecks
-        from broker.deployments.replica_doors import close_grpc
+        from broker.deployments.node_address import node_address
+        from broker.deployments.replica_doors import close_grpc, listen_on_node
         from broker.operations.catalogue import build_registry
         from broker.rest.app import build_app
 
         configure_logs(self._settings, "api")
         close_grpc()
+        if self._settings.ray_address and RAY_SERVE_ENABLE_HA_PROXY:
+            listen_on_node(node_address())
         timers.allow_late(_LATE_S)
         self._opened = await open_services(self._settings, self._dsn, "api")
         health = HealthChecks(self._opened.services)
@@ -98,11 +101,12 @@ class ApiApp:
 
 def deployment_options(settings: Settings) -> dict[str, Any]:
     """How Serve runs the API; what is measured beside it is run alike."""
+    fewest = max(settings.api_replicas_min, _count_nodes() if settings.ray_address else 1)
     return {
         "max_ongoing_requests": _REQUESTS,
         "autoscaling_config": {
-            "min_replicas": settings.api_replicas_min,
-            "max_replicas": max(settings.api_replicas_min, settings.api_replicas_max),
+            "min_replicas": fewest,
+            "max_replicas": max(fewest, settings.api_replicas_max),
             "target_ongoing_requests": _TARGET_REQUESTS,
             "upscale_delay_s": 3,
             "downscale_delay_s": 120,
@@ -133,6 +137,12 @@ def build_application(settings: Settings, dsn: str) -> serve.Application:
     return application
 
 
+def _count_nodes() -> int:
+    """The living nodes. Serve runs an ingress where there is a replica, and spreads replicas over nodes."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray leaves it without types
+    return sum(bool(node["Alive"]) for node in nodes)
+
+
 def run_application(settings: Settings, dsn: str) -> None:
     """Start the ingress on every node and the application behind it; returns when it answers. Blocks.
 
@@ -153,8 +163,8 @@ def run_application(settings: Settings, dsn: str) -> None:
 
 def _replica_host(settings: Settings) -> str:
     """The address that replicas listen on, and Serve's own proxy where there is no HAProxy."""
-    # Behind HAProxy nobody else has business with them; on a cluster it may be that of another node.
-    return RAY_HOST if RAY_SERVE_ENABLE_HA_PROXY and not settings.ray_address else settings.bind_host
+    # Behind HAProxy nobody else has business with them; for HAProxy of other nodes see `replica_doors`.
+    return RAY_HOST if RAY_SERVE_ENABLE_HA_PROXY else settings.bind_host
 
 
 def stop_application(*, leave_ingress: bool) -> None:

@@ -1,6 +1,7 @@
 """API tokens: secrets that a user gives its programs in place of its password."""
 
 import hashlib
+import re
 
 from pydantic import Field
 
@@ -8,6 +9,7 @@ from broker.domain.values import Model, Name, Time
 
 MAX_API_TOKENS = 100  # of one user; its bearer tokens are checked against all of them
 _PREFIX = "brk_"  # by which people and scanners of source code know what they have found
+_SECRET = re.compile(rf"{_PREFIX}[A-Za-z0-9_-]{{43}}")
 
 
 class ApiToken(Model):
@@ -28,6 +30,11 @@ class NewApiToken(ApiToken):
 def build_secret(random: str) -> str:
     """The text of a token, from 256 random bits as URL-safe text."""
     return f"{_PREFIX}{random}"
+
+
+def is_secret(token: str) -> bool:
+    """Whether a text has the form of `build_secret`; no access token has."""
+    return _SECRET.fullmatch(token) is not None
 
 
 def hash_secret(token: str) -> bytes:

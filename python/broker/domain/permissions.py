@@ -164,13 +164,13 @@ def require_user_change(rule: Rule, principal: Principal, before: User, after: U
 
 
 def require_own_login(principal: Principal, what: str) -> None:
-    """Raise for a caller whose token came from an API token: whoever stole one must not outlive it.
+    """Raise for a caller whose token is an API token or came from one: whoever stole one must not outlive it.
 
     Args:
         what: what the caller may not do, for the error.
     """
     if principal.api_token_id is not None:
-        raise InsufficientScope(f"a token that came from an API token {what}; log in")
+        raise InsufficientScope(f"an API token, or a token that came from one, {what}; log in")
 
 
 def require_grantable(principal: Principal, role: Role) -> None:

@@ -15,6 +15,7 @@ MAX_EMAIL_CHARACTERS = 254  # RFC 5321, section 4.5.3.1.3, less the angle bracke
 MIN_PASSWORD_CHARACTERS = 8  # NIST SP 800-63B, section 5.1.1.2
 MAX_PASSWORD_CHARACTERS = 1_000
 MAX_USER_PROJECTS = 1_000
+NO_END_MS = 2**53 - 1  # in milliseconds, 285,000 years; exact in every number that JSON is read into
 
 # What an e-mail field of a web page takes (WHATWG HTML, section 4.10.5.1.5), so that both agree.
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -39,12 +40,13 @@ class Principal:
         role: None for a caller without a token.
         subject: the user's id, None without a token.
         project_ids: the projects that the user belongs to.
-        token_id: the `jti` of the token, for revocation.
-        expires_ms: when the token ends, milliseconds since the epoch; None without a token.
+        token_id: the `jti` of the token, or the id of an API token.
+        expires_ms: when the token ends, milliseconds since the epoch; None without a token, and of an API
+            token without an end.
         valid_from_ms: names the state of the user's credentials that the token was issued for; the token is
             revoked once the user has another. Compared, never read as a time.
-        api_token_id: the API token that the token was exchanged for; it is revoked with it.
-        key_id: the signing key of the token, which is revoked with it.
+        api_token_id: the API token that the token is or was exchanged for; it is revoked with it.
+        key_id: the signing key of the token, which is revoked with it; an API token has none.
     """
 
     account: str
@@ -63,6 +65,11 @@ class Principal:
     def is_anonymous(self) -> bool:
         """Whether the caller came without a token."""
         return self.role is None
+
+    @property
+    def ends_ms(self) -> int:
+        """`expires_ms`, or a time that no clock reaches."""
+        return NO_END_MS if self.expires_ms is None else self.expires_ms
 
 
 def normalise_username(value: str) -> str:

@@ -157,7 +157,7 @@ class Dispatcher:
         params = _parse_params(call.params)
         token = _take_token(params)
         if token is not None:
-            session = await self._sessions.open(call.account, token)
+            session = await self._sessions.open(call.account, token, call.address)
         with_etag = operation.has_etag and _take_flag(params, "withEtag")
         with_cursor = operation.has_cursor and _take_flag(params, "withCursor")
         route = operation.route
@@ -196,7 +196,7 @@ class Dispatcher:
         token = _take_token(params)
         if token is None or call.method != SUBSCRIBE:
             return await follow(call, session, params)
-        session = await self._sessions.open(call.account, token)
+        session = await self._sessions.open(call.account, token, call.address)
         result = await follow(call, session, params)
         self._replies.sign_in(call.conn, call.account, token)
         self._sign_ins.add(call.conn, session.number)
@@ -204,7 +204,7 @@ class Dispatcher:
 
     async def _sign_in(self, call: Call, result: bytes) -> None:
         token = orjson.loads(result)["access_token"]
-        session = await self._sessions.open(call.account, token)
+        session = await self._sessions.open(call.account, token, call.address)
         self._replies.sign_in(call.conn, call.account, token)
         self._sign_ins.add(call.conn, session.number)
 

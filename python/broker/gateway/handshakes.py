@@ -57,7 +57,7 @@ class Handshakes:
         while True:
             handshake = await self._waiting.get()
             try:
-                await self._sessions.open(handshake.account, handshake.token)
+                await self._sessions.open(handshake.account, handshake.token, handshake.address)
             except BrokerError as error:
                 self._refuse(handshake, error)
             except Exception:

@@ -75,14 +75,15 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    async def open(self, account: str, token: str) -> Session:
-        """The session of `token`, granted to native code.
+    async def open(self, account: str, token: str, address: str = "") -> Session:
+        """The session of `token`, granted to native code; for `address` see `Auth.authenticate`.
 
         Raises:
             Unauthenticated: the token is bad, expired, revoked or of another account.
+            SlowDown: too many API tokens from this address were unknown.
             Unavailable: it cannot be checked now.
         """
-        principal = await self._auth.authenticate(account, token)
+        principal = await self._auth.authenticate(account, token, address)
         if self._auth.is_revoked(principal):
             # Since it was verified. From here until it can be found to be ended, nothing is awaited.
             raise Unauthenticated("the access token has been revoked")
@@ -103,8 +104,7 @@ class Sessions:
         session = self._sessions.get(number)
         if session is None or session.principal.account != account:
             return None
-        expires_ms = session.principal.expires_ms
-        if expires_ms is not None and expires_ms <= self._clock.now_ms():
+        if session.principal.ends_ms <= self._clock.now_ms():
             self._drop(session)
             return None
         if self._auth.is_revoked(session.principal):
@@ -160,7 +160,7 @@ class Sessions:
     def sweep(self) -> int:
         """Forget sessions whose tokens have expired; returns how many. Native code ends them by itself."""
         now_ms = self._clock.now_ms()
-        expired = [s for s in self._sessions.values() if (s.principal.expires_ms or now_ms + 1) <= now_ms]
+        expired = [s for s in self._sessions.values() if s.principal.ends_ms <= now_ms]
         for session in expired:
             self._drop(session)
         return len(expired)
@@ -191,7 +191,7 @@ class Sessions:
             session.number,
             session.reader,
             _native_subject(session),
-            principal.expires_ms or 0,
+            principal.ends_ms,
         )
 
     def _add(self, account: str, token: str, principal: Principal) -> Session:

@@ -64,8 +64,8 @@ OPERATION_SECONDS = Definition(
 LOGINS_FAILED = _counter("broker_logins_failed_total", "Log-ins refused for wrong credentials.")
 RATE_LIMITED = _counter(
     "broker_rate_limited_total",
-    "Requests refused as too many: `login`, `login_failures`, `storage`, `fetch`, `lists`, `responses`,"
-    " `names` of measures, `messages`.",
+    "Requests refused as too many: `login`, `login_failures`, `api_tokens`, `storage`, `fetch`, `lists`,"
+    " `responses`, `names` of measures, `messages`.",
     "limit",
 )
 HTTP_RESPONSES = _counter("broker_http_responses_total", "HTTP responses, by class of status.", "status")

@@ -96,8 +96,8 @@ OPERATIONS = (
             status=201,
             location="/users/me/tokens/{id}",
             description="The reply is the only place where the secret, `token`, is shown; a repeated request"
-            " with the same `Idempotency-Key` gets the reply without it. A token that came from an API token"
-            f" makes none (403). {_REVOKED_WITH}",
+            " with the same `Idempotency-Key` gets the reply without it. An API token, and a token that came"
+            f" from one, makes none (403). {_REVOKED_WITH}",
         ),
         errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
         kept=_without_secret,
@@ -124,7 +124,7 @@ OPERATIONS = (
             "DELETE",
             "/users/me/tokens/{tokenId}",
             status=204,
-            description="Access tokens that it was exchanged for end with it, within seconds.",
+            description="It is refused, and access tokens that it was exchanged for end, within seconds.",
         ),
         errors=(Unauthenticated, InsufficientScope, NotFound),
         example={"tokenId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"},

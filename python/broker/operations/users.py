@@ -153,7 +153,7 @@ def _subject(context: Context) -> str:
 
 
 _TAG = "Users"
-_NO_PASSWORD = "A token that came from an API token changes no password (403)."  # noqa: S105 - a sentence
+_NO_PASSWORD = "An API token, and a token that came from one, changes no password (403)."  # noqa: S105 - a sentence
 _ONE = {"userId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"}
 _EXAMPLE = {
     "username": "producer",

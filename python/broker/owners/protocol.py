@@ -37,7 +37,11 @@ class EntryKind(IntEnum):
     NOTICE = 1
     """A notification without a seq (`seq` is 0); it takes its place between the pushes."""
     RESET = 2
-    """A new epoch: `epoch` is its name, `seq` its base; a notification goes with it."""
+    """A new epoch: `epoch` is its name, `seq` its base; a notification goes with it.
+
+    One of the same epoch stands for pushes up to `seq` that can be had no longer; where they are known, it is
+    a repeat.
+    """
     GONE = 3
     """The topic has ended; its notification is the last one and all subscriptions end after it."""
     ATTRIBUTES = 4

@@ -119,7 +119,7 @@ class ProgramTopic:
                     continue
                 self.seq = entry.seq
             elif entry.kind == EntryKind.RESET:
-                if entry.epoch == self.epoch:
+                if entry.epoch == self.epoch and entry.seq <= self.seq:
                     continue
                 self.epoch, self.seq, self.base, self.reset = entry.epoch, entry.seq, entry.seq, entry
             elif entry.kind == EntryKind.ATTRIBUTES:
@@ -185,8 +185,8 @@ class ProgramTopic:
         while self.seq < head.seq:
             pushes = await self._read(head.epoch, self.seq, head.seq, _RESYNC_PAGE)
             if not self.append([push_entry(head.epoch, program_id, push) for push in pushes]) or not pushes:
+                # They are gone from the database: the topic goes on after them.
                 self.append([reset_entry(program_id, head.epoch, "imported", head.seq, 0)])
-                self.seq = head.seq
         attributes = attributes_of(head)
         if attributes != self.attributes:
             self.append([attributes_entry(self.epoch, self.seq, attributes)])

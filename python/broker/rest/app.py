@@ -225,7 +225,7 @@ class RestApp:
         if token is None:
             principal = _anonymous(account)
         else:
-            principal = await services.auth.authenticate(account, token)
+            principal = await services.auth.authenticate(account, token, caller.address)
         accept = "" if route.is_proxy else negotiate(headers, route.produces)
         fields = parse_query(scope.get("query_string", b""), endpoint)
         body: AsyncIterator[bytes] | None = None
@@ -235,7 +235,7 @@ class RestApp:
             body = body_chunks(receive, headers, self._limit(endpoint), self._waits)
             if principal.is_anonymous:
                 body, token = await _peek_token(body)
-                principal = await self._principal(account, token)
+                principal = await self._principal(account, token, caller.address)
         elif has_content(headers):
             body_type = check_body_type(headers, route)
             content = await read_body(receive, headers, self._limit(endpoint), self._waits)
@@ -244,7 +244,7 @@ class RestApp:
             sent = parse_body(content, body_type, route.whole_body)
             token = take_token(sent)
             if principal.is_anonymous:
-                principal = await self._principal(account, token)
+                principal = await self._principal(account, token, caller.address)
             if fields and sent and route.takes_query:
                 raise InvalidRequest("give the parameters in the query or in the body, not in both")
             fields |= sent if endpoint.has_body else _no_fields(sent)
@@ -276,10 +276,10 @@ class RestApp:
             raise InvalidRequest.of_field("Host", "is missing")
         return account_of_host(host.decode("latin-1"), settings.public_host, settings.default_account)
 
-    async def _principal(self, account: str, token: str | None) -> Principal:
+    async def _principal(self, account: str, token: str | None, address: str) -> Principal:
         if token is None:
             return _anonymous(account)
-        return await self._services.auth.authenticate(account, token)
+        return await self._services.auth.authenticate(account, token, address)
 
     async def _serve_page(self, method: str, segments: list[str], caller: Caller, exchange: Exchange) -> None:
         if segments == DOCUMENT:

@@ -90,8 +90,9 @@ def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
                 "bearer": {
                     "type": "http",
                     "scheme": "bearer",
-                    "bearerFormat": "JWT",
-                    "description": "An access token of POST /token, or `access_token` in the body.",
+                    "description": "An access token of POST /token, or an API token as it is; either may be"
+                    " `access_token` in the body instead. After too many unknown API tokens from one address,"
+                    " those of it that have not been seen yet are 429 for a while.",
                 }
             },
         },

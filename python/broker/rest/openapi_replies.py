@@ -119,13 +119,14 @@ _HEADERS_OF: Mapping[type[BrokerError], str] = {
     Unauthenticated: "WWW-Authenticate",
     Unavailable: "Retry-After",
 }
-# The account may be unknown, the token bad and a body unwelcome, whatever the operation.
+# The account may be unknown, the token bad or one of too many and a body unwelcome, whatever the operation.
 _ERRORS = (
     InvalidRequest,
     Unauthenticated,
     NotFound,
     PayloadTooLarge,
     UnsupportedMediaType,
+    SlowDown,
     InternalError,
     Unavailable,
 )

@@ -195,7 +195,8 @@ impl Log {
             }),
             Kind::Push if entry.seq <= self.seq => Ok(true),
             Kind::Push => check_seq(self.seq + 1, entry.seq).map(|()| false),
-            Kind::Reset => Ok(entry.epoch == self.epoch),
+            // One of this epoch goes on after pushes that can be had no longer.
+            Kind::Reset => Ok(entry.epoch == self.epoch && entry.seq <= self.seq),
             Kind::Notice | Kind::Gone => Ok(false),
         }
     }

@@ -59,7 +59,7 @@ impl Handler for Gateway {
                 }
             }
             Command::Revoke => Self::end_revoked(core),
-            Command::Access(number, ask) => self.check_access(core, number, ask),
+            Command::Access(number, undecided) => self.check_access(core, number, undecided),
             Command::Reply(id, ticket, answer, json) => {
                 if let Some((slot, pending)) = Self::take_pending(core, id, ticket) {
                     let outcome = match answer {

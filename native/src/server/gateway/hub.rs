@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::super::connection::ConnId;
 use super::super::lock::Lock;
-use super::super::mailbox::{Answer, Command, Refusal};
+use super::super::mailbox::{Answer, Command, Refusal, Undecided};
 use super::super::shared::Shared;
 use super::accounts::{Account, Accounts};
 use super::ballots::Ballots;
@@ -201,13 +201,8 @@ impl Hub {
                     topic: shared_log.topic.clone(),
                 });
             }
-            let is_overdue = shared_log
-                .access
-                .lock()
-                .decide_by_ms
-                .is_some_and(|by| now_ms >= by);
-            if is_overdue {
-                self.announce_access(&shared_log, false);
+            if shared_log.access.lock().is_overdue(now_ms) {
+                self.announce_access(&shared_log, Undecided::Expelled);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::mailbox::Command;
+use super::super::mailbox::{Command, Undecided};
 use super::super::topics::SharedLog;
 use super::hub::Hub;
 use crate::log::{Appended, Entry, Kind, Log, LogError, channel_params};
@@ -180,7 +180,7 @@ impl Hub {
             access.decide_by_ms = None;
         }
         if !public {
-            self.announce_access(&shared_log, true);
+            self.announce_access(&shared_log, Undecided::Asked);
         }
     }
 
@@ -191,15 +191,15 @@ impl Hub {
         };
         shared_log.access.lock().readers.insert(reader, allowed);
         if !allowed {
-            self.announce_access(&shared_log, false);
+            self.announce_access(&shared_log, Undecided::Kept);
         }
     }
 
-    /// Lets the loops look at the rights of a log's subscribers; `ask` about those undecided.
-    pub(super) fn announce_access(&self, shared_log: &SharedLog, ask: bool) {
+    /// Lets the loops look at the rights of a log's subscribers.
+    pub(super) fn announce_access(&self, shared_log: &SharedLog, undecided: Undecided) {
         for (index, mailbox) in self.shared().mailboxes.iter().enumerate() {
             if shared_log.is_followed_by(index) {
-                mailbox.send(Command::Access(shared_log.number, ask));
+                mailbox.send(Command::Access(shared_log.number, undecided));
             }
         }
     }

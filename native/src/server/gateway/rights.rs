@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use super::super::connection::SlotIndex;
 use super::super::core::Core;
+use super::super::mailbox::Undecided;
+use super::super::topics::SharedLog;
 use super::dispatch::Gateway;
 use super::hub::DECIDE_MS;
 use super::sessions::{Attached, Session};
@@ -52,18 +54,24 @@ impl Gateway {
             match allowed {
                 Some(true) => {}
                 Some(false) => core.expel(slot, &log, "insufficient_scope"),
-                None => {
-                    log.access
-                        .lock()
-                        .decide_by_ms
-                        .get_or_insert(core.now_ms + DECIDE_MS);
-                    self.hub.upcalls.tell(Upcall::Access {
-                        topic: log.topic.clone(),
-                        readers: vec![reader],
-                    });
-                }
+                None => self.ask_about(core, &log, vec![reader]),
             }
         }
+    }
+
+    /// Asks the application whether classes of readers may go on following; [`Hub::upkeep`] ends the wait for all
+    /// loops at once.
+    ///
+    /// [`Hub::upkeep`]: super::hub::Hub::upkeep
+    fn ask_about(&self, core: &Core, log: &SharedLog, readers: Vec<u64>) {
+        log.access
+            .lock()
+            .decide_by_ms
+            .get_or_insert(core.now_ms + DECIDE_MS);
+        self.hub.upcalls.tell(Upcall::Access {
+            topic: log.topic.clone(),
+            readers,
+        });
     }
 
     /// Makes a connection anonymous and ends what an anonymous one may not follow.
@@ -91,38 +99,27 @@ impl Gateway {
     }
 
     /// Looks at the rights of everybody who follows a log on this loop.
-    pub(super) fn check_access(&self, core: &mut Core, number: u64, ask: bool) {
+    pub(super) fn check_access(&self, core: &mut Core, number: u64, undecided: Undecided) {
         let Some(log) = core.followed_log(number) else {
             return;
         };
-        let is_overdue = log
-            .access
-            .lock()
-            .decide_by_ms
-            .is_some_and(|by| core.now_ms >= by);
-        let mut undecided = Vec::new();
+        let mut unknown = Vec::new();
         for slot in core.followers(number) {
             let reader = Self::reader(core, slot);
             let allowed = log.access.lock().allows(reader);
             match (allowed, reader) {
                 (Some(true), _) => {}
                 (Some(false), None) => core.expel(slot, &log, "private"),
-                (None, Some(reader)) if !is_overdue => {
-                    if !undecided.contains(&reader) {
-                        undecided.push(reader);
+                (None, Some(reader)) if undecided != Undecided::Expelled => {
+                    if !unknown.contains(&reader) {
+                        unknown.push(reader);
                     }
                 }
                 _ => core.expel(slot, &log, "insufficient_scope"),
             }
         }
-        if ask && !undecided.is_empty() {
-            log.access.lock().decide_by_ms = Some(core.now_ms + DECIDE_MS);
-            self.hub.upcalls.tell(Upcall::Access {
-                topic: log.topic.clone(),
-                readers: undecided,
-            });
-        } else if is_overdue {
-            log.access.lock().decide_by_ms = None;
+        if undecided == Undecided::Asked && !unknown.is_empty() {
+            self.ask_about(core, &log, unknown);
         }
     }
 

@@ -54,10 +54,7 @@ impl Gateway {
             });
         };
         if shared_log.access.lock().allows(reader) != Some(true) {
-            return ask_or(is_definite, || match reader {
-                None => error(401, "invalid_token", "this needs an access token"),
-                Some(_) => error(403, "insufficient_scope", "the token does not allow this"),
-            });
+            return ask_or(is_definite, || forbidden(reader));
         }
         if let Some(cursor) = core.cursor(slot, &shared_log) {
             let position = Position {
@@ -81,7 +78,16 @@ impl Gateway {
             ));
         }
         let room = core.answer_room(slot).saturating_sub(gathered_bytes);
-        self.follow(core, slot, &target, &start, &shared_log, room, is_definite)
+        self.follow(
+            core,
+            slot,
+            reader,
+            &target,
+            &start,
+            &shared_log,
+            room,
+            is_definite,
+        )
     }
 
     #[expect(
@@ -92,6 +98,7 @@ impl Gateway {
         &mut self,
         core: &mut Core,
         slot: SlotIndex,
+        reader: Option<u64>,
         target: &Target,
         start: &Start,
         shared_log: &Arc<SharedLog>,
@@ -101,6 +108,11 @@ impl Gateway {
         let config = &self.hub.shared().config;
         // Held before the log is read, so that no entry after the answer can be missed.
         let place = core.hold(shared_log);
+        // Asked again: a change before this loop was known to follow was not announced to it.
+        if shared_log.access.lock().allows(reader) != Some(true) {
+            core.release(place);
+            return ask_or(is_definite, || forbidden(reader));
+        }
         let log = shared_log.log.lock();
         let is_over = log.is_ended() || shared_log.is_closed.load(Ordering::Acquire);
         let position = if is_over {
@@ -206,6 +218,14 @@ fn ask_or(is_definite: bool, error: impl FnOnce() -> Vec<u8>) -> Outcome {
         Outcome::Error(error())
     } else {
         Outcome::Ask
+    }
+}
+
+/// The error of one who may not follow.
+fn forbidden(reader: Option<u64>) -> Vec<u8> {
+    match reader {
+        None => error(401, "invalid_token", "this needs an access token"),
+        Some(_) => error(403, "insufficient_scope", "the token does not allow this"),
     }
 }
 

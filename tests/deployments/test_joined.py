@@ -1,0 +1,297 @@
+"""The product on a cluster of two nodes that it has joined, each with an address of its own, from outside.
+
+As an operator sets it up: nodes by `ray start` with `deploy/node.env`, then `broker up`.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from tests.adversity.faults import hit
+from tests.adversity.two_nodes import HEAD, SECOND, Node, open_cluster
+from tests.deployments.hostile import HARMLESS, HOSTILE
+from tests.deployments.ingress_stage import read_all
+from tests.deployments.instance import PASSWORD, Instance
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+NODES = (HEAD, SECOND)
+TRIES = 3
+GUIDE = Path(__file__).parents[2] / "deploy" / "README.md"
+SETTINGS = {
+    "BROKER_BIND_HOST": "node",
+    "BROKER_OPS_HOST": "node",
+    "BROKER_LOGIN_TRIES_PER_ADDRESS": str(TRIES),
+}
+FORGED = {"X-Forwarded-For": "192.0.2.7", "X-Broker-Ingress": "0123456789abcdef operations 192.0.2.7"}
+BACK_S = 120.0
+
+
+class Cluster:
+    """Two nodes with the product."""
+
+    def __init__(self, instance: Instance, nodes: list[Node], directory: Path) -> None:
+        self.instance = instance
+        self.nodes = nodes
+        self.directory = directory
+
+    def url(self, node: str) -> str:
+        """Of the HTTP port of `node`."""
+        return f"http://{node}:{self.instance.http_port}"
+
+    def configurations(self) -> list[Path]:
+        """Of the HAProxy of each node."""
+        return list((self.directory / "i").glob("*/haproxy.cfg"))
+
+    def replicas(self) -> set[tuple[str, int]]:
+        """Where the HAProxy of any node looks for a replica."""
+        servers = re.compile(r"server SERVE_REPLICA\S* (\S+):(\d+)")
+        texts = [path.read_text() for path in self.configurations()]
+        return {(host, int(port)) for text in texts for host, port in servers.findall(text)}
+
+    def token(self) -> dict[str, str]:
+        """The header of the admin."""
+        form = {"grant_type": "password", "username": "admin", "password": PASSWORD, "client_id": "Test"}
+        reply = httpx.post(f"{self.url(HEAD)}/api/v1/token", data=form, timeout=20).raise_for_status()
+        return {"Authorization": f"Bearer {reply.json()['access_token']}"}
+
+    def listening(self) -> list[tuple[str, str, int]]:
+        """Name, address and port of each TCP socket that listens and of each UDP socket of all nodes."""
+        found = []
+        for node in self.nodes:
+            for process in node.processes():
+                with suppress(Exception):
+                    found += [
+                        (process.name(), each.laddr.ip, each.laddr.port)
+                        for each in process.net_connections("inet")
+                        if each.laddr and (each.type == socket.SOCK_DGRAM or each.status == "LISTEN")
+                    ]
+        return found
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    # A short path: sockets lie below it.
+    with (
+        tempfile.TemporaryDirectory(prefix="bj-", dir="/tmp", ignore_cleanup_errors=True) as name,
+        asyncio.Runner() as runner,
+    ):
+        opened = open_cluster(Path(name), **SETTINGS)
+        instance, nodes, _ = runner.run(opened.__aenter__())
+        try:
+            yield Cluster(instance, nodes, Path(name))
+        finally:
+            runner.run(opened.__aexit__(None, None, None))
+
+
+def assert_ours(reply: httpx.Response) -> None:
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert 1 <= len(reply.headers["x-request-id"]) <= 128
+    if reply.status_code != 200:
+        assert reply.json()["status"] == reply.status_code
+        assert reply.json()["error_description"]
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_every_node_answers_in_our_words(cluster: Cluster, node: str) -> None:
+    expected = {
+        "/api/v1/version": 200,
+        "/healthz": 200,
+        "/api/v1/programs": 401,
+        "/api/v1/nothing": 404,
+        "/metrics": 404,
+        "/-/routes": 404,
+        "/-/healthz": 404,
+        "/stats": 404,
+    }
+    for path, status in expected.items():
+        reply = httpx.get(cluster.url(node) + path, timeout=20)
+        assert reply.status_code == status, path
+        assert_ours(reply)
+    assert httpx.request("TRACE", cluster.url(node), timeout=20).status_code == 405
+    for name, request in HOSTILE.items():
+        with socket.create_connection((node, cluster.instance.http_port), 60) as peer:
+            with suppress(OSError):
+                peer.sendall(request)
+                peer.shutdown(socket.SHUT_WR)
+            reply_bytes = read_all(peer)
+        if reply_bytes:
+            head, _, body = reply_bytes.lower().partition(b"\r\n\r\n")
+            assert 400 <= int(head.split(b" ")[1]) < 500 or name in HARMLESS, head
+            assert b"x-content-type-options: nosniff" in head
+            assert b"\r\nx-request-id: " in head
+            assert b'"error"' in body or name in HARMLESS
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_pages_for_operators_are_at_their_own_port_of_every_node(cluster: Cluster, node: str) -> None:
+    url = f"http://{node}:{cluster.instance.ops_port}"
+    assert httpx.get(f"{url}/-/routes", timeout=20).json() == {"/": "broker"}
+    assert httpx.get(f"{url}/readyz", timeout=20).json()["status"] == "ok"
+    assert "broker_" in httpx.get(f"{url}/metrics", timeout=20).text
+
+
+def test_the_ingress_of_every_node_reaches_every_replica(cluster: Cluster) -> None:
+    """None goes on over Ray Serve's own proxy, which takes ten times as long."""
+    places = cluster.replicas()
+    assert {host for host, _ in places} == {"127.0.0.1", HEAD, SECOND}, "each node has a replica"
+    for place in places:
+        socket.create_connection(place, 10).close()
+
+
+def test_who_reaches_a_replica_itself_is_refused(cluster: Cluster) -> None:
+    for host, port in cluster.replicas():
+        for path in ("/api/v1/version", "/metrics", "/readyz", "/api/v1/storage/own/x"):
+            for headers in ({}, FORGED):
+                reply = httpx.get(f"http://{host}:{port}{path}", headers=headers, timeout=20)
+                assert (reply.status_code, reply.json()["error"]) == (403, "insufficient_scope"), path
+
+
+def log_in(cluster: Cluster, node: str, address: str, headers: dict[str, str]) -> int:
+    form = {"grant_type": "password", "client_id": "Test", "username": f"u{time.monotonic_ns()}"}
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=address), timeout=30) as client:
+        url = f"{cluster.url(node)}/api/v1/token"
+        return client.post(url, data=form | {"password": "x"}, headers=headers).status_code
+
+
+# The last two are the ingresses' own: who has one is a caller like any other.
+@pytest.mark.parametrize("address", ["127.0.0.2", HEAD, SECOND])
+def test_a_caller_has_its_own_address_at_every_node_whatever_it_writes(
+    cluster: Cluster, address: str
+) -> None:
+    for number in range(TRIES):
+        forged = {"X-Forwarded-For": f"192.0.2.{number}"}
+        assert log_in(cluster, NODES[number % 2], address, forged) == 401
+    for node in NODES:
+        assert log_in(cluster, node, address, FORGED) == 429
+        assert log_in(cluster, node, address, {"X-Forwarded-For": f"{HEAD}, {SECOND}"}) == 429
+        other = address.replace("127.0.0.", "127.0.1.")
+        assert log_in(cluster, node, other, {"X-Forwarded-For": address}) == 401
+
+
+def test_an_event_that_one_node_takes_reaches_viewers_of_the_other(cluster: Cluster) -> None:
+    """Programs enough that owners of both nodes have some."""
+    token = cluster.token()
+    names = [f"show-{number}" for number in range(8)]
+    for publishing, viewing in (NODES, NODES[::-1]):
+        url = f"ws://{viewing}:{cluster.instance.ws_port}/api/v1/ws"
+        with (
+            httpx.Client(base_url=f"{cluster.url(publishing)}/api/v1", headers=token, timeout=30) as producer,
+            connect(url, additional_headers=token) as viewer,
+        ):
+            for name in names:
+                made = producer.post("/programs", json={"id": f"{name}-{publishing[-2:]}", "name": "n"})
+                assert made.status_code == 201, made.text
+                program = made.json()["id"]
+                call = {"jsonrpc": "2.0", "id": 1, "method": "subscribe", "params": {"programId": program}}
+                viewer.send(json.dumps(call))
+                answer = json.loads(viewer.recv(20))
+                assert "result" in answer, answer
+                event = {"event": "Score#update", "metadata": {"of": program}}
+                sent = producer.post(f"/programs/{program}/events", json=event)
+                assert sent.status_code == 201, sent.text
+                assert sent.json()["id"] in str(viewer.recv(20))
+
+
+def test_every_socket_is_where_the_guide_says(cluster: Cluster) -> None:
+    lines = GUIDE.read_text().split("A cluster. ")[1].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    ports = re.compile(r"\d[\d,]*\d")
+    numbers = {row[0]: ports.findall(row[2]) for row in rows if row[3:]}
+    table = {what: [int(text.replace(",", "")) for text in texts] for what, texts in numbers.items()}
+    [first, last] = table["actors: Ray's port"]
+    workers = range(first, last + 1)
+    [first, last] = table["API replicas"]
+    replicas = range(first, last + 1)
+    [fallback] = table["Ray Serve's fallback proxy, on the head"]
+    instance, places = cluster.instance, cluster.listening()
+    ours = {
+        (name, host, port)
+        for name, host, port in places
+        # Each worker of Ray's has a port of Ray's on every interface.
+        if name.startswith(("ray::", "haproxy")) and not (host == "::" and port in workers)
+        if not name.startswith(("ray::DashboardA", "ray::RuntimeEnv"))
+    }
+    doors: dict[int, set[str]] = {
+        port: set() for port in (instance.http_port, instance.ops_port, instance.ws_port)
+    }
+    for name, host, port in ours:
+        if port in doors:
+            doors[port].add(host)
+        elif name.startswith("ray::ServeRepli"):
+            assert port in replicas
+            assert host in ("127.0.0.1", *NODES)
+        elif name.startswith("ray::ProxyActor"):
+            assert (host, port) == ("127.0.0.1", fallback)
+        else:
+            assert name.startswith(("ray::OwnerAct", "ray::CounterAct")), (name, host, port)
+            assert host in NODES
+    assert all(hosts == set(NODES) for hosts in doors.values()), doors
+    assert not {8404, 9101} & {port for _, _, port in places}
+
+
+def test_no_process_and_no_log_of_ray_tells_the_secret_of_the_ingress(cluster: Cluster) -> None:
+    """Every user of a node can read the command lines, and what Ray logs unless its directory is closed."""
+    found = [re.search(r'x-broker-ingress "(\S+) ', path.read_text()) for path in cluster.configurations()]
+    [key] = {match[1] for match in found if match}
+    texts = ["\0".join(process.cmdline()) for node in cluster.nodes for process in node.processes()]
+    texts += [path.read_text(errors="replace") for path in (cluster.directory / "r").rglob("*.log")]
+    assert any("env_vars" in text for text in texts), "the log of Ray's helper for environments"
+    assert not [text for text in texts if key in text]
+
+
+def test_files_of_every_ingress_are_for_the_user_of_ray(cluster: Cluster) -> None:
+    assert len(cluster.configurations()) == len(NODES)
+    for path in cluster.configurations():
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert path.parent.stat().st_uid == os.geteuid()
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert (path.parent / "admin").stat().st_mode & 0o777 == 0o600
+
+
+def test_every_node_answers_in_our_words_while_replicas_are_away(cluster: Cluster) -> None:
+    replicas = [process for node in cluster.nodes for process in node.processes("ServeReplica")]
+    assert len(replicas) == len(NODES)
+    hit(replicas, signal.SIGKILL)
+    deadline_s = time.monotonic() + BACK_S
+    told: set[tuple[str, int, str]] = set()
+    answering: set[str] = set()
+    while len(answering) < len(NODES):
+        assert time.monotonic() < deadline_s
+        for node in NODES:
+            answering.discard(node)
+            # HAProxy is silent where a replica ends on a connection that has served before (`ingress`).
+            with suppress(httpx.RemoteProtocolError):
+                for method in ("GET", "POST"):
+                    reply = httpx.request(method, f"{cluster.url(node)}/api/v1/servertime", timeout=60)
+                    assert_ours(reply)
+                    told.add((method, reply.status_code, reply.json().get("error", "")))
+                if httpx.get(f"{cluster.url(node)}/api/v1/version", timeout=60).status_code == 200:
+                    answering.add(node)
+    assert {kind for kind in told if kind[1] not in (200, 405)} <= {
+        ("GET", 503, "unavailable"),
+        ("POST", 503, "unavailable"),
+        ("POST", 503, "outcome_unknown"),
+    }
+    assert any(status == 503 for _, status, _ in told)
+
+
+def test_a_start_is_refused_where_the_ingress_of_another_node_is_not_ours(cluster: Cluster) -> None:
+    """The last test: it stops the product. The other node's port is taken by somebody else."""
+    cluster.instance.stop()
+    with socket.create_server((SECOND, cluster.instance.http_port)):
+        refused = cluster.instance.fail()
+    assert "the ingress of this node is not the product's" in refused
+    assert f" at {SECOND}:" in refused
