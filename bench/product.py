@@ -106,7 +106,8 @@ def running_product(settings: Mapping[str, str] | None = None) -> Iterator[Produ
         http_port, ws_port, password = free_port(), free_port(), secrets.token_urlsafe(12)
         command: list[str | Path] = [Path(sys.executable).with_name("broker"), "up", "--data-dir", directory]
         command += ["--http-port", str(http_port), "--ws-port", str(ws_port)]
-        environment = os.environ | {"BROKER_ADMIN_PASSWORD": password, **(settings or {})}
+        own = {"BROKER_ADMIN_PASSWORD": password, "BROKER_OPS_PORT": str(free_port())}
+        environment = os.environ | own | (settings or {})
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, cwd=ROOT)
         try:
             wait_until_ready(process)

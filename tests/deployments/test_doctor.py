@@ -19,7 +19,7 @@ async def verdicts(settings: Settings, *names: str) -> dict[str, tuple[Verdict, 
 
 
 def settings_of(tmp_path: Path, **changes: object) -> Settings:
-    ports = {"http_port": free_port(), "ws_port": free_port()}
+    ports = {name: free_port() for name in ("http_port", "ws_port", "ops_port")}
     return Settings.load({}, data_dir=tmp_path / "data", **ports | changes)
 
 

@@ -72,6 +72,7 @@ async def open_stage(
         StageError: it did not become ready.
     """
     arguments = ["--data-dir", str(data_dir), "--http-port", str(http_port), "--ws-port", str(ws_port)]
+    operators = {"BROKER_OPS_PORT": str(_usual_or_free(8050))}
     log = (data_dir / "up.log").open("wb")
     with log:
         # a session of its own: Ctrl-C reaches us first, so that viewers leave before the product does
@@ -81,7 +82,7 @@ async def open_stage(
             _BROKER,
             "up",
             *arguments,
-            env=environment_without_settings() | _NO_LIMITS | dict(settings),
+            env=environment_without_settings() | _NO_LIMITS | operators | dict(settings),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
