@@ -38,7 +38,14 @@ lint: build ## Format, style, types and import contracts.
 
 test: lint ## Everything, in the order of speed.
 	cargo test --quiet
+	$(MAKE) --no-print-directory -j2 test-python test-cluster
+
+# Both wait more than they compute, so they run beside each other.
+.PHONY: test-python test-cluster
+test-python: build ## The tests without Ray; part of `make test`.
 	$(BIN)/pytest -m "not cluster"
+
+test-cluster: build ## The tests that start Ray or the whole product; part of `make test`.
 	$(BIN)/pytest -m cluster $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | sort)
 
 conformance: build ## The WebSocket protocol cases against the native server.
