@@ -54,7 +54,11 @@ def without_excess(model: type[BaseModel], raw: Any) -> Any:
 
     The validator makes a fault of every such field, of which an attacker sends a hundred thousand.
     """
-    if not isinstance(raw, dict) or len(raw) <= len(model.model_fields) + MAX_FAULTS:
+    if (
+        not isinstance(raw, dict)
+        or len(raw) <= MAX_FAULTS
+        or len(raw) <= len(model.model_fields) + MAX_FAULTS
+    ):
         return raw
     known = {info.alias or name for name, info in model.model_fields.items()}
     excess = islice((name for name in raw if name not in known), MAX_FAULTS)
