@@ -69,6 +69,9 @@ class _Handler(StreamRequestHandler):
             act, _, rest = target[1:].partition("/")
             if act == "drop":
                 return
+            if act == "end":
+                self.server.end()
+                return
             if act == "never":
                 threading.Event().wait(20)
                 return
@@ -179,7 +182,10 @@ class Ingress:
         """Until so many servers can take requests."""
         deadline_s = time.monotonic() + _START_S
         while (
-            sum(",UP," in line and "SERVE_" in line for line in self.ask("show stat").splitlines())
+            sum(
+                ",UP," in line and line.startswith("http-") and "SERVE_" in line
+                for line in self.ask("show stat").splitlines()
+            )
             != replicas
         ):
             assert time.monotonic() < deadline_s, self.ask("show stat")

@@ -13,7 +13,18 @@ have reached a replica, a change is answered 503 `outcome_unknown`.
 HAProxy has one gap: a head that is no HTTP, or does not come in time, is refused below the layer where bodies
 can be chosen (h1_send_error in its mux_h1.c). There it sends a page of HTML or nothing; ours sends nothing
 and closes. So the frontends have empty error files, which mean that, and the bodies stand in the backends.
-It also closes without a word when a request went over a kept connection that its replica closed meanwhile.
+
+HAProxy also closes its client's connection without a word when a request went over a kept connection to a
+replica and the replica is gone (abort_keep_alive in its http_ana.c, and SF_SRV_REUSED there). It answers as
+soon as repeating the request was allowed and has failed. So each of our applications has three backends:
+
+- the one that Ray names, for what may be done twice: it is repeated with another replica, and at last goes to
+  a server of our own that has none (`NOBODY`), since a refused connection would end in silence again;
+- `changes-…`, for changes without an `Idempotency-Key`: it may repeat, but no times, not even where a replica
+  refuses a connection; so replicas that leave listen until they are out of it (`departures`);
+- `alone-…`, where each request has a connection of its own, which is never silent: for bodies that do not fit
+  into HAProxy's buffer, which could not be repeated, and for all that an old process of HAProxy has left to
+  do, since its list of replicas is of yesterday.
 """
 
 import re
@@ -41,6 +52,11 @@ from broker.settings import Settings
 APPLICATION = "broker"
 """The name of the API's application of Ray Serve; ours begin with it."""
 
+KINDS = ("http", "changes", "alone")
+"""Begin the names of an application's backends; the first one is Ray's."""
+NOBODY = "nobody"
+"""The server that has no replica."""
+
 _HEAD_S = 10  # for a whole head, and for as much of a body as HAProxy holds
 _KEEP_ALIVE_S = 90  # uvicorn's; clients find their connections as long as they would there
 _HARD_STOP_S = 60  # a reload lets the old process finish its requests; one takes at most two minutes
@@ -56,7 +72,16 @@ _IN_DOUBT = "whether the request was carried out is unknown; repeat it, a change
 _LOST = {408: 400, 502: 503, 504: 503}
 """What HAProxy calls otherwise than we do."""
 _SAFE = "method GET HEAD OPTIONS"
+_RETRIES = 3
+_LIMIT = re.compile(r"\bobserve layer4 error-limit \d+ on-error mark-down\b")
+_REFUSED = "observe layer4 error-limit 1 on-error mark-down"
+"""Whoever refuses a connection has gone, or is about to."""
 _MADE = "x-broker-made"
+_LONG = (
+    f"    acl is_long req.hdr_val(content-length) gt {_LONG_BODY_BYTES}",
+    "    acl is_long req.hdr(transfer-encoding) -m found",
+)
+"""Which requests have a body that may be longer than what HAProxy holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +115,9 @@ def write_config(settings: Settings, ray: RayInput, *, threads: int, descriptors
         _defaults(settings),
         _public(settings, ray.applications),
         _operations(settings, ray.applications),
+        _nobody(ray),
         _tables(),
-        *(_backend(settings, application) for application in ray.applications),
+        *(backend for application in ray.applications for backend in _backends(settings, ray, application)),
     ]
     return "\n".join(line for section in sections for line in section) + "\n"
 
@@ -128,8 +154,9 @@ def _defaults(settings: Settings) -> list[str]:
         "    option splice-response",
         "    option http-no-delay",
         "    option idle-close-on-response",
-        # Only what no replica has seen is given to another one.
+        # Only what no replica has seen is given to another one, unless a backend says otherwise.
         "    option redispatch 1",
+        f"    retries {_RETRIES}",
         "    retry-on conn-failure",
         "    load-server-state-from-file global",
         "    balance leastconn",
@@ -179,14 +206,67 @@ def _tables() -> list[str]:
     ]
 
 
-def _backend(settings: Settings, application: Application) -> list[str]:
-    is_ours = application.name.partition("-")[0] == APPLICATION
+def _nobody(ray: RayInput) -> list[str]:
+    """The server that has no replica; what it says is exchanged as any reply that is not the API's."""
     return [
-        f"backend {application.backend} from {'behind' if is_ours else 'ours'}",
-        *(_rules(settings) if is_ours else ()),
-        "    http-reuse always",
-        *(f"    {line}" for line in (*application.checks, *application.servers)),
+        "frontend nobody from ours",
+        f"    bind unix@{_nowhere(ray)} mode 600",
+        "    http-request return status 503",
     ]
+
+
+def _nowhere(ray: RayInput) -> str:
+    return f"{ray.admin}.none"
+
+
+def _backends(settings: Settings, ray: RayInput, application: Application) -> list[list[str]]:
+    head = [f"    {line}" for line in application.checks]
+    if not _is_ours(application):
+        servers = [f"    {line}" for line in application.servers]
+        return [[f"backend {application.backend} from ours", "    http-reuse always", *head, *servers]]
+    _, changes, alone = _names(application)
+    servers = [f"    {_LIMIT.sub(_REFUSED, line)}" for line in application.servers]
+    rules = _rules(settings)
+    return [
+        [
+            f"backend {application.backend} from behind",
+            *rules,
+            "    http-reuse always",
+            "    retry-on conn-failure empty-response",
+            *head,
+            *servers,
+            f"    server {NOBODY} unix@{_nowhere(ray)} backup",
+        ],
+        [
+            f"backend {changes} from behind",
+            *rules,
+            "    http-reuse always",
+            "    retry-on empty-response",
+            "    retries 0",
+            *head,
+            *servers,
+        ],
+        [
+            f"backend {alone} from behind",
+            *rules,
+            "    http-reuse never",
+            *(f"    {_followed(line, application.backend)}" for line in application.servers),
+        ],
+    ]
+
+
+def _is_ours(application: Application) -> bool:
+    return application.name.partition("-")[0] == APPLICATION
+
+
+def _names(application: Application) -> list[str]:
+    return [f"{kind}-{application.name}" for kind in KINDS]
+
+
+def _followed(server: str, backend: str) -> str:
+    """A server that is up when it is up in `backend`."""
+    _, name, address, *rest = server.split()
+    return f"server {name} {address} track {backend}/{name}{' backup' if 'backup' in rest else ''}"
 
 
 def _rules(settings: Settings) -> list[str]:
@@ -195,8 +275,7 @@ def _rules(settings: Settings) -> list[str]:
     too_many = _Body(429, SlowDown.name, "too many long bodies from one address", (("Retry-After", "1"),))
     limit = settings.http_long_bodies_per_address
     counted = [
-        f"    acl is_long req.hdr_val(content-length) gt {_LONG_BODY_BYTES}",
-        "    acl is_long req.hdr(transfer-encoding) -m found",
+        *_LONG,
         "    http-request track-sc1 src,ipmask(32,64) table uploads if is_long !{ var(sess.front) -m found }",
         f"    {_answer('http-request', too_many)} if {{ sc1_conn_cur gt {limit} }}",
     ]
@@ -249,13 +328,31 @@ def _requests() -> list[str]:
 def _routes(applications: Iterable[Application]) -> list[str]:
     """The longest prefix first; no application, no replica."""
     return [
-        *(f"    use_backend {found.backend} if {_paths(found.prefix)}" for found in applications),
+        *_LONG,
+        f"    acl is_safe {_SAFE}",
+        "    acl is_safe req.hdr(idempotency-key) -m found",
+        *(line for application in applications for line in _route(application)),
         "    default_backend nothing",
     ]
 
 
-def _paths(prefix: str) -> str:
-    return f"{{ path {prefix} }} || {{ path_beg {prefix.rstrip('/')}/ }}"
+def _route(application: Application) -> list[str]:
+    is_asked = f"is_{application.name}"
+    asked = [
+        f"    acl {is_asked} path {application.prefix}",
+        f"    acl {is_asked} path_beg {application.prefix.rstrip('/')}/",
+    ]
+    chosen = f"    use_backend {application.backend} if {is_asked}"
+    if not _is_ours(application):
+        return [*asked, chosen]
+    _, changes, alone = _names(application)
+    return [
+        *asked,
+        f"    use_backend {alone} if {is_asked} is_long",
+        f"    use_backend {alone} if {is_asked} {{ stopping }}",
+        f"    use_backend {changes} if {is_asked} !is_safe",
+        chosen,
+    ]
 
 
 def _silence() -> list[str]:
