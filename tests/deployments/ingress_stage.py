@@ -35,8 +35,9 @@ class Replica(ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, name: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, name: str, host: str = "127.0.0.1") -> None:
+        super().__init__((host, 0), _Handler)
+        self.host = host
         self.name = name
         self.seen: list[str] = []
         self.port = int(self.server_address[1])
@@ -133,7 +134,7 @@ class Ingress:
                     path_prefix=prefix,
                     app_name=name,
                     servers=[
-                        ServerConfig(f"SERVE_REPLICA__{name}-{each.name}", "127.0.0.1", each.port)
+                        ServerConfig(f"SERVE_REPLICA__{name}-{each.name}", each.host, each.port)
                         for each in replicas
                     ],
                 )

@@ -15,16 +15,17 @@ can be chosen (h1_send_error in its mux_h1.c). There it sends a page of HTML or 
 and closes. So the frontends have empty error files, which mean that, and the bodies stand in the backends.
 
 HAProxy also closes its client's connection without a word when a request went over a kept connection to a
-replica and the replica is gone (abort_keep_alive in its http_ana.c, and SF_SRV_REUSED there). It answers as
-soon as repeating the request was allowed and has failed. So each of our applications has three backends:
+replica and the replica is gone (abort_keep_alive in its http_ana.c, and SF_SRV_REUSED there). It answers
+where repeating the request was allowed and has failed, even when it was allowed no times. So each of our
+applications has these backends:
 
-- the one that Ray names, for what may be done twice: it is repeated with another replica, and at last goes to
-  a server of our own that has none (`NOBODY`), since a refused connection would end in silence again;
-- `changes-…`, for changes without an `Idempotency-Key`: it may repeat, but no times, not even where a replica
-  refuses a connection; so replicas that leave listen until they are out of it (`departures`);
-- `alone-…`, where each request has a connection of its own, which is never silent: for bodies that do not fit
-  into HAProxy's buffer, which could not be repeated, and for all that an old process of HAProxy has left to
-  do, since its list of replicas is of yesterday.
+- the one that Ray names, where kept connections are used and nothing is repeated, not even where a replica
+  refuses a connection: the refusal that follows a repetition would end in silence again. So replicas that
+  leave listen until no ingress names them (`departures`), and one that refuses is left out at once;
+- `alone-…`, where each request has a connection of its own, which is never silent, and what no replica has
+  seen is given to another one. It is for bodies that do not fit into HAProxy's buffer, which can never be
+  repeated, and for all that an old process of HAProxy has left to do, since its list of replicas is not kept;
+- `near-…`, for the page of figures: the replicas of this node only.
 """
 
 import re
@@ -52,10 +53,8 @@ from broker.settings import Settings
 APPLICATION = "broker"
 """The name of the API's application of Ray Serve; ours begin with it."""
 
-KINDS = ("http", "changes", "alone")
+KINDS = ("http", "alone", "near")
 """Begin the names of an application's backends; the first one is Ray's."""
-NOBODY = "nobody"
-"""The server that has no replica."""
 
 _HEAD_S = 10  # for a whole head, and for as much of a body as HAProxy holds
 _KEEP_ALIVE_S = 90  # uvicorn's; clients find their connections as long as they would there
@@ -72,7 +71,7 @@ _IN_DOUBT = "whether the request was carried out is unknown; repeat it, a change
 _LOST = {408: 400, 502: 503, 504: 503}
 """What HAProxy calls otherwise than we do."""
 _SAFE = "method GET HEAD OPTIONS"
-_RETRIES = 3
+_NEAR = "127.0.0.1"  # where HAProxy finds the replicas of its own node
 _LIMIT = re.compile(r"\bobserve layer4 error-limit \d+ on-error mark-down\b")
 _REFUSED = "observe layer4 error-limit 1 on-error mark-down"
 """Whoever refuses a connection has gone, or is about to."""
@@ -115,9 +114,8 @@ def write_config(settings: Settings, ray: RayInput, *, threads: int, descriptors
         _defaults(settings),
         _public(settings, ray.applications),
         _operations(settings, ray.applications),
-        _nobody(ray),
         _tables(),
-        *(backend for application in ray.applications for backend in _backends(settings, ray, application)),
+        *(each for application in ray.applications for each in _backends(settings, application)),
     ]
     return "\n".join(line for section in sections for line in section) + "\n"
 
@@ -154,9 +152,8 @@ def _defaults(settings: Settings) -> list[str]:
         "    option splice-response",
         "    option http-no-delay",
         "    option idle-close-on-response",
-        # Only what no replica has seen is given to another one, unless a backend says otherwise.
+        # Only what no replica has seen is given to another one.
         "    option redispatch 1",
-        f"    retries {_RETRIES}",
         "    retry-on conn-failure",
         "    load-server-state-from-file global",
         "    balance leastconn",
@@ -192,6 +189,7 @@ def _operations(settings: Settings, applications: Iterable[Application]) -> list
         *_silence(),
         *_requests(),
         f"    http-request return status 200 {answer} {_header(NO_SNIFF)} if {{ path /-/routes }}",
+        *(_near_route(application) for application in applications if application.name == APPLICATION),
         *_routes(applications),
     ]
 
@@ -206,51 +204,35 @@ def _tables() -> list[str]:
     ]
 
 
-def _nobody(ray: RayInput) -> list[str]:
-    """The server that has no replica; what it says is exchanged as any reply that is not the API's."""
-    return [
-        "frontend nobody from ours",
-        f"    bind unix@{_nowhere(ray)} mode 600",
-        "    http-request return status 503",
-    ]
-
-
-def _nowhere(ray: RayInput) -> str:
-    return f"{ray.admin}.none"
-
-
-def _backends(settings: Settings, ray: RayInput, application: Application) -> list[list[str]]:
+def _backends(settings: Settings, application: Application) -> list[list[str]]:
     head = [f"    {line}" for line in application.checks]
     if not _is_ours(application):
         servers = [f"    {line}" for line in application.servers]
         return [[f"backend {application.backend} from ours", "    http-reuse always", *head, *servers]]
-    _, changes, alone = _names(application)
-    servers = [f"    {_LIMIT.sub(_REFUSED, line)}" for line in application.servers]
+    _, alone, near = _names(application)
+    followed = [f"    {_followed(line, application.backend)}" for line in application.servers]
     rules = _rules(settings)
     return [
         [
             f"backend {application.backend} from behind",
             *rules,
             "    http-reuse always",
-            "    retry-on conn-failure empty-response",
-            *head,
-            *servers,
-            f"    server {NOBODY} unix@{_nowhere(ray)} backup",
-        ],
-        [
-            f"backend {changes} from behind",
-            *rules,
-            "    http-reuse always",
             "    retry-on empty-response",
             "    retries 0",
-            *head,
-            *servers,
+            *(f"    {line}" for line in application.checks),
+            *(f"    {_LIMIT.sub(_REFUSED, line)}" for line in application.servers),
         ],
         [
             f"backend {alone} from behind",
             *rules,
             "    http-reuse never",
-            *(f"    {_followed(line, application.backend)}" for line in application.servers),
+            *followed,
+        ],
+        [
+            f"backend {near} from behind",
+            *rules,
+            "    http-reuse never",
+            *(line for line in followed if f" {_NEAR}:" in line and not line.endswith(" backup")),
         ],
     ]
 
@@ -261,6 +243,12 @@ def _is_ours(application: Application) -> bool:
 
 def _names(application: Application) -> list[str]:
     return [f"{kind}-{application.name}" for kind in KINDS]
+
+
+def _near_route(application: Application) -> str:
+    """The page of figures is the node's that is asked, as long as one of its replicas lives."""
+    near = _names(application)[-1]
+    return f"    use_backend {near} if {{ path /metrics }} {{ nbsrv({near}) gt 0 }}"
 
 
 def _followed(server: str, backend: str) -> str:
@@ -329,8 +317,6 @@ def _routes(applications: Iterable[Application]) -> list[str]:
     """The longest prefix first; no application, no replica."""
     return [
         *_LONG,
-        f"    acl is_safe {_SAFE}",
-        "    acl is_safe req.hdr(idempotency-key) -m found",
         *(line for application in applications for line in _route(application)),
         "    default_backend nothing",
     ]
@@ -345,12 +331,11 @@ def _route(application: Application) -> list[str]:
     chosen = f"    use_backend {application.backend} if {is_asked}"
     if not _is_ours(application):
         return [*asked, chosen]
-    _, changes, alone = _names(application)
+    _, alone, _ = _names(application)
     return [
         *asked,
         f"    use_backend {alone} if {is_asked} is_long",
         f"    use_backend {alone} if {is_asked} {{ stopping }}",
-        f"    use_backend {changes} if {is_asked} !is_safe",
         chosen,
     ]
 

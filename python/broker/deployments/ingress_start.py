@@ -18,7 +18,7 @@ from pathlib import Path
 
 from broker.deployments.haproxy import find_haproxy
 from broker.deployments.haproxy_input import IngressFault, RayInput, read_ray
-from broker.deployments.ingress import KINDS, NOBODY, write_config
+from broker.deployments.ingress import KINDS, write_config
 from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.node_address import on_this_node
 from broker.deployments.private_paths import require_private
@@ -100,7 +100,7 @@ def withdraw(ray: RayInput) -> None:
         commands = [
             f"set server {row[1]}/{row[_NAME]} state maint"
             for row in gone
-            if (row[1], row[_NAME]) not in known and row[_NAME] != NOBODY
+            if (row[1], row[_NAME]) not in known
         ]
         if commands:
             _ask(ray.admin, ";".join(commands))
