@@ -205,10 +205,11 @@ def _tables() -> list[str]:
 
 
 def _backends(settings: Settings, application: Application) -> list[list[str]]:
-    head = [f"    {line}" for line in application.checks]
+    """Those of the module's docstring for an application of ours, one for another."""
+    checks = [f"    {line}" for line in application.checks]
     if not _is_ours(application):
         servers = [f"    {line}" for line in application.servers]
-        return [[f"backend {application.backend} from ours", "    http-reuse always", *head, *servers]]
+        return [[f"backend {application.backend} from ours", "    http-reuse always", *checks, *servers]]
     _, alone, near = _names(application)
     followed = [f"    {_followed(line, application.backend)}" for line in application.servers]
     rules = _rules(settings)
@@ -219,7 +220,7 @@ def _backends(settings: Settings, application: Application) -> list[list[str]]:
             "    http-reuse always",
             "    retry-on empty-response",
             "    retries 0",
-            *(f"    {line}" for line in application.checks),
+            *checks,
             *(f"    {_LIMIT.sub(_REFUSED, line)}" for line in application.servers),
         ],
         [
@@ -323,7 +324,7 @@ def _routes(applications: Iterable[Application]) -> list[str]:
 
 
 def _route(application: Application) -> list[str]:
-    is_asked = f"is_{application.name}"
+    is_asked = f"to_{application.name}"
     asked = [
         f"    acl {is_asked} path {application.prefix}",
         f"    acl {is_asked} path_beg {application.prefix.rstrip('/')}/",
