@@ -2,8 +2,7 @@
 
 import asyncio
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -12,76 +11,22 @@ import uvicorn
 from broker.analytics.matomo import MatomoConfig
 from broker.domain.audit import Actor
 from broker.storage.analytics import MatomoAccess
+from tests.analytics.upstream import BLOCK, HEAD, Answer, Upstream, chunks, open_upstream, stall, table
 from tests.product import Product, open_product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 LIMIT = 44 << 20
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-ROW = b'{"label":"' + b"x" * 1000 + b'"},'
-BLOCK = ROW * 64
 REPORT = {"method": "Actions.getPageUrls", "period": "day", "date": "2026-07-01"}
 PATH = "/api/v1/projects/own/analytics"
 
 
-@dataclass
-class Upstream:
-    """A Matomo that answers every request as `answer` does."""
-
-    url: str = ""
-    asked: int = 0
-    ended: int = 0
-    sent_bytes: int = 0
-    answer: Callable[["Upstream", asyncio.StreamWriter], Awaitable[None]] | None = None
-    has_ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-        await reader.readexactly(length)
-        self.asked += 1
-        assert self.answer is not None
-        answering = asyncio.ensure_future(self.answer(self, writer))
-        watching = asyncio.ensure_future(reader.read())
-        await asyncio.wait([answering, watching], return_when=asyncio.FIRST_COMPLETED)
-        if watching.done():
-            self.ended += 1
-            self.has_ended.set()
-        for task in (answering, watching):
-            task.cancel()
-        await asyncio.gather(answering, watching, return_exceptions=True)
-        writer.close()
-
-    async def chunk(self, writer: asyncio.StreamWriter, body: bytes) -> None:
-        writer.write(b"%x\r\n%b\r\n" % (len(body), body))
-        await writer.drain()
-        self.sent_bytes += len(body)
-
-
-def chunks(
-    *parts: bytes, end: bytes = b"0\r\n\r\n"
-) -> Callable[[Upstream, asyncio.StreamWriter], Awaitable[None]]:
-    async def answer(upstream: Upstream, writer: asyncio.StreamWriter) -> None:
-        writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
-        for part in parts:
-            await upstream.chunk(writer, part)
-        writer.write(end)
-        await writer.drain()
-
-    return answer
-
-
-def table(blocks: int) -> tuple[bytes, ...]:
-    """A list of so many times 64 KiB of rows."""
-    return (b"[", *[BLOCK] * (blocks - 1), BLOCK[:-1], b"]")
-
-
 @pytest.fixture(scope="module")
 async def served(module_dsn: str) -> AsyncIterator[tuple[Product, Upstream, str]]:
-    upstream = Upstream()
-    matomo = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
-    upstream.url = f"http://127.0.0.1:{matomo.sockets[0].getsockname()[1]}"
-    async with open_product(module_dsn, token_lifetime_s=30_000_000, report_limit_bytes=LIMIT) as product:
+    async with (
+        open_upstream() as upstream,
+        open_product(module_dsn, token_lifetime_s=30_000_000, report_limit_bytes=LIMIT) as product,
+    ):
         access = MatomoAccess(upstream.url, "secret-token", "reader", "secret-reader-token")
         await product.services.analytics.storage.set_access("demo", access, Actor.operator())
         async with product.door() as door:
@@ -98,7 +43,6 @@ async def served(module_dsn: str) -> AsyncIterator[tuple[Product, Upstream, str]
         yield product, upstream, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         server.should_exit = server.force_exit = True
         await serving
-    matomo.close()
 
 
 @pytest.fixture
@@ -237,11 +181,6 @@ async def test_a_declared_length_beyond_the_limit_is_an_error_at_once(
     await asyncio.wait_for(upstream.has_ended.wait(), 20)
 
 
-async def stall(upstream: Upstream, writer: asyncio.StreamWriter) -> None:
-    await chunks(*table(8)[:-1], end=b"")(upstream, writer)
-    await asyncio.Event().wait()
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -256,7 +195,7 @@ async def test_what_goes_wrong_half_way_is_an_incomplete_transfer(
     client: httpx.AsyncClient,
     upstream: Upstream,
     product: Product,
-    answer: Callable[[Upstream, asyncio.StreamWriter], Awaitable[None]],
+    answer: Answer,
 ) -> None:
     if answer is stall:
         product.services.analytics._config = MatomoConfig(timeout_s=1.0)
@@ -340,11 +279,7 @@ async def test_when_the_first_client_goes_the_next_one_asks(
 
 
 async def test_head_of_a_long_report_ends_the_request(client: httpx.AsyncClient, upstream: Upstream) -> None:
-    async def answer(upstream: Upstream, writer: asyncio.StreamWriter) -> None:
-        await chunks(*table(8)[:-1], end=b"")(upstream, writer)
-        await asyncio.Event().wait()
-
-    upstream.answer = answer
+    upstream.answer = stall
     reply = await client.head(PATH)
     assert (reply.status_code, reply.content) == (200, b"")
     await asyncio.wait_for(upstream.has_ended.wait(), 15)
