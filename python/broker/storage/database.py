@@ -105,15 +105,23 @@ class Database:
             with committing(connection):
                 yield connection
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
+    def transaction(
+        self, *, ends_unit: bool = False
+    ) -> AbstractAsyncContextManager[asyncpg.Connection]:
         """Lend one connection inside a transaction (READ COMMITTED) that ends with the block.
 
         Within a `unit` it ends with that, unless the block fails.
+
+        Args:
+            ends_unit: the block is the last of its unit, which fails with it; this saves a savepoint, which is
+                two round trips.
         """
         unit = self._unit()
-        async with self._transaction() if unit is None else unit.transaction() as connection:
-            yield connection
+        if unit is None:
+            return self._transaction()
+        if ends_unit and unit.connection is not None:
+            return self.connection()
+        return unit.transaction()
 
     @asynccontextmanager
     async def unit(self) -> AsyncIterator[None]:
