@@ -118,7 +118,8 @@ class JoinedReply(RequestResponseCycle):
         self.waiting_for_100_continue = False
         fixed = _encode(tuple(self.default_headers))
         whole = b"%b%b%b\r\n\r\n%b" % (STATUS_LINE[start["status"]], fixed, lines, message["body"])
-        cast("JoinedWrites", self.transport).write_last(whole)
+        transport: Any = self.transport
+        transport.write_last(whole)
         self.response_complete = True
         self.message_event.set()
         self.on_response()

@@ -266,15 +266,15 @@ class _Unit:
                 async with self.connection.transaction():
                     yield self.connection
             return
-        async with AsyncExitStack() as failing:
-            connection = await failing.enter_async_context(self._begin())
-            self.connection = connection
-            try:
-                yield connection
-            except BaseException:
-                self.connection = None
-                raise
-            self.ending.push_async_exit(failing.pop_all())
+        begun = self._begin()
+        connection = self.connection = await begun.__aenter__()
+        try:
+            yield connection
+        except BaseException as error:
+            self.connection = None
+            await begun.__aexit__(type(error), error, error.__traceback__)
+            raise
+        self.ending.push_async_exit(begun)
 
 
 _UNIT: ContextVar[_Unit | None] = ContextVar("unit", default=None)
