@@ -74,7 +74,7 @@ pub(super) struct Subscription {
     pub topic: u32,
     /// Its place in the topic's list of live subscribers, or [`BEHIND`].
     pub at: u32,
-    /// The next entry to send; the topic's head counts instead while it is live.
+    /// The next entry to send; that in the list of live subscribers counts instead while it is there.
     pub cursor: u64,
     /// True until a subscription that began in the past has caught up.
     pub recovering: bool,

@@ -122,26 +122,73 @@ impl SharedLog {
     }
 }
 
-/// A subscriber that has everything up to the loop's head of the log.
+/// A subscriber that is served with the others of its log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
     pub slot: SlotIndex,
     /// Its socket, so that a broadcast need not look at the connection.
     pub fd: i32,
+    /// The next entry to send.
+    pub cursor: u64,
+}
+
+/// The live subscribers of a log that get the same frames, and how far the pass over them is.
+///
+/// A pass goes from the last one to the first, in slices, with other work between. Who joins or takes the place of one
+/// who left stands behind the pass with a cursor that the pass has reached already, or before it and is met again:
+/// nobody is missed. Nobody gets an entry twice, because each has a cursor of its own.
+#[derive(Debug, Default)]
+pub(super) struct Audience {
+    pub live: Vec<Live>,
+    /// Those before this place have not been met by the pass.
+    pub unmet: usize,
+    /// The topic's head when the pass began: whoever was met has everything before it.
+    pub pass_head: u64,
+}
+
+impl Audience {
+    /// Whether everybody has what is before `head`; if not, the pass goes on, or the next one begins.
+    pub fn is_served(&mut self, head: u64) -> bool {
+        if self.unmet > 0 {
+            return false;
+        }
+        if self.live.is_empty() || self.pass_head == head {
+            self.pass_head = head;
+            return true;
+        }
+        self.pass_head = head;
+        self.unmet = self.live.len();
+        false
+    }
+
+    /// Skips those who have everything before `head`, and returns the cursor of the first one who has not.
+    pub fn next_cursor(&mut self, head: u64) -> Option<u64> {
+        let met = self.live[..self.unmet].iter().rev();
+        let served = met.take_while(|target| target.cursor >= head).count();
+        self.unmet -= served;
+        let next = self.live[..self.unmet].last()?;
+        Some(next.cursor)
+    }
+
+    /// How many of the last unmet ones stand at `cursor`, at most `most`.
+    pub fn count_at(&self, cursor: u64, most: usize) -> usize {
+        let unmet = self.live[..self.unmet].iter().rev().take(most);
+        unmet.take_while(|target| target.cursor == cursor).count()
+    }
 }
 
 /// One log as one loop follows it.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub shared: Arc<SharedLog>,
-    /// The cursor up to which all live subscribers have been served.
+    /// The newest tip of the log that the loop has heard of.
     pub head: u64,
-    /// Those that have everything up to `head`: with plain frames, and with deflated ones.
-    pub live: [Vec<Live>; 2],
-    /// Subscriptions of this loop, live or not.
+    /// Those that are served together: with plain frames, and with deflated ones.
+    pub audiences: [Audience; 2],
+    /// Subscriptions of this loop, live or not, and one more while `is_growing`.
     pub subscribers: usize,
-    /// Connections whose cursor is beyond `head`; they are looked at when the head has moved.
-    pub ahead: Vec<SlotIndex>,
+    /// Whether the topic stands among those with news.
+    pub is_growing: bool,
 }
 
 /// A loop's logs, by place and by number.
