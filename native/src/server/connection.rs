@@ -226,6 +226,12 @@ impl Connection {
         !self.paused && !self.is_owed()
     }
 
+    /// Whether the client has said something that we have not looked at: it is not late, we are, or it has asked for so
+    /// much that it has to wait.
+    pub fn is_unread(&self) -> bool {
+        self.unread && !self.hung_up
+    }
+
     /// Lets go of what is sent of `out`, once it is the larger part.
     pub fn trim_out(&mut self) {
         if self.out_at > self.out.len() / 2 {

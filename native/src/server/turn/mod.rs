@@ -96,7 +96,7 @@ impl<H: Handler> Loop<H> {
     }
 
     /// Runs until it is told to stop; then every connection is closed.
-    pub fn run(mut self) {
+    pub fn run(&mut self) {
         let (mut ready, mut commands) = (Vec::new(), Vec::new());
         while self.turn(&mut ready, &mut commands) {}
         self.stop();
@@ -253,6 +253,7 @@ impl<H: Handler> Loop<H> {
 
     fn timer(&mut self, slot: SlotIndex) {
         let now_ms = self.core.now_ms;
+        self.put_off(slot);
         let connection = self.core.connection(slot);
         if connection.end_ms <= now_ms {
             self.end(slot);
@@ -276,6 +277,26 @@ impl<H: Handler> Loop<H> {
         if connection.alarm_ms <= now_ms {
             connection.alarm_ms = NEVER;
             self.handler.alarm(&mut self.core, slot);
+        }
+    }
+
+    /// Begins the times anew in which the client has to say something, when it has and we have not looked.
+    fn put_off(&mut self, slot: SlotIndex) {
+        let (now_ms, config) = (self.core.now_ms, &self.core.shared.config);
+        let (pong_ms, message_ms) = (now_ms + config.pong_ms, now_ms + config.message_ms);
+        let handshake_ms = now_ms + config.handshake_ms;
+        let connection = self.core.connection(slot);
+        if !connection.is_unread() {
+            return;
+        }
+        if connection.pong_ms <= now_ms {
+            connection.pong_ms = pong_ms;
+        }
+        if connection.message_ms <= now_ms {
+            connection.message_ms = message_ms;
+        }
+        if connection.state == State::Head && connection.end_ms <= now_ms {
+            connection.end_ms = handshake_ms;
         }
     }
 
@@ -306,6 +327,13 @@ impl<H: Handler> Loop<H> {
         }
     }
 
+    /// Lets go of every connection without a word.
+    pub fn abandon(&mut self) {
+        for slot in self.core.connections.slots() {
+            self.core.drop_connection(slot);
+        }
+    }
+
     fn stop(&mut self) {
         for slot in self.core.connections.slots() {
             self.core.close(slot, 1001, "going_away");
@@ -326,6 +354,8 @@ impl Patience {
     }
 }
 
+#[cfg(test)]
+mod deadlines_test;
 #[cfg(test)]
 mod shares_test;
 

@@ -27,8 +27,8 @@ const HISTORY: u64 = 90;
 const EVENT_BYTES: usize = 10_000;
 
 /// A loop without a thread, with a program.
-struct Stage {
-    event_loop: Loop<Gateway>,
+pub(super) struct Stage {
+    pub event_loop: Loop<Gateway>,
     hub: Arc<Hub>,
     address: SocketAddr,
     appended: u64,
@@ -37,6 +37,11 @@ struct Stage {
 }
 
 impl Stage {
+    /// Without events.
+    pub fn empty() -> Self {
+        Self::with_history(SendChoice::Send, 0)
+    }
+
     fn new(send: SendChoice) -> Self {
         Self::with_history(send, HISTORY)
     }
@@ -51,7 +56,8 @@ impl Stage {
         hub.set_accounts("localhost", "main", accounts);
         hub.open_log(TOPIC, "e", 0, true);
         let poll = Poll::open().expect("descriptors");
-        let core = Core::new(shared, 0, poll, open_sender(send).expect("a way to send"));
+        let sender = open_sender(send, &shared.send_way).expect("a way to send");
+        let core = Core::new(shared, 0, poll, sender);
         let gateway = Gateway::new(Arc::clone(&hub), 0);
         let mut event_loop = Loop::new(core, gateway, listener).expect("descriptors");
         event_loop.patience = Patience {
@@ -91,13 +97,18 @@ impl Stage {
         self.hub.append(TOPIC, &[entry]).expect("consecutive");
     }
 
-    fn turn(&mut self) {
+    /// So that the next turn does not sleep when there is nothing to do.
+    pub fn wake(&self) {
+        self.hub.shared().mailboxes[0].send(Command::Probe);
+    }
+
+    pub fn turn(&mut self) {
         // Without the tick, which would serve one more.
         self.event_loop.next_tick_ms = self.event_loop.core.shared.now_ms() + TICK_MS;
         assert!(self.event_loop.turn(&mut self.ready, &mut self.commands));
     }
 
-    fn turn_until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
+    pub fn turn_until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + WAIT;
         while !is_so(self) {
             assert!(Instant::now() < deadline, "in time");
@@ -105,25 +116,31 @@ impl Stage {
         }
     }
 
-    fn connect(&mut self) -> Viewer {
+    pub fn connect(&mut self) -> Viewer {
         // So that its window takes a share from the start.
         self.connect_with_room(8 * SHARE_BYTES)
     }
 
     fn connect_with_room(&mut self, bytes: usize) -> Viewer {
-        let socket = TcpStream::connect(self.address).expect("the loop listens");
-        sockopt::set_socket_recv_buffer_size(&socket, bytes).expect("a size");
-        let mut viewer = Viewer {
-            socket,
-            asked: 0,
-            bytes: Vec::new(),
-            messages: Vec::new(),
-        };
+        let mut viewer = self.connect_silently();
+        sockopt::set_socket_recv_buffer_size(&viewer.socket, bytes).expect("a size");
         let head = "GET /api/v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
         viewer.socket.write_all(head.as_bytes()).expect("room");
         self.turn_until(|_| viewer.has_head());
         viewer
+    }
+
+    /// One that has not sent its request.
+    pub fn connect_silently(&self) -> Viewer {
+        let socket = TcpStream::connect(self.address).expect("the loop listens");
+        socket.set_nodelay(true).expect("a socket");
+        Viewer {
+            socket,
+            asked: 0,
+            bytes: Vec::new(),
+            messages: Vec::new(),
+        }
     }
 
     /// A viewer that has everything and waits for what comes.
@@ -134,7 +151,7 @@ impl Stage {
         viewer
     }
 
-    fn connections(&mut self) -> Vec<&Connection> {
+    pub fn connections(&mut self) -> Vec<&Connection> {
         self.event_loop.core.connections.all()
     }
 
@@ -172,7 +189,7 @@ impl Stage {
 }
 
 /// A client in the same thread.
-struct Viewer {
+pub(super) struct Viewer {
     socket: TcpStream,
     /// Calls sent.
     asked: usize,
@@ -201,13 +218,17 @@ fn has_each(viewers: &mut [Viewer], count: usize) -> bool {
     counts.all(|received| received == count)
 }
 
-fn call(method: &str, more: &str) -> String {
+pub(super) fn call(method: &str, more: &str) -> String {
     let params = format!(r#"{{"programId":"p"{more}}}"#);
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
 }
 
 impl Viewer {
-    fn send(&mut self, text: &str) {
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).expect("room");
+    }
+
+    pub fn send(&mut self, text: &str) {
         self.asked += 1;
         let mut frame = Vec::new();
         encode_masked(Opcode::Text, text.as_bytes(), [1, 2, 3, 4], &mut frame);
@@ -487,8 +508,7 @@ proptest! {
                     viewers[viewer].read_what_is_there();
                 }
                 Step::Turn => {
-                    // So that it does not sleep when there is nothing to do.
-                    stage.hub.shared().mailboxes[0].send(Command::Probe);
+                    stage.wake();
                     stage.turn();
                 }
             }
