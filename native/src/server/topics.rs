@@ -43,6 +43,8 @@ pub struct SharedLog {
     pub number: u64,
     pub topic: String,
     pub log: Lock<Log>,
+    /// Held by the loop that deflates; the others find it done.
+    deflating: Lock<()>,
     pub access: Lock<Access>,
     /// Subscriptions on all loops.
     pub subscribers: AtomicUsize,
@@ -65,6 +67,7 @@ impl SharedLog {
             number,
             topic: topic.to_owned(),
             log: Lock::new(log),
+            deflating: Lock::default(),
             access: Lock::new(Access {
                 public,
                 ..Access::default()
@@ -86,6 +89,26 @@ impl SharedLog {
         let is_program = parts.next() == Some("program");
         let name = parts.next().unwrap_or_default();
         (name.split('?').next().unwrap_or(name), is_program)
+    }
+
+    /// Deflates entries before `until` that are not yet, until that was about `budget` bytes of payloads, and at least one.
+    /// The log is locked only to fetch a payload and to put away what it came to.
+    pub(super) fn deflate(
+        &self,
+        until: u64,
+        budget: u64,
+        mut deflate: impl FnMut(&[u8], &mut Vec<u8>),
+    ) {
+        let _turn = self.deflating.lock();
+        let (mut payload, mut deflated, mut spent) = (Vec::new(), Vec::new(), 0);
+        while spent < budget {
+            let next = self.log.lock().next_to_deflate(until, &mut payload);
+            let Some(index) = next else { return };
+            deflated.clear();
+            deflate(&payload, &mut deflated);
+            self.log.lock().put_deflated(index, &deflated);
+            spent += payload.len() as u64;
+        }
     }
 
     /// Tells the loops that follow and do not know yet that the log has grown.
@@ -232,5 +255,70 @@ impl Topics {
 
     pub fn get(&self, place: u32) -> Option<&Topic> {
         self.places.get(place as usize)?.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Entry, Kind, Limits, Span};
+
+    const BURST: u64 = 100;
+    const BYTES: usize = 10_000;
+
+    fn burst() -> SharedLog {
+        let limits = Limits {
+            entries: 1_000,
+            age_ms: u64::MAX,
+            bytes: u64::MAX,
+        };
+        let mut log = Log::new("e", 0, limits);
+        log.want_deflated();
+        let params = format!(r#"{{"pad":"{}"}}"#, "x".repeat(BYTES)).into_bytes();
+        for seq in 1..=BURST {
+            let entry = Entry {
+                kind: Kind::Push,
+                epoch: "e",
+                seq,
+                method: "event",
+                params: &params,
+            };
+            log.append(&entry, 0).expect("consecutive");
+        }
+        SharedLog::new(1, "a/program/p", log, true, 0)
+    }
+
+    #[test]
+    fn a_burst_is_deflated_in_parts_and_others_have_the_log_meanwhile() {
+        let shared = burst();
+        let (tip, first) = {
+            let log = shared.log.lock();
+            (log.tip(), log.last(BURST).0)
+        };
+        let mut rounds = 0;
+        let mut deflated_bytes = 0;
+        let (mut cursor, mut span) = (first, Span::default());
+        while cursor < tip {
+            let mut spent = 0;
+            shared.deflate(tip, 50_000, |payload, out| {
+                assert!(shared.log.is_free(), "a publisher does not wait for this");
+                spent += payload.len();
+                out.push(0);
+            });
+            assert!(spent < 50_000 + 2 * BYTES, "{spent}");
+            let read = shared
+                .log
+                .lock()
+                .read(cursor, tip, 1 << 20, true, &mut span);
+            assert!(read.is_ok());
+            deflated_bytes += span.bytes();
+            cursor = span.next;
+            rounds += 1;
+        }
+        assert_eq!(rounds, 20);
+        assert!(
+            deflated_bytes < BYTES,
+            "all of them are deflated: {deflated_bytes}"
+        );
     }
 }
