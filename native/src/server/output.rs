@@ -29,14 +29,14 @@ impl Core {
         span: &mut Span,
     ) -> Result<(), Lost> {
         let (shared, deflater) = (&self.topics.at(place).shared, &mut self.deflater);
-        let deflated = track == 1;
-        if deflated {
+        let wants_deflated = track == 1;
+        if wants_deflated {
             shared.deflate(until, DEFLATE_BYTES, |payload, out| {
                 deflater.compress(payload, out);
             });
         }
         let log = shared.log.lock();
-        log.read(cursor, until, bytes, deflated, span)
+        log.read(cursor, until, bytes, wants_deflated, span)
     }
 
     /// Notes that a socket took `sent` bytes of whole frames and is full: the rest of a frame it took in part

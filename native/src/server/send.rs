@@ -324,8 +324,7 @@ mod tests {
             assert!(open_sender(SendChoice::IoUring, &of_thread).is_err());
         });
         opened.join().expect("it is sent");
-        let way = told.lock().clone();
-        way
+        Way::clone(&told.lock())
     }
 
     #[test]
