@@ -101,7 +101,7 @@ class Gateway:
             self._sessions,
             services,
         )
-        self._polls = OpenPolls(self._server, services)
+        self._polls = OpenPolls(self._server, self._topics, services)
         self._ballots = BallotPumps(self._server, self._polls, services)
         self._dispatcher = Dispatcher(
             self._server,
