@@ -44,12 +44,11 @@ impl Gateway {
             Token::Malformed => return Admission::Refuse(bad_token()),
             Token::Given(token) => token,
         };
-        if let Some(session) = self
+        let session = self
             .hub
             .grants
-            .find(&account.name, &token, core.shared.wall_ms())
-        {
-            Self::attach(core, slot, session);
+            .find(&account.name, &token, core.shared.wall_ms());
+        if session.is_some_and(|session| Self::attach(core, slot, session)) {
             return Admission::Accept;
         }
         let conn = core.id(slot);

@@ -58,7 +58,7 @@ impl Handler for Gateway {
                     self.sign_in(core, slot, session);
                 }
             }
-            Command::Revoke => Self::end_revoked(core),
+            Command::Revoke(connections) => Self::end_revoked(core, connections),
             Command::Access(number, undecided) => self.check_access(core, number, undecided),
             Command::Reply(id, ticket, answer, json) => {
                 if let Some((slot, pending)) = Self::take_pending(core, id, ticket) {

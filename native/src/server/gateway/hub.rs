@@ -10,8 +10,9 @@ use super::super::mailbox::{Answer, Command, Refusal, Undecided};
 use super::super::shared::Shared;
 use super::accounts::{Account, Accounts};
 use super::ballots::Ballots;
+use super::grants::Grants;
 use super::outbox::{Fate, Mismatch, Settled};
-use super::sessions::{Grants, Session};
+use super::sessions::Session;
 use super::upcalls::{Upcall, Upcalls};
 
 /// How long the application may take to say what readers of a log that became private may do.
@@ -112,10 +113,17 @@ impl Hub {
     /// Forgets a subject's tokens and makes its connections anonymous; returns how many there were.
     pub fn revoke(&self, account: &str, subject: &str) -> usize {
         let connections = self.grants.revoke(account, subject);
-        for mailbox in &self.shared.mailboxes {
-            mailbox.send(Command::Revoke);
+        let count = connections.len();
+        let mut by_loop: Vec<Vec<ConnId>> = vec![Vec::new(); self.shared.mailboxes.len()];
+        for conn in connections {
+            by_loop[conn.loop_index()].push(conn);
         }
-        connections
+        for (mailbox, connections) in self.shared.mailboxes.iter().zip(by_loop) {
+            if !connections.is_empty() {
+                mailbox.send(Command::Revoke(connections));
+            }
+        }
+        count
     }
 
     /// Answers a call.
@@ -205,5 +213,44 @@ impl Hub {
                 self.announce_access(&shared_log, Undecided::Expelled);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::config::Config;
+    use super::super::sessions::Attached;
+    use super::*;
+
+    /// Of each loop, the connections whose session ends.
+    fn ended(hub: &Hub) -> Vec<Vec<ConnId>> {
+        let take = |mailbox: &super::super::super::mailbox::Mailbox| {
+            let mut commands = Vec::new();
+            mailbox.take(&mut commands);
+            let connections = commands.into_iter().flat_map(|command| match command {
+                Command::Revoke(connections) => connections,
+                other => unreachable!("nobody asked for {other:?}"),
+            });
+            connections.collect()
+        };
+        hub.shared.mailboxes.iter().map(take).collect()
+    }
+
+    #[test]
+    fn only_the_loops_that_have_a_connection_of_a_session_hear_of_its_end() {
+        let shared = Shared::new(Config::default(), 3).expect("descriptors");
+        let hub = Hub::new(Arc::new(shared)).expect("descriptors");
+        let attach = |conn| {
+            let session = hub.grants.find("demo", "t", 0).expect("granted");
+            Attached::new(session, conn).expect("not revoked")
+        };
+        hub.grant("t", Session::new("demo", 1, 2, "ada", u64::MAX));
+        assert_eq!(hub.revoke("demo", "ada"), 0);
+        assert_eq!(ended(&hub), [vec![], vec![], vec![]]);
+        hub.grant("t", Session::new("demo", 1, 2, "ada", u64::MAX));
+        let conn = ConnId::new(1, 5, 0);
+        let _attached = attach(conn);
+        assert_eq!(hub.revoke("demo", "ada"), 1);
+        assert_eq!(ended(&hub), [vec![], vec![conn], vec![]]);
     }
 }
