@@ -51,6 +51,10 @@ impl Gateway {
         if session.is_some_and(|session| Self::attach(core, slot, session)) {
             return Admission::Accept;
         }
+        core.weigh(slot);
+        if core.is_crowded() {
+            return Admission::Refuse(overload());
+        }
         let conn = core.id(slot);
         let connection = core.connection(slot);
         let address = connection.address.to_string();
@@ -70,11 +74,7 @@ impl Gateway {
         if self.hub.upcalls.ask(upcall) {
             return Admission::Wait;
         }
-        let mut refusal = refusal(503, "unavailable", "too many handshakes are waiting");
-        refusal
-            .headers
-            .push(("Retry-After".to_owned(), "2".to_owned()));
-        Admission::Refuse(refusal)
+        Admission::Refuse(overload())
     }
 }
 
@@ -101,6 +101,14 @@ fn find_token(request: &Request) -> Token {
         Some(token) if token.is_empty() => Token::Malformed,
         Some(token) => Token::Given(token),
     }
+}
+
+fn overload() -> Refusal {
+    let mut refusal = refusal(503, "unavailable", "too many handshakes are waiting");
+    refusal
+        .headers
+        .push(("Retry-After".to_owned(), "2".to_owned()));
+    refusal
 }
 
 fn bad_token() -> Refusal {
