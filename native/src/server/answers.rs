@@ -63,6 +63,16 @@ impl Core {
         }
     }
 
+    /// Ends a connection whose socket is full with more behind it than may wait while the loop is crowded. At once: a
+    /// farewell behind what is not read would not be read either.
+    pub(super) fn end_unread(&mut self, slot: SlotIndex) {
+        self.weigh(slot);
+        if self.is_crowded() && self.connections.at(slot).unsent_bytes() > CROWDED_BYTES {
+            self.close(slot, SLOW_CONSUMER.0, SLOW_CONSUMER.1);
+            self.drop_connection(slot);
+        }
+    }
+
     /// Bytes that one more answer may have before the client counts as one that does not read.
     pub fn answer_room(&mut self, slot: SlotIndex) -> usize {
         self.unread_limit()

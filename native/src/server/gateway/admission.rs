@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::super::connection::SlotIndex;
+use super::super::connection::{NoRoom, SlotIndex};
 use super::super::core::Core;
 use super::super::handler::Admission;
 use super::super::mailbox::Refusal;
-use super::super::refusals::refusal;
+use super::super::refusals::{build_refusal, refusal};
 use super::dispatch::Gateway;
 use super::upcalls::Upcall;
 use crate::protocol::handshake::Request;
@@ -53,7 +53,7 @@ impl Gateway {
         }
         core.weigh(slot);
         if core.is_crowded() {
-            return Admission::Refuse(overload());
+            return Admission::Refuse(build_refusal(NoRoom::Gateway));
         }
         let conn = core.id(slot);
         let connection = core.connection(slot);
@@ -74,7 +74,11 @@ impl Gateway {
         if self.hub.upcalls.ask(upcall) {
             return Admission::Wait;
         }
-        Admission::Refuse(overload())
+        let mut refusal = refusal(503, "unavailable", "too many handshakes are waiting");
+        refusal
+            .headers
+            .push(("Retry-After".to_owned(), "2".to_owned()));
+        Admission::Refuse(refusal)
     }
 }
 
@@ -101,14 +105,6 @@ fn find_token(request: &Request) -> Token {
         Some(token) if token.is_empty() => Token::Malformed,
         Some(token) => Token::Given(token),
     }
-}
-
-fn overload() -> Refusal {
-    let mut refusal = refusal(503, "unavailable", "too many handshakes are waiting");
-    refusal
-        .headers
-        .push(("Retry-After".to_owned(), "2".to_owned()));
-    refusal
 }
 
 fn bad_token() -> Refusal {
