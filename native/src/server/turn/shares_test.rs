@@ -58,7 +58,7 @@ impl Stage {
         let poll = Poll::open().expect("descriptors");
         let sender = open_sender(send, &shared.send_way).expect("a way to send");
         let core = Core::new(shared, 0, poll, sender);
-        let gateway = Gateway::new(Arc::clone(&hub), 0);
+        let gateway = Gateway::new(Arc::clone(&hub));
         let mut event_loop = Loop::new(core, gateway, listener).expect("descriptors");
         event_loop.patience = Patience {
             most: Duration::ZERO,
