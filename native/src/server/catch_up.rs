@@ -248,7 +248,7 @@ impl Core {
         }
         connection.trim_out();
         self.note_blocked(slot);
-        self.weigh(slot);
+        self.end_unread(slot);
         None
     }
 }
