@@ -166,10 +166,11 @@ fn run_watched<H: Handler>(mut event_loop: Loop<H>, shared: &Shared, index: usiz
     if run.is_ok() {
         return;
     }
-    shared.dead_loops.fetch_add(1, Ordering::Relaxed);
     shared.mailboxes[index].close();
     // What the panic has left half done may make this fail too: then the sockets are closed uncounted.
     let _ = catch_unwind(AssertUnwindSafe(|| event_loop.abandon()));
+    drop(event_loop);
+    shared.dead_loops.fetch_add(1, Ordering::Relaxed);
 }
 
 fn parse_host(host: &str) -> Result<IpAddr, ConfigError> {

@@ -327,8 +327,9 @@ impl<H: Handler> Loop<H> {
         }
     }
 
-    /// Lets go of every connection without a word.
+    /// Takes nobody in any more, and lets go of every connection without a word.
     pub fn abandon(&mut self) {
+        self.listener = None;
         for slot in self.core.connections.slots() {
             self.core.drop_connection(slot);
         }
