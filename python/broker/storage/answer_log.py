@@ -4,6 +4,9 @@ A commit is one statement, one round trip. It holds the fence (`broker.storage.f
 polls, so that the deletion of a program either waits for it or is seen by it: of a poll that is gone nothing
 is written. The totals are beside the records because readers want nothing else.
 
+Nothing is written either when the newest row of a shard is not the one that the counter knows: the database has
+lost rows then, and totals that go on from those of before would count what is gone.
+
 A commit adds a row of records to each shard that it touches. So that a poll of an hour does not become a
 hundred thousand rows, rows are merged when they are many: those of one level, from the oldest on, become one
 row of the next. All rows of a higher level are older than those of a lower one, so the order of the numbers
@@ -13,7 +16,10 @@ stays the order of the records, and each byte is written at most `_MOST_LEVEL` t
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from broker.storage.fence import HOLD, Fence, Fenced
+import asyncpg
+
+from broker.storage.appending import NOT_AS_ASSUMED
+from broker.storage.fence import HOLD, Fence, refusal
 
 MERGED_ROWS = 64
 """So many rows of a level are merged."""
@@ -55,7 +61,10 @@ WITH fence AS MATERIALIZED (
     ON CONFLICT (slot, door) DO UPDATE SET number = excluded.number, outcomes = excluded.outcomes,
         time = excluded.time
 )
-SELECT EXISTS (SELECT FROM fence), ARRAY(SELECT DISTINCT poll FROM written)
+SELECT EXISTS (SELECT FROM fence), ARRAY(SELECT DISTINCT poll FROM written), require_all((
+    SELECT coalesce(bool_and(n.number - (n.records <> '')::integer = coalesce(
+        (SELECT max(r.number) FROM answer_records r WHERE r.poll = n.poll AND r.shard = n.shard), 0)), true)
+    FROM written n))
 """  # noqa: S608  # a constant
 # The deletion is done before the insertion, which may use a number again.
 _MERGE = f"""
@@ -81,11 +90,15 @@ SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM merged)
 _FORGET_DOORS = "DELETE FROM answer_doors WHERE slot = $1 AND time < now() - $2 * interval '1 second'"
 
 
+class RecordsLost(Exception):
+    """The database lacks rows that were committed: it was restored, or promoted before it had them."""
+
+
 class PollWrite(NamedTuple):
     """What a commit adds to one shard of a poll.
 
-    `number` is above those of all its earlier commits. `records` are the new ones, or empty; the rest is what
-    the shard has counted in all.
+    `records` are the new ones, or empty, and `number` is that of the shard's newest row after the write: with
+    records one more than before. The rest is what the shard has counted in all.
     """
 
     poll: int
@@ -151,28 +164,34 @@ class AnswerLog(Fence):
             The polls that exist; what is of others was not written.
 
         Raises:
-            Fenced: the generation is not the newest; nothing was written.
+            Fenced: another has the slot; nothing was written.
+            RecordsLost: the database has not all that was counted; nothing was written.
             Unavailable: nothing was written.
             OutcomeUnknown: `renew`, then look.
         """
         polls, shards, numbers, records, totals, *counts = zip(*writes, strict=True) if writes else [()] * 8
         names, batches, outcomes = zip(*doors, strict=True) if doors else [()] * 3
         async with self._database.writing() as connection:
-            is_held, existing = await connection.fetchrow(
-                _COMMIT, self._slot, generation,
-                _literal(polls), _literal(shards), _literal(numbers),
-                records, [_literal(one) for one in totals], *map(_literal, counts),
-                names, _literal(batches), outcomes,
-            )  # fmt: skip
-        if not is_held:
-            raise Fenced(self._slot)
+            try:
+                is_held, existing, _ = await connection.fetchrow(
+                    _COMMIT, self._slot, generation,
+                    _literal(polls), _literal(shards), _literal(numbers),
+                    records, [_literal(one) for one in totals], *map(_literal, counts),
+                    names, _literal(batches), outcomes,
+                )  # fmt: skip
+            except asyncpg.PostgresError as error:
+                if error.sqlstate == NOT_AS_ASSUMED:
+                    raise RecordsLost(self._slot) from error
+                raise
+            if not is_held:
+                raise await refusal(connection, self._slot, generation)
         return set(existing)
 
     async def merge(self, generation: int, poll: int, shard: int) -> None:
         """Merge the shard's rows until each level has fewer than `MERGED_ROWS`; the last has what comes.
 
         Raises:
-            Fenced: the generation is not the newest.
+            Fenced: another has the slot.
             Unavailable: some are merged or none, and nothing is lost.
         """
         is_merged = True
@@ -181,8 +200,8 @@ class AnswerLog(Fence):
                 is_held, is_merged = await connection.fetchrow(
                     _MERGE, self._slot, generation, poll, shard, _MERGED_BYTES
                 )
-            if not is_held:
-                raise Fenced(self._slot)
+                if not is_held:
+                    raise await refusal(connection, self._slot, generation)
 
     async def forget_doors(self, older_than_s: float) -> None:
         """Forget doors that have sent nothing to this slot for so long."""
