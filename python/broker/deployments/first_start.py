@@ -9,6 +9,7 @@ from broker.errors import Conflict, InvalidRequest, Unavailable
 from broker.ids import IdSource
 from broker.settings import SettingError, Settings
 from broker.storage.database import Database
+from broker.storage.durability import find_risks
 from broker.storage.errors import setup_error
 from broker.storage.migrations import migrate
 
@@ -18,11 +19,15 @@ _VERSION = "SHOW server_version"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was found and done, for people: the server's version, migrations applied, and the account."""
+    """What was found and done, for people: the server's version, migrations applied, the account, and risks.
+
+    The risks are those of losing what was committed.
+    """
 
     version: str
     applied: list[str]
     account: str
+    risks: list[str]
 
 
 async def prepare(settings: Settings, dsn: str) -> Prepared:
@@ -40,12 +45,13 @@ async def prepare(settings: Settings, dsn: str) -> Prepared:
         try:
             async with database.connection() as connection:
                 version = await connection.fetchval(_VERSION)
+                risks = await find_risks(connection)
             account = await _ensure_admin(settings, database)
         finally:
             await database.close()
     except Unavailable as error:
         raise setup_error(error) from error
-    return Prepared(f"PostgreSQL {version}", applied, account)
+    return Prepared(f"PostgreSQL {version}", applied, account, risks)
 
 
 async def _ensure_admin(settings: Settings, database: Database) -> str:

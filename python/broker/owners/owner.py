@@ -280,7 +280,8 @@ class Owner:
         if not isinstance(topic, ProgramTopic):
             raise NotFound("no such topic")
         head = topic.head()
-        if head.epoch != epoch or head.seq - after_seq > self._settings.history_events:
+        # One more than recovery tells: the message that the follower has seen last is compared.
+        if head.epoch != epoch or head.seq - after_seq > self._settings.history_events + 1:
             raise _lost()
         pushes = await self._history.pushes(topic.uid, epoch, after_seq, head.seq, limit)
         oldest_ms = self._clock.now_ms() - int(self._settings.history_hours * 3_600_000)

@@ -38,6 +38,8 @@ pub(super) enum Start {
     Since {
         epoch: String,
         seq: u64,
+        /// Of the message seen at `seq`.
+        id: Option<String>,
     },
     /// Before the last so many pushes.
     History(u64),
@@ -59,6 +61,7 @@ struct Subscribe {
 struct Since {
     epoch: String,
     seq: u64,
+    id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -91,6 +94,7 @@ pub(super) fn parse_subscribe(params: Option<&str>) -> Option<(Target, Start, bo
         (Some(since), None) if since.seq <= EXACT => Start::Since {
             epoch: since.epoch,
             seq: since.seq,
+            id: since.id,
         },
         (None, Some(count)) if count <= EXACT => Start::History(count),
         _ => return None,
@@ -167,9 +171,21 @@ mod tests {
         let since = Start::Since {
             epoch: "e".to_owned(),
             seq: 4,
+            id: None,
         };
         assert_eq!(
             parse_subscribe(Some(r#"{"programId":"p","since":{"epoch":"e","seq":4}}"#)),
+            Some((program.clone(), since, false))
+        );
+        let since = Start::Since {
+            epoch: "e".to_owned(),
+            seq: 4,
+            id: Some("i".to_owned()),
+        };
+        assert_eq!(
+            parse_subscribe(Some(
+                r#"{"programId":"p","since":{"epoch":"e","seq":4,"id":"i"}}"#
+            )),
             Some((program.clone(), since, false))
         );
         assert_eq!(
