@@ -14,7 +14,7 @@ async def test_subscriber_gets_what_is_published(world: World) -> None:
     await world.publish(program, 2)
     viewer = await world.join()
     answer = await viewer.call("subscribe", programId=program)
-    assert list(answer) == ["programId", "epoch", "seq", "recovered", "events"]
+    assert list(answer) == ["programId", "epoch", "seq", "id", "recovered", "events"]
     assert (answer["programId"], answer["seq"], answer["recovered"], answer["events"]) == (
         program,
         2,

@@ -125,7 +125,10 @@ mod tests {
         assert_eq!(message_id(push), Some("018f-a"));
         let deleted = br#"{"seq":2,"epoch":"e","programId":"p","id":"018f-a"}"#;
         assert_eq!(message_id(deleted), Some("018f-a"));
-        assert_eq!(message_id(br#"{"programId":"p","epoch":"e","seq":2}"#), None);
+        assert_eq!(
+            message_id(br#"{"programId":"p","epoch":"e","seq":2}"#),
+            None
+        );
         assert_eq!(message_id(br#"{"id":"open"#), None);
     }
 

@@ -199,15 +199,7 @@ impl Server {
     }
 
     #[pyo3(signature = (topic, epoch, seq, public, id = ""))]
-    fn open_log(
-        &self,
-        py: Python<'_>,
-        topic: &str,
-        epoch: &str,
-        seq: u64,
-        public: bool,
-        id: &str,
-    ) {
+    fn open_log(&self, py: Python<'_>, topic: &str, epoch: &str, seq: u64, public: bool, id: &str) {
         py.detach(|| self.hub.open_log_after(topic, epoch, seq, id, public));
     }
 

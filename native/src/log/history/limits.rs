@@ -44,7 +44,11 @@ impl Log {
     /// Keeps the id of the oldest entry, which is about to be dropped, when it is a push of the epoch.
     fn note_dropped(&mut self, is_past: bool) {
         let segment = if is_past { &self.past } else { &self.live };
-        let Some(meta) = segment.entries.front().filter(|meta| meta.kind == Kind::Push) else {
+        let Some(meta) = segment
+            .entries
+            .front()
+            .filter(|meta| meta.kind == Kind::Push)
+        else {
             return;
         };
         let params = encoding::params(meta, segment.frame(segment.first));

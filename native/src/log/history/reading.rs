@@ -35,10 +35,7 @@ impl Log {
         let cursor = (seq > self.floor).then(|| self.place_after(seq - 1))?;
         let (segment, index) = self.resolve(cursor).ok()?;
         let found = segment.push_at(index, seq)?;
-        encoding::message_id(encoding::params(
-            segment.meta(found),
-            segment.frame(found),
-        ))
+        encoding::message_id(encoding::params(segment.meta(found), segment.frame(found)))
     }
 
     /// The cursor before the last `pushes` of the current epoch, and whether the log has them all.
