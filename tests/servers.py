@@ -4,7 +4,8 @@ All are reached under one DSN, by a link to the directory of the socket of which
 """
 
 import asyncio
-import shutil
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ _SETTINGS = {
     "wal_receiver_status_interval": "1",
 }
 _ADMITTED = "local all all trust\nlocal replication all trust\nhost replication all 127.0.0.1/32 trust\n"
+_RECEIVERS = "SELECT count(*) FROM pg_stat_wal_receiver"
 _RECEIVED = "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn"
 
 
@@ -69,7 +71,7 @@ class Servers:
         """End a server as a failure of its machine does."""
         server = self._running.pop(name)
         assert server.pid is not None
-        subprocess.run(["kill", "-9", str(server.pid)], check=True)
+        os.kill(server.pid, signal.SIGKILL)
         await server.stop()
         await asyncio.to_thread(process.stop, self._data(name))
         await asyncio.to_thread(process.remove_traces, self._data(name), server.socket_directory / "none")
@@ -85,13 +87,7 @@ class Servers:
     async def add_standby(self, name: str, primary: str) -> None:
         """A standby that streams from `primary`, which is in charge and stands still meanwhile."""
         await self._running.pop(primary).stop()
-        data = self._data(name)
-        await asyncio.to_thread(self._copy, self._data(primary), data)
-        conninfo = f"host=127.0.0.1 port={self._port} user=broker"
-        with (data / "postgresql.auto.conf").open("a") as file:
-            file.write(f"primary_conninfo = '{conninfo}'\n")
-        shutil.copystat(data / "PG_VERSION", data / "postgresql.auto.conf")
-        subprocess.run(["cp", "-p", data / "PG_VERSION", data / "standby.signal"], check=True)
+        await asyncio.to_thread(self._make_standby, self._data(primary), self._data(name))
         await self._run(primary, {"listen_addresses": "127.0.0.1"})
         with _standbys_are_ready():
             await self._run(name, {})
@@ -101,7 +97,7 @@ class Servers:
         """Wait until the standby has all that its primary has written."""
         (here,) = await self.fetch(primary, "SELECT pg_current_wal_lsn()::text AS lsn")
         async with asyncio.timeout(30):
-            while not (await self.fetch(name, _RECEIVED, here["lsn"]))[0][0]:
+            while not (await self.fetch(name, _RECEIVED, here["lsn"]))[0][0]:  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.02)
 
     async def cut_off(self, standby: str) -> None:
@@ -109,7 +105,7 @@ class Servers:
         await self.fetch(standby, "ALTER SYSTEM SET primary_conninfo = ''")
         await self.fetch(standby, "SELECT pg_reload_conf()")
         async with asyncio.timeout(30):
-            while (await self.fetch(standby, "SELECT count(*) FROM pg_stat_wal_receiver"))[0][0]:
+            while (await self.fetch(standby, _RECEIVERS))[0][0]:  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.02)
 
     async def promote(self, standby: str) -> None:
@@ -151,6 +147,13 @@ class Servers:
 
     def _data(self, name: str) -> Path:
         return self._root / name / "data"
+
+    def _make_standby(self, source: Path, data: Path) -> None:
+        self._copy(source, data)
+        with (data / "postgresql.auto.conf").open("a") as file:
+            file.write(f"primary_conninfo = 'host=127.0.0.1 port={self._port} user=broker'\n")
+        # With the owner that a server's file has.
+        subprocess.run(["cp", "-p", data / "PG_VERSION", data / "standby.signal"], check=True)
 
     def _copy(self, source: Path, target: Path) -> None:
         target.parent.mkdir(exist_ok=True)

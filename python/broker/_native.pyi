@@ -107,10 +107,10 @@ class Server:
 
     # -- logs
 
-    def open_log(self, topic: str, epoch: str, seq: int, public: bool, id: str = "") -> None:
+    def open_log(self, topic: str, epoch: str, seq: int, public: bool, message_id: str = "") -> None:
         """Make a log whose next push is `seq + 1` of `epoch`; one that is open is left as it is.
 
-        `id` is that of the message at `seq`, empty where it is not known.
+        `message_id` is that of the message at `seq`, empty where it is not known.
         """
 
     def append(self, topic: str, entries: list[Entry]) -> None:

@@ -46,7 +46,7 @@ class MemoryLogs:
     ended: list[MemoryLog] = field(default_factory=list)
     limit: int = 1_000_000
 
-    def open_log(self, topic: str, epoch: str, seq: int, public: bool, id: str = "") -> None:
+    def open_log(self, topic: str, epoch: str, seq: int, public: bool, message_id: str = "") -> None:
         self.logs.setdefault(topic, MemoryLog(epoch, seq, seq, public))
 
     def append(self, topic: str, entries: list[tuple[int, str, int, str, bytes]]) -> None:

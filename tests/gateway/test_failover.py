@@ -103,7 +103,7 @@ class Show:
 
     async def until_told(self, number: int, last: dict[str, Any]) -> list[dict[str, Any]]:
         """Everything that one viewer is told up to an event."""
-        told = []
+        told: list[dict[str, Any]] = []
         async with asyncio.timeout(_SWITCH_S):
             while not told or told[-1]["params"].get("id") != last["id"]:
                 told.append(await self.viewers[number].told.get())
@@ -211,7 +211,11 @@ async def test_what_was_lost_is_told_and_what_is_new_arrives(
                 since = {name: event[name] for name in ("epoch", "seq", "id")}
                 answer = await viewer.call("subscribe", programId=show.program, since=since)
                 assert answer["recovered"] is is_recovered
-                assert (answer["epoch"], answer["seq"], answer["id"]) == (last["epoch"], last["seq"], last["id"])
+                assert (answer["epoch"], answer["seq"], answer["id"]) == (
+                    last["epoch"],
+                    last["seq"],
+                    last["id"],
+                )
             answer = await (await show.world.join()).call("subscribe", programId=show.program, history=100)
             assert [event["id"] for event in answer["events"]] == [event["id"] for event in stored]
             assert {event["epoch"] for event in answer["events"]} == {last["epoch"]}
@@ -222,9 +226,7 @@ async def test_what_was_lost_is_told_and_what_is_new_arrives(
             assert (await show.results())["results"] == {"0": 4, "1": 5}
 
 
-async def test_synchronous_standby_loses_nothing_and_no_epoch_changes(
-    tmp_path: Path, template: Path
-) -> None:
+async def test_synchronous_standby_loses_nothing_and_no_epoch_changes(tmp_path: Path, template: Path) -> None:
     async with open_servers(tmp_path, template) as servers:
         await servers.start("first")
         await servers.add_standby("second", "first")

@@ -14,7 +14,6 @@ from broker.owners.commands import AdoptImport
 from broker.owners.owner import Owner
 from broker.owners.protocol import (
     PROGRAMS_CHANNEL,
-    STORAGE_CHANNEL,
     Cursor,
     Entry,
     EntryKind,
@@ -190,9 +189,14 @@ async def test_import_that_was_lost_is_no_deletion(owner: Owner, dsn: str, gatew
     await stage_import(dsn, "i", 5)
     await ask(owner, AdoptImport(ids.uuid7(), "demo", "p", "i", 5))
     events = await published(owner, publish(count=2))
-    undo = "UPDATE program_heads SET epoch = $2, epoch_reason = 'created', epoch_base = 0, seq = 3 WHERE epoch = $1"
+    undo = (
+        "UPDATE program_heads SET epoch = $2, epoch_reason = 'created', epoch_base = 0, seq = 3"
+        " WHERE epoch = $1"
+    )
     await fetch(dsn, undo, events[0]["epoch"], before["epoch"])
-    await fetch(dsn, "UPDATE program_heads SET history = $2 WHERE epoch = $1", before["epoch"], before["history"])
+    await fetch(
+        dsn, "UPDATE program_heads SET history = $2 WHERE epoch = $1", before["epoch"], before["history"]
+    )
     await exchange_server(dsn)
     await gateway.until(1, 7)  # three, the import, two, and
     told = gateway.told(1)[6]

@@ -198,9 +198,20 @@ impl Server {
         py.detach(|| self.hub.revoke(account, subject))
     }
 
-    #[pyo3(signature = (topic, epoch, seq, public, id = ""))]
-    fn open_log(&self, py: Python<'_>, topic: &str, epoch: &str, seq: u64, public: bool, id: &str) {
-        py.detach(|| self.hub.open_log_after(topic, epoch, seq, id, public));
+    #[pyo3(signature = (topic, epoch, seq, public, message_id = ""))]
+    fn open_log(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        epoch: &str,
+        seq: u64,
+        public: bool,
+        message_id: &str,
+    ) {
+        py.detach(|| {
+            self.hub
+                .open_log_after(topic, epoch, seq, message_id, public)
+        });
     }
 
     fn append(&self, py: Python<'_>, topic: &str, entries: Vec<Entry>) -> PyResult<()> {

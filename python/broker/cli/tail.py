@@ -19,7 +19,6 @@ from broker.client import (
     HistoryReplaced,
 )
 
-
 # The id is a UUID, which no seq and no end of an epoch looks like.
 _CURSOR = re.compile(r"(?P<epoch>.+?):(?P<seq>[0-9]+)(:(?P<id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}))?")
 
@@ -27,7 +26,8 @@ _CURSOR = re.compile(r"(?P<epoch>.+?):(?P<seq>[0-9]+)(:(?P<id>[0-9a-f]{8}(-[0-9a
 def tail(
     program: Annotated[str, typer.Argument(help="Id of the program.")],
     since: Annotated[
-        str | None, typer.Option(metavar="EPOCH:SEQ[:ID]", help="Go on after this position.", show_default=False)
+        str | None,
+        typer.Option(metavar="EPOCH:SEQ[:ID]", help="Go on after this position.", show_default=False),
     ] = None,
     history: Annotated[int, typer.Option(min=0, help="Begin with the last so many events.")] = 0,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many.", show_default=False)] = None,

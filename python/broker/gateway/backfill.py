@@ -42,7 +42,11 @@ class Backfill:
             Unavailable: the owner cannot be reached in time.
         """
         head = self._logs.head(topic)
-        if head is None or head[0] != epoch or not head[1] - self._history_events <= seq < head[2] + is_compared:
+        if (
+            head is None
+            or head[0] != epoch
+            or not head[1] - self._history_events <= seq < head[2] + is_compared
+        ):
             return
         await self._reach(topic, epoch, seq - is_compared)
 

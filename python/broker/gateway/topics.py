@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 class Logs(Protocol):
     """The part of the native server that keeps topics' logs; see `broker._native.Server`."""
 
-    def open_log(self, topic: str, epoch: str, seq: int, public: bool, id: str = "") -> None:
-        """Make a log whose next push is `seq + 1`, and in which the message at `seq` has this id."""
+    def open_log(self, topic: str, epoch: str, seq: int, public: bool, message_id: str = "") -> None:
+        """Make a log whose next push is `seq + 1`, after a message of this id."""
 
     def append(self, topic: str, entries: "list[NativeEntry]") -> None:
         """Add entries; a gap, or another push than the one that is there, raises ValueError."""
@@ -165,7 +165,8 @@ class Topics:
         try:
             self._apply(followed, entries)
         except ValueError as error:
-            # The feed promises no gap, and no seq twice. If it breaks the promise, begin again where the log stands.
+            # The feed promises no gap, and no seq twice. If it breaks the promise, begin again where the log
+            # stands.
             _log.error("topic_gap", extra={"topic": topic, "cause": str(error)})
             self._spawn(self._repair(followed))
 

@@ -2,9 +2,9 @@
 
 For each owner there is one session there and one task here. The task opens the session with the cursors of
 everything that is followed, then polls: each poll acknowledges the answer before it. A cursor names the last
-message that was taken too, so that an owner sees when the database has another one there. When anything goes wrong
-(the owner died, an answer does not come, the session is unknown) it opens a new session with the cursors
-reached; the owner makes up what was missed. So the sink hears every entry once and in order.
+message that was taken too, so that an owner sees when the database has another one there. When anything goes
+wrong (the owner died, an answer does not come, the session is unknown) it opens a new session with the
+cursors reached; the owner makes up what was missed. So the sink hears every entry once and in order.
 """
 
 import asyncio

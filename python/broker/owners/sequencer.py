@@ -277,10 +277,14 @@ class Sequencer:
         del self.heads[command.account, command.program_id]
 
     def go_on_after_a_loss(self, program: ProgramKey) -> None:
-        """Begin a new epoch where the program stands: the database has lost pushes that were told after it."""
+        """Begin a new epoch where the program stands: the database has lost what was told after it."""
         head = self.heads[program]
         new = head._replace(
-            epoch=self._new_epoch(), reason="lost", base=head.seq, deleted=0, changed_ms=self._accepted_ms(head)
+            epoch=self._new_epoch(),
+            reason="lost",
+            base=head.seq,
+            deleted=0,
+            changed_ms=self._accepted_ms(head),
         )
         self.heads[program] = new
         self._move_head(new)

@@ -480,9 +480,7 @@ class Writer:
         found = Found(heads=await transaction.lock(disputed))
         sequencer = self._sequencer(found)
         for key, head in found.heads.items():
-            if self._is_behind(key, head, self._heads) or await _is_lost(
-                transaction, head, disputed[key]
-            ):
+            if self._is_behind(key, head, self._heads) or await _is_lost(transaction, head, disputed[key]):
                 self._go_on(sequencer, key)
         self._note_epochs(sequencer, found)
         await transaction.apply(sequencer.writes)
@@ -564,7 +562,7 @@ def _add_all(sequencer: Sequencer, group: Sequence[_Pending]) -> Sequencer:
 
 
 async def _is_lost(transaction: GroupTransaction, head: HeadRow, cursors: Collection[Cursor]) -> bool:
-    """Whether the database has not what one of these cursors has seen; it may have an epoch that began since."""
+    """Whether the database lacks what one of these cursors has seen; it may have a newer epoch."""
     for cursor in cursors:
         if cursor.uid not in (0, head.uid):
             continue  # of a program of this id that is gone

@@ -4,8 +4,8 @@ A commit is one statement, one round trip. It holds the fence (`broker.storage.f
 polls, so that the deletion of a program either waits for it or is seen by it: of a poll that is gone nothing
 is written. The totals are beside the records because readers want nothing else.
 
-Nothing is written either when the newest row of a shard is not the one that the counter knows: the database has
-lost rows then, and totals that go on from those of before would count what is gone.
+Nothing is written either when the newest row of a shard is not the one that the counter knows: the database
+has lost rows then, and totals that go on from those of before would count what is gone.
 
 A commit adds a row of records to each shard that it touches. So that a poll of an hour does not become a
 hundred thousand rows, rows are merged when they are many: those of one level, from the oldest on, become one

@@ -1,7 +1,7 @@
 """What of a server's settings lets it forget what it has committed.
 
-Everything that the broker acknowledges is committed. A server that answers before it has flushed its log, or a
-standby that takes over before it has all of that, takes acknowledged events back.
+Everything that the broker acknowledges is committed. A server that answers before it has flushed its log, or
+a standby that takes over before it has all of that, takes acknowledged events back.
 """
 
 import asyncpg
@@ -14,7 +14,7 @@ SELECT current_setting('fsync') = 'on', current_setting('full_page_writes') = 'o
 
 
 async def find_risks(connection: asyncpg.Connection) -> list[str]:
-    """One line for each reason why the server may lose what it has committed, as this session's settings are."""
+    """One line for each reason why the server may lose what this session commits."""
     fsync, full_pages, commit, has_synchronous, standbys = await connection.fetchrow(_SETTINGS)
     risks = []
     if not fsync:

@@ -8,9 +8,9 @@ A transaction whose process hangs, or whose node is gone, would keep the newer o
 connections of its slot after a moment. They are known by their name, so a `Database` that writes for a slot
 must have the name of the slot (`connection_name`) and nobody else's.
 
-A database that was restored, or a standby that was promoted, may have forgotten the newest generation. Then the
-slot has an older one than its holder, who takes it again by `renew`. It must look at everything that it
-believes before it writes.
+A database that was restored, or a standby that was promoted, may have forgotten the newest generation. Then
+the slot has an older one than its holder, who takes it again by `renew`. It must compare what it believes
+with what is there before it writes.
 
 When the connection dies, the outcome of a transaction may be unknown. `renew` settles it: once the generation
 is counted up, the transaction has either committed or never will, and what it wrote can be looked for.

@@ -51,7 +51,7 @@ JOIN idempotency_keys k
     ON k.account = wanted.account AND k.caller = wanted.caller AND k.key = wanted.key
 WHERE k.created_time > now() - {KEY_LIFETIME}
 """  # noqa: S608  # a constant
-_MESSAGE_ID = f"SELECT {MESSAGE_ID.format(history='$1::bigint', seq='$2::bigint')}"  # noqa: S608  # a constant
+_MESSAGE_ID = f"SELECT {MESSAGE_ID.format(history='$1::bigint', seq='$2::bigint')}"  # a constant
 _COUNT_EVENTS = "SELECT count(*) FROM events WHERE history = $1 AND NOT deleted"
 _STAGED = "SELECT history, row_count FROM staged_imports WHERE import_id = $1 FOR UPDATE"
 
