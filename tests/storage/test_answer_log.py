@@ -176,11 +176,19 @@ async def test_nothing_is_left_of_a_deleted_program(dsn: str, log: AnswerLog, ge
     assert await fetch(dsn, COUNT) == [(0,)]
 
 
-@pytest.mark.parametrize(("number", "records"), [(1, b"b"), (3, b"b"), (0, b""), (2, b"")])
-async def test_write_that_does_not_follow_the_newest_row_writes_nothing(
+async def test_number_that_is_taken_writes_nothing(dsn: str, log: AnswerLog, generation: int) -> None:
+    (poll,) = await make_polls(dsn, "one")
+    await log.commit(generation, [build_write(poll, 1, b"a")], [])
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await log.commit(generation, [build_write(poll, 1, b"b")], [DoorWrite("d", 1, b"")])
+    assert (await log.load([(poll, 0)]))[poll, 0].records == [b"a"]
+    assert await log.find_doors(["d"]) == {}
+
+
+@pytest.mark.parametrize(("number", "records"), [(3, b"b"), (2, b"")])
+async def test_write_after_a_row_that_was_lost_writes_nothing(
     dsn: str, log: AnswerLog, generation: int, number: int, records: bytes
 ) -> None:
-    """The database has lost rows that the counter knows, or has others."""
     (poll,) = await make_polls(dsn, "one")
     await log.commit(generation, [build_write(poll, 1, b"a")], [])
     with pytest.raises(RecordsLost):

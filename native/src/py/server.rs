@@ -210,7 +210,7 @@ impl Server {
     ) {
         py.detach(|| {
             self.hub
-                .open_log_after(topic, epoch, seq, message_id, public)
+                .open_log_after(topic, epoch, seq, message_id, public);
         });
     }
 

@@ -306,7 +306,7 @@ class Owner:
             except Unavailable:
                 continue
             if newest < self._writer.generation:
-                self._doubt()
+                self._writer.doubt(is_forgotten=True)
             # asked after the query: the writer may have renewed meanwhile
             if newest > self._writer.generation and not self._writer.is_renewing:
                 raise Fenced(self._slot)

@@ -183,9 +183,13 @@ class Writer:
         self._arrived.set()
         return None
 
-    def doubt(self) -> None:
-        """Compare everything in memory with the database: it may be another one than a moment ago."""
+    def doubt(self, *, is_forgotten: bool = False) -> None:
+        """Compare everything in memory with the database: it may be another one than a moment ago.
+
+        `is_forgotten` when it does not know this writer's generation any more.
+        """
         self._unsettled |= self._topics.keys()
+        self._doubtful |= is_forgotten
         self._is_due = True
         self._arrived.set()
 

@@ -4,8 +4,8 @@ A commit is one statement, one round trip. It holds the fence (`broker.storage.f
 polls, so that the deletion of a program either waits for it or is seen by it: of a poll that is gone nothing
 is written. The totals are beside the records because readers want nothing else.
 
-Nothing is written either when the newest row of a shard is not the one that the counter knows: the database
-has lost rows then, and totals that go on from those of before would count what is gone.
+Nothing is written either when the row of a shard that the counter knows to be the newest is not there: the
+database has lost rows then, and totals that go on from those of before would count what is gone.
 
 A commit adds a row of records to each shard that it touches. So that a poll of an hour does not become a
 hundred thousand rows, rows are merged when they are many: those of one level, from the oldest on, become one
@@ -16,9 +16,6 @@ stays the order of the records, and each byte is written at most `_MOST_LEVEL` t
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import asyncpg
-
-from broker.storage.appending import NOT_AS_ASSUMED
 from broker.storage.fence import HOLD, Fence, refusal
 
 MERGED_ROWS = 64
@@ -40,12 +37,19 @@ _FIND_DOORS = "SELECT door, number, outcomes FROM answer_doors WHERE slot = $1 A
 _COMMIT = f"""
 WITH fence AS MATERIALIZED (
     {HOLD}
-), written AS MATERIALIZED (
-    SELECT n.* FROM fence CROSS JOIN unnest($3::text::bigint[], $4::text::smallint[], $5::text::bigint[],
-        $6::bytea[], $7::text[], $8::text::bigint[], $9::text::bigint[], $10::text::bigint[])
+), held AS MATERIALIZED (
+    SELECT n.*, n.number - (n.records <> '')::integer AS newest
+    FROM fence CROSS JOIN unnest($3::text::bigint[], $4::text::smallint[], $5::text::bigint[], $6::bytea[],
+        $7::text[], $8::text::bigint[], $9::text::bigint[], $10::text::bigint[])
         AS n(poll, shard, number, records, totals, impressions, visitors, sessions)
     JOIN answer_polls p ON p.uid = n.poll
     ORDER BY p.uid FOR KEY SHARE OF p
+), lost AS MATERIALIZED (
+    SELECT FROM held WHERE newest > 0 AND NOT EXISTS (
+        SELECT FROM answer_records r WHERE r.poll = held.poll AND r.shard = held.shard AND r.number = newest)
+    LIMIT 1
+), written AS MATERIALIZED (
+    SELECT * FROM held WHERE NOT EXISTS (SELECT FROM lost)
 ), kept AS (
     INSERT INTO answer_records (poll, shard, number, level, records)
     SELECT poll, shard, number, 0, records FROM written WHERE records <> ''
@@ -58,13 +62,11 @@ WITH fence AS MATERIALIZED (
     INSERT INTO answer_doors AS d (slot, door, number, outcomes, time)
     SELECT $1, n.door, n.number, n.outcomes, now() FROM fence
     CROSS JOIN unnest($11::text[], $12::text::bigint[], $13::bytea[]) AS n(door, number, outcomes)
+    WHERE NOT EXISTS (SELECT FROM lost)
     ON CONFLICT (slot, door) DO UPDATE SET number = excluded.number, outcomes = excluded.outcomes,
         time = excluded.time
 )
-SELECT EXISTS (SELECT FROM fence), ARRAY(SELECT DISTINCT poll FROM written), require_all((
-    SELECT coalesce(bool_and(n.number - (n.records <> '')::integer = coalesce(
-        (SELECT max(r.number) FROM answer_records r WHERE r.poll = n.poll AND r.shard = n.shard), 0)), true)
-    FROM written n))
+SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM lost), ARRAY(SELECT DISTINCT poll FROM written)
 """  # noqa: S608  # a constant
 # The deletion is done before the insertion, which may use a number again.
 _MERGE = f"""
@@ -172,19 +174,16 @@ class AnswerLog(Fence):
         polls, shards, numbers, records, totals, *counts = zip(*writes, strict=True) if writes else [()] * 8
         names, batches, outcomes = zip(*doors, strict=True) if doors else [()] * 3
         async with self._database.writing() as connection:
-            try:
-                is_held, existing, _ = await connection.fetchrow(
-                    _COMMIT, self._slot, generation,
-                    _literal(polls), _literal(shards), _literal(numbers),
-                    records, [_literal(one) for one in totals], *map(_literal, counts),
-                    names, _literal(batches), outcomes,
-                )  # fmt: skip
-            except asyncpg.PostgresError as error:
-                if error.sqlstate == NOT_AS_ASSUMED:
-                    raise RecordsLost(self._slot) from error
-                raise
+            is_held, is_lost, existing = await connection.fetchrow(
+                _COMMIT, self._slot, generation,
+                _literal(polls), _literal(shards), _literal(numbers),
+                records, [_literal(one) for one in totals], *map(_literal, counts),
+                names, _literal(batches), outcomes,
+            )  # fmt: skip
             if not is_held:
                 raise await refusal(connection, self._slot, generation)
+        if is_lost:
+            raise RecordsLost(self._slot)
         return set(existing)
 
     async def merge(self, generation: int, poll: int, shard: int) -> None:

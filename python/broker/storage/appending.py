@@ -59,8 +59,7 @@ _APPEND_WITH_KEYS = APPEND.replace(
     ")\nSELECT require",
     f"), kept AS ({insert_keys(17)})\nSELECT require",
 ).replace("= $3)", "= $3, (SELECT count(*) FROM kept) = cardinality($17))")
-NOT_AS_ASSUMED = "BR001"
-"""The SQLSTATE that `require_all` raises."""
+_NOT_AS_ASSUMED = "BR001"  # what `require_all` raises
 
 
 async def append(
@@ -86,7 +85,7 @@ async def append(
     except asyncpg.UniqueViolationError:
         return False
     except asyncpg.PostgresError as error:
-        if error.sqlstate == NOT_AS_ASSUMED:
+        if error.sqlstate == _NOT_AS_ASSUMED:
             return False
         raise
     return True
