@@ -227,6 +227,9 @@ class Owner:
                 await self._examine(follows, topics)
             except Unavailable as error:
                 return [error] * len(follows)
+            if session.is_closed:
+                # Meanwhile: it would wait in the topics, and nobody would take it out again.
+                return [Unavailable("the session has ended", retry_after_s=1)] * len(follows)
             return [self._follow_topic(session, follow, topics.get(follow.topic)) for follow in follows]
 
     async def _examine(self, follows: Sequence[Follow], topics: Mapping[str, Topic]) -> None:
