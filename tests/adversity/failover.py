@@ -40,7 +40,7 @@ async def publish_one(client: AsyncClient, program: str) -> Event:
 async def view(client: AsyncClient, program: str, told: list[Change]) -> None:
     """Follow for ever."""
     async for change in client.subscribe(program, changes=True):
-        told.append(change)
+        told.append(change)  # noqa: PERF401 - it never ends
 
 
 async def play(client: AsyncClient, instance: Instance, servers: Servers, *, kills_owners: bool) -> list[str]:
