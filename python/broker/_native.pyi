@@ -221,12 +221,15 @@ class Server:
     def probe(self) -> None:
         """Ask each event loop how late it takes up what is left for it; `stats` tells, as `loop_lags_us`."""
 
+    def dead_loops(self) -> int:
+        """Event loops that a fault of ours has ended; their clients have been cut off."""
+
     def stats(self) -> dict[str, Any]:
         """Counters since start and gauges now: connections, subscriptions, deliveries, delivered_bytes,
         messages_in, slow_consumers, handshakes, refused, rate_limited (calls of connections that send too much),
-        answers_native (votes taken without Python), `closes` (how connections ended: by our close code, `client`,
-        `lost`), `loop_lags_us` (of each event loop at the newest `probe`), logs,
-        log_bytes, send (the strategy in use), draining; `topics` maps topic to subscribers, `topic_deliveries` topic to notifications given to connections
+        answers_native (votes taken without Python), `closes` (how connections ended: our close code, its reason and
+        how many; `client` or `lost` for code and reason), `dead_loops`, `loop_lags_us` (of each event loop at the newest `probe`), logs,
+        log_bytes, send (the strategy in use), `send_reason` (why that one), draining; `topics` maps topic to subscribers, `topic_deliveries` topic to notifications given to connections
         since its log was opened, `accounts` account to open connections."""
 
 @final

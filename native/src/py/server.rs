@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -365,6 +366,10 @@ impl Server {
 
     fn probe(&self, py: Python<'_>) {
         py.detach(|| self.server.shared().probe());
+    }
+
+    fn dead_loops(&self) -> usize {
+        self.server.shared().dead_loops.load(Ordering::Relaxed)
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

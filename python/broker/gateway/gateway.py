@@ -54,6 +54,7 @@ _FIGURES = (
     ("answers_native", catalogue.NATIVE_VOTES),
     ("sessions", catalogue.SESSIONS),
     ("calls_running", catalogue.CALLS_RUNNING),
+    ("dead_loops", catalogue.DEAD_LOOPS),
 )
 
 
@@ -203,14 +204,19 @@ class Gateway:
         stats["calls_waiting"] = self._dispatcher.waiting
         return stats
 
+    def find_fault(self) -> str:
+        """What is wrong for good, so that the gateway has to be exchanged; empty when nothing is."""
+        dead = self._server.dead_loops()
+        return f"event loops that have died: {dead}" if dead else ""
+
     def figures(self) -> Iterator[Sample]:
         """What the gateway has to tell now. Event loops are asked how late they are, for the next time."""
         stats = self.stats()
         self._server.probe()
         for key, definition in _FIGURES:
             yield Sample(definition.name, (), stats[key])
-        for code, count in stats["closes"].items():
-            yield Sample(catalogue.CLOSES.name, (code,), count)
+        for code, reason, count in stats["closes"]:
+            yield Sample(catalogue.CLOSES.name, (code, reason), count)
         for loop, lag_us in enumerate(stats["loop_lags_us"]):
             yield Sample(catalogue.LOOP_LAG.name, (str(loop),), lag_us / 1e6)
         yield Sample(catalogue.RATE_LIMITED.name, ("messages",), stats["rate_limited"])

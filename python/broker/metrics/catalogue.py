@@ -113,6 +113,9 @@ CALLS_RUNNING = _gauge("broker_gateway_calls_running", "Calls that run in Python
 LOOP_LAG = _gauge(
     "broker_gateway_loop_lag_seconds", "Time until a native event loop took up the scrape before.", "loop"
 )
+DEAD_LOOPS = _gauge(
+    "broker_gateway_dead_loops", "Native event loops that a fault has ended; the gateway is exchanged."
+)
 DELIVERIES = _counter("broker_gateway_deliveries_total", "Notifications given to connections.")
 DELIVERED_BYTES = _counter("broker_gateway_delivered_bytes_total", "Bytes of those notifications.")
 MESSAGES = _counter("broker_gateway_messages_total", "Messages from clients.")
@@ -121,8 +124,10 @@ REFUSED = _counter("broker_gateway_refused_total", "Connections and handshakes r
 NATIVE_VOTES = _counter("broker_gateway_answers_native_total", "Votes taken without Python.")
 CLOSES = _counter(
     "broker_gateway_closes_total",
-    "Open connections that ended: by our close code, by the `client`, or `lost` without a close frame.",
+    "Open connections that ended: by our close code and its reason, by the `client`, or `lost` without a"
+    " close frame.",
     "code",
+    "reason",
 )
 
 SLOT_EXCHANGES = _counter(
@@ -130,7 +135,9 @@ SLOT_EXCHANGES = _counter(
     "Owners and counters that were exchanged because they hung or had ended.",
     "slot",
 )
-GATEWAY_REPLACEMENTS = _counter("broker_gateway_replacements_total", "Gateways that died or hung.")
+GATEWAY_REPLACEMENTS = _counter(
+    "broker_gateway_replacements_total", "Gateways that died, hung or lost an event loop."
+)
 GATEWAYS = _gauge("broker_gateways", "Gateways that take connections, on all nodes.")
 
 CATALOGUE = (
@@ -138,7 +145,7 @@ CATALOGUE = (
     OPERATIONS, OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, HTTP_RESPONSES, HTTP_REQUESTS,
     COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, GENERATION, QUEUE, QUEUE_BYTES, TOPICS, FOLLOWERS, VOTES,
     TALLIES, DATABASE, DATABASE_MAX,
-    CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DELIVERIES,
+    CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DEAD_LOOPS, DELIVERIES,
     DELIVERED_BYTES, MESSAGES, HANDSHAKES, REFUSED, NATIVE_VOTES, CLOSES,
     SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, GATEWAYS,
 )  # fmt: skip
