@@ -194,6 +194,9 @@ class Server:
         Empty while what was taken before is not settled, or when nothing waits; then the next is an upcall again.
         """
 
+    def unsettled_ballots(self, lane: int) -> int:
+        """How many times `settle_ballots` will have been called when all that has come by now is settled."""
+
     def settle_ballots(self, lane: int, fates: list[tuple[bool, bytes]]) -> None:
         """Answer the voters of what was taken, by group: (True, a byte a record) or (False, a JSON-RPC error object).
 

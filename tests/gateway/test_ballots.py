@@ -5,12 +5,15 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import orjson
 import pytest
 from pydantic import ValidationError
 
+from broker.deployments.health import HealthChecks
+from broker.errors import Unavailable
 from broker.operations.responses import ImpressionParams, RespondParams
 from broker.slots.link import LinkLost
 from tests.auth.services import PASSWORD
@@ -295,6 +298,28 @@ async def test_one_who_leaves_has_voted(world: World) -> None:
     assert await results(world, place) == {"0": votes, "1": 10}
 
 
+async def test_a_pump_that_fails_is_started_again_and_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = await asked(world)
+    votes = await opened(world, place)
+    news: Any = world.product.services.audience.news
+
+    async def fail(*_: str) -> None:
+        raise RuntimeError("nobody expects this")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(news, "tell", fail)
+        viewer = await world.join()
+        answers = [await viewer.call("respond", **place, visitorId=name, measureValue=1) for name in "ab"]
+    answers.append(await viewer.call("respond", **place, visitorId="c", measureValue=1))
+    assert answers == [ACCEPTED] * 3
+    assert await results(world, place) == {"0": votes, "1": 3}
+    await world.gateway._beat()
+    with pytest.raises(Unavailable, match="ballots: ends again and again"):
+        await HealthChecks(world.product.services)._live_gateways()
+
+
 # -- worlds of their own
 
 
@@ -361,3 +386,107 @@ async def test_a_stop_ends_with_votes_under_way(own: World, monkeypatch: pytest.
     await asks.wait()
     await own.gateway.stop()
     assert (await viewer.closed())[0] == 1001
+
+
+async def test_votes_that_cannot_be_counted_before_a_stop_are_answered(
+    own: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = await asked(own)
+    await opened(own, place)
+    first, second, third, asks = await own.join(), await own.join(), await own.join(), asyncio.Event()
+
+    async def never(*_: Any, **__: Any) -> None:
+        asks.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(CounterLink, "call", never)
+    votes = [(first, await first.send("respond", **place, measureValue=1))]
+    await asks.wait()
+    votes.append((second, await second.send("respond", **place, measureValue=1)))
+    await second.call("servertime")
+    message = orjson.dumps(third.build("respond", **place, visitorId="Zoë", measureValue=1)).decode()
+    await third.socket.send(message)
+    votes.append((third, third._last_id))
+    stopping = asyncio.create_task(own.gateway.stop())
+    errors = []
+    for viewer, number in votes:
+        with pytest.raises(RpcError) as refused:
+            await viewer.answer(number)
+        errors.append(refused.value.name)
+    assert errors == ["outcome_unknown", "unavailable", "outcome_unknown"]
+    await stopping
+    assert {(await viewer.closed())[0] for viewer, _ in votes} == {1001}
+
+
+# -- the last vote stands
+
+
+async def changing(world: World) -> dict[str, Any]:
+    """A poll whose answers may be changed, taken natively."""
+    program_id, admin = await world.program(), await world.admin()
+    metadata = ASKED | {"allowChange": True}
+    event = await admin.call("producer", programId=program_id, event="Vote#ask", metadata=metadata)
+    place = {"programId": program_id, "measureName": "whoWins", "contextId": event["id"]}
+    await opened(world, place)
+    return place
+
+
+async def send_by_python(viewer: Viewer, place: dict[str, Any], **params: Any) -> int:
+    """Send a vote that native code does not read."""
+    message = orjson.dumps(viewer.build("respond", **place, **params)).decode()
+    await viewer.socket.send(message.replace('"programId":"p', '"programId":"\\u0070'))
+    return viewer._last_id
+
+
+async def test_a_vote_behind_one_of_pythons_way_is_the_last(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, viewer = await changing(world), await world.join()
+    counters: Any = world.product.services.audience.counters
+    submit, count = counters.submit, counters.count
+    natively = asyncio.Event()
+
+    async def late(entries: Any) -> Any:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(natively.wait(), 0.5)
+        return await submit(entries)
+
+    async def counted(groups: Any) -> Any:
+        try:
+            return await count(groups)
+        finally:
+            natively.set()
+
+    monkeypatch.setattr(counters, "submit", late)
+    monkeypatch.setattr(counters, "count", counted)
+    before = await results(world, place)
+    votes = [
+        await send_by_python(viewer, place, visitorId="changes", measureValue=0),
+        await viewer.send("respond", **place, visitorId="changes", measureValue=1),
+    ]
+    assert [await viewer.answer(vote) for vote in votes] == [ACCEPTED, ACCEPTED]
+    assert await results(world, place) == {"0": before["0"], "1": 1}
+
+
+async def test_a_vote_of_pythons_way_is_the_last_behind_one_that_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, viewer, other = await changing(world), await world.join(), await world.join()
+    before = await results(world, place)
+    may_count, call, asks = asyncio.Event(), CounterLink.call, asyncio.Event()
+
+    async def wait(self: CounterLink, *arguments: Any, timeout_s: float) -> Any:
+        asks.set()
+        await may_count.wait()
+        return await call(self, *arguments, timeout_s=timeout_s)
+
+    monkeypatch.setattr(CounterLink, "call", wait)
+    votes = [(other, await other.send("respond", **place, visitorId="other", measureValue=0))]
+    await asks.wait()
+    votes.append((viewer, await viewer.send("respond", **place, visitorId="changes", measureValue=0)))
+    votes.append((viewer, await send_by_python(viewer, place, visitorId="changes", measureValue=1)))
+    while not world.gateway.stats()["calls_running"]:
+        await viewer.call("servertime")
+    may_count.set()
+    assert [await each.answer(vote) for each, vote in votes] == [ACCEPTED] * 3
+    assert await results(world, place) == {"0": before["0"] + 1, "1": 1}

@@ -334,6 +334,10 @@ impl Server {
         Ok(build_groups(py, groups))
     }
 
+    fn unsettled_ballots(&self, lane: usize) -> PyResult<usize> {
+        Ok(prepared(&self.hub)?.unsettled(lane))
+    }
+
     fn settle_ballots(&self, py: Python<'_>, lane: usize, fates: Vec<GivenFate>) -> PyResult<()> {
         let fates = read_fates(fates);
         py.detach(|| self.hub.settle(lane, fates))

@@ -31,6 +31,7 @@ from broker.settings import Settings
 from broker.storage.answer_log import MERGED_ROWS, AnswerLog, StoredTally
 from broker.storage.database import Database
 from broker.storage.fence import Fenced, connection_name
+from broker.tasks import keep_running
 
 COUNTER = "counter"
 """Of the slots that counters have."""
@@ -106,7 +107,7 @@ class Counter:
         counter = cls(database, slot, generation, clock or SystemClock(), limits or CounterLimits())
         counter._tasks = [
             asyncio.create_task(counter._run(), name="counting"),
-            asyncio.create_task(counter._sweep(), name="sweep"),
+            keep_running("sweep", counter._sweep),
         ]
         _log.info("counter_started", extra={"slot": slot, "generation": generation})
         return counter

@@ -18,6 +18,7 @@ from broker.storage.accounts import Accounts
 from broker.storage.database import Database
 from broker.storage.statistics_recorder import Recorder
 from broker.storage.users import Users
+from broker.tasks import keep_running
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
         await exporter.start()
         stack.push_async_callback(exporter.close)
         if services.recorder is not None:
-            stack.push_async_callback(_end, asyncio.create_task(services.recorder.run()), services.recorder)
+            running = keep_running("statistics", services.recorder.run)
+            stack.push_async_callback(_end, running, services.recorder)
     except BaseException:
         await stack.aclose()
         raise

@@ -30,6 +30,7 @@ from broker.owners.protocol import Attributes
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow, Gateways
 from broker.storage.statistics_recorder import FLUSH_S
+from broker.tasks import failing, run_once
 
 _log = logging.getLogger(__name__)
 
@@ -113,6 +114,7 @@ class Gateway:
                 "unsubscribe": self._subscriptions.unsubscribe,
             },
             answered={"respond": self._polls.answered, "impression": self._polls.answered},
+            votes_before=self._ballots.all_before,
         )
         self._server.prepare_ballots(
             self._dispatcher.name,
@@ -179,10 +181,11 @@ class Gateway:
         await asyncio.gather(*self._refreshes, return_exceptions=True)
         if self._sampler is not None:
             await self._sampler.close()
-        self._pump.stop()
-        await self._dispatcher.close()
+        # What has come is answered, and what still comes too, until the connections are closed.
         await self._polls.stop()
+        await self._dispatcher.close()
         await self._ballots.stop()
+        self._pump.stop()
         await self._handshakes.stop()
         await self._backfill.close()
         await self._projects.close()
@@ -239,7 +242,7 @@ class Gateway:
         _log.warning("key_revoked", extra={"key": key_id, "sessions": self._sessions.revoke_key(key_id)})
 
     def _refresh(self, account: str, subject: str) -> None:
-        task = asyncio.create_task(self._sessions.refresh(account, subject))
+        task = run_once("session refresh", self._sessions.refresh(account, subject))
         self._refreshes.add(task)
         task.add_done_callback(self._refreshes.discard)
 
@@ -261,7 +264,8 @@ class Gateway:
             _log.warning("heartbeat_failed", extra={"cause": error.message})
 
     async def _beat(self) -> None:
-        row = GatewayRow(self._id, self._url, self._server.stats()["connections"], self._is_draining)
+        connections = self._server.stats()["connections"]
+        row = GatewayRow(self._id, self._url, connections, self._is_draining, tuple(failing()))
         await self._gateways.beat(row)
 
 

@@ -163,6 +163,8 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
     for _, entry in entries:
         told.append(len(records))
         records += _records(entry, program.key, polls[_measure(entry)], declared)
+    if context.votes_before is not None and any(record.allow_change for record in records):
+        await context.votes_before()  # the last one that is counted stands
     try:
         changed = await audience.counters.submit(records)
     except NotFound:

@@ -36,6 +36,7 @@ from broker.storage.programs import Programs
 from broker.storage.statistics import Statistics
 from broker.storage.statistics_recorder import Recorder
 from broker.storage.stored_values import StoredValues
+from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
 LINGER_S = 30.0  # how long a topic stays in memory without followers
@@ -119,12 +120,12 @@ class Owner:
         owner._tasks = [
             asyncio.create_task(owner._writer.run(), name="writer"),
             asyncio.create_task(owner._watch(), name="watch"),
-            asyncio.create_task(owner._sweep(), name="sweep"),
+            keep_running("sweep", owner._sweep),
         ]
         if owner._recorder is not None:
-            owner._tasks.append(asyncio.create_task(owner._recorder.run(), name="statistics"))
+            owner._tasks.append(keep_running("statistics", owner._recorder.run))
         if index == 0:
-            owner._tasks.append(asyncio.create_task(owner._housekeeping.run(), name="purge"))
+            owner._tasks.append(keep_running("purge", owner._housekeeping.run))
         _log.info("owner_started", extra={"slot": slot, "generation": generation})
         return owner
 

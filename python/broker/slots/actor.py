@@ -19,7 +19,7 @@ import ray
 
 from broker import timers
 from broker.clock import SystemClock
-from broker.errors import BrokerError
+from broker.errors import BrokerError, Unavailable
 from broker.logs import configure_logs
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
@@ -28,6 +28,7 @@ from broker.slots.calls import Calls
 from broker.slots.listener import Listener
 from broker.slots.placement import slot_name
 from broker.slots.wire import Address
+from broker.tasks import failing
 
 _log = logging.getLogger(__name__)
 # What parts keep is tuples. At Python's 700, looking at them takes a quarter of an owner's time.
@@ -95,9 +96,11 @@ class SlotActor(ABC, Generic[P]):
         return await self._listener.address()
 
     async def ready(self) -> BrokerError | None:
-        """Start; None when the part has its slot."""
+        """Start; None when the part has its slot and all that runs beside it runs."""
         part = await self._get()
-        return part if isinstance(part, BrokerError) else None
+        if isinstance(part, BrokerError):
+            return part
+        return Unavailable(f"{', '.join(names)}: ends again and again") if (names := failing()) else None
 
     async def process_id(self) -> int:
         """The operating system's number of this process; answers at once, also without a slot."""
