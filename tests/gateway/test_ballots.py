@@ -116,6 +116,22 @@ async def test_impressions_are_counted_natively(world: World) -> None:
     assert entry["impressions"] == {"measureName": "whoWins", "total": 3, "uniques": 2, "sessions": 2}
 
 
+async def test_impression_with_a_key_counts_once(world: World) -> None:
+    place = await asked(world, projectId="own")
+    await opened(world, place)
+    before = taken(world)
+    for key in ("k", "k", "other"):
+        user = await world.join("user")  # a reconnected caller
+        answer = await user.call("impression", **place, sessionId="s", idempotencyKey=key)
+        assert answer == ACCEPTED
+    refused = await fails(user, "impression", **place, sessionId="another", idempotencyKey="k")
+    assert (refused.code, refused.name) == (409, "conflict")
+    assert taken(world) == before
+    named = {"accountId": "demo", "projectId": "own", "programId": place["programId"]}
+    (entry,) = (await user.call("getResponseReport", **named))["responses"]
+    assert entry["impressions"]["total"] == 2
+
+
 async def test_batches_and_notifications_count(world: World) -> None:
     place = await asked(world)
     votes, before = await opened(world, place), taken(world)
@@ -168,12 +184,17 @@ async def test_what_is_taken_is_what_python_would_take(world: World) -> None:
         except RpcError:
             answer = None
         if taken(world) > was:
+            assert "idempotencyKey" not in params
             model.model_validate(params, by_alias=True, by_name=False)
             assert params.get("accountId") in (None, "demo")
             assert params.get("projectId") in (None, "own")
             assert answer is not None
         try:
-            model.model_validate(params, by_alias=True, by_name=False)
+            model.model_validate(
+                {name: value for name, value in params.items() if name != "idempotencyKey"},
+                by_alias=True,
+                by_name=False,
+            )
         except ValidationError:
             assert answer is None
         outcomes[taken(world) > was] += 1
@@ -446,10 +467,10 @@ async def test_a_vote_behind_one_of_pythons_way_is_the_last(
     submit, count = counters.submit, counters.count
     natively = asyncio.Event()
 
-    async def late(entries: Any) -> Any:
+    async def late(entries: Any, key: Any) -> Any:
         with suppress(TimeoutError):
             await asyncio.wait_for(natively.wait(), 0.5)
-        return await submit(entries)
+        return await submit(entries, key)
 
     async def counted(groups: Any) -> Any:
         try:

@@ -8,7 +8,9 @@ import pytest
 
 from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate
+from broker.errors import Unavailable
 from broker.operations.audience import build_audience
+from broker.storage.idempotency import Idempotency
 from tests.auth.services import StoppedClock
 from tests.product import Product, app_of
 from tests.rest.support import field
@@ -120,6 +122,36 @@ async def test_measures_and_contexts_are_polls_of_their_own(ask: Any, product: P
 async def test_the_spelling_of_an_event_makes_no_second_poll(ask: Any) -> None:
     vote = await ask()
     assert await vote.count(vote.answer("a"), vote.answer("a", contextId=vote.context.upper())) == (1, 1)
+
+
+async def test_batch_with_a_key_counts_once(ask: Any, product: Product) -> None:
+    vote = await ask(projectId="own")
+    shown, key = [vote.impression("a", "1"), vote.impression("a", "2")], {"Idempotency-Key": "batch"}
+    first = await vote.post(vote.answer("a"), impressions=shown, **key)
+    again = await vote.post(vote.answer("a"), impressions=shown, **key)
+    assert (first.status_code, first.json()) == (202, {"accepted": 3, "duplicates": 0})
+    assert (again.status_code, again.json()) == (first.status_code, first.json())
+    assert (await vote.post(vote.answer("b"), impressions=shown, **key)).status_code == 409
+    (entry,) = (await vote.get(f"own/{vote.program}/report", role="user")).json()["responses"]
+    assert (entry["total"], entry["impressions"]["total"]) == (1, 2)
+
+
+async def test_batch_that_was_counted_before_its_key_was_kept_counts_once(
+    ask: Any, product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vote, key = await ask(projectId="own"), {"Idempotency-Key": "half"}
+
+    def away(*_: object) -> None:
+        raise Unavailable("the database is away", retry_after_s=1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Idempotency, "once", away)
+        lost = await vote.post(impressions=[vote.impression("a", "1")], **key)
+    assert (lost.status_code, lost.json()["error"]) == (503, "outcome_unknown")
+    again = await vote.post(impressions=[vote.impression("a", "1")], **key)
+    assert (again.status_code, again.json()) == (202, {"accepted": 1, "duplicates": 0})
+    (entry,) = (await vote.get(f"own/{vote.program}/report", role="user")).json()["responses"]
+    assert entry["impressions"]["total"] == 1
 
 
 async def test_impressions_are_told_in_the_report(ask: Any, product: Product) -> None:

@@ -40,6 +40,7 @@ _RETRY_S = (0.05, 1.0)  # first and longest pause while the database is away
 _IDLE_S = 900.0  # how long a tally stays in memory that nobody counts in
 _DOOR_S = 3_600.0  # far longer than any door tries again
 _SWEEP_S = 60.0
+_KEYS_S = 3_600.0  # between deletions of keys, which go through all of them
 _THREAD_BYTES = 1 << 20  # records that take longer to load than others should wait
 
 _log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class Counter:
         self._tallies: dict[PollShard, Counted] = {}
         self._doors: dict[str, Door] = {}
         self._doubtful = False
+        self._keys_seen = True  # of an earlier life, perhaps
         self._renewal: int | None = None
         self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -233,13 +235,17 @@ class Counter:
             _answer(pending.answer, _without(gone, pending.batch, answer))
         for _, outcomes in work.doors.values():  # without batches that were counted before
             _tell(outcomes)
+        for pending in group:
+            if pending.batch.has_key:  # seldom repeated; then its row is read
+                self._doors.pop(pending.batch.door, None)
+                self._keys_seen = True
         for key in work.news:
             await self._merge(key)
 
     async def _store(self, work: Work, group: Sequence[_Pending]) -> set[int]:
         """Make durable what a group changed; returns the polls that are gone. Raises Fenced, Unavailable."""
         writes = work.writes()
-        if not writes:
+        if not writes and not work.has_keys:
             return set()
         try:
             existing = await self._stored.commit(self._generation, writes, work.door_writes())
@@ -322,6 +328,7 @@ class Counter:
 
     async def _sweep(self) -> None:
         """Forget what nobody has used for a while."""
+        keys_s = self._clock.monotonic_s() + _KEYS_S
         while True:
             await asyncio.sleep(_SWEEP_S)
             now_s = self._clock.monotonic_s()
@@ -331,9 +338,12 @@ class Counter:
             silent = [door for door, each in self._doors.items() if now_s - each.used_s > _IDLE_S]
             for door in silent:
                 del self._doors[door]
-            if silent:
+            is_due = self._keys_seen and now_s >= keys_s
+            if silent or is_due:
                 try:
                     await self._stored.forget_doors(_DOOR_S)
+                    if is_due:
+                        self._keys_seen, keys_s = False, now_s + _KEYS_S
                 except Unavailable as error:
                     _log.info("doors_not_forgotten", extra={"cause": error.log_text})
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from broker._native import Tally
 from broker.answers.batches import Answer, Batch, Group, Outcomes, pack_outcomes
+from broker.domain.idempotency import used_for_another
 from broker.errors import OutcomeUnknown, Unavailable
-from broker.storage.answer_log import DoorWrite, PollWrite
+from broker.storage.answer_log import KEY_DOOR, DoorWrite, PollWrite
 
 PollShard = tuple[int, int]
 """A poll's number, and one of its shards."""
@@ -44,6 +45,8 @@ class Work:
         known = self._known[batch.door]
         if batch.number == known.number:
             return known.outcomes
+        if batch.has_key and known.number:
+            return used_for_another()
         if batch.number < known.number:
             return too_late()  # its door has long given it up
         outcomes = tuple(self._apply(group) for group in batch.groups)
@@ -63,6 +66,11 @@ class Work:
     def writes(self) -> list[PollWrite]:
         """What to store of each tally that changed; call it once."""
         return [self._write(key, b"".join(news)) for key, news in self.news.items()]
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether there is a batch to remember even if it changed nothing: later it might."""
+        return any(door.startswith(KEY_DOOR) for door in self.doors)
 
     def door_writes(self) -> list[DoorWrite]:
         """The doors whose batches changed something or may have."""

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from broker._native import pack_answer, pack_impression, pack_session
+from broker.answers.batches import CountKey
 from broker.answers.client import Entry
 from broker.auth.rate_limits import caller_of
 from broker.domain import permissions
@@ -166,7 +167,8 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
     if context.votes_before is not None and any(record.allow_change for record in records):
         await context.votes_before()  # the last one that is counted stands
     try:
-        changed = await audience.counters.submit(records)
+        key = None if context.key is None else CountKey.of(account, context.key, program.uid)
+        changed = await audience.counters.submit(records, key)
     except NotFound:
         audience.known.forget(account, place.program_id, program.uid, wanted)
         raise _no_program(place.program_id) from None
@@ -331,7 +333,8 @@ OPERATIONS = (
         params=AddResponsesParams,
         result=Counted,
         handler=_add_responses,
-        own_effect=Effect.UNKEYED,
+        own_effect=Effect.KEYED,
+        is_resumable=True,
         route=Route(
             "POST",
             "/responses/{accountId}/{projectId}/{programId}",
@@ -354,7 +357,8 @@ OPERATIONS = (
         params=RespondParams,
         result=Counted,
         handler=_respond,
-        own_effect=Effect.UNKEYED,
+        own_effect=Effect.KEYED,
+        is_resumable=True,
         route=None,
         errors=_ERRORS,
         example={"programId": "final-2026"} | _ANSWER,
@@ -366,7 +370,8 @@ OPERATIONS = (
         params=ImpressionParams,
         result=Counted,
         handler=_impression,
-        own_effect=Effect.UNKEYED,
+        own_effect=Effect.KEYED,
+        is_resumable=True,
         route=None,
         errors=_ERRORS,
         example={"programId": "final-2026"} | _SHOWN,

@@ -14,12 +14,16 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from broker.storage.fence import HOLD, Fence, Fenced
+from broker.storage.idempotency import KEY_LIFETIME
 
 MERGED_ROWS = 64
 """So many rows of a level are merged."""
 _MOST_LEVEL = 3  # its rows are 262,144 commits, or megabytes, so they are few
 # A merge takes about this and no more, so that it is quick, and a row far from what a value may have.
 _MERGED_BYTES = 4 << 20
+
+KEY_DOOR = "key "
+"""How the door of a request with an idempotency key begins; it is kept as long as the key."""
 
 _LOAD = """
 SELECT p.uid, wanted.shard, t.impressions, r.number, r.level, r.records
@@ -78,7 +82,10 @@ WITH fence AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM merged)
 """  # noqa: S608  # a constant
-_FORGET_DOORS = "DELETE FROM answer_doors WHERE slot = $1 AND time < now() - $2 * interval '1 second'"
+_FORGET_DOORS = f"""
+DELETE FROM answer_doors WHERE slot = $1 AND time < now() - CASE
+    WHEN starts_with(door, '{KEY_DOOR}') THEN {KEY_LIFETIME} ELSE $2 * interval '1 second' END
+"""  # noqa: S608  # a constant
 
 
 class PollWrite(NamedTuple):
@@ -185,7 +192,7 @@ class AnswerLog(Fence):
                 raise Fenced(self._slot)
 
     async def forget_doors(self, older_than_s: float) -> None:
-        """Forget doors that have sent nothing to this slot for so long."""
+        """Forget doors that have sent nothing to this slot for so long, and keys that have ended."""
         async with self._database.connection() as connection:
             await connection.execute(_FORGET_DOORS, self._slot, older_than_s)
 
