@@ -60,7 +60,10 @@ class Batch(NamedTuple):
 
 
 Outcomes = tuple[bytes | None, ...]
-"""For each group a byte a record, 1 if it changed a count; None when the poll is gone."""
+"""For each group a byte a record, 1 if it changed a count; None when the poll is gone, else `SEALED`."""
+
+SEALED = b""
+"""The outcome of a group whose poll had closed, and its result been called final, before it was counted."""
 
 Answer = Outcomes | BrokerError
 

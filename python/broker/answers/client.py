@@ -33,6 +33,7 @@ class Counters(Protocol):
 
         Raises:
             Conflict: the key was used for other entries; nothing was counted.
+            VotingClosed: a poll has closed, and its result is final; nothing of its entries was counted.
             NotFound: a poll has been deleted with its program.
             Unavailable: a counter or the database cannot be reached in time; nothing was counted.
             OutcomeUnknown: the same, and each shard's entries may have been counted.
@@ -44,7 +45,8 @@ class Counters(Protocol):
         Groups are counted in order, together or not at all, and after what this client was given before.
 
         Returns:
-            For each group a byte a record, 1 if it changed a count; None when the poll is gone.
+            For each group a byte a record, 1 if it changed a count; None when the poll is gone, `SEALED` when
+            it has closed and its result is final.
 
         Raises:
             Unavailable, OutcomeUnknown: as above.

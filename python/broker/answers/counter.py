@@ -28,7 +28,7 @@ from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailabl
 from broker.metrics import catalogue
 from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, VOTES, Sample
 from broker.settings import Settings
-from broker.storage.answer_log import MERGED_ROWS, AnswerLog, StoredTally
+from broker.storage.answer_log import MERGED_ROWS, AnswerLog, Sealed, StoredTally
 from broker.storage.database import Database
 from broker.storage.fence import Fenced, connection_name
 from broker.tasks import keep_running
@@ -197,12 +197,16 @@ class Counter:
     async def _commit(self, group: list[_Pending]) -> None:
         """Count a group, however often it takes. Raises Fenced."""
         pause_s = _RETRY_S[0]
+        sealed: frozenset[int] = frozenset()
         while group := self._alive(group):
             try:
-                await self._attempt(group)
+                await self._attempt(group, sealed)
                 return
             except Fenced:
                 raise
+            except Sealed as found:  # while these votes were on their way
+                sealed |= found.polls
+                self._forget(group)
             except Unavailable as error:
                 _log.warning("count_in_doubt", extra={"batches": len(group), "cause": error.log_text})
                 self._doubt(group)
@@ -222,10 +226,10 @@ class Counter:
                 _answer(group[0].answer, InternalError("the answers could not be counted"))
                 return
 
-    async def _attempt(self, group: Sequence[_Pending]) -> None:
+    async def _attempt(self, group: Sequence[_Pending], sealed: frozenset[int]) -> None:
         await self._settle()
         await self._load(group)
-        work = Work(self._tallies, self._doors)
+        work = Work(self._tallies, self._doors, sealed)
         answers = [work.count(pending.batch) for pending in group]
         began_s = self._clock.monotonic_s()
         gone = await self._store(work, group)
@@ -270,8 +274,12 @@ class Counter:
             self._doubtful = False
 
     def _doubt(self, group: Iterable[_Pending]) -> None:
-        """Forget what memory says of everything that a group touches."""
+        """Forget what memory says of a group, and settle what the database says before anything else."""
         self._doubtful = True
+        self._forget(group)
+
+    def _forget(self, group: Iterable[_Pending]) -> None:
+        """Forget what memory says of everything that a group touches: it is ahead of the database."""
         for pending in group:
             self._doors.pop(pending.batch.door, None)
             for each in pending.batch.groups:

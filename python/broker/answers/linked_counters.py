@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from broker.answers.batches import Answer, Batch, CountKey, Group, Outcomes
+from broker.answers.batches import SEALED, Answer, Batch, CountKey, Group, Outcomes
 from broker.answers.calls import COUNTER_CALLS
 from broker.answers.client import Entry
 from broker.answers.counter import COUNTER
+from broker.answers.errors import VotingClosed
 from broker.clock import Clock
 from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
@@ -313,6 +314,8 @@ def _changed(outcomes: Outcomes, places: Sequence[tuple[int, int]]) -> list[bool
         counted = outcomes[group]
         if counted is None:
             return NotFound("the program has been deleted")
+        if counted == SEALED:
+            return VotingClosed()
         changed.append(bool(counted[place]))
     return changed
 

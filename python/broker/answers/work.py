@@ -1,9 +1,10 @@
 """What a counter holds in memory of its polls and of the doors, and how a group of batches changes it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from broker._native import Tally
-from broker.answers.batches import Answer, Batch, Group, Outcomes, pack_outcomes
+from broker.answers.batches import SEALED, Answer, Batch, Group, Outcomes, pack_outcomes
 from broker.domain.idempotency import used_for_another
 from broker.errors import OutcomeUnknown, Unavailable
 from broker.storage.answer_log import KEY_DOOR, DoorWrite, PollWrite
@@ -34,8 +35,11 @@ class Door:
 class Work:
     """A group's changes: made in the tallies already, not stored yet."""
 
-    def __init__(self, tallies: dict[PollShard, Counted], doors: dict[str, Door]) -> None:
+    def __init__(
+        self, tallies: dict[PollShard, Counted], doors: dict[str, Door], sealed: Collection[int]
+    ) -> None:
         self._tallies = tallies
+        self._sealed = sealed
         self._known = doors
         self.news: dict[PollShard, list[bytes]] = {}
         self.doors: dict[str, tuple[int, Outcomes]] = {}
@@ -49,12 +53,16 @@ class Work:
             return used_for_another()
         if batch.number < known.number:
             return too_late()  # its door has long given it up
+        if batch.has_key and any(group.poll in self._sealed for group in batch.groups):
+            return (SEALED,) * len(batch.groups)  # as a whole, and not for ever: the poll may open again
         outcomes = tuple(self._apply(group) for group in batch.groups)
         self.doors[batch.door] = batch.number, outcomes
         return outcomes
 
     def _apply(self, group: Group) -> bytes | None:
         key = group.poll, group.shard
+        if group.poll in self._sealed:
+            return SEALED
         counted = self._tallies.get(key)
         if counted is None:
             return None

@@ -12,7 +12,8 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from broker.answers.batches import Group
+from broker.answers.batches import SEALED, Group
+from broker.answers.errors import VotingClosed
 from broker.errors import BrokerError, InternalError, NotFound, OutcomeUnknown, Unavailable
 from broker.gateway.open_polls import OpenPolls, Place
 from broker.gateway.rendering import error_json
@@ -173,6 +174,8 @@ class BallotPumps:
 
 
 def _fate(taken: _Taken, outcome: bytes | BrokerError | None) -> tuple[bool, bytes]:
+    if outcome == SEALED:
+        outcome = VotingClosed()
     if isinstance(outcome, bytes):
         return True, outcome
     if outcome is None:

@@ -2,7 +2,9 @@
 
 A commit is one statement, one round trip. It holds the fence (`broker.storage.fence`) and the rows of its
 polls, so that the deletion of a program either waits for it or is seen by it: of a poll that is gone nothing
-is written. The totals are beside the records because readers want nothing else.
+is written. Sealing a poll (`broker.storage.polls`) likewise: a commit with a sealed poll writes nothing at
+all, since the outcomes that it would keep for its doors are not those of its votes. The totals are beside the
+records because readers want nothing else.
 
 A commit adds a row of records to each shard that it touches. So that a poll of an hour does not become a
 hundred thousand rows, rows are merged when they are many: those of one level, from the oldest on, become one
@@ -38,12 +40,17 @@ _FIND_DOORS = "SELECT door, number, outcomes FROM answer_doors WHERE slot = $1 A
 _COMMIT = f"""
 WITH fence AS MATERIALIZED (
     {HOLD}
-), written AS MATERIALIZED (
-    SELECT n.* FROM fence CROSS JOIN unnest($3::text::bigint[], $4::text::smallint[], $5::text::bigint[],
-        $6::bytea[], $7::text[], $8::text::bigint[], $9::text::bigint[], $10::text::bigint[])
+), held AS MATERIALIZED (
+    SELECT n.*, p.sealed FROM fence CROSS JOIN unnest($3::text::bigint[], $4::text::smallint[],
+        $5::text::bigint[], $6::bytea[], $7::text[], $8::text::bigint[], $9::text::bigint[],
+        $10::text::bigint[])
         AS n(poll, shard, number, records, totals, impressions, visitors, sessions)
     JOIN answer_polls p ON p.uid = n.poll
     ORDER BY p.uid FOR KEY SHARE OF p
+), open AS MATERIALIZED (
+    SELECT FROM fence WHERE NOT EXISTS (SELECT FROM held WHERE sealed)
+), written AS MATERIALIZED (
+    SELECT held.* FROM open CROSS JOIN held
 ), kept AS (
     INSERT INTO answer_records (poll, shard, number, level, records)
     SELECT poll, shard, number, 0, records FROM written WHERE records <> ''
@@ -54,12 +61,13 @@ WITH fence AS MATERIALIZED (
         visitors = excluded.visitors, sessions = excluded.sessions, changed = excluded.changed
 ), answered AS (
     INSERT INTO answer_doors AS d (slot, door, number, outcomes, time)
-    SELECT $1, n.door, n.number, n.outcomes, now() FROM fence
+    SELECT $1, n.door, n.number, n.outcomes, now() FROM open
     CROSS JOIN unnest($11::text[], $12::text::bigint[], $13::bytea[]) AS n(door, number, outcomes)
     ON CONFLICT (slot, door) DO UPDATE SET number = excluded.number, outcomes = excluded.outcomes,
         time = excluded.time
 )
-SELECT EXISTS (SELECT FROM fence), ARRAY(SELECT DISTINCT poll FROM written)
+SELECT EXISTS (SELECT FROM fence), ARRAY(SELECT DISTINCT poll FROM held WHERE sealed),
+    ARRAY(SELECT DISTINCT poll FROM written)
 """  # noqa: S608  # a constant
 # The deletion is done before the insertion, which may use a number again.
 _MERGE = f"""
@@ -113,6 +121,14 @@ class DoorWrite(NamedTuple):
     outcomes: bytes
 
 
+class Sealed(Exception):
+    """Nothing was written, because `polls` take no more votes."""
+
+    def __init__(self, polls: frozenset[int]) -> None:
+        super().__init__()
+        self.polls = polls
+
+
 class StoredTally(NamedTuple):
     """What is stored of one shard of a poll.
 
@@ -159,13 +175,14 @@ class AnswerLog(Fence):
 
         Raises:
             Fenced: the generation is not the newest; nothing was written.
+            Sealed: some of the polls take no more votes; nothing was written.
             Unavailable: nothing was written.
             OutcomeUnknown: `renew`, then look.
         """
         polls, shards, numbers, records, totals, *counts = zip(*writes, strict=True) if writes else [()] * 8
         names, batches, outcomes = zip(*doors, strict=True) if doors else [()] * 3
         async with self._database.writing() as connection:
-            is_held, existing = await connection.fetchrow(
+            is_held, sealed, existing = await connection.fetchrow(
                 _COMMIT, self._slot, generation,
                 _literal(polls), _literal(shards), _literal(numbers),
                 records, [_literal(one) for one in totals], *map(_literal, counts),
@@ -173,6 +190,8 @@ class AnswerLog(Fence):
             )  # fmt: skip
         if not is_held:
             raise Fenced(self._slot)
+        if sealed:
+            raise Sealed(frozenset(sealed))
         return set(existing)
 
     async def merge(self, generation: int, poll: int, shard: int) -> None:
