@@ -206,6 +206,9 @@ class Server:
 
     # -- life
 
+    def set_time(self, now_ms: int) -> None:
+        """Go by this time from now on, milliseconds since 1970; until the first call by the machine's."""
+
     def drain(self, over_s: float) -> None:
         """Stop accepting, tell every client to reconnect after a random time up to `over_s`, then close 1012."""
 

@@ -344,6 +344,10 @@ impl Server {
             .map_err(|Mismatch| PyValueError::new_err("fates must be those of the groups taken"))
     }
 
+    fn set_time(&self, now_ms: u64) {
+        self.server.shared().set_wall_ms(now_ms);
+    }
+
     fn drain(&self, py: Python<'_>, over_s: f64) -> PyResult<()> {
         let milliseconds = milliseconds("over_s", over_s)?;
         py.detach(|| self.server.drain(milliseconds));

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from broker.auth.administration import Administration
-from broker.clock import SystemClock
 from broker.domain.users import Role
 from broker.errors import Conflict, InvalidRequest, Unavailable
 from broker.ids import IdSource
 from broker.settings import SettingError, Settings
 from broker.storage.database import Database
+from broker.storage.database_clock import DatabaseClock
 from broker.storage.errors import setup_error
 from broker.storage.migrations import migrate
 
@@ -49,7 +49,7 @@ async def prepare(settings: Settings, dsn: str) -> Prepared:
 
 
 async def _ensure_admin(settings: Settings, database: Database) -> str:
-    clock = SystemClock()
+    clock = await DatabaseClock.open(database)
     ids = IdSource(clock)
     administration = Administration(database, clock, ids)
     name = settings.default_account

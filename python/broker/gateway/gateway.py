@@ -147,6 +147,7 @@ class Gateway:
         self._services.auth.on_revocation(self._revoke)
         self._services.auth.on_key_revocation(self._revoke_key)
         self._services.auth.on_change(self._refresh)
+        self._server.set_time(self._services.clock.now_ms())
         port = self._server.start()
         self._pump.start()
         self._handshakes.start()
@@ -264,6 +265,7 @@ class Gateway:
             _log.warning("heartbeat_failed", extra={"cause": error.message})
 
     async def _beat(self) -> None:
+        self._server.set_time(self._services.clock.now_ms())
         connections = self._server.stats()["connections"]
         row = GatewayRow(self._id, self._url, connections, self._is_draining, tuple(failing()))
         await self._gateways.beat(row)
