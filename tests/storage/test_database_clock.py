@@ -33,19 +33,21 @@ asyncio.run(tell())
 
 
 @pytest.mark.parametrize("ahead_s", [DAY_S, -DAY_S])
-def test_time_is_that_of_the_database(dsn: str, tmp_path: Path, ahead_s: int) -> None:
+def test_time_is_that_of_the_database(migrated_dsn: str, tmp_path: Path, ahead_s: int) -> None:
     clock = SteppedClock(tmp_path)
     clock.set(ahead_s)
     environment = {**os.environ, **clock.environment}
-    command = [sys.executable, "-c", TELL, dsn]
+    command = [sys.executable, "-c", TELL, migrated_dsn]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     told_ms, machine_ms = map(int, done.stdout.split())
     assert abs(told_ms / 1_000 - time.time()) < 60
     assert abs(machine_ms / 1_000 - ahead_s - time.time()) < 60
 
 
-async def test_a_clock_that_is_set_later_changes_nothing(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = await Database.open(dsn, size=1, timeout_s=5)
+async def test_a_clock_that_is_set_later_changes_nothing(
+    migrated_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await Database.open(migrated_dsn, size=1, timeout_s=5)
     clock = await DatabaseClock.open(database)
     before_ms = clock.now_ms()
     monkeypatch.setattr(time, "time", lambda: 0.0)
@@ -53,8 +55,8 @@ async def test_a_clock_that_is_set_later_changes_nothing(dsn: str, monkeypatch: 
     await database.close()
 
 
-async def test_what_was_measured_holds_while_the_database_is_away(dsn: str) -> None:
-    database = await Database.open(dsn, size=1, timeout_s=5)
+async def test_what_was_measured_holds_while_the_database_is_away(migrated_dsn: str) -> None:
+    database = await Database.open(migrated_dsn, size=1, timeout_s=5)
     clock = await DatabaseClock.open(database)
     await database.close()
     with pytest.raises(Unavailable):
