@@ -9,7 +9,16 @@ from broker.answers.batches import SEALED, Batch, Group, pack_outcomes, unpack_o
 from broker.answers.counter import Counter, CounterLimits
 from broker.errors import InternalError, Unavailable
 from broker.storage.answer_log import AnswerLog, DoorWrite, PollWrite
-from tests.answers.support import batch, make_polls, open_counter, read_totals, seen, session, vote
+from tests.answers.support import (
+    batch,
+    make_polls,
+    make_polls_of_another,
+    open_counter,
+    read_totals,
+    seen,
+    session,
+    vote,
+)
 from tests.owners.support import create_programs
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -190,11 +199,6 @@ async def test_sealed_poll_takes_no_vote_and_disturbs_no_other(dsn: str, poll: i
         assert await counter.submit(batch("d", 3, poll, [vote(poll, "bob", 0)]), 5) == (b"\x01",)
     await connection.close()
     assert (await read_totals(dsn, poll), await read_totals(dsn, other)) == ([2], [0, 1])
-
-
-async def make_polls_of_another(dsn: str) -> list[int]:
-    await create_programs(dsn, ["q"])
-    return await make_polls(dsn, 1, program_id="q")
 
 
 async def test_malformed_batch_fails_alone(dsn: str, poll: int) -> None:

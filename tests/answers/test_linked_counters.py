@@ -17,7 +17,16 @@ from broker.ids import IdSource
 from broker.settings import Settings
 from broker.slots.link import LinkLost
 from broker.storage.answer_log import AnswerLog
-from tests.answers.support import SETTINGS, SLOT, make_polls, open_counter, read_totals, seen, vote
+from tests.answers.support import (
+    SETTINGS,
+    SLOT,
+    make_polls,
+    make_polls_of_another,
+    open_counter,
+    read_totals,
+    seen,
+    vote,
+)
 from tests.owners.support import create_programs
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -189,11 +198,6 @@ async def test_deleted_poll_is_not_found(counter: Counter, poll: int) -> None:
     with pytest.raises(NotFound):
         await counters.submit([entry(poll, "a", 0), entry(poll + 99, "a", 0)])
     await counters.close()
-
-
-async def make_polls_of_another(dsn: str) -> list[int]:
-    await create_programs(dsn, ["q"])
-    return await make_polls(dsn, 1, program_id="q")
 
 
 # -- idempotency keys
