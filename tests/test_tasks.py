@@ -38,7 +38,10 @@ OTHERS = {
     "owners/linked_owners.py": {"add": "it answers what waits when it ends, and the next call starts it"},
     "owners/owner.py": {"start": "the process ends with them"},
     "owners/sessions.py": {"poll": "one poll, which its caller awaits"},
-    "rest/reply.py": {"_until_hung_up": "one request's, which ends with it"},
+    "rest/reply.py": {
+        "_until_hung_up": "one request's, which ends with it",
+        "ended_by_client": "one request's, which ends with it",
+    },
     "slots/actor.py": {"_get": "the process ends with it"},
     "slots/listener.py": {"_begin": "one call, which is answered whatever it ends with"},
     "storage/groups.py": {"ask": "it answers what waits when it ends, and the next call starts it"},
