@@ -203,6 +203,9 @@ class Server:
         Empty while what was taken before is not settled, or when nothing waits; then the next is an upcall again.
         """
 
+    def unsettled_ballots(self, lane: int) -> int:
+        """How many times `settle_ballots` will have been called when all that has come by now is settled."""
+
     def settle_ballots(self, lane: int, fates: list[tuple[bool, bytes]]) -> None:
         """Answer the voters of what was taken, by group: (True, a byte a record) or (False, a JSON-RPC error object).
 
@@ -211,6 +214,9 @@ class Server:
         """
 
     # -- life
+
+    def set_time(self, now_ms: int) -> None:
+        """Go by this time from now on, milliseconds since 1970; until the first call by the machine's."""
 
     def drain(self, over_s: float) -> None:
         """Stop accepting, tell every client to reconnect after a random time up to `over_s`, then close 1012."""

@@ -348,10 +348,18 @@ impl Server {
         Ok(build_groups(py, groups))
     }
 
+    fn unsettled_ballots(&self, lane: usize) -> PyResult<usize> {
+        Ok(prepared(&self.hub)?.unsettled(lane))
+    }
+
     fn settle_ballots(&self, py: Python<'_>, lane: usize, fates: Vec<GivenFate>) -> PyResult<()> {
         let fates = read_fates(fates);
         py.detach(|| self.hub.settle(lane, fates))
             .map_err(|Mismatch| PyValueError::new_err("fates must be those of the groups taken"))
+    }
+
+    fn set_time(&self, now_ms: u64) {
+        self.server.shared().set_wall_ms(now_ms);
     }
 
     fn drain(&self, py: Python<'_>, over_s: f64) -> PyResult<()> {

@@ -61,8 +61,18 @@ pub struct Shared {
     /// For each loop and slot the generation plus one of the open connection there, else 0.
     open: Vec<Lock<Vec<u32>>>,
     started: Instant,
+    /// Milliseconds since 1970 when it was made, as far as is known.
+    started_wall_ms: AtomicU64,
     random: RandomState,
     drawn: AtomicU64,
+}
+
+/// Milliseconds since 1970 by the machine's clock.
+fn system_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Shared {
@@ -88,6 +98,7 @@ impl Shared {
             addresses: Lock::default(),
             open: (0..loops).map(|_| Lock::default()).collect(),
             started: Instant::now(),
+            started_wall_ms: AtomicU64::new(system_ms()),
             random: RandomState::new(),
             drawn: AtomicU64::new(0),
         })
@@ -114,13 +125,18 @@ impl Shared {
         }
     }
 
-    /// Milliseconds since 1970.
+    /// Milliseconds since 1970, as the application has said last; until then as the machine says.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        self.started_wall_ms
+            .load(Ordering::Relaxed)
+            .saturating_add(self.now_ms())
+    }
+
+    /// Goes by this time from now on: milliseconds since 1970.
+    pub fn set_wall_ms(&self, wall_ms: u64) {
+        self.started_wall_ms
+            .store(wall_ms.saturating_sub(self.now_ms()), Ordering::Relaxed);
     }
 
     /// A number nobody outside can guess.

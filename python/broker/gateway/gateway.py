@@ -31,6 +31,7 @@ from broker.owners.protocol import Attributes
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow, Gateways
 from broker.storage.statistics_recorder import FLUSH_S
+from broker.tasks import failing, run_once
 
 _log = logging.getLogger(__name__)
 
@@ -115,6 +116,7 @@ class Gateway:
                 "unsubscribe": self._subscriptions.unsubscribe,
             },
             answered={"respond": self._polls.answered, "impression": self._polls.answered},
+            votes_before=self._ballots.all_before,
         )
         self._server.prepare_ballots(
             self._dispatcher.name,
@@ -147,6 +149,7 @@ class Gateway:
         self._services.auth.on_revocation(self._revoke)
         self._services.auth.on_key_revocation(self._revoke_key)
         self._services.auth.on_change(self._refresh)
+        self._server.set_time(self._services.clock.now_ms())
         port = self._server.start()
         self._pump.start()
         self._handshakes.start()
@@ -181,10 +184,11 @@ class Gateway:
         await asyncio.gather(*self._refreshes, return_exceptions=True)
         if self._sampler is not None:
             await self._sampler.close()
-        self._pump.stop()
-        await self._dispatcher.close()
+        # What has come is answered, and what still comes too, until the connections are closed.
         await self._polls.stop()
+        await self._dispatcher.close()
         await self._ballots.stop()
+        self._pump.stop()
         await self._handshakes.stop()
         await self._backfill.close()
         await self._projects.close()
@@ -246,7 +250,7 @@ class Gateway:
         _log.warning("key_revoked", extra={"key": key_id, "sessions": self._sessions.revoke_key(key_id)})
 
     def _refresh(self, account: str, subject: str) -> None:
-        task = asyncio.create_task(self._sessions.refresh(account, subject))
+        task = run_once("session refresh", self._sessions.refresh(account, subject))
         self._refreshes.add(task)
         task.add_done_callback(self._refreshes.discard)
 
@@ -268,7 +272,9 @@ class Gateway:
             _log.warning("heartbeat_failed", extra={"cause": error.message})
 
     async def _beat(self) -> None:
-        row = GatewayRow(self._id, self._url, self._server.stats()["connections"], self._is_draining)
+        self._server.set_time(self._services.clock.now_ms())
+        connections = self._server.stats()["connections"]
+        row = GatewayRow(self._id, self._url, connections, self._is_draining, tuple(failing()))
         await self._gateways.beat(row)
 
 

@@ -68,6 +68,9 @@ RATE_LIMITED = _counter(
     " `responses`, `names` of measures, `messages`.",
     "limit",
 )
+TASK_RESTARTS = _counter(
+    "broker_task_restarts_total", "Long-lived tasks that ended by a fault and were started again.", "task"
+)
 HTTP_RESPONSES = _counter("broker_http_responses_total", "HTTP responses, by class of status.", "status")
 HTTP_REQUESTS = _gauge("broker_http_requests_in_progress", "HTTP requests that are being answered.")
 
@@ -142,7 +145,7 @@ GATEWAYS = _gauge("broker_gateways", "Gateways that take connections, on all nod
 
 CATALOGUE = (
     UP, INFO, START, CPU, RESIDENT, FILES, LAG,
-    OPERATIONS, OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, HTTP_RESPONSES, HTTP_REQUESTS,
+    OPERATIONS, OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, TASK_RESTARTS, HTTP_RESPONSES, HTTP_REQUESTS,
     COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, GENERATION, QUEUE, QUEUE_BYTES, TOPICS, FOLLOWERS, VOTES,
     TALLIES, DATABASE, DATABASE_MAX,
     CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DEAD_LOOPS, DELIVERIES,
