@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import uvicorn
-
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from broker.deployments.joined_writes import JoinedWrites, JoiningProtocol

@@ -142,11 +142,12 @@ async def test_connection_with_too_many_waiting_is_slowed_alone() -> None:
 async def test_connection_with_too_many_bytes_waiting_is_slowed() -> None:
     recorder = Recorder()
     lanes = Lanes(recorder.run, recorder.refuse, LaneLimits(running=1, waiting_bytes_per_connection=10))
-    lanes.submit(make_call(1, 1, b"x" * 10))
-    lanes.submit(make_call(1, 2, b"x" * 5))
-    lanes.submit(make_call(1, 3, b"x" * 5))
-    lanes.submit(make_call(1, 4, b"x"))
-    assert recorder.refused == [(4, "slow_down")]
+    lanes.submit(make_call(1, 1, b"x" * 10, ""))
+    lanes.submit(make_call(1, 2, b"x" * 5, ""))
+    lanes.submit(make_call(1, 3, b"x" * 2, "yyy"))
+    lanes.submit(make_call(1, 4, b"x", ""))
+    lanes.submit(make_call(1, 5, b"", "y"))
+    assert recorder.refused == [(4, "slow_down"), (5, "slow_down")]
     await lanes.close()
 
 
@@ -188,7 +189,7 @@ async def test_close_cancels_what_runs_and_refuses_what_comes() -> None:
     lanes.submit(make_call(1, 3))
     assert lanes.running == 0
     assert recorder.begun == [(1, 1)]
-    assert recorder.refused == [(3, "unavailable")]
+    assert recorder.refused == [(2, "unavailable"), (3, "unavailable")]
 
 
 @given(

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -122,10 +123,7 @@ impl Server {
 
     fn start(&self, py: Python<'_>) -> PyResult<u16> {
         let hub = Arc::clone(&self.hub);
-        Ok(py.detach(|| {
-            self.server
-                .start(move |index| Gateway::new(Arc::clone(&hub), index))
-        })?)
+        Ok(py.detach(|| self.server.start(move |_| Gateway::new(Arc::clone(&hub))))?)
     }
 
     fn upcall_fd(&self) -> i32 {
@@ -198,8 +196,20 @@ impl Server {
         py.detach(|| self.hub.revoke(account, subject))
     }
 
-    fn open_log(&self, py: Python<'_>, topic: &str, epoch: &str, seq: u64, public: bool) {
-        py.detach(|| self.hub.open_log(topic, epoch, seq, public));
+    #[pyo3(signature = (topic, epoch, seq, public, message_id = ""))]
+    fn open_log(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        epoch: &str,
+        seq: u64,
+        public: bool,
+        message_id: &str,
+    ) {
+        py.detach(|| {
+            self.hub
+                .open_log_after(topic, epoch, seq, message_id, public);
+        });
     }
 
     fn append(&self, py: Python<'_>, topic: &str, entries: Vec<Entry>) -> PyResult<()> {
@@ -218,6 +228,10 @@ impl Server {
         let entries = read_entries(entries)?;
         py.detach(|| self.hub.backfill(topic, epoch, &entries))
             .map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    fn newest_id(&self, py: Python<'_>, topic: &str) -> String {
+        py.detach(|| self.hub.newest_id(topic)).unwrap_or_default()
     }
 
     fn head(&self, py: Python<'_>, topic: &str) -> Option<(String, u64, u64)> {
@@ -334,10 +348,18 @@ impl Server {
         Ok(build_groups(py, groups))
     }
 
+    fn unsettled_ballots(&self, lane: usize) -> PyResult<usize> {
+        Ok(prepared(&self.hub)?.unsettled(lane))
+    }
+
     fn settle_ballots(&self, py: Python<'_>, lane: usize, fates: Vec<GivenFate>) -> PyResult<()> {
         let fates = read_fates(fates);
         py.detach(|| self.hub.settle(lane, fates))
             .map_err(|Mismatch| PyValueError::new_err("fates must be those of the groups taken"))
+    }
+
+    fn set_time(&self, now_ms: u64) {
+        self.server.shared().set_wall_ms(now_ms);
     }
 
     fn drain(&self, py: Python<'_>, over_s: f64) -> PyResult<()> {
@@ -352,6 +374,10 @@ impl Server {
 
     fn probe(&self, py: Python<'_>) {
         py.detach(|| self.server.shared().probe());
+    }
+
+    fn dead_loops(&self) -> usize {
+        self.server.shared().dead_loops.load(Ordering::Relaxed)
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

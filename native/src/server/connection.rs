@@ -67,6 +67,12 @@ pub(super) struct Handshake {
     pub was_asked: bool,
 }
 
+impl Handshake {
+    fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.request.held_bytes()
+    }
+}
+
 /// A cursor of a connection in a log.
 #[derive(Debug)]
 pub(super) struct Subscription {
@@ -74,7 +80,7 @@ pub(super) struct Subscription {
     pub topic: u32,
     /// Its place in the topic's list of live subscribers, or [`BEHIND`].
     pub at: u32,
-    /// The next entry to send; the topic's head counts instead while it is live.
+    /// The next entry to send; that in the list of live subscribers counts instead while it is there.
     pub cursor: u64,
     /// True until a subscription that began in the past has caught up.
     pub recovering: bool,
@@ -226,6 +232,12 @@ impl Connection {
         !self.paused && !self.is_owed()
     }
 
+    /// Whether the client has said something that we have not looked at: it is not late, we are, or it has asked for so
+    /// much that it has to wait.
+    pub fn is_unread(&self) -> bool {
+        self.unread && !self.hung_up
+    }
+
     /// Lets go of what is sent of `out`, once it is the larger part.
     pub fn trim_out(&mut self) {
         if self.out_at > self.out.len() / 2 {
@@ -235,10 +247,19 @@ impl Connection {
         }
     }
 
-    /// Bytes of memory that the client makes us hold by sending or reading in part.
+    /// Bytes of memory that the client makes us hold, of which it chooses how many: by sending in part, by calls and
+    /// handshakes that wait for the application, and by not reading. Everything of this kind is counted here.
     pub fn held_bytes(&self) -> usize {
-        let head = self.handshake.as_ref().map_or(0, |h| h.bytes.capacity());
-        head + self.input.capacity() + self.decoder.held_bytes() + self.unsent_bytes()
+        self.handshake.as_ref().map_or(0, |h| h.held_bytes())
+            + self.input.capacity()
+            + self.unfinished_bytes()
+            + self.out.capacity()
+    }
+
+    /// The part of it that is neither sent nor had its turn because it waits for more: messages in part, and calls
+    /// without an answer.
+    pub fn unfinished_bytes(&self) -> usize {
+        self.decoder.held_bytes() + self.calls.as_ref().map_or(0, |calls| calls.held_bytes())
     }
 
     /// Which of a topic's live lists it belongs to. Only a client with the full window can take every shared

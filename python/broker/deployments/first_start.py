@@ -11,7 +11,6 @@ from dataclasses import replace
 import orjson
 
 from broker.auth.administration import Administration
-from broker.clock import SystemClock
 from broker.deployments.preparation import Prepared
 from broker.domain.users import Role
 from broker.errors import Conflict, InvalidRequest, Unavailable
@@ -20,6 +19,8 @@ from broker.logs import configure_logs
 from broker.settings import SettingError, Settings
 from broker.setup_error import SetupError
 from broker.storage.database import Database
+from broker.storage.database_clock import DatabaseClock
+from broker.storage.durability import find_risks
 from broker.storage.errors import setup_error
 from broker.storage.migrations import migrate
 
@@ -42,16 +43,17 @@ async def prepare(settings: Settings, dsn: str) -> Prepared:
         try:
             async with database.connection() as connection:
                 version = await connection.fetchval(_VERSION)
+                risks = await find_risks(connection)
             account = await _ensure_admin(settings, database)
         finally:
             await database.close()
     except Unavailable as error:
         raise setup_error(error) from error
-    return Prepared(f"PostgreSQL {version}", applied, account)
+    return Prepared(f"PostgreSQL {version}", applied, account, risks)
 
 
 async def _ensure_admin(settings: Settings, database: Database) -> str:
-    clock = SystemClock()
+    clock = await DatabaseClock.open(database)
     ids = IdSource(clock)
     administration = Administration(database, clock, ids)
     name = settings.default_account

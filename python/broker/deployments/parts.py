@@ -24,6 +24,7 @@ from broker.owners.actor import OwnerActor
 from broker.owners.placement import OWNER
 from broker.settings import Settings
 from broker.slots.pool import SlotPool
+from broker.tasks import keep_running, run_once
 
 _STOP_S = 11.0  # for everything; `broker up` has four more
 _DRAIN_LIMIT_S = 6.0
@@ -94,12 +95,12 @@ class Parts:
         )
         if joined:
             await self._gateways.require_our_ingresses()
-        self._keep(self._gateways.run())
-        self._keep(self._owners.watch())
-        self._keep(self._counters.watch())
+        self._keep(keep_running("gateways", self._gateways.run))
+        self._keep(keep_running("owners", self._owners.watch))
+        self._keep(keep_running("counters", self._counters.watch))
         if self._local is not None:  # a cluster of others may serve more than us
             timers.allow_late(_LATE_S)
-            self._keep(watch_clock(SystemClock(), lambda: asyncio.to_thread(serve_app.restart_control)))
+            self._keep(keep_running("clock", self._watch_clock))
 
     async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:
         await start()
@@ -138,7 +139,7 @@ class Parts:
             if "dsn" in command and self._dsn is not None and not self._dsn.done():
                 self._dsn.set_result(command["dsn"])
             elif command.get("do") == "roll":
-                self._keep(self._roll())
+                self._keep(run_once("update", self._roll()))
             elif command.get("do") == "stop":
                 break
         else:
@@ -164,8 +165,10 @@ class Parts:
             else:
                 tell({"part": "update", "detail": "gateways, API replicas, owners and counters exchanged"})
 
-    def _keep(self, work: Any) -> None:
-        task = asyncio.create_task(work)
+    async def _watch_clock(self) -> None:
+        await watch_clock(SystemClock(), lambda: asyncio.to_thread(serve_app.restart_control))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -32,6 +32,7 @@ from broker.logs import RAY_SHARE, configure_logs
 from broker.settings import Settings, child_environment
 from broker.setup_error import SetupError
 from broker.storage.embedded.server import EmbeddedPostgres
+from broker.tasks import keep_running
 
 T = TypeVar("T")
 
@@ -99,7 +100,7 @@ class Supervisor:
             try:
                 await self._unless_stopped(self._start_database(server))
                 if server is not None:
-                    keep = asyncio.create_task(server.supervise())
+                    keep = keep_running("postgres", server.supervise)
                 await self._unless_stopped(self._hand_over_dsn())
                 await self._unless_stopped(asyncio.wait_for(self._is_ready.wait(), _START_S), ready)
                 self._report("ready", self._addresses())
@@ -135,6 +136,9 @@ class Supervisor:
         self._dsn = self._settings.database_url if server is None else await server.start()
         prepared = await prepare_apart(self._settings, self._dsn)
         self._report("postgresql", f"{prepared.version}, {'embedded' if server else 'as configured'}")
+        for risk in prepared.risks:
+            self._report("warning", f"PostgreSQL: {risk}")
+            _log.warning("database_not_durable", extra={"cause": risk})
         self._report("schema", ", ".join(prepared.applied) if prepared.applied else "up to date")
         self._report("account", prepared.account)
 

@@ -23,8 +23,10 @@ from broker.gateway.upcalls import Call
 
 _log = logging.getLogger(__name__)
 
+_CLOSE_S = 1.0  # for what runs at the end; most calls take milliseconds
+
 Run = Callable[[Call, Callable[[], None]], Awaitable[None]]
-"""Runs one call to its answer; the second argument is `ordered`. It must not raise."""
+"""Runs one call to its answer, also when cancelled; the second argument is `ordered`. It must not raise."""
 
 Refuse = Callable[[Call, BrokerError], None]
 """Answers a call that is not going to run."""
@@ -32,7 +34,7 @@ Refuse = Callable[[Call, BrokerError], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneLimits:
-    """The bounds of `Lanes`; counts are calls, bytes are of params."""
+    """The bounds of `Lanes`; counts are calls, bytes are of methods and params."""
 
     running: int = 1_024
     running_per_connection: int = 256
@@ -84,26 +86,31 @@ class Lanes:
             return
         lane = self._lanes.setdefault(call.conn, _Lane())
         lane.waiting.append(call)
-        lane.waiting_bytes += len(call.params)
+        lane.waiting_bytes += call.size
         self._waiting += 1
-        self._waiting_bytes += len(call.params)
+        self._waiting_bytes += call.size
         self._offer(lane)
         self._begin()
 
     async def close(self) -> None:
-        """Cancel what runs, forget what waits, and return when every task has ended."""
+        """Refuse what waits, give what runs a moment and cancel it, and return when every task has ended."""
         self._closed = True
+        waiting = [call for lane in self._lanes.values() for call in lane.waiting]
         self._lanes.clear()
         self._ready.clear()
+        for call in waiting:
+            self._refuse(call, _closing())
         tasks = list(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CLOSE_S)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _refusal(self, call: Call) -> BrokerError | None:
         if self._closed:
-            return Unavailable("this gateway is shutting down", retry_after_s=1)
-        limits, size = self._limits, len(call.params)
+            return _closing()
+        limits, size = self._limits, call.size
         lane = self._lanes.get(call.conn)
         if lane is not None and lane.waiting:
             too_many = len(lane.waiting) >= limits.waiting_per_connection
@@ -133,9 +140,9 @@ class Lanes:
             lane = self._ready.popleft()
             lane.is_ready = False
             call = lane.waiting.popleft()
-            lane.waiting_bytes -= len(call.params)
+            lane.waiting_bytes -= call.size
             self._waiting -= 1
-            self._waiting_bytes -= len(call.params)
+            self._waiting_bytes -= call.size
             lane.running += 1
             lane.method = call.method
             lane.head_is_unordered = True
@@ -169,3 +176,7 @@ class Lanes:
                 self._begin()
                 if not lane.waiting and not lane.running:
                     self._lanes.pop(call.conn, None)
+
+
+def _closing() -> Unavailable:
+    return Unavailable("this gateway is shutting down", retry_after_s=1)

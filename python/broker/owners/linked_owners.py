@@ -49,6 +49,7 @@ from broker.owners.protocol import (
 from broker.settings import Settings
 from broker.slots.calls import CannotTravel
 from broker.slots.link import Link, LinkLost, SlotLink
+from broker.tasks import run_once
 
 _BATCH_COMMANDS = 500
 _BATCH_BYTES = 4 << 20
@@ -221,7 +222,7 @@ class LinkedOwners:
         if key in self._nudges:
             self._late.add(key)
         elif len(self._nudges) < _NUDGES:
-            task = asyncio.create_task(self._nudge(key), name=f"nudge {account} {channel}")
+            task = run_once("nudge", self._nudge(key))
             self._nudges[key] = task
             task.add_done_callback(lambda _: self._nudges.pop(key, None))
 

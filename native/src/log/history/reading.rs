@@ -1,6 +1,6 @@
 //! Cursors and what they read.
 
-use super::{Deflate, LIVE_START, Log};
+use super::{LIVE_START, Log};
 use crate::log::encoding;
 use crate::log::segment::Segment;
 use crate::log::span::{Lost, Span};
@@ -12,12 +12,30 @@ impl Log {
         if epoch != self.epoch || seq < self.floor() || seq > self.seq {
             return None;
         }
+        Some(self.place_after(seq))
+    }
+
+    /// The cursor after the push `seq`, which is not before the floor nor after the head.
+    fn place_after(&self, seq: u64) -> u64 {
         match self.past.entries.front() {
             Some(oldest) if seq + 1 < oldest.seq + self.past.entries.len() as u64 => {
-                Some(self.past.first + (seq + 1).saturating_sub(oldest.seq))
+                self.past.first + (seq + 1).saturating_sub(oldest.seq)
             }
-            _ => Some(self.live.after_seq(self.first_live(), seq)),
+            _ => self.live.after_seq(self.first_live(), seq),
         }
+    }
+
+    /// The id of the message at `seq` of the current epoch; None where the log does not know it.
+    #[must_use]
+    pub fn id_at(&self, seq: u64) -> Option<&str> {
+        if seq == self.floor {
+            return Some(self.floor_id.as_str()).filter(|id| !id.is_empty());
+        }
+        // The push itself is what comes after the one before it.
+        let cursor = (seq > self.floor).then(|| self.place_after(seq - 1))?;
+        let (segment, index) = self.resolve(cursor).ok()?;
+        let found = segment.push_at(index, seq)?;
+        encoding::message_id(encoding::params(segment.meta(found), segment.frame(found)))
     }
 
     /// The cursor before the last `pushes` of the current epoch, and whether the log has them all.
@@ -55,18 +73,18 @@ impl Log {
 
     /// Fills `span` with the frames from `cursor` towards `until`, about `budget` bytes at most.
     ///
-    /// With `deflate` (from payload to deflated payload), frames are deflated where that pays.
+    /// With `deflated`, frames are deflated as far as that has been done and pays.
     /// One call may stop early, at the edge between past and live or between deflated and plain: go on from
     /// `span.next` until that is `until`.
     ///
     /// # Errors
     /// [`Lost`] when the entries are gone.
     pub fn read(
-        &mut self,
+        &self,
         cursor: u64,
         until: u64,
         budget: u64,
-        deflate: Option<&mut Deflate<'_>>,
+        deflated: bool,
         span: &mut Span,
     ) -> Result<(), Lost> {
         span.clear();
@@ -78,16 +96,15 @@ impl Log {
             }
             return Ok(());
         }
-        let Some(deflate) = deflate.filter(|_| self.deflated.wanted_by > 0) else {
+        let is_done = deflated && self.deflated.wanted_by > 0 && index < self.deflated.to;
+        if !is_done {
             self.live.read(index, until.max(index), budget, span);
-            return Ok(());
-        };
-        self.deflate_to(until, deflate);
-        if index < self.deflated.from {
+        } else if index < self.deflated.from {
             self.live
                 .read(index, until.min(self.deflated.from), budget, span);
         } else {
-            self.read_deflated(index, until.max(index), budget, span);
+            let until = until.clamp(index, self.deflated.to);
+            self.read_deflated(index, until, budget, span);
         }
         Ok(())
     }

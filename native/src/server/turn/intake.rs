@@ -107,6 +107,8 @@ impl<H: Handler> Loop<H> {
                 Moved::Bytes(bytes) => {
                     // A short read has emptied the socket, but for its end; the next byte makes an event.
                     connection.unread = bytes == buffer.len() || connection.hung_up;
+                    // Any byte shows that the client is there: its pong may be stuck behind a long message.
+                    connection.pong_ms = NEVER;
                     self.take_bytes(slot, &mut buffer[..bytes]);
                 }
             }
@@ -142,7 +144,8 @@ impl<H: Handler> Loop<H> {
         match handshake::parse(&pending.bytes, &limits) {
             Ok(Head::Partial) => self.keep_head(slot),
             Ok(Head::Complete { request, consumed }) => {
-                pending.bytes.drain(..consumed);
+                // What is taken off keeps no memory; nearly always nothing follows.
+                pending.bytes = pending.bytes.split_off(consumed);
                 pending.request = request.clone();
                 self.begin(slot, &request);
             }
@@ -158,6 +161,7 @@ impl<H: Handler> Loop<H> {
         }
     }
 
+    /// Keeps a head that is not complete, unless too much waits already.
     fn keep_head(&mut self, slot: SlotIndex) {
         self.core.weigh(slot);
         if self.core.is_crowded() {
@@ -189,7 +193,10 @@ impl<H: Handler> Loop<H> {
         }
         match self.handler.handshake(&mut self.core, slot, request) {
             Admission::Accept => self.admit(slot),
-            Admission::Wait => self.core.connection(slot).state = State::Waiting,
+            Admission::Wait => {
+                self.core.connection(slot).state = State::Waiting;
+                self.core.weigh(slot);
+            }
             Admission::Refuse(refusal) => self.core.refuse(slot, &refusal),
         }
     }
@@ -268,10 +275,7 @@ impl<H: Handler> Loop<H> {
             connection.message_ms = connection.message_ms.min(complete_by_ms);
         }
         self.core.schedule(slot);
-        self.core.weigh(slot);
-        if self.core.is_crowded() && self.core.connection(slot).decoder.held_bytes() > 0 {
-            self.core.close(slot, 1013, "too much is waiting");
-        }
+        self.core.end_crowding(slot);
     }
 }
 
@@ -304,8 +308,7 @@ fn take_item<H: Handler>(core: &mut Core, handler: &mut H, slot: SlotIndex, item
         Item::Ping(payload) if rate == Rate::Allowed => {
             core.send_control(slot, Opcode::Pong, payload);
         }
-        Item::Pong(_) => core.connection(slot).pong_ms = NEVER,
-        Item::Ping(_) | Item::Close { .. } => {}
+        Item::Pong(_) | Item::Ping(_) | Item::Close { .. } => {}
     }
 }
 
