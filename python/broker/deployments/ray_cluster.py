@@ -4,7 +4,7 @@ Of the processes that `ray start` runs, ours has the GCS and the raylet. Dashboa
 and log monitor are left out: together 300 MB and half of the start. Ray's own switches cannot leave the
 dashboard out, hence the subclass. The raylet cannot be without its two agents: `standby` takes their places,
 which saves 190 MB. The one for runtime environments comes when an actor wants one; the other would only
-serve the dashboard.
+serve the dashboard. Workers are forked from a process that has imported everything (`fork_server`).
 
 Ray's processes listen on every interface unless the node's address is 127.0.0.1, and Ray rewrites that one to
 the machine's own, except on systems where it runs no clusters. `environment` has it take this for one of them
@@ -35,8 +35,9 @@ from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them 
 )
 
 from broker import timers
-from broker.deployments import ray_logs, standby
+from broker.deployments import fork_client, ray_logs, standby
 from broker.deployments.environment import RAY_HOST, joined_environment
+from broker.deployments.fork_server import start_fork_server
 from broker.deployments.ports import free_port
 
 NAMESPACE = "broker"
@@ -77,7 +78,10 @@ def start_local(scratch: Path, log: Path) -> LocalRay:
         no_monitor=True,
         ray_client_server_port=None,
     )
-    node = _LightNode(log, parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
+    forks = scratch / "fork"
+    with timers.late(_RAY_LATE_S):
+        start_fork_server(forks)
+    node = _LightNode(log, forks, parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
     return LocalRay(node, node.address)
 
 
@@ -113,8 +117,9 @@ def join(address: str) -> None:
 class _LightNode(Node):
     """A head node without the dashboard's process and with helpers that wait until they are asked for."""
 
-    def __init__(self, log: Path, *arguments: Any, **options: Any) -> None:
+    def __init__(self, log: Path, forks: Path, *arguments: Any, **options: Any) -> None:
         self._log = log
+        self._forks = forks
         super().__init__(*arguments, **options)
 
     def _init_temp(self, *arguments: Any, **options: Any) -> None:
@@ -137,7 +142,7 @@ class _LightNode(Node):
         ports = dict.fromkeys(_UNUSED_PORTS, _NOBODY) | {RUNTIME_ENV_AGENT_PORT_NAME: asked}
         for name, port in ports.items():
             persist_port(self._session_dir, self._node_id, name, port)
-        with _starting_with(partial(_start_with_standbys, self._node_ip_address, asked)):
+        with _starting_with(partial(_start_with_standbys, self._node_ip_address, asked, self._forks)):
             super().start_raylet(*arguments, **options)
 
     def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:
@@ -162,9 +167,11 @@ def _start_late(command: list[str], *arguments: Any, **options: Any) -> Any:
         return _start_ray_process(command, *arguments, **options)
 
 
-def _start_with_standbys(ip: str, port: int, command: list[str], *arguments: Any, **options: Any) -> Any:
+def _start_with_standbys(
+    ip: str, port: int, forks: Path, command: list[str], *arguments: Any, **options: Any
+) -> Any:
     """Ray's `start_ray_process` with another `command`."""
-    light = [stand_in(word, ip, port) for word in command]
+    light = [fork_worker(stand_in(word, ip, port), forks) for word in command]
     return _start_late(light, *arguments, **options)
 
 
@@ -176,3 +183,16 @@ def stand_in(word: str, ip: str, port: int) -> str:
         return word
     waiting = [sys.executable, "-I", "-S", standby.__file__, ip, str(asked)]
     return f"{name}={subprocess.list2cmdline(waiting)} {helper}"
+
+
+def fork_worker(word: str, forks: Path) -> str:
+    """An argument of the raylet; one that says how workers are started has them forked.
+
+    Args:
+        forks: the socket of the fork server.
+    """
+    name, _, command = word.partition("=")
+    if name != "--python_worker_command":
+        return word
+    asking = [sys.executable, "-I", "-S", fork_client.__file__, str(forks)]
+    return f"{name}={subprocess.list2cmdline(asking)} {command}"
