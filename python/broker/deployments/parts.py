@@ -99,6 +99,7 @@ class Parts:
         self._keep(self._counters.watch())
         if self._local is not None:  # a cluster of others may serve more than us
             timers.allow_late(_LATE_S)
+            self._keep(ray_cluster.keep_spare_worker())
             self._keep(watch_clock(SystemClock(), lambda: asyncio.to_thread(serve_app.restart_control)))
 
     async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:

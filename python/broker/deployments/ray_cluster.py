@@ -13,10 +13,11 @@ their ports, so instances on one machine may share the address. Other users of t
 who comes in is asked for a certificate (`ray_tls`) and for a secret, both new at each start.
 """
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them 
     RUNTIME_ENV_AGENT_PORT_NAME,
     persist_port,
 )
+from ray.exceptions import RayError
 
 from broker import timers
 from broker.deployments import fork_client, ray_logs, standby
@@ -48,6 +50,8 @@ _start_ray_process = services.start_ray_process
 
 # How late timers of Ray's processes may be. With more it takes longer to start, and to restart parts.
 _RAY_LATE_S = 0.3
+_SPARE_LOOK_S = 2.0
+_SPARE_PATIENCE_S = 10.0
 _OBJECT_STORE_BYTES = 80 << 20  # Ray's smallest is 75 MiB; nothing large goes through it
 
 
@@ -95,6 +99,23 @@ def connect_local(local: LocalRay) -> None:
             configure_logging=False,
             _node_ip_address=RAY_HOST,
         )
+
+
+async def keep_spare_worker() -> None:
+    """Have an idle worker at all times, in which an actor starts at once, until cancelled.
+
+    Ray leaves one behind after each task, keeps it while there are not more than processors, and takes it for
+    the next actor. So a task that does nothing brings one where there is none.
+    """
+    idle: Any = ray.remote(num_cpus=0)(_rest)
+    while True:
+        with suppress(RayError, TimeoutError):
+            await asyncio.wait_for(idle.remote(), _SPARE_PATIENCE_S)
+        await asyncio.sleep(_SPARE_LOOK_S)
+
+
+def _rest() -> None:
+    """Nothing."""
 
 
 def join(address: str) -> None:

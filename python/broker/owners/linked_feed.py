@@ -25,7 +25,7 @@ from broker.settings import Settings
 from broker.slots.link import Link, LinkLost, SlotLink
 
 _log = logging.getLogger(__name__)
-_RETRY_S = (0.05, 1.0)  # first and longest pause before an owner is asked again
+_RETRY_S = (0.02, 0.2)  # first and longest pause before an owner is asked again
 _CALL_S = 5.0  # of a call that does not wait for news
 _POLL_GRACE_S = 10.0
 _LEAVE_S = 1.0
