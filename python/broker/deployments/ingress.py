@@ -41,6 +41,10 @@ from broker.settings import Settings
 APPLICATION = "broker"
 """The name of the API's application of Ray Serve; ours begin with it."""
 
+REPLICA_REQUESTS = 32
+"""Requests at a time, over which another replica takes them."""
+
+_SPARED = 2  # replicas, of which one is a spare
 _HEAD_S = 10  # for a whole head, and for as much of a body as HAProxy holds
 _KEEP_ALIVE_S = 90  # uvicorn's; clients find their connections as long as they would there
 _HARD_STOP_S = 60  # a reload lets the old process finish its requests; one takes at most two minutes
@@ -185,8 +189,25 @@ def _backend(settings: Settings, application: Application) -> list[str]:
         f"backend {application.backend} from {'behind' if is_ours else 'ours'}",
         *(_rules(settings) if is_ours else ()),
         "    http-reuse always",
-        *(f"    {line}" for line in (*application.checks, *application.servers)),
+        *(f"    {line}" for line in application.checks),
+        *(f"    {line}" for line in _servers(settings, application)),
     ]
+
+
+def _servers(settings: Settings, application: Application) -> list[str]:
+    """The replicas. Where one is enough, a second one is its spare.
+
+    It takes requests when the first one has died, or has as many as it should have at a time: a replica that
+    nobody needs costs no time and shares no caches.
+    """
+    # A server that is marked as down by its errors leaves another one alone, and where only one is up HAProxy
+    # waits a second before it tries again (back_handle_st_cer). Checks find it down within half a second;
+    # until then each request goes on to the next server at once.
+    servers = [line.replace("on-error mark-down", "on-error fastinter") for line in application.servers]
+    replicas = sum(not line.endswith(" backup") for line in servers)
+    if settings.api_replicas_min > 1 or replicas != _SPARED:
+        return servers
+    return ["balance first", f"{servers[0]} maxconn {REPLICA_REQUESTS}", *servers[1:]]
 
 
 def _rules(settings: Settings) -> list[str]:
