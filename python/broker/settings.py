@@ -17,7 +17,7 @@ _PREFIX = "BROKER_"
 # Variables with our prefix that are no settings. The command line's own, for the client's commands:
 _CLIENT = frozenset({"BROKER_URL", "BROKER_TOKEN", "BROKER_USERNAME", "BROKER_PASSWORD"})
 # The mark of our processes, and what the build and its tests read:
-_OTHERS = _CLIENT | {"BROKER_INSTANCE", "BROKER_BUILT_S", "BROKER_LEAK_ROUNDS"}
+_OTHERS = _CLIENT | {"BROKER_INSTANCE", "BROKER_CONDUCTOR", "BROKER_BUILT_S", "BROKER_LEAK_ROUNDS"}
 # The largest of what names no limit of its own. A day for times; for bytes more than a machine has; for the
 # rest what every counter on the way holds, PostgreSQL's integers and native code's.
 _MOST_S = 86_400

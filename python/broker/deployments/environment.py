@@ -130,6 +130,8 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
         "RAY_ROTATION_MAX_BYTES": str(FILE_BYTES),
         "RAY_ROTATION_BACKUP_COUNT": "1",
+        # What runs on Ray goes on without its GCS until another Ray has taken over; Ray's own is a minute.
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
         # Nobody reads what each process would tell every second about the calls that it has made,
         "RAY_task_events_report_interval_ms": "0",
         # how long each handler took, which costs a twentieth of what an idle worker takes,

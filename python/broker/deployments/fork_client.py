@@ -8,7 +8,6 @@ It imports as little as it can: it runs once for each worker.
 """
 
 import json
-import marshal
 import os
 import socket
 import sys
@@ -58,7 +57,7 @@ def _is_forked(path: str, request: Request) -> bool:
         with socket.socket(socket.AF_UNIX) as server:
             server.settimeout(_ANSWER_S)
             server.connect(path)
-            message = marshal.dumps(request)
+            message = json.dumps(request).encode()
             sent = socket.send_fds(server, [message], [0, 1, 2])
             server.sendall(message[sent:])
             server.shutdown(socket.SHUT_WR)

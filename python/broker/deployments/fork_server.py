@@ -6,7 +6,7 @@ raylet, in the place of a worker, runs `fork_client`, which hands the command, t
 standard streams to this process and ends. What is forked here is the worker: it goes on with the command's
 own script, and the raylet learns its process id when it registers.
 
-Protocol, on a Unix socket in the instance's scratch directory: one message a connection, the marshalled
+Protocol, on a Unix socket in the instance's scratch directory: one message a connection, the JSON of a
 `fork_client.Request`, with the three streams beside its first byte (SCM_RIGHTS, unix(7)); the answer is one
 byte, once the worker exists.
 
@@ -19,7 +19,7 @@ Standard input comes from the conductor: its end means that there is nobody left
 
 import gc
 import importlib
-import marshal
+import json
 import os
 import runpy
 import select
@@ -92,7 +92,7 @@ def _serve(door: socket.socket) -> None:
         caller.settimeout(_REQUEST_S)
         try:
             request, streams = _receive(caller)
-        except (OSError, EOFError, ValueError, TypeError):
+        except (OSError, ValueError):
             return  # who asked runs the command itself
         if os.fork() == 0:
             door.close()
@@ -107,14 +107,14 @@ def _serve(door: socket.socket) -> None:
 
 
 def _receive(caller: socket.socket) -> tuple[fork_client.Request, list[int]]:
-    """A request with its streams. Raises OSError, and what `marshal.loads` raises."""
+    """A request with its streams. Raises OSError, and ValueError."""
     user = _PEER.unpack(caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[1]
     if user != os.geteuid():
         raise PermissionError(user)
     message, streams, _, _ = socket.recv_fds(caller, 65_536, 3)
     while more := caller.recv(65_536):
         message += more
-    return marshal.loads(message), streams
+    return json.loads(message), streams
 
 
 def _become_worker(request: fork_client.Request, streams: list[int]) -> None:
@@ -134,7 +134,7 @@ def _become_worker(request: fork_client.Request, streams: list[int]) -> None:
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]  # there is one
+        sys.excepthook(*sys.exc_info())
     finally:
         sys.stdout.flush()
         os._exit(status)

@@ -14,6 +14,8 @@ who comes in is asked for a certificate (`ray_tls`) and for a secret, both new a
 """
 
 import asyncio
+import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +29,7 @@ import ray
 from ray._private import services
 from ray._private.node import Node
 from ray._private.parameter import RayParams
+from ray._private.ray_constants import PROCESS_TYPE_GCS_SERVER, PROCESS_TYPE_RAYLET
 from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them out
     DASHBOARD_AGENT_LISTEN_PORT_NAME,
     METRICS_AGENT_PORT_NAME,
@@ -46,10 +49,12 @@ NAMESPACE = "broker"
 
 _UNUSED_PORTS = (METRICS_AGENT_PORT_NAME, METRICS_EXPORT_PORT_NAME, DASHBOARD_AGENT_LISTEN_PORT_NAME)
 _NOBODY = -1  # Ray's word for a port where nothing listens
+_log = logging.getLogger(__name__)
 _start_ray_process = services.start_ray_process
 
 # How late timers of Ray's processes may be. With more it takes longer to start, and to restart parts.
 _RAY_LATE_S = 0.3
+_FORK_SERVER_PAUSE_S = 1.0
 _SPARE_LOOK_S = 2.0
 _SPARE_PATIENCE_S = 10.0
 _OBJECT_STORE_BYTES = 80 << 20  # Ray's smallest is 75 MiB; nothing large goes through it
@@ -61,6 +66,8 @@ class LocalRay:
 
     node: Node
     address: str
+    forks: Path
+    fork_server: "subprocess.Popen[bytes]"
 
 
 def start_local(scratch: Path, log: Path) -> LocalRay:
@@ -83,10 +90,9 @@ def start_local(scratch: Path, log: Path) -> LocalRay:
         ray_client_server_port=None,
     )
     forks = scratch / "fork"
-    with timers.late(_RAY_LATE_S):
-        start_fork_server(forks)
+    fork_server = _start_fork_server(forks)
     node = _LightNode(log, forks, parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
-    return LocalRay(node, node.address)
+    return LocalRay(node, node.address, forks, fork_server)
 
 
 def connect_local(local: LocalRay) -> None:
@@ -99,6 +105,55 @@ def connect_local(local: LocalRay) -> None:
             configure_logging=False,
             _node_ip_address=RAY_HOST,
         )
+
+
+async def until_lost(local: LocalRay) -> str:
+    """Return when one of Ray's two processes has ended, with its name.
+
+    Neither can be started anew: the GCS has its tables in memory, and workers know their raylet. What runs on
+    Ray goes on without them, the GCS' for as long as `environment` says, but nothing that dies is replaced.
+    """
+    processes = {
+        "the GCS": local.node.all_processes[PROCESS_TYPE_GCS_SERVER][0].process.pid,
+        "the raylet": local.node.all_processes[PROCESS_TYPE_RAYLET][0].process.pid,
+    }
+    ends = {asyncio.create_task(_until_ended(pid)): name for name, pid in processes.items()}
+    try:
+        ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        return ends[ended.pop()]
+    finally:
+        for end in ends:
+            end.cancel()
+
+
+async def keep_fork_server(local: LocalRay) -> None:
+    """Start the fork server again whenever it ends, until cancelled; workers start without it meanwhile."""
+    server = local.fork_server
+    while True:
+        await _until_ended(server.pid)
+        server.wait()
+        _log.warning("fork_server_ended")
+        local.forks.unlink(missing_ok=True)
+        server = _start_fork_server(local.forks)
+        await asyncio.sleep(_FORK_SERVER_PAUSE_S)
+
+
+async def _until_ended(pid: int) -> None:
+    """Return when a child has ended. It is not waited for: while it is not, nobody takes its number."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    descriptor = os.pidfd_open(pid)
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _start_fork_server(path: Path) -> "subprocess.Popen[bytes]":
+    with timers.late(_RAY_LATE_S):
+        return start_fork_server(path)
 
 
 async def keep_spare_worker() -> None:

@@ -13,22 +13,19 @@ import asyncio
 import logging
 import os
 import resource
+import secrets
 import signal
-import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import orjson
-
 from broker.deployments import first_start, ray_logs
+from broker.deployments.conductor_process import ConductorProcess, Report
 from broker.deployments.data_dir import Claim, claim
-from broker.deployments.environment import build_environment
 from broker.deployments.ports import require_free
-from broker.deployments.processes import MARK, end_marked
+from broker.deployments.processes import end_marked
 from broker.logs import RAY_SHARE, configure_logs
-from broker.settings import Settings, child_environment
+from broker.settings import Settings
 from broker.storage.embedded.server import EmbeddedPostgres
 from broker.storage.errors import SetupError
 
@@ -42,9 +39,6 @@ _STEADY_S = 60.0  # a conductor that ran for this long is restarted at once
 
 _log = logging.getLogger(__name__)
 
-Report = Callable[[str, str], None]
-"""Called with the name of a part that is up, or `warning`, and a detail for people."""
-
 
 class Supervisor:
     """One run of the product. `run` once."""
@@ -54,11 +48,11 @@ class Supervisor:
         self._report = report
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._conductor: asyncio.subprocess.Process | None = None
+        self._conductor: ConductorProcess | None = None
         self._dsn = ""
         self._is_ready = asyncio.Event()
         self._was_ready_once = False
-        self._had_ray = False
+        self._rolling: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Return after a stop that was asked for by a signal.
@@ -138,38 +132,17 @@ class Supervisor:
         self._report("account", prepared.account)
 
     async def _start_conductor(self, held: Claim) -> None:
+        """Start the first one, or one in the place of one that has ended; nothing of the instance runs."""
         self._is_ready.clear()
         await asyncio.to_thread(held.make_scratch)
-        environment, warning = await asyncio.to_thread(build_environment, self._settings, held.scratch)
-        if warning:
-            self._report("warning", warning)
-        log = held.open_log("stderr")
-        try:
-            self._conductor = await self._spawn_conductor(held, environment, log)
-        finally:
-            os.close(log)
-
-    async def _spawn_conductor(
-        self, held: Claim, environment: dict[str, str], log: int
-    ) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "broker.deployments.conductor",
-            str(held.scratch),
-            str(held.log),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-            start_new_session=True,
-            env=child_environment(self._settings.to_environment() | environment | {MARK: held.mark}),
-        )
+        self._conductor = ConductorProcess(self._settings, held, held.scratch, self._report)
+        await self._conductor.start()
 
     async def _watch_conductor(self, held: Claim) -> None:
-        """Pass on what the conductor says, and start it again when it dies after it was ready.
+        """Have a conductor at all times, once the first one was ready.
 
         Raises:
-            SetupError: it ended before it was ready.
+            SetupError: the first one ended before it was ready.
         """
         loop = asyncio.get_running_loop()
         wait_s = _RESTART_S[0]
@@ -177,9 +150,10 @@ class Supervisor:
         while True:
             started_s = loop.time()
             starts += 1
-            reason = await self._hear_conductor()
+            reason = await self._until_ended(held)
+            assert self._conductor is not None, "it has ended"
             # Ray gives itself half a minute to start, which a busy machine may exceed once.
-            if not self._was_ready_once and (self._had_ray or starts > 1):
+            if not self._was_ready_once and (self._conductor.had_ray or starts > 1):
                 raise SetupError(reason or f"the parts ended at their start; see {held.path / 'log'}")
             self._report("warning", f"Ray ended ({reason or 'killed'}); starting it again")
             if loop.time() - started_s < _STEADY_S:
@@ -187,60 +161,77 @@ class Supervisor:
                 wait_s = min(2 * wait_s, _RESTART_S[1])
             else:
                 wait_s = _RESTART_S[0]
-            await asyncio.to_thread(end_marked, held.mark, self._session())
+            await self._conductor.kill()
+            await asyncio.to_thread(end_marked, held.mark)
             await self._start_conductor(held)
             if self._dsn:
                 await self._hand_over_dsn()
 
-    async def _hear_conductor(self) -> str:
-        """Read what the conductor tells until it ends; returns why it failed, if it said so."""
-        assert self._conductor is not None and self._conductor.stdout is not None  # noqa: PT018
-        reason = ""
-        while line := await self._conductor.stdout.readline():
-            with suppress(orjson.JSONDecodeError):
-                reason = self._heard(orjson.loads(line)) or reason
-        await self._conductor.wait()
-        return reason
+    async def _until_ended(self, held: Claim) -> str:
+        """Return when there is no conductor any more; why it failed, if it said so.
 
-    def _heard(self, message: dict[str, Any]) -> str:
-        if "part" in message:
-            self._had_ray = True
-            self._report(message["part"], message["detail"])
-        elif "warning" in message:
-            self._report("warning", message["warning"])
-        elif message.get("ready"):
-            if self._was_ready_once:
-                self._report("warning", "all parts are up again")
-            self._was_ready_once = True
-            self._is_ready.set()
-        return str(message.get("failed", ""))
+        One whose Ray is damaged goes on serving while another one starts beside it, which takes over.
+        """
+        wait_s = _RESTART_S[0]
+        while True:
+            conductor = self._conductor
+            assert conductor is not None, "one was started"
+            if not conductor.is_ready.is_set():
+                await self._first_of(conductor.wait(), conductor.is_ready.wait())
+            if conductor.is_ready.is_set() and not self._is_ready.is_set():
+                self._note_ready()
+            await self._first_of(conductor.wait(), conductor.is_damaged.wait())
+            if not conductor.is_running:
+                return await conductor.wait()
+            if not await self._succeed(held, conductor):
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _RESTART_S[1])
+
+    async def _succeed(self, held: Claim, old: ConductorProcess) -> bool:
+        """Start a conductor beside a damaged one and let it take over; whether it has."""
+        scratch = held.scratch / secrets.token_hex(1)
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        new = ConductorProcess(self._settings, held, scratch, self._report)
+        try:
+            await new.start(succeeds=True)
+            await new.say({"dsn": self._dsn})
+            await self._first_of(old.wait(), new.wait(), new.is_ready.wait(), timeout_s=_START_S)
+            if not new.is_running or (old.is_running and not new.is_ready.is_set()):
+                self._report("warning", "another Ray cannot be started yet")
+                await new.kill()
+                return False
+        except BaseException:
+            await new.kill()
+            raise
+        self._conductor = new
+        await old.kill()
+        await asyncio.to_thread(held.clear_scratch, scratch)
+        if new.is_ready.is_set():
+            self._report("warning", "all parts are up again")
+        else:
+            self._is_ready.clear()  # the damaged one has ended before
+        return True
+
+    def _note_ready(self) -> None:
+        if self._was_ready_once:
+            self._report("warning", "all parts are up again")
+        self._was_ready_once = True
+        self._is_ready.set()
 
     async def _hand_over_dsn(self) -> None:
-        await self._say({"dsn": self._dsn})
-
-    async def _say(self, message: dict[str, str]) -> None:
-        if self._conductor is None or self._conductor.stdin is None:
-            return
-        with suppress(ConnectionError):
-            self._conductor.stdin.write(orjson.dumps(message) + b"\n")
-            await self._conductor.stdin.drain()
+        assert self._conductor is not None, "it was started"
+        await self._conductor.say({"dsn": self._dsn})
 
     async def _stop_conductor(self, held: Claim) -> None:
         """Let it drain and end; then end whatever is left of it."""
-        if self._conductor is not None and self._conductor.returncode is None:
-            if self._is_ready.is_set():
+        conductor = self._conductor
+        if conductor is not None:
+            if conductor.is_running and self._is_ready.is_set():
                 self._report("stopping", "connections are drained; Ctrl-C again to cut them")
-                await self._say({"do": "stop"})
-                await self._first_of(self._conductor.wait(), self._hurry.wait(), timeout_s=_STOP_S)
-            with suppress(ProcessLookupError):
-                self._conductor.kill()
-        await asyncio.to_thread(end_marked, held.mark, self._session())
-        if self._conductor is not None:
-            await self._conductor.wait()
-
-    def _session(self) -> int | None:
-        """The session that all processes of the conductor are in: it was started with one of its own."""
-        return None if self._conductor is None else self._conductor.pid
+                await conductor.say({"do": "stop"})
+                await self._first_of(conductor.wait(), self._hurry.wait(), timeout_s=_STOP_S)
+            await conductor.kill()
+        await asyncio.to_thread(end_marked, held.mark)
 
     async def _unless_stopped(self, work: Awaitable[T], watched: "asyncio.Task[None] | None" = None) -> T:
         """Wait for `work`; raise `_Stopped` when a stop is asked for first, or what `watched` raises."""
@@ -261,7 +252,7 @@ class Supervisor:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     @staticmethod
-    async def _first_of(*work: Awaitable[object], timeout_s: float) -> None:
+    async def _first_of(*work: Awaitable[object], timeout_s: float | None = None) -> None:
         tasks = [asyncio.ensure_future(each) for each in work]
         await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -278,9 +269,9 @@ class Supervisor:
         (self._hurry if self._stopping.is_set() else self._stopping).set()
 
     def _roll(self) -> None:
-        if self._is_ready.is_set() and self._conductor is not None and self._conductor.stdin is not None:
+        if self._is_ready.is_set() and self._conductor is not None:
             self._report("update", "exchanging gateways, API replicas and owners")
-            self._conductor.stdin.write(b'{"do":"roll"}\n')
+            self._rolling = asyncio.create_task(self._conductor.say({"do": "roll"}))
 
     def _addresses(self) -> str:
         settings = self._settings

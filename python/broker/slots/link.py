@@ -99,7 +99,7 @@ class SlotLink:
 
 
 async def _ask_again(ask: Callable[[], Awaitable[T]]) -> T:
-    """The first answer to `ask`, which is called again while none comes; raises what the first failure raises.
+    """The first answer to `ask`, which is called again while none comes. Raises what the first failure is.
 
     Ray fails a call that an actor takes along when it dies, but up to two seconds later; by then another runs
     in its place, which would have answered long ago.
