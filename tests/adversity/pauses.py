@@ -27,6 +27,7 @@ from websockets.exceptions import WebSocketException
 from tests.adversity.faults import COUNTER, RAY_TITLES, TITLES, find, hit
 from tests.deployments.instance import Instance
 
+CONDUCTOR = TITLES["Ray with everything on it"]
 KINDS = TITLES | {"counter": COUNTER} | RAY_TITLES
 _PAUSE_S = 0.02
 _TRY_S = 15.0
@@ -177,10 +178,14 @@ async def _until_whole(instance: Instance, kind: str, other_than: psutil.Process
             except httpx.TransportError:
                 ready = False
             is_there = any(each != other_than for each in find(instance, KINDS[kind]))
-            # While another Ray takes over, there are two.
-            if ready and is_there and all(len(find(instance, title)) == 1 for title in RAY_TITLES.values()):
+            # While another Ray takes over, there are two conductors.
+            if ready and is_there and len(find(instance, CONDUCTOR)) == 1 and _has_one_ray(instance):
                 return
             await asyncio.sleep(0.2)
+
+
+def _has_one_ray(instance: Instance) -> bool:
+    return all(len(find(instance, title)) == 1 for title in RAY_TITLES.values())
 
 
 def _longest_s(log: Sequence[float], since_s: float) -> float:

@@ -78,14 +78,14 @@ class ConductorProcess:
         """Whether its process lives."""
         return self._process is not None and self._process.returncode is None
 
-    async def kill(self) -> None:
-        """End it with everything that it has started. Idempotent."""
+    async def kill(self) -> str:
+        """End it with everything that it has started; why it failed, if it said so. Idempotent."""
         if self._process is None:
-            return
+            return ""
         with suppress(ProcessLookupError):
             self._process.kill()
         await asyncio.to_thread(end_marked, self._mark, self._process.pid, CONDUCTOR_MARK)
-        await self.wait()
+        return await self.wait()
 
     async def _spawn(
         self, environment: dict[str, str], log: int, *, succeeds: bool

@@ -147,6 +147,8 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         "RAY_local_fs_monitor_interval_ms": "10000",
         "RAY_object_manager_timer_freq_ms": "1000",
         **serve_environment(),
+        # Two of an instance's may listen at a time, while another Ray takes over.
+        "SERVE_SOCKET_REUSE_PORT_ENABLED": "1",
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(first),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(last),

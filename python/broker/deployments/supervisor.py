@@ -197,8 +197,8 @@ class Supervisor:
             await new.say({"dsn": self._dsn})
             await self._first_of(old.wait(), new.wait(), new.is_ready.wait(), timeout_s=_START_S)
             if not new.is_running or (old.is_running and not new.is_ready.is_set()):
-                self._report("warning", "another Ray cannot be started yet")
-                await new.kill()
+                reason = await new.kill()
+                self._report("warning", f"another Ray cannot be started yet ({reason or 'it does not answer'})")
                 return False
         except BaseException:
             await new.kill()
