@@ -55,7 +55,9 @@ def main() -> None:
         local = None if settings.ray_address else ray_cluster.start_local(*map(Path, sys.argv[1:3]))
         preload.join()
         parts = importlib.import_module(_PARTS)
-        asyncio.run(parts.Parts(settings, local, succeeds=SUCCEEDS in sys.argv).run())
+        # Not `asyncio.run`, which waits for threads: one that asks a GCS that is dead does not end.
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(parts.Parts(settings, local, succeeds=SUCCEEDS in sys.argv).run())
     except Exception as error:
         _log.exception("conductor_failed")
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -24,8 +24,10 @@ from broker.deployments.conductor_process import ConductorProcess, Report
 from broker.deployments.data_dir import Claim, claim
 from broker.deployments.ports import require_free
 from broker.deployments.processes import end_marked
+from broker.errors import Unavailable
 from broker.logs import RAY_SHARE, configure_logs
 from broker.settings import Settings
+from broker.storage.conductor_lease import LEASE_ROUND_S, ConductorLease
 from broker.storage.embedded.server import EmbeddedPostgres
 from broker.storage.errors import SetupError
 
@@ -85,6 +87,8 @@ class Supervisor:
     async def _run(self, held: Claim) -> None:
         server = None if self._settings.database_url else self._embedded(held)
         keep: asyncio.Task[None] | None = None
+        leased: asyncio.Task[None] | None = None
+        lease: ConductorLease | None = None
         try:
             # Ray takes seconds to start and needs no database: both at once.
             await self._start_conductor(held)
@@ -93,13 +97,20 @@ class Supervisor:
                 await self._unless_stopped(self._start_database(server))
                 if server is not None:
                     keep = asyncio.create_task(server.supervise())
+                if server is None:
+                    lease = await ConductorLease.open(self._dsn, held.mark)
+                    await self._unless_stopped(self._take(lease), ready)
+                    leased = asyncio.create_task(self._keep_lease(lease))
                 await self._unless_stopped(self._hand_over_dsn())
-                await self._unless_stopped(asyncio.wait_for(self._is_ready.wait(), _START_S), ready)
+                ready_in_time = asyncio.wait_for(self._is_ready.wait(), _START_S)
+                await self._unless_stopped(ready_in_time, ready, leased)
                 self._report("ready", self._addresses())
-                await self._unless_stopped(self._stopping.wait(), ready)
+                await self._unless_stopped(self._stopping.wait(), ready, leased)
             finally:
-                ready.cancel()
-                await asyncio.gather(ready, return_exceptions=True)
+                watching = [task for task in (ready, leased) if task is not None]
+                for task in watching:
+                    task.cancel()
+                await asyncio.gather(*watching, return_exceptions=True)
         except _Stopped:
             pass
         except TimeoutError:
@@ -111,8 +122,37 @@ class Supervisor:
             if keep is not None:
                 keep.cancel()
                 await asyncio.gather(keep, return_exceptions=True)
+            if lease is not None:
+                await lease.close()
             if server is not None:
                 await server.stop()
+
+    async def _take(self, lease: ConductorLease) -> None:
+        """Return when nobody else conducts on this database."""
+        is_told = False
+        while not await lease.take():
+            if not is_told:
+                self._report(
+                    "waiting", "another `broker up` conducts on this database; this one is its spare"
+                )
+            is_told = True
+            await asyncio.sleep(LEASE_ROUND_S)
+
+    async def _keep_lease(self, lease: ConductorLease) -> None:
+        """Renew the lease until cancelled.
+
+        Raises:
+            SetupError: somebody else has it. What this one started on a cluster of others is theirs now.
+        """
+        while True:
+            await asyncio.sleep(LEASE_ROUND_S)
+            try:
+                is_ours = await lease.take()
+            except Unavailable:
+                continue  # nobody else can take it either
+            if not is_ours:
+                self._is_ready.clear()  # so that the conductor ends without stopping anything
+                raise SetupError("another `broker up` conducts on this database since this one was away")
 
     async def _prune_logs(self, held: Claim) -> None:
         """Keep what Ray writes within its share, until cancelled."""
@@ -198,7 +238,8 @@ class Supervisor:
             await self._first_of(old.wait(), new.wait(), new.is_ready.wait(), timeout_s=_START_S)
             if not new.is_running or (old.is_running and not new.is_ready.is_set()):
                 reason = await new.kill()
-                self._report("warning", f"another Ray cannot be started yet ({reason or 'it does not answer'})")
+                reason = reason or "it does not answer"
+                self._report("warning", f"another Ray cannot be started yet: {reason}")
                 return False
         except BaseException:
             await new.kill()
@@ -233,16 +274,18 @@ class Supervisor:
             await conductor.kill()
         await asyncio.to_thread(end_marked, held.mark)
 
-    async def _unless_stopped(self, work: Awaitable[T], watched: "asyncio.Task[None] | None" = None) -> T:
-        """Wait for `work`; raise `_Stopped` when a stop is asked for first, or what `watched` raises."""
+    async def _unless_stopped(self, work: Awaitable[T], *watching: "asyncio.Task[None] | None") -> T:
+        """Wait for `work`; raise `_Stopped` when a stop is asked for first, or what `watching` raise."""
+        watched = [task for task in watching if task is not None]
         tasks: list[asyncio.Future[Any]] = [
             asyncio.ensure_future(work),
             asyncio.ensure_future(self._stopping.wait()),
         ]
         try:
-            await asyncio.wait([*tasks, watched] if watched else tasks, return_when=asyncio.FIRST_COMPLETED)
-            if watched is not None and watched.done():
-                await watched
+            await asyncio.wait([*tasks, *watched], return_when=asyncio.FIRST_COMPLETED)
+            for each in watched:
+                if each.done():
+                    await each
             if tasks[0].done():
                 return await tasks[0]  # type: ignore[no-any-return]
             raise _Stopped
