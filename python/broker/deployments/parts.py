@@ -116,8 +116,8 @@ class Parts:
         self._keep(self._counters.watch())
         if self._local is not None:  # a cluster of others may serve more than us
             timers.allow_late(_LATE_S)
-            self._keep(ray_cluster.keep_spare_worker())
-            self._keep(ray_cluster.keep_fork_server(self._local))
+            self._keep(self._local.workers.keep_spare())
+            self._keep(self._local.workers.keep_server())
             self._keep(self._tell_lost(self._local))
             self._keep(watch_clock(SystemClock(), lambda: asyncio.to_thread(serve_app.restart_control)))
 
@@ -175,6 +175,8 @@ class Parts:
             return
         async with self._rolls:
             try:
+                if self._local is not None:
+                    await self._local.workers.renew()
                 await self._gateways.roll()
                 await self._start_api(await self._dsn)()
                 if self._local is None:

@@ -55,6 +55,7 @@ _start_ray_process = services.start_ray_process
 # How late timers of Ray's processes may be. With more it takes longer to start, and to restart parts.
 _RAY_LATE_S = 0.3
 _FORK_SERVER_PAUSE_S = 1.0
+_IDLE_WORKERS = 20  # at most that may have to leave
 _SPARE_LOOK_S = 2.0
 _SPARE_PATIENCE_S = 10.0
 _OBJECT_STORE_BYTES = 80 << 20  # Ray's smallest is 75 MiB; nothing large goes through it
@@ -66,8 +67,7 @@ class LocalRay:
 
     node: Node
     address: str
-    forks: Path
-    fork_server: "subprocess.Popen[bytes]"
+    workers: "Workers"
 
 
 def start_local(scratch: Path, log: Path) -> LocalRay:
@@ -90,9 +90,9 @@ def start_local(scratch: Path, log: Path) -> LocalRay:
         ray_client_server_port=None,
     )
     forks = scratch / "fork"
-    fork_server = _start_fork_server(forks)
+    workers = Workers(forks)
     node = _LightNode(log, forks, parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
-    return LocalRay(node, node.address, forks, fork_server)
+    return LocalRay(node, node.address, workers)
 
 
 def connect_local(local: LocalRay) -> None:
@@ -126,18 +126,6 @@ async def until_lost(local: LocalRay) -> str:
             end.cancel()
 
 
-async def keep_fork_server(local: LocalRay) -> None:
-    """Start the fork server again whenever it ends, until cancelled; workers start without it meanwhile."""
-    server = local.fork_server
-    while True:
-        await _until_ended(server.pid)
-        server.wait()
-        _log.warning("fork_server_ended")
-        local.forks.unlink(missing_ok=True)
-        server = _start_fork_server(local.forks)
-        await asyncio.sleep(_FORK_SERVER_PAUSE_S)
-
-
 async def _until_ended(pid: int) -> None:
     """Return when a child has ended. It is not waited for: while it is not, nobody takes its number."""
     loop = asyncio.get_running_loop()
@@ -151,26 +139,68 @@ async def _until_ended(pid: int) -> None:
         os.close(descriptor)
 
 
-def _start_fork_server(path: Path) -> "subprocess.Popen[bytes]":
-    with timers.late(_RAY_LATE_S):
-        return start_fork_server(path)
+class Workers:
+    """Where workers of our own Ray come from: the fork server, and a spare that is forked already."""
+
+    def __init__(self, forks: Path) -> None:
+        """Start the fork server.
+
+        Args:
+            forks: its socket.
+        """
+        self._forks = forks
+        self._server = self._start()
+
+    async def keep_server(self) -> None:
+        """Start the fork server again whenever it ends, until cancelled; workers start without it meanwhile."""
+        while True:
+            server = self._server
+            await _until_ended(server.pid)
+            server.wait()
+            if server is self._server:
+                _log.warning("fork_server_ended")
+                self._server = self._start()
+            await asyncio.sleep(_FORK_SERVER_PAUSE_S)
+
+    async def keep_spare(self) -> None:
+        """Have an idle worker at all times, in which an actor starts at once, until cancelled.
+
+        Ray leaves one behind after each task, keeps it while `environment` says so, and takes it for the next
+        actor. So a task that does nothing brings one where there is none.
+        """
+        while True:
+            with suppress(RayError, TimeoutError):
+                await self._visit_idle()
+            await asyncio.sleep(_SPARE_LOOK_S)
+
+    async def renew(self) -> None:
+        """Have workers of the code that is installed now: none that was forked before."""
+        old = self._server
+        self._server = self._start()
+        old.kill()
+        await asyncio.to_thread(old.wait)
+        for _ in range(_IDLE_WORKERS):
+            with suppress(RayError, TimeoutError):
+                await self._visit_idle()
+                return
+
+    async def _visit_idle(self) -> None:
+        """Run nothing in an idle worker, which there is afterwards; one that is not of the present server ends.
+
+        Raises RayError, TimeoutError.
+        """
+        work: Any = ray.remote(num_cpus=0, max_retries=0)(_leave_unless_child_of)
+        await asyncio.wait_for(work.remote(self._server.pid), _SPARE_PATIENCE_S)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        self._forks.unlink(missing_ok=True)
+        with timers.late(_RAY_LATE_S):
+            return start_fork_server(self._forks)
 
 
-async def keep_spare_worker() -> None:
-    """Have an idle worker at all times, in which an actor starts at once, until cancelled.
-
-    Ray leaves one behind after each task, keeps it while there are not more than processors, and takes it for
-    the next actor. So a task that does nothing brings one where there is none.
-    """
-    idle: Any = ray.remote(num_cpus=0)(_rest)
-    while True:
-        with suppress(RayError, TimeoutError):
-            await asyncio.wait_for(idle.remote(), _SPARE_PATIENCE_S)
-        await asyncio.sleep(_SPARE_LOOK_S)
-
-
-def _rest() -> None:
-    """Nothing."""
+def _leave_unless_child_of(pid: int) -> None:
+    if os.getppid() != pid:
+        os._exit(0)
 
 
 def join(address: str) -> None:
