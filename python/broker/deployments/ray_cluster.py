@@ -185,7 +185,7 @@ class Workers:
                 return
 
     async def _visit_idle(self) -> None:
-        """Run nothing in an idle worker, which there is afterwards; one that is not of the present server ends.
+        """Run nothing in an idle worker, which there is afterwards; one of an earlier server ends.
 
         Raises RayError, TimeoutError.
         """

@@ -17,24 +17,28 @@ import secrets
 import signal
 from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from broker.deployments import first_start, ray_logs
+from broker.deployments import ray_logs
 from broker.deployments.conductor_process import ConductorProcess, Report
 from broker.deployments.data_dir import Claim, claim
 from broker.deployments.ports import require_free
+from broker.deployments.preparation import prepare_apart
 from broker.deployments.processes import end_marked
 from broker.errors import Unavailable
 from broker.logs import RAY_SHARE, configure_logs
 from broker.settings import Settings
-from broker.storage.conductor_lease import LEASE_ROUND_S, ConductorLease
+from broker.setup_error import SetupError
 from broker.storage.embedded.server import EmbeddedPostgres
-from broker.storage.errors import SetupError
+
+if TYPE_CHECKING:
+    from broker.storage.conductor_lease import ConductorLease
 
 T = TypeVar("T")
 
 _START_S = 120.0
 _FILES = 1_048_576  # the kernel's own limit for a process (fs.nr_open)
+_LEASE_ROUND_S = 2.0  # between two tries to take or renew the lease, which lasts for ten seconds
 _STOP_S = 12.5  # of the fifteen that a stop may take
 _RESTART_S = (1.0, 30.0)
 _STEADY_S = 60.0  # a conductor that ran for this long is restarted at once
@@ -88,7 +92,7 @@ class Supervisor:
         server = None if self._settings.database_url else self._embedded(held)
         keep: asyncio.Task[None] | None = None
         leased: asyncio.Task[None] | None = None
-        lease: ConductorLease | None = None
+        lease: "ConductorLease | None" = None
         try:
             # Ray takes seconds to start and needs no database: both at once.
             await self._start_conductor(held)
@@ -98,6 +102,8 @@ class Supervisor:
                 if server is not None:
                     keep = asyncio.create_task(server.supervise())
                 if server is None:
+                    from broker.storage.conductor_lease import ConductorLease  # and so the driver: not always
+
                     lease = await ConductorLease.open(self._dsn, held.mark)
                     await self._unless_stopped(self._take(lease), ready)
                     leased = asyncio.create_task(self._keep_lease(lease))
@@ -127,7 +133,7 @@ class Supervisor:
             if server is not None:
                 await server.stop()
 
-    async def _take(self, lease: ConductorLease) -> None:
+    async def _take(self, lease: "ConductorLease") -> None:
         """Return when nobody else conducts on this database."""
         is_told = False
         while not await lease.take():
@@ -136,16 +142,16 @@ class Supervisor:
                     "waiting", "another `broker up` conducts on this database; this one is its spare"
                 )
             is_told = True
-            await asyncio.sleep(LEASE_ROUND_S)
+            await asyncio.sleep(_LEASE_ROUND_S)
 
-    async def _keep_lease(self, lease: ConductorLease) -> None:
+    async def _keep_lease(self, lease: "ConductorLease") -> None:
         """Renew the lease until cancelled.
 
         Raises:
             SetupError: somebody else has it. What this one started on a cluster of others is theirs now.
         """
         while True:
-            await asyncio.sleep(LEASE_ROUND_S)
+            await asyncio.sleep(_LEASE_ROUND_S)
             try:
                 is_ours = await lease.take()
             except Unavailable:
@@ -166,7 +172,7 @@ class Supervisor:
 
     async def _start_database(self, server: EmbeddedPostgres | None) -> None:
         self._dsn = self._settings.database_url if server is None else await server.start()
-        prepared = await first_start.prepare(self._settings, self._dsn)
+        prepared = await prepare_apart(self._settings, self._dsn)
         self._report("postgresql", f"{prepared.version}, {'embedded' if server else 'as configured'}")
         self._report("schema", ", ".join(prepared.applied) if prepared.applied else "up to date")
         self._report("account", prepared.account)

@@ -12,9 +12,6 @@ from contextlib import suppress
 from broker.errors import Unavailable
 from broker.storage.database import Database
 
-LEASE_ROUND_S = 2.0
-"""Between two tries to take or to renew it."""
-
 _LEASE_S = 10
 _TIMEOUT_S = 5.0
 _TAKE = """
