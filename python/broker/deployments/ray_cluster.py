@@ -152,7 +152,7 @@ class Workers:
         self._server = self._start()
 
     async def keep_server(self) -> None:
-        """Start the fork server again whenever it ends, until cancelled; workers start without it meanwhile."""
+        """Start the fork server again whenever it ends, until cancelled; meanwhile workers do without."""
         while True:
             server = self._server
             await _until_ended(server.pid)

@@ -92,7 +92,7 @@ class Supervisor:
         server = None if self._settings.database_url else self._embedded(held)
         keep: asyncio.Task[None] | None = None
         leased: asyncio.Task[None] | None = None
-        lease: "ConductorLease | None" = None
+        lease: ConductorLease | None = None
         try:
             # Ray takes seconds to start and needs no database: both at once.
             await self._start_conductor(held)
@@ -102,9 +102,7 @@ class Supervisor:
                 if server is not None:
                     keep = asyncio.create_task(server.supervise())
                 if server is None:
-                    from broker.storage.conductor_lease import ConductorLease  # and so the driver: not always
-
-                    lease = await ConductorLease.open(self._dsn, held.mark)
+                    lease = await self._open_lease(held)
                     await self._unless_stopped(self._take(lease), ready)
                     leased = asyncio.create_task(self._keep_lease(lease))
                 await self._unless_stopped(self._hand_over_dsn())
@@ -132,6 +130,11 @@ class Supervisor:
                 await lease.close()
             if server is not None:
                 await server.stop()
+
+    async def _open_lease(self, held: Claim) -> "ConductorLease":
+        from broker.storage.conductor_lease import ConductorLease  # with the driver, which few have here
+
+        return await ConductorLease.open(self._dsn, held.mark)
 
     async def _take(self, lease: "ConductorLease") -> None:
         """Return when nobody else conducts on this database."""
