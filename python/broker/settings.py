@@ -55,7 +55,9 @@ class Settings:
         "localhost", "Host name that clients use; an account is a label in front of it."
     )
     public_ws_url: str = _setting(
-        "", "URL of the WebSocket endpoint as clients reach it; empty makes it from host and port."
+        "",
+        "URL of the WebSocket endpoint as clients reach it, with `{account}` and `{node}` for the labels of"
+        " the account and of the gateway's node, such as `10-0-0-7`; empty makes it from host and port.",
     )
     data_dir: Path = _setting(Path(".broker"), "Directory of everything that is kept on this machine.")
     database_url: str = _setting(
@@ -116,7 +118,9 @@ class Settings:
         low=1,
         high=1024,
     )
-    api_replicas_min: int = _setting(1, "Smallest number of API replicas.", low=1, high=1000)
+    api_replicas_min: int = _setting(
+        1, "Smallest number of API replicas; one has a spare beside it.", low=1, high=1000
+    )
     http_timeout_s: float = _setting(
         120.0, "How long an HTTP request may take from its first byte to the last of its answer.", low=1
     )

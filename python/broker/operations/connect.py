@@ -6,6 +6,7 @@ from broker.domain.values import Model
 from broker.operations.context import Context
 from broker.operations.known_gateways import order_gateways
 from broker.operations.registry import Operation, Route
+from broker.setting_rules import NODE_LABEL
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow
 
@@ -56,7 +57,8 @@ def url_template(settings: Settings) -> str:
 def url_of(template: str, account: str, settings: Settings) -> str:
     """The URL for one account; the default account needs no label."""
     label = "" if account == settings.default_account else f"{account}."
-    return template.replace("{account}", label)
+    # A gateway has put its node there; without one, the answer names where one is to be expected.
+    return template.replace("{account}", label).replace(NODE_LABEL, settings.public_host)
 
 
 def advise(
