@@ -44,7 +44,8 @@ def build_request(command: list[str], environment: dict[str, str]) -> Request | 
     for word in command[2:]:
         if word.startswith(_CONTEXT):
             context = json.loads(word.removeprefix(_CONTEXT) or "{}")
-            if any(context.get(name) for name in _NOT_FORKED):
+            python = context.get("py_executable") or command[0]
+            if python != command[0] or any(context.get(name) for name in _NOT_FORKED):
                 return None
             environment = environment | (context.get("env_vars") or {})
         elif word not in _PYTHON_OPTIONS and not word.startswith(_LANGUAGE):
