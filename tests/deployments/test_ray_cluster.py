@@ -39,7 +39,7 @@ class Worker:
         return os.getppid()
 
     def chance(self):
-        return random.random()
+        return random.random(), ray.NodeID.from_random().hex()
 
     def child(self):
         return subprocess.run(["true"]).returncode
@@ -47,7 +47,8 @@ class Worker:
 workers = [Worker.remote() for _ in range(2)]
 (server,) = set(ray.get([worker.parent.remote() for worker in workers]))
 assert b"fork_server" in pathlib.Path(f"/proc/{server}/cmdline").read_bytes()
-assert len(set(ray.get([worker.chance.remote() for worker in workers]))) == 2
+drawn = ray.get([worker.chance.remote() for worker in workers])
+assert all(len(set(each)) == 2 for each in zip(*drawn)), drawn
 assert ray.get(workers[0].child.remote()) == 0
 assert len(helpers()) == 2, helpers()
 assert ray.get(read.options(runtime_env={"env_vars": {"GREETING": "hello"}}).remote(), timeout=60) == "hello"

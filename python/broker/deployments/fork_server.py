@@ -11,6 +11,7 @@ Protocol, on a Unix socket in the instance's scratch directory: one message a co
 byte, once the worker exists.
 
 Only a process with one thread may fork and go on in Python, so nothing that is imported here may start one.
+Nor may it draw from Ray's source of random ids: all workers would go on with the same ones.
 Ray reads two variables when it is imported: the job, which is always the same here, and the process that a
 worker ends with, which is the conductor in the place of the raylet: workers outlive a raylet that dies.
 
@@ -29,6 +30,8 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from broker.deployments import fork_client
 
@@ -76,14 +79,24 @@ def start_fork_server(path: Path) -> "subprocess.Popen[bytes]":
 def main() -> None:
     """Import, then fork for each request until standard input ends. Argument: the listening socket."""
     door = socket.socket(fileno=int(sys.argv[1]))
-    for name in _MODULES:
-        importlib.import_module(name)
+    _import_all()
     # Looking for garbage would write to all memory, and so end the sharing.
     gc.disable()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the workers
     while door in select.select([door, sys.stdin.fileno()], [], [])[0]:
         _serve(door)
+
+
+def _import_all() -> None:
+    """Import, and leave Ray's source of random ids unused: all workers would draw the same ones."""
+    actor: Any = importlib.import_module("ray.actor")
+    ids = actor.ActorClassID
+    # What Ray Serve's modules ask it for, a new id for each class of actors.
+    actor.ActorClassID = SimpleNamespace(from_random=lambda: ids(os.urandom(ids.size())))
+    for name in _MODULES:
+        importlib.import_module(name)
+    actor.ActorClassID = ids
 
 
 def _serve(door: socket.socket) -> None:
