@@ -19,12 +19,14 @@ OTHERS = {
     "answers/counter.py": {"start": "the process ends with it"},
     "answers/linked_counters.py": {"add": "it answers what waits when it ends, and the next call starts it"},
     "auth/single_flight.py": {"run": "one look-up, which its callers await"},
+    "deployments/conductor_process.py": {"start": "those who wait for the process await it"},
     "deployments/gateways.py": {
         "__post_init__": "the reconciler waits for it",
         "_until_ended": "one call, which ends with this function",
     },
     "deployments/ingress_check.py": {"start_unless_refused": "one start, which this function awaits"},
     "deployments/parts.py": {"run": "the process ends with them"},
+    "deployments/ray_cluster.py": {"until_lost": "some waits, which this function awaits"},
     "deployments/supervisor.py": {
         "run": "old log files are looked through once",
         "_run": "`broker up` ends with it",
@@ -34,6 +36,9 @@ OTHERS = {
     "gateway/flights.py": {"begin": "one look-up, which its callers await"},
     "gateway/lanes.py": {"_begin": "one call, which is answered whatever it ends with"},
     "operations/analytics_sites.py": {"_apart": "one set-up, which its caller awaits"},
+    "operations/known_gateways.py": {
+        "list": "one read, which fails quietly and is begun anew a second later"
+    },
     "operations/events.py": {"_in_order": "one publish, which its caller awaits"},
     "owners/linked_owners.py": {"add": "it answers what waits when it ends, and the next call starts it"},
     "owners/owner.py": {"start": "the process ends with them"},
@@ -43,6 +48,7 @@ OTHERS = {
         "ended_by_client": "one request's, which ends with it",
     },
     "slots/actor.py": {"_get": "the process ends with it"},
+    "slots/link.py": {"_ask_again": "some calls, which this function awaits"},
     "slots/listener.py": {"_begin": "one call, which is answered whatever it ends with"},
     "storage/groups.py": {"ask": "it answers what waits when it ends, and the next call starts it"},
 }

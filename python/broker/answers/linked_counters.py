@@ -27,7 +27,7 @@ from broker.slots.link import Link, LinkLost, SlotLink
 
 _BATCH_ENTRIES = 20_000
 _QUEUE_ENTRIES = 200_000
-_RETRY_S = (0.02, 0.5)  # first and longest pause before a batch is sent again
+_RETRY_S = (0.02, 0.1)  # first and longest pause before a batch is sent again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 
 _Answered = TypeVar("_Answered")

@@ -77,6 +77,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
         stack.push_async_callback(services.source_replies.close)
         stack.push_async_callback(services.analytics.close)
         stack.push_async_callback(services.audience.close)
+        stack.push_async_callback(services.known_gateways.close)
         await exporter.start()
         stack.push_async_callback(exporter.close)
         if services.recorder is not None:

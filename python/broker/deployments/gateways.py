@@ -26,6 +26,7 @@ from broker.logs import configure_logs
 from broker.metrics.counts import GATEWAY_REPLACEMENTS
 from broker.settings import Settings
 from broker.setup_error import SetupError
+from broker.tasks import run_once
 
 if TYPE_CHECKING:
     from broker.deployments.compose import Opened
@@ -215,7 +216,7 @@ class Gateways:
         for node in nodes - self._running.keys():
             await self._start_on(node)
         while self._ailing:
-            task = asyncio.create_task(self._retire(self._ailing.pop().actor))
+            task = run_once("retire gateway", self._retire(self._ailing.pop().actor))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
 

@@ -36,9 +36,18 @@ _log = logging.getLogger(__name__)
 class Parts:
     """All parts of one instance. `run` once."""
 
-    def __init__(self, settings: Settings, local: ray_cluster.LocalRay | None) -> None:
+    def __init__(
+        self, settings: Settings, local: ray_cluster.LocalRay | None, *, succeeds: bool = False
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            local: the Ray of our own; None on a cluster of others.
+            succeeds: whether another conductor still serves, whose Ray is damaged.
+        """
         self._settings = settings
         self._local = local
+        self._succeeds = succeeds
         self._stopping = asyncio.Event()
         self._is_abandoned = False
         self._dsn: asyncio.Future[str] | None = None
@@ -87,12 +96,20 @@ class Parts:
             COUNTER, CounterActor, self._settings.counters, self._settings, dsn, detached=joined, first_node=1
         )
         self._gateways = gateways.Gateways(self._settings, dsn, outlive_driver=joined)
-        await asyncio.gather(
+        slots = (
             self._part("owners", self._owners.start, lambda: f"{self._settings.owners} of them"),
             self._part("counters", self._counters.start, lambda: f"{self._settings.counters} of them"),
+        )
+        doors = (
             self._part("gateways", self._gateways.start, self._gateway_detail),
             self._part("api", self._start_api(dsn), lambda: f"port {self._settings.http_port}"),
         )
+        if self._succeeds:
+            # The one before goes on until its slots are taken: that is the last thing, so that it is short.
+            await asyncio.gather(*doors)
+            await asyncio.gather(*slots)
+        else:
+            await asyncio.gather(*slots, *doors)
         if joined:
             await self._gateways.require_our_ingresses()
         self._keep(keep_running("gateways", self._gateways.run))
@@ -101,6 +118,9 @@ class Parts:
         if self._local is not None:  # a cluster of others may serve more than us
             timers.allow_late(_LATE_S)
             self._keep(keep_running("clock", self._watch_clock))
+            self._keep(keep_running("spare worker", self._local.workers.keep_spare))
+            self._keep(keep_running("fork server", self._local.workers.keep_server))
+            self._keep(run_once("damaged Ray", self._tell_lost(self._local)))
 
     async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:
         await start()
@@ -115,6 +135,9 @@ class Parts:
                 await require_our_ingress(self._settings)
 
         return start
+
+    async def _tell_lost(self, local: ray_cluster.LocalRay) -> None:
+        tell({"lost": await ray_cluster.until_lost(local)})
 
     def _figures(self) -> Iterator[Sample]:
         if self._gateways is not None:
@@ -153,6 +176,8 @@ class Parts:
             return
         async with self._rolls:
             try:
+                if self._local is not None:
+                    await self._local.workers.renew()
                 await self._gateways.roll()
                 await self._start_api(await self._dsn)()
                 if self._local is None:

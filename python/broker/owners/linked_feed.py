@@ -27,7 +27,7 @@ from broker.slots.link import Link, LinkLost, SlotLink
 from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
-_RETRY_S = (0.05, 1.0)  # first and longest pause before an owner is asked again
+_RETRY_S = (0.02, 0.2)  # first and longest pause before an owner is asked again
 _CALL_S = 5.0  # of a call that does not wait for news
 _POLL_GRACE_S = 10.0
 _LEAVE_S = 1.0
