@@ -144,6 +144,21 @@ def test_the_access_log_has_the_address_of_the_caller(instance: Instance) -> Non
         found = {line["requestId"]: line["address"] for line in lines}
 
 
+def test_one_replica_has_all_requests_while_it_has_few(instance: Instance) -> None:
+    sent = {f"one-{number}": b"{}" + b" " * (20_000 * (number % 2)) for number in range(12)}
+    for name, body in sent.items():
+        headers = {"X-Request-Id": name, "Content-Type": "application/json"}
+        httpx.post(f"{instance.url}/api/v1/servertime", content=body, headers=headers, timeout=20)
+    deadline_s = time.monotonic() + 20
+    served: dict[str, int] = {}
+    while served.keys() != sent.keys():
+        assert time.monotonic() < deadline_s, served
+        time.sleep(0.2)
+        lines = [line for line in access_lines(instance) if line.get("requestId") in sent]
+        served = {line["requestId"]: line["pid"] for line in lines}
+    assert len(set(served.values())) == 1
+
+
 def access_lines(instance: Instance) -> Iterator[dict[str, Any]]:
     for path in (instance.data_dir / "log").rglob("*"):
         if path.is_file():
