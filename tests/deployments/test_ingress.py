@@ -482,6 +482,22 @@ def test_a_single_replica_has_a_spare_that_is_not_used_before(another: Ingress) 
     spare.end()
 
 
+def test_a_spare_gets_no_body_and_does_not_become_the_first_when_named_so(
+    another: Ingress,
+) -> None:
+    replicas = [Replica("one"), Replica("two")]
+    answered = set()
+    for named in (replicas, replicas[::-1], replicas):
+        another.run({"broker": ("/", named)})
+        another.until_up(2)
+        for rest in (SHORT, LONG, CHUNKS):
+            request = POST + b"Connection: close\r\n" + rest
+            answered |= {parse(call(another.port, request))[2]["by"] for _ in range(4)}
+    assert len(answered) == 1
+    for replica in replicas:
+        replica.end()
+
+
 def await_name(seen: list[tuple[int, str]], name: str) -> None:
     """Until a replica of that name has answered."""
     deadline_s = time.monotonic() + 20
