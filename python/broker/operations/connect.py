@@ -99,6 +99,7 @@ OPERATIONS = (
         result=Connect,
         handler=connect,
         route=Route("GET", "/connect"),
+        example={"programId": "final-2026"},
         tag="WebSocket",
     ),
 )
