@@ -476,7 +476,7 @@ def test_a_single_replica_has_a_spare_that_is_not_used_before(another: Ingress) 
     assert len(answered) == 1
     used, spare = (first, second) if answered == {"first"} else (second, first)
     used.die()
-    for _ in range(2):  # may be refused, over a kept connection and over a new one: this shows that it has died
+    for _ in range(2):  # one may be lost over a kept connection, one refused over a new one
         get(another.port, "/x")
     replies = [get(another.port, "/x") for _ in range(10)]
     assert {(status, body.get("by")) for status, _, body in replies} == {(200, spare.name)}
