@@ -24,6 +24,8 @@ from broker._native import Tally
 from broker.answers.batches import Answer, Batch, Outcomes, unpack_outcomes
 from broker.answers.work import Counted, Door, PollShard, Work, too_late
 from broker.clock import Clock, SystemClock
+from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.tasks import keep_running
 from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, VOTES, Sample
@@ -31,9 +33,8 @@ from broker.settings import Settings
 from broker.storage.answer_log import MERGED_ROWS, AnswerLog, RecordsLost, Sealed, StoredTally
 from broker.storage.database import Database
 from broker.storage.fence import Fenced, connection_name
-from broker.tasks import keep_running
 
-_RETRY_S = (0.05, 1.0)  # first and longest pause while the database is away
+_RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is away
 _IDLE_S = 900.0  # how long a tally stays in memory that nobody counts in
 _DOOR_S = 3_600.0  # far longer than any door tries again
 _SWEEP_S = 60.0
@@ -193,7 +194,7 @@ class Counter:
 
     async def _commit(self, group: list[_Pending]) -> None:
         """Count a group, however often it takes. Raises Fenced."""
-        pause_s = _RETRY_S[0]
+        delays = Delays(_RETRY)
         sealed: frozenset[int] = frozenset()
         while group := self._alive(group):
             try:
@@ -208,15 +209,14 @@ class Counter:
                 _log.error("answers_lost", extra={"slot": self._slot, "batches": len(group)})
                 LOSSES.add()
                 self._doubt(group)
-                await asyncio.sleep(pause_s)
+                await delays.wait()
             except Unavailable as error:
                 _log.warning("count_in_doubt", extra={"batches": len(group), "cause": error.log_text})
                 self._doubt(group)
                 if isinstance(error, OutcomeUnknown):
                     _mark_doubtful(group)
                 DOUBTS.add(self._slot)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _RETRY_S[1])
+                await delays.wait()
             except Exception:
                 self._doubt(group)
                 if len(group) > 1:

@@ -18,6 +18,7 @@ from broker.answers.client import Entry
 from broker.answers.errors import VotingClosed
 from broker.answers.placement import COUNTER
 from broker.clock import Clock
+from broker.concurrency.back_off import Backoff, Delays
 from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
@@ -27,7 +28,7 @@ from broker.slots.link import Link, LinkLost, SlotLink
 
 _BATCH_ENTRIES = 20_000
 _QUEUE_ENTRIES = 200_000
-_RETRY_S = (0.02, 0.1)  # first and longest pause before a batch is sent again
+_RETRY = Backoff(0.02, 0.1, jitter=0)  # before a batch is sent again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 
 _Answered = TypeVar("_Answered")
@@ -293,7 +294,7 @@ class _Lane:
 
 async def _insist(link: Link, clock: Clock, batch: Batch, deadline_s: float) -> Answer:
     """Call the counter until it answers or the time is over."""
-    pause_s = _RETRY_S[0]
+    delays = Delays(_RETRY)
     answer: Answer = _unavailable()
     is_doubtful = False
     while isinstance(answer, Unavailable) and (left_s := deadline_s - clock.monotonic_s()) > 0:
@@ -303,8 +304,7 @@ async def _insist(link: Link, clock: Clock, batch: Batch, deadline_s: float) -> 
             answer = _unavailable(is_doubtful=lost.was_sent)
         if isinstance(answer, Unavailable):
             is_doubtful |= isinstance(answer, OutcomeUnknown)
-            await asyncio.sleep(min(pause_s, left_s))
-            pause_s = min(2 * pause_s, _RETRY_S[1])
+            await delays.wait(left_s)
     return _unavailable(is_doubtful=is_doubtful) if isinstance(answer, Unavailable) else answer
 
 

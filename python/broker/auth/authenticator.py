@@ -8,7 +8,6 @@ can be lost, looks every `poll_s` anyway.
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +24,8 @@ from broker.auth.standings import Standings
 from broker.auth.throttle import WINDOW_S, LoginThrottle, ThrottleConfig
 from broker.auth.tokens import Claims
 from broker.clock import Clock
+from broker.concurrency.caches import LruCache
+from broker.concurrency.tasks import keep_running
 from broker.domain.api_tokens import hash_secret, is_secret
 from broker.domain.users import Principal, User, normalise_username
 from broker.errors import BadCredentials, BrokerError, Unauthenticated, Unavailable
@@ -37,7 +38,6 @@ from broker.storage.keys import Keys
 from broker.storage.login_failures import LoginFailures
 from broker.storage.revocations import CHANNEL, Revocations
 from broker.storage.users import Credentials, Standing, Users
-from broker.tasks import keep_running
 
 _LOG = logging.getLogger(__name__)
 _MAX_VERIFIED = 10_000  # tokens; a viewer's application shares one, so this is many more users than it seems
@@ -73,6 +73,18 @@ class AuthConfig:
         )
 
 
+@dataclass(slots=True, eq=False)
+class _Verified:
+    """A token that is good by itself.
+
+    Attributes:
+        worth: what it was found to be worth, which is good while its user has that standing.
+    """
+
+    bearer: Bearer
+    worth: tuple[Standing, Principal] | None = None
+
+
 class Authenticator:
     """See `broker.auth.service.Auth`. `start` before use; `close` ends its task and its threads."""
 
@@ -102,9 +114,7 @@ class Authenticator:
         failures = LoginFailures(database, window_s=WINDOW_S)
         self._throttle = LoginThrottle(failures, clock, config.throttle)
         self._holders = Holders(self._api_tokens, clock, config.throttle.per_address)
-        self._verified: OrderedDict[bytes, Bearer] = OrderedDict()
-        # Made of a token of `_verified` and the standing of its user; good for that standing only.
-        self._principals: dict[bytes, tuple[Standing, Principal]] = {}
+        self._verified: LruCache[bytes, _Verified] = LruCache(_MAX_VERIFIED)
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -134,25 +144,25 @@ class Authenticator:
     async def authenticate(self, account: str, token: str, address: str = "") -> Principal:
         """See `Auth.authenticate`."""
         digest = hash_secret(token)
-        known = self._principals.get(digest)
-        if known is not None and known[1].account == account and self._is_current(*known):
-            self._verified.move_to_end(digest)
-            return known[1]
-        bearer = await self._bearer(digest, account, token, address)
+        known = self._verified.get(digest)
+        if known is not None and known.worth is not None:
+            standing, principal = known.worth
+            if principal.account == account and self._is_current(standing, principal):
+                return principal
+        verified = await self._verify_once(digest, account, token, address)
+        bearer = verified.bearer
         if bearer.account != account:
             raise Unauthenticated("the access token belongs to another account")
         subject = (account, bearer.subject)
-        standing = await self._standings.find(
-            subject, bearer.valid_from_ms, bearer.ends_ms, bearer.api_token_id
-        )
-        if standing is None:
+        found = await self._standings.find(subject, bearer.valid_from_ms, bearer.ends_ms, bearer.api_token_id)
+        if found is None:
             raise Unauthenticated("the access token has been revoked")
         principal = Principal(
             account=account,
-            role=standing.role,
+            role=found.role,
             subject=bearer.subject,
-            username=standing.username,
-            project_ids=standing.project_ids,
+            username=found.username,
+            project_ids=found.project_ids,
             token_id=bearer.token_id,
             issued_ms=bearer.issued_ms,
             expires_ms=bearer.expires_ms,
@@ -160,8 +170,7 @@ class Authenticator:
             api_token_id=bearer.api_token_id,
             key_id=bearer.key_id,
         )
-        if digest in self._verified:  # which may have made room for others meanwhile
-            self._principals[digest] = standing, principal
+        verified.worth = found, principal
         return principal
 
     def _is_current(self, standing: Standing, principal: Principal) -> bool:
@@ -281,25 +290,20 @@ class Authenticator:
         """Announce a new signing key; nobody is logged out."""
         await self._keys.rotate()
 
-    async def _bearer(self, digest: bytes, account: str, token: str, address: str) -> Bearer:
+    async def _verify_once(self, digest: bytes, account: str, token: str, address: str) -> "_Verified":
         """What a token that is good by itself stands for, from memory where it was seen before."""
-        bearer = self._verified.get(digest)
-        if bearer is None:
+        verified = self._verified.get(digest)
+        if verified is None:
             if is_secret(token):
                 bearer = await self._look_up(digest, account, address)
             else:
                 bearer = await self._verify(token)
-            self._verified[digest] = bearer
-            if len(self._verified) > _MAX_VERIFIED:
-                forgotten, _ = self._verified.popitem(last=False)
-                self._principals.pop(forgotten, None)
-        elif self._clock.now_ms() >= bearer.ends_ms:
-            del self._verified[digest]
-            self._principals.pop(digest, None)
+            verified = _Verified(bearer)
+            self._verified.put(digest, verified)
+        elif self._clock.now_ms() >= verified.bearer.ends_ms:
+            self._verified.pop(digest)
             raise tokens.expired()
-        else:
-            self._verified.move_to_end(digest)
-        return bearer
+        return verified
 
     async def _look_up(self, digest: bytes, account: str, address: str) -> Bearer:
         holder = await self._holders.find(account, digest, address)
@@ -319,7 +323,6 @@ class Authenticator:
     def _forget_tokens(self, _kid: str) -> None:
         """Verify every token anew; a revoked key is too rare for a list of what it has signed."""
         self._verified.clear()
-        self._principals.clear()
 
     async def _rehash_if_outdated(self, account: str, credentials: Credentials, password: str) -> None:
         if not self._passwords.is_outdated(credentials.password_hash):

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from broker.clock import Clock
+from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.tasks import run_once
 from broker.domain.audit import Actor
 from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated
 from broker.domain.programs import Program
@@ -49,13 +51,12 @@ from broker.owners.protocol import (
 from broker.settings import Settings
 from broker.slots.calls import CannotTravel
 from broker.slots.link import Link, LinkLost, SlotLink
-from broker.tasks import run_once
 
 _BATCH_COMMANDS = 500
 _BATCH_BYTES = 4 << 20
 _QUEUE_COMMANDS = 20_000
 _QUEUE_BYTES = 64 << 20
-_RETRY_S = (0.02, 0.1)  # first and longest pause before a call is made again
+_RETRY = Backoff(0.02, 0.1, jitter=0)  # before a call is made again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 _NUDGE_S = 1.0
 _NUDGE_PAUSE_S = 0.02  # between two of one channel, which looks for its news in the database
@@ -310,7 +311,7 @@ class _Lane:
 
     async def _deliver(self, batch: list[_Waiting]) -> None:
         """Call the owner until every command of the batch is answered or its time is over."""
-        pause_s = _RETRY_S[0]
+        delays = Delays(_RETRY)
         while batch := self._alive(batch):
             left_s = max(waiting.deadline_s for waiting in batch) - self._clock.monotonic_s()
             commands = [waiting.command for waiting in batch]
@@ -325,8 +326,7 @@ class _Lane:
                 return
             batch = _settle(batch, answers)
             if batch:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _RETRY_S[1])
+                await delays.wait()
 
     async def _deliver_apart(self, batch: list[_Waiting], error: CannotTravel) -> None:
         """Find the command that cannot be sent, so that it fails alone. The doors let none through."""

@@ -26,6 +26,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.clock import Clock
+from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.caches import LruCache
 from broker.domain.history import Found, HeadRow, ProgramKey
 from broker.errors import InternalError, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
@@ -53,7 +55,7 @@ from broker.storage.statistics_recorder import Recorder
 
 _log = logging.getLogger(__name__)
 _EVENT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_RETRY_S = (0.05, 1.0)  # first and longest pause while the database is away
+_RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is away
 _KNOWN_HEADS = 10_000  # about 5 MB
 _MAX_REPEATS = 5  # of a group that meets rows of its own again and again; one is usual after a lost answer
 
@@ -136,7 +138,8 @@ class Writer:
         self._pending: dict[str, _Pending] = {}
         self._arrived = asyncio.Event()
         self._heads: dict[ProgramKey, HeadRow] = {}
-        self._former_heads: dict[ProgramKey, HeadRow] = {}  # as they were told, before something went wrong
+        # as they were told, before something went wrong
+        self._former_heads: LruCache[ProgramKey, HeadRow] = LruCache(_KNOWN_HEADS)
         self._begun: dict[ProgramKey, set[str]] = {}  # epochs that may have been written
         self._disputed: dict[ProgramKey, set[Cursor]] = {}
         self._is_due = False  # to settle what is in doubt, though nothing is queued
@@ -252,7 +255,7 @@ class Writer:
                 await self._arrived.wait()
                 continue
             try:
-                async with asyncio.timeout(_RETRY_S[1]):
+                async with asyncio.timeout(_RETRY.cap_s):
                     await self._arrived.wait()
             except TimeoutError:
                 return
@@ -279,7 +282,7 @@ class Writer:
 
     async def _commit(self, group: list[_Pending], *, check: bool = False) -> None:
         """Write a group, however often it takes, and answer it. Raises Fenced."""
-        pause_s, repeats = _RETRY_S[0], 0
+        delays, repeats = Delays(_RETRY), 0
         while group := self._alive(group):
             try:
                 await self._attempt(group, check=check)
@@ -298,8 +301,7 @@ class Writer:
                     for pending in group:
                         pending.is_doubtful = True
                 _log.warning("commit_in_doubt", extra={"commands": len(group), "cause": error.log_text})
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _RETRY_S[1])
+                await delays.wait()
                 self._expire_queue()
             except Exception:
                 if len(group) > 1:
@@ -517,13 +519,12 @@ class Writer:
 
     def _remember(self, known: dict[ProgramKey, HeadRow]) -> None:
         """Keep heads that are not sure any more, to compare with them what is found next."""
-        self._former_heads |= known
-        while len(self._former_heads) > _KNOWN_HEADS:
-            del self._former_heads[next(iter(self._former_heads))]
+        for key, head in known.items():
+            self._former_heads.put(key, head)
 
     def _forget(self, key: ProgramKey) -> None:
         """What was known of a program has been compared with the database."""
-        self._former_heads.pop(key, None)
+        self._former_heads.pop(key)
         self._begun.pop(key, None)
 
     async def _settle_idle(self) -> None:

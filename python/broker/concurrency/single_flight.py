@@ -1,48 +1,51 @@
-"""Work that many wait for is done once."""
+"""Single flight: equal work at the same time is done once."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from broker.errors import Unavailable
 
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
-class Flights(Generic[Key, Value]):
-    """At most one piece of work for a key at a time; who comes while it runs shares its outcome.
+class SingleFlight(Generic[K, V]):
+    """Runs at most one piece of work for a key at a time; callers meanwhile share its result or its error.
 
-    Cancelling one who waits does not cancel the work. The tasks belong to this object until `close`.
+    A caller that is cancelled leaves the work running for the others. The tasks belong to this object, and
+    `close` ends them. Belongs to one event loop.
     """
 
+    __slots__ = ("_closed", "_tasks")
+
     def __init__(self) -> None:
-        self._tasks: dict[Key, asyncio.Task[Value]] = {}
+        self._tasks: dict[K, asyncio.Task[V]] = {}
         self._closed = False
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: K) -> bool:
         return key in self._tasks
 
-    def begin(self, key: Key, work: Callable[[], Coroutine[None, None, Value]]) -> asyncio.Task[Value]:
+    def begin(self, key: K, work: Callable[[], Coroutine[Any, Any, V]]) -> asyncio.Task[V]:
         """The task that runs for `key`, begun by `work` when there is none.
 
         Raises:
             Unavailable: this object is closed.
         """
         if self._closed:
-            raise Unavailable("this gateway is shutting down", retry_after_s=1)
+            raise Unavailable("this process is shutting down", retry_after_s=1)
         task = self._tasks.get(key)
         if task is None:
             task = asyncio.create_task(work())
             self._tasks[key] = task
-            task.add_done_callback(lambda done: self._landed(key, done))
+            task.add_done_callback(lambda done: self._finish(key, done))
         return task
 
-    async def run(self, key: Key, work: Callable[[], Coroutine[None, None, Value]]) -> Value:
-        """The outcome of `begin`; cancelling the caller leaves the work running for the others."""
+    async def run(self, key: K, work: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        """The result of `begin`'s task. Safe to cancel."""
         return await asyncio.shield(self.begin(key, work))
 
-    async def settled(self, key: Key) -> None:
+    async def settled(self, key: K) -> None:
         """Return when no work runs for `key`, whatever its outcome."""
         while (task := self._tasks.get(key)) is not None:
             await asyncio.wait([task])
@@ -56,7 +59,7 @@ class Flights(Generic[Key, Value]):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _landed(self, key: Key, task: asyncio.Task[Value]) -> None:
+    def _finish(self, key: K, task: "asyncio.Task[V]") -> None:
         del self._tasks[key]
         if not task.cancelled():
-            task.exception()  # all who waited may be gone; the failure was theirs
+            task.exception()  # read, so that a failure that nobody waited for is not reported as forgotten
