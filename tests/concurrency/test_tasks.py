@@ -17,7 +17,7 @@ PACKAGE = Path(tasks.__file__).parent.parent
 # or its connection belongs to `keep_running`, unless its end ends the process or fails those who wait.
 OTHERS = {
     "answers/counter.py": {"start": "the process ends with it"},
-    "answers/linked_counters.py": {"add": "it answers what waits when it ends, and the next call starts it"},
+    "concurrency/batch_queue.py": {"add": "it settles what waits when it ends, and the next item starts it"},
     "concurrency/batching.py": {"ask": "it answers what waits when it ends, and the next call starts it"},
     "concurrency/single_flight.py": {"begin": "one piece of work, which its callers await"},
     "deployments/conductor_process.py": {"start": "those who wait for the process await it"},
@@ -37,7 +37,6 @@ OTHERS = {
     "gateway/lanes.py": {"_begin": "one call, which is answered whatever it ends with"},
     "operations/analytics_sites.py": {"_apart": "one set-up, which its caller awaits"},
     "operations/events.py": {"_in_order": "one publish, which its caller awaits"},
-    "owners/linked_owners.py": {"add": "it answers what waits when it ends, and the next call starts it"},
     "owners/owner.py": {"start": "the process ends with them"},
     "owners/sessions.py": {"poll": "one poll, which its caller awaits"},
     "rest/reply.py": {

@@ -49,7 +49,7 @@ from broker.owners.encoding import push_json
 from broker.owners.protocol import Cursor
 from broker.owners.sequencer import INTERNAL_CALLER, Sequencer
 from broker.owners.topics import Topics, continues
-from broker.storage.fence import Fenced
+from broker.storage.fence import Fenced, Term
 from broker.storage.journal import AlreadyWritten, GroupTransaction, Journal
 from broker.storage.statistics_recorder import Recorder
 
@@ -124,8 +124,8 @@ class Writer:
         slot: str = "owner",
     ) -> None:
         """`recorder` is told of every event that is published; metrics name `slot`."""
-        self.generation = generation
         self._journal = journal
+        self._term = Term(journal, generation)
         self._topics = topics
         self._order = order
         self._clock = clock
@@ -145,14 +145,17 @@ class Writer:
         self._is_due = False  # to settle what is in doubt, though nothing is queued
         self._unsettled: set[ProgramKey] = set()
         self._writing: Sequence[_Pending] = ()  # the group whose transaction is under way
-        self._doubtful = False
-        self._renewal: int | None = None
         self._closed = False
+
+    @property
+    def generation(self) -> int:
+        """Under which the last transaction was written, or will be repeated."""
+        return self._term.generation
 
     @property
     def is_renewing(self) -> bool:
         """Whether `generation` may be behind the database because of this writer itself."""
-        return self._doubtful
+        return self._term.is_doubtful
 
     def submit(self, commands: Sequence[Command], wait_s: float) -> Call:
         """Queue commands in order.
@@ -192,7 +195,8 @@ class Writer:
         `is_forgotten` when it does not know this writer's generation any more.
         """
         self._unsettled |= self._topics.keys()
-        self._doubtful |= is_forgotten
+        if is_forgotten:
+            self._term.doubt()
         self._is_due = True
         self._arrived.set()
 
@@ -251,7 +255,7 @@ class Writer:
             if self._is_due:
                 self._is_due = False
                 return
-            if not (self._doubtful or self._unsettled or self._disputed):
+            if not (self._term.is_doubtful or self._unsettled or self._disputed):
                 await self._arrived.wait()
                 continue
             try:
@@ -324,7 +328,7 @@ class Writer:
                 done = await self._write(group, check)
             except Unavailable:
                 self._unsettled |= keys
-                self._doubtful = True
+                self._term.doubt()
                 self._writing = ()
                 DOUBTS.add(self._slot)
                 raise
@@ -337,7 +341,7 @@ class Writer:
             stale = self._topics.append(done.entries)
             if stale:
                 self._unsettled |= stale
-                self._doubtful = True
+                self._term.doubt()
         for pending, answer in zip(group, done.answers, strict=True):
             self._answer(pending, answer)
         self._writing = ()
@@ -441,12 +445,7 @@ class Writer:
 
     async def _settle(self) -> None:
         """End all doubt about earlier transactions, under the lock. Raises Fenced, Unavailable."""
-        if self._doubtful:
-            if self._renewal is None:
-                self._renewal = self._journal.next_generation(self.generation)
-            self.generation = await self._journal.renew(self.generation, self._renewal)
-            self._renewal = None
-            self._doubtful = False
+        await self._term.settle()
         # Taken out first: more may come while this waits for the database.
         unsettled, self._unsettled = self._unsettled, set()
         disputed, self._disputed = self._disputed, {}
@@ -468,7 +467,7 @@ class Writer:
                 self.generation, lambda transaction: self._plan_epochs(transaction, disputed)
             )
         except Unavailable:
-            self._doubtful = True
+            self._term.doubt()
             raise
         await self._topics.resync(disputed, self._begun)
         for key in disputed:
