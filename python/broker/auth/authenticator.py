@@ -1,4 +1,4 @@
-"""Authentication: the `Auth` port on PostgreSQL.
+"""Authentication: tokens in, principals out.
 
 A token is verified once in a process, and an API token that is sent as it is looked up once; afterwards what
 it stands for is found by its SHA-256, and what its user may is in memory (`broker.auth.standings`). A
@@ -19,10 +19,9 @@ from broker.auth.holders import Holders
 from broker.auth.identity import FetchKeys, IdentityKeys, IdentityLogin
 from broker.auth.keys import Keyring, KeyringConfig
 from broker.auth.passwords import PasswordConfig, Passwords
-from broker.auth.service import AccessToken, RevocationCallback
-from broker.auth.standings import Standings
+from broker.auth.standings import RevocationCallback, Standings
 from broker.auth.throttle import WINDOW_S, LoginThrottle, ThrottleConfig
-from broker.auth.tokens import Claims
+from broker.auth.tokens import AccessToken, Claims
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache
 from broker.concurrency.tasks import keep_running
@@ -86,7 +85,7 @@ class _Verified:
 
 
 class Authenticator:
-    """See `broker.auth.service.Auth`. `start` before use; `close` ends its task and its threads."""
+    """Verifying a known token costs no query. `start` before use; `close` ends its tasks and its threads."""
 
     def __init__(
         self,
@@ -142,7 +141,22 @@ class Authenticator:
         await self._database.listen(CHANNEL, lambda _payload: self._news.set())
 
     async def authenticate(self, account: str, token: str, address: str = "") -> Principal:
-        """See `Auth.authenticate`."""
+        """The principal of an access token or an API token, with the user's present role and projects.
+
+        An API token counts as an access token that it was exchanged for, and ends at its own end only.
+        A user's changes are seen within 5 seconds, here and in every other process. While the database is
+        away, tokens that this process has seen before go on working.
+
+        Args:
+            address: where the token came from. API tokens that are not found are counted for it; an empty
+                one is that of no peer and has no limit.
+
+        Raises:
+            Unauthenticated: malformed, expired, revoked, of another account or signed by an unknown key.
+            SlowDown: an API token that is new to this process, after too many from its address that are
+                unknown; `retry_after_s` is when the next one is looked for.
+            Unavailable: the token is new to this process and the database is away, or too many wait.
+        """
         digest = hash_secret(token)
         known = self._verified.get(digest)
         if known is not None and known.worth is not None:
@@ -182,7 +196,10 @@ class Authenticator:
         return is_live and (principal.api_token_id is None or not self.is_revoked(principal))
 
     def is_revoked(self, principal: Principal) -> bool:
-        """See `Auth.is_revoked`."""
+        """Whether the principal's token has been revoked since it was verified; a look-up in memory.
+
+        A principal without a token is never revoked.
+        """
         if principal.subject is None or principal.valid_from_ms is None:
             return False
         if self._keys.is_revoked(principal.key_id):
@@ -191,19 +208,38 @@ class Authenticator:
         return self._standings.is_revoked(subject, principal.valid_from_ms, principal.api_token_id)
 
     def on_revocation(self, callback: RevocationCallback) -> None:
-        """See `Auth.on_revocation`."""
+        """Call `callback(account, subject, valid_from_ms)` once for every revocation from now on.
+
+        It is called on the event loop and must not block. It is called before the first token that the
+        user got afterwards is accepted here, so that ending the user's sessions ends only the earlier ones.
+        """
         self._standings.on_revocation(callback)
 
     def on_key_revocation(self, callback: Callable[[str], None]) -> None:
-        """See `Auth.on_key_revocation`."""
+        """Call `callback(key_id)` once for every signing key that is revoked from now on.
+
+        It is called on the event loop and must not block; tokens of the key are refused already.
+        """
         self._keys.on_revocation(callback)
 
     def on_change(self, callback: Callable[[str, str], None]) -> None:
-        """See `Auth.on_change`."""
+        """Call `callback(account, subject)` when a user whose token is known here got other rights.
+
+        Its tokens stay valid; what it may read has to be asked again.
+        """
         self._standings.on_change(callback)
 
     async def log_in(self, account: str, username: str, password: str, address: str) -> AccessToken:
-        """See `Auth.log_in`."""
+        """Check a user name and a password, and issue a token.
+
+        An unknown user takes as long as a wrong password. Failed tries are counted for the name and for the
+        address over all processes; over the limit the right password is refused too.
+
+        Raises:
+            BadCredentials: the user is unknown or the password wrong.
+            SlowDown: too many failed tries; `retry_after_s` is when the next one is taken.
+            Unavailable: the database is away, or too many log-ins wait for a processor.
+        """
         username = normalise_username(username)
         secret = await self._keys.secret("login failures")
         attempt = self._throttle.build_try(account, username, address, secret)
@@ -222,7 +258,15 @@ class Authenticator:
         return await self.issue(account, credentials.user, credentials.valid_from_ms)
 
     async def exchange(self, account: str, api_token: str, address: str) -> AccessToken:
-        """See `Auth.exchange`."""
+        """Issue an access token for an API token; it ends with the API token at the latest.
+
+        Failed tries are counted for the text and for the address, as those of `log_in` are.
+
+        Raises:
+            BadCredentials: the API token is unknown, revoked or expired.
+            SlowDown: too many failed tries; `retry_after_s` is when the next one is taken.
+            Unavailable: the database is away.
+        """
         secret = await self._keys.secret("login failures")
         attempt = self._throttle.build_try(account, api_token, address, secret, "api token")
         await self._throttle.check(attempt)
@@ -235,7 +279,15 @@ class Authenticator:
         return await self._issue(account, holder.user, holder.valid_from_ms, holder)
 
     async def log_in_by_identity(self, account: str, token: str, address: str) -> AccessToken:
-        """See `Auth.log_in_by_identity`."""
+        """Issue an access token for the token of one of the account's identity providers.
+
+        Failed tries are counted for the text and for the address, as those of `log_in` are.
+
+        Raises:
+            BadCredentials: the token is not accepted, or no one user is meant by it.
+            SlowDown: too many failed tries; `retry_after_s` is when the next one is taken.
+            Unavailable: the provider's keys or the database cannot be read.
+        """
         secret = await self._keys.secret("login failures")
         attempt = self._throttle.build_try(account, token, address, secret, "identity token")
         await self._throttle.check(attempt)
@@ -248,7 +300,12 @@ class Authenticator:
         return await self._issue(account, match.user, match.valid_from_ms)
 
     async def issue(self, account: str, user: User, valid_from_ms: int) -> AccessToken:
-        """See `Auth.issue`."""
+        """A signed access token that lives for the configured lifetime.
+
+        Args:
+            valid_from_ms: of the user's credentials as they were when they were checked. A password that
+                changed meanwhile makes this token invalid from its birth.
+        """
         return await self._issue(account, user, valid_from_ms)
 
     async def _issue(
@@ -279,11 +336,14 @@ class Authenticator:
         return AccessToken(token, lifetime_s)
 
     async def hash_password(self, password: str, salt: bytes | None = None) -> str:
-        """See `Auth.hash_password`."""
+        """What is stored of a new password; with a `salt` of 16 bytes the same for the same password.
+
+        Raises Unavailable when too many wait for a processor.
+        """
         return await self._passwords.hash(password, salt)
 
     async def jwks(self) -> dict[str, Any]:
-        """See `Auth.jwks`."""
+        """The public keys of every token that can still be valid (RFC 7517, RFC 8037)."""
         return await self._keys.jwks()
 
     async def rotate_keys(self) -> None:

@@ -16,7 +16,6 @@ when the feed of revocations says so. Its absence is then final, because ids are
 from collections.abc import Callable
 from datetime import datetime
 
-from broker.auth.service import RevocationCallback
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache
 from broker.concurrency.single_flight import SingleFlight
@@ -26,6 +25,9 @@ from broker.storage.users import Standing, Users
 MAX_STANDINGS = 2_000  # read anew every few seconds, at 15 µs each on the machine where this was measured
 MAX_REMEMBERED = 100_000
 _NEVER = 2**53  # the state of credentials of a user that is gone: no token was issued for it
+
+RevocationCallback = Callable[[str, str, int], None]
+"""Called with (account, subject, valid_from_ms): tokens issued for an earlier state are invalid."""
 
 Subject = tuple[str, str]
 """(account, user id)"""
@@ -51,11 +53,11 @@ class Standings:
         self._change_callbacks: list[Callable[[str, str], None]] = []
 
     def on_revocation(self, callback: RevocationCallback) -> None:
-        """See `Auth.on_revocation`."""
+        """See `Authenticator.on_revocation`."""
         self._revocation_callbacks.append(callback)
 
     def on_change(self, callback: Callable[[str, str], None]) -> None:
-        """See `Auth.on_change`."""
+        """See `Authenticator.on_change`."""
         self._change_callbacks.append(callback)
 
     def is_revoked(self, subject: Subject, valid_from_ms: int, api_token_id: str | None = None) -> bool:

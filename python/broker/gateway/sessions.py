@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from broker.auth.service import Auth
+from broker.auth.authenticator import Authenticator
 from broker.clock import Clock
 from broker.concurrency.caches import LruCache
 from broker.domain.permissions import READERS
@@ -60,7 +60,9 @@ class Sessions:
     A connection whose session was forgotten is treated as one whose token has expired: as anonymous.
     """
 
-    def __init__(self, cache: TokenCache, auth: Auth, clock: Clock, *, limit: int = MAX_SESSIONS) -> None:
+    def __init__(
+        self, cache: TokenCache, auth: Authenticator, clock: Clock, *, limit: int = MAX_SESSIONS
+    ) -> None:
         self._cache = cache
         self._auth = auth
         self._clock = clock
@@ -76,7 +78,7 @@ class Sessions:
         return len(self._sessions)
 
     async def open(self, account: str, token: str, address: str = "") -> Session:
-        """The session of `token`, granted to native code; for `address` see `Auth.authenticate`.
+        """The session of `token`, granted to native code; for `address` see `Authenticator.authenticate`.
 
         Raises:
             Unauthenticated: the token is bad, expired, revoked or of another account.
