@@ -160,8 +160,8 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
     }
     for name in params.model_fields_set & {"project_id", "access", "metadata"}:
         changes[name] = getattr(params, name)  # type: ignore[literal-required]  # of these three
-    if "access" in changes and changes["access"] is None:
-        changes["access"] = Access.PUBLIC
+    if "access" in changes:
+        changes["access"] = params.access or Access.PUBLIC
     into = params.project_id if "project_id" in changes else program.project_id
     permissions.require_into(context.rule, context.principal, into)
     services, account = context.services, context.principal.account
