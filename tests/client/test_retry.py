@@ -2,8 +2,8 @@
 
 import pytest
 
+from broker.client import Backoff
 from broker.client.retry import (
-    Backoff,
     Failure,
     RetryPolicy,
     Safety,

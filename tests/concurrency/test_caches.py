@@ -95,7 +95,17 @@ def test_a_value_ends_at_its_time() -> None:
     clock.ms += 1
     assert (cache.get("a"), cache.get("b"), cache.get_stale("b")) == (1, None, 2)
     clock.ms += 500
-    assert (cache.get("a"), "a" in cache, len(cache)) == (None, False, 1)
+    assert (cache.get("a"), "a" in cache, len(cache)) == (None, False, 2)
+
+
+def test_expired_values_leave_with_the_next_one_that_comes() -> None:
+    clock = StoppedClock()
+    cache: TtlCache[str, int] = TtlCache(clock, 1.0, 10)
+    for key in "abc":
+        cache.put(key, 1)
+    clock.ms += 1_000
+    cache.put("d", 1)
+    assert len(cache) == 1
 
 
 def test_what_is_found_says_until_when() -> None:

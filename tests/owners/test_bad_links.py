@@ -12,13 +12,14 @@ from broker.clock import SystemClock
 from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
+from broker.owners.commands import DeleteProgram
 from broker.owners.linked_feed import LinkedFeed
 from broker.owners.linked_owners import LinkedOwners
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, Entry, EntryKind, HistoryLost, program_topic
 from broker.settings import Settings
 from broker.slots.link import LinkLost
-from tests.owners.support import create_programs, fetch, ids, publish_rows, row
+from tests.owners.support import create_programs, delete_all, fetch, ids, publish_rows, row
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -164,10 +165,10 @@ async def test_what_happened_while_away_is_told(
     link.is_down = True
     assert link.owner is not None
     direct = LinkedOwners(SETTINGS, CLOCK, ids, [OwnLink(link.owner)])
-    await direct.publish("demo", "p", [row() for _ in range(60)], None)
-    await direct.delete_events("demo", "p")
-    await direct.publish("demo", "p", [row()], None)
-    await direct.delete_program("demo", "q")
+    await direct.submit(publish_rows("p", [row() for _ in range(60)]))
+    await direct.submit(delete_all("p"))
+    await direct.submit(publish_rows("p", [row()]))
+    await direct.submit(DeleteProgram(ids.uuid7(), "demo", "q"))
     await create_programs(dsn, ["q"])
     await direct.close()
     await link.replace()

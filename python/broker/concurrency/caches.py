@@ -116,7 +116,7 @@ class LruCache(Generic[K, V]):
 class TtlCache(Generic[K, V]):
     """Values by key, each for a time, until there are too many of them. A value may be None; see `find`."""
 
-    __slots__ = ("_clock", "_entries", "_lasts_s")
+    __slots__ = ("_cache", "_clock", "_entries", "_lasts_s")
 
     def __init__(
         self, clock: Clock, lasts_s: float, most: int, size_of: Callable[[V], int] | None = None
@@ -125,16 +125,17 @@ class TtlCache(Generic[K, V]):
 
         Args:
             lasts_s: lifetime of an entry for which `put` says no other.
-            most: see `LruCache`; entries that have expired count until they are asked for, replaced, or the
-                least recently used.
+            most: see `LruCache`.
             size_of: see `LruCache`.
         """
         self._clock = clock
         self._lasts_s = lasts_s
         sizes = _one if size_of is None else lambda entry: size_of(entry[0])
-        self._entries: LruCache[K, tuple[V, float]] = LruCache(most, sizes)
+        self._cache: LruCache[K, tuple[V, float]] = LruCache(most, sizes)
+        self._entries = self._cache._entries
 
     def __len__(self) -> int:
+        """How many are kept; some may have expired."""
         return len(self._entries)
 
     def __contains__(self, key: K) -> bool:
@@ -143,17 +144,18 @@ class TtlCache(Generic[K, V]):
     def find(self, key: K) -> tuple[V, float] | None:
         """A value that has not expired and when it will, in monotonic seconds; None when there is none."""
         entry = self._entries.get(key)
-        if entry is None:
+        if entry is None or self._clock.monotonic_s() >= entry[1]:
             return None
-        if self._clock.monotonic_s() < entry[1]:
-            return entry
-        self._entries.pop(key)
-        return None
+        self._entries.move_to_end(key)
+        return entry
 
     def get(self, key: K) -> V | None:
         """A value that has not expired; None when there is none."""
         entry = self._entries.get(key)
-        return entry[0] if entry is not None and self._clock.monotonic_s() < entry[1] else None
+        if entry is None or self._clock.monotonic_s() >= entry[1]:
+            return None
+        self._entries.move_to_end(key)
+        return entry[0]
 
     def get_stale(self, key: K) -> V | None:
         """A value that may have expired, for use where no better one can be had."""
@@ -161,11 +163,21 @@ class TtlCache(Generic[K, V]):
         return None if entry is None else entry[0]
 
     def put(self, key: K, value: V, *, lasts_s: float | None = None, until_s: float | None = None) -> None:
-        """Keep a value for `lasts_s`, or until a moment of the monotonic clock."""
+        """Keep a value for `lasts_s`, or until a moment of the monotonic clock.
+
+        Those that have expired go first, as far as they are the least recently used.
+        """
+        now_s = self._clock.monotonic_s()
         if until_s is None:
-            until_s = self._clock.monotonic_s() + (self._lasts_s if lasts_s is None else lasts_s)
-        self._entries.put(key, (value, until_s))
+            until_s = now_s + (self._lasts_s if lasts_s is None else lasts_s)
+        while self._entries and now_s >= self._entries[oldest := next(iter(self._entries))][1]:
+            self._cache.pop(oldest)
+        self._cache.put(key, (value, until_s))
 
     def pop(self, key: K) -> None:
         """Forget a key."""
-        self._entries.pop(key)
+        self._cache.pop(key)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._cache.clear()
