@@ -2,7 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTHON_DIRS := python tests bench docs
-UNIT := not postgres and not cluster and not slow
+# Rooms with quick tests (those of analytics and slots draw many cases or wait for processes); files in which every test needs a server are not even read.
+UNIT_ROOMS := $(addprefix tests/,answers auth client concurrency domain fetching gateway metrics operations owners storage)
+UNIT_FILES := $(addprefix tests/,test_architecture.py test_docs.py test_errors.py test_ids.py test_logs.py test_settings.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .PHONY: help check hooks picture demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
@@ -37,7 +39,8 @@ check: build ## What developers run all day, in under a minute: style, import co
 	$(BIN)/ruff format --check --quiet $(PYTHON_DIRS)
 	$(BIN)/ruff check --quiet $(PYTHON_DIRS)
 	$(BIN)/lint-imports >/dev/null
-	$(BIN)/pytest -q -m "$(UNIT)" $(UNIT_TESTS)
+	$(BIN)/pytest -q -m "not postgres and not cluster" $(UNIT_FILES) \
+	    $$(grep -rLE --include='test_*.py' '^pytestmark.*\b(cluster|postgres)\b' $(UNIT_ROOMS) | sort)
 
 hooks: ## Have git check what is committed; see .githooks.
 	git config core.hooksPath .githooks
