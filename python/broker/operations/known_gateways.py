@@ -11,6 +11,7 @@ an order of all gateways by rendezvous hashing, and a viewer goes to the first o
 quarter above the mean (consistent hashing with bounded loads, Mirrokni, Thorup and Zadimoghaddam 2018).
 """
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from broker.storage.gateways import GatewayRow, Gateways
 
 _FRESH_S = 1.0
 _KEPT_S = 30.0  # without the database; gateways live for longer, but what starts and ends is not seen
+_PATIENCE_S = 1.0  # for a database that stands still; who waits is a viewer who sees nothing
 _BOUND = 1.25  # of the mean load
 _READ = "gateways"
 _FREE = 20  # connections that a gateway may have in any case: means of a few say nothing
@@ -49,13 +51,18 @@ class KnownGateways:
             self._tried_s = now_s
             self._reading.begin(_READ, self._read)
         if _READ in self._reading and (self._read_s is None or now_s - self._read_s >= _KEPT_S):
-            await self._reading.run(_READ, self._read)
+            await asyncio.wait({self._reading.begin(_READ, self._read)}, timeout=_PATIENCE_S)
         if self._read_s is None or self._clock.monotonic_s() - self._read_s >= _KEPT_S:
             return []
         return [
             GatewayRow(row.id, row.url, row.connections + self._sent[row.id], row.draining)
             for row in self._rows
         ]
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the database is being asked."""
+        return _READ in self._reading
 
     def note_sent(self, gateway_id: str) -> None:
         """Count a client that was sent to a gateway."""
