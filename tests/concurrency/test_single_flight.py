@@ -40,6 +40,22 @@ async def test_failure_is_shared_and_not_kept() -> None:
     assert await flights.run("a", work) == 7
 
 
+async def test_an_error_that_concerns_the_first_caller_is_not_shared() -> None:
+    flights: SingleFlight[str, int] = SingleFlight()
+    outcomes: list[Exception | None] = [Unavailable("this caller has no room"), None]
+
+    async def work() -> int:
+        await asyncio.sleep(0)
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+        return 7
+
+    calls = (flights.run("a", work, personal=(Unavailable,)) for _ in range(3))
+    first, second, third = await asyncio.gather(*calls, return_exceptions=True)
+    assert (type(first), second, third) == (Unavailable, 7, 7)
+
+
 async def test_cancelled_waiter_leaves_the_work_to_the_others() -> None:
     flights: SingleFlight[str, int] = SingleFlight()
     gate = asyncio.Event()

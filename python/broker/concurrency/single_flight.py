@@ -41,9 +41,27 @@ class SingleFlight(Generic[K, V]):
             task.add_done_callback(lambda done: self._finish(key, done))
         return task
 
-    async def run(self, key: K, work: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """The result of `begin`'s task. Safe to cancel."""
-        return await asyncio.shield(self.begin(key, work))
+    async def run(
+        self,
+        key: K,
+        work: Callable[[], Coroutine[Any, Any, V]],
+        personal: tuple[type[BaseException], ...] = (),
+    ) -> V:
+        """The result of `begin`'s task. Safe to cancel.
+
+        Args:
+            personal: errors that concern only the caller who began the work; one that came later begins anew.
+        """
+        while True:
+            has_begun = key not in self._tasks
+            task = self.begin(key, work)
+            try:
+                return await asyncio.shield(task)
+            except personal:
+                if has_begun:
+                    raise
+            finally:
+                del task  # its error holds this frame, which would hold the error, and all that is about
 
     async def settled(self, key: K) -> None:
         """Return when no work runs for `key`, whatever its outcome."""
