@@ -5,6 +5,7 @@ item that finds nothing under way is delivered alone, at once. One batch at a ti
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -20,13 +21,13 @@ class BatchLimits:
     Attributes:
         batch_size: of one batch.
         queue_size: of what waits.
-        batch_items, queue_items: how many, whatever their size; None for no such bound.
+        batch_items, queue_items: how many, whatever their size.
     """
 
     batch_size: int
     queue_size: int
-    batch_items: int | None = None
-    queue_items: int | None = None
+    batch_items: int = sys.maxsize
+    queue_items: int = sys.maxsize
 
 
 class BatchQueue(Generic[T]):
@@ -66,7 +67,9 @@ class BatchQueue(Generic[T]):
 
     def add(self, item: T, size: int) -> None:
         """Queue an item, which is settled in the end; at once where the queue is full or closed."""
-        if self._closed or (self._queue and self._is_full(size)):
+        limits = self._limits
+        is_full = self.size + size > limits.queue_size or len(self._queue) >= limits.queue_items
+        if self._closed or (is_full and self._queue):
             self._give_up(item, False)
             return
         self._queue.append((item, size))
@@ -81,11 +84,6 @@ class BatchQueue(Generic[T]):
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-
-    def _is_full(self, size: int) -> bool:
-        limits = self._limits
-        is_crowded = limits.queue_items is not None and len(self._queue) >= limits.queue_items
-        return is_crowded or self.size + size > limits.queue_size
 
     async def _run(self) -> None:
         batch: list[T] = []
@@ -109,7 +107,7 @@ class BatchQueue(Generic[T]):
         batch: list[T] = []
         room = self._limits.batch_size
         most = self._limits.batch_items
-        while self._queue and (most is None or len(batch) < most):
+        while self._queue and len(batch) < most:
             item, size = self._queue[0]
             if batch and size > room:
                 break

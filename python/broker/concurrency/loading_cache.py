@@ -12,9 +12,9 @@ V = TypeVar("V")
 
 
 class LoadingCache(TtlCache[K, V]):
-    """A `TtlCache` with a single flight in front of what fills it. A failed load is not remembered.
+    """A `TtlCache` with a single flight in front of what fills it; the least recently loaded goes first.
 
-    Use from one event loop; `close` ends the loads that are under way.
+    A failed load is not remembered. Use from one event loop; `close` ends the loads that are under way.
     """
 
     __slots__ = ("_loads",)
@@ -25,8 +25,8 @@ class LoadingCache(TtlCache[K, V]):
 
     async def load(self, key: K, load: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """The value that is kept, or that `load` brings; raises what it raises."""
-        kept = self.find(key)
-        if kept is not None:
+        kept = self._entries.get(key)
+        if kept is not None and self._clock.monotonic_s() < kept[1]:
             return kept[0]
 
         async def load_and_keep() -> V:
