@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import TypeVar
 
 import msgspec
 
@@ -29,7 +28,6 @@ from broker.images.child import Job, Planned, Reply
 from broker.images.errors import UnprocessableImage
 
 _MESSAGE_BYTES = 64 << 10
-_Answer = TypeVar("_Answer", Planned, Reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +160,13 @@ class _Worker:
         self._jobs += 1
         self._connection.send_bytes(msgspec.msgpack.encode(job))
         self._connection.send_bytes(data)
-        said = self._receive(Planned | Reply, limit_s)
+        said = msgspec.msgpack.decode(self._receive(limit_s), type=Planned | Reply)
         if isinstance(said, Reply):
             self._connection.recv_bytes(0)
             return said, b""
         with room.taken(said.pixels):
             self._connection.send_bytes(b"")
-            reply = self._receive(Reply, limit_s)
+            reply = msgspec.msgpack.decode(self._receive(limit_s), type=Reply)
             return reply, self._connection.recv_bytes(child.MAX_RESULT_BYTES)
 
     def is_spent(self, reply: Reply) -> bool:
@@ -185,10 +183,10 @@ class _Worker:
         self._process.kill()
         self._process.wait()
 
-    def _receive(self, kind: type[_Answer], limit_s: float) -> _Answer:
+    def _receive(self, limit_s: float) -> bytes:
         if not self._connection.poll(limit_s):
             raise TimeoutError(f"nothing came in {limit_s:g} seconds")
-        return msgspec.msgpack.decode(self._connection.recv_bytes(_MESSAGE_BYTES), type=kind)
+        return self._connection.recv_bytes(_MESSAGE_BYTES)
 
 
 class _Room:
