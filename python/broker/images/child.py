@@ -30,7 +30,7 @@ MAX_RESULT_BYTES = 256 << 20  # an animation of 200 megapixels in GIF stays belo
 class Job(msgspec.Struct, frozen=True):
     """What to do with the bytes that follow."""
 
-    task: Literal["render", "preview", "describe"]
+    task: Literal["render", "preview", "describe"]  # of an animation there is no preview
     limits: DecodeLimits
     options: Options = msgspec.field(default_factory=Options)
     faces: tuple[Face, ...] = ()
@@ -109,6 +109,8 @@ def _render(job: Job, data: bytes) -> tuple[Reply, bytes]:
 
 
 def _preview(job: Job, data: bytes) -> tuple[Reply, bytes]:
+    if read_header(data, job.limits).frames > 1:
+        return Reply(), b""
     seen = preview(data, job.limits)
     return Reply(size=seen.size, scale=seen.scale), seen.pixels
 

@@ -23,6 +23,18 @@ class UnprocessableImage(BadGateway):
     name = "unprocessable_image"
 
 
+class DecoderEnded(UnprocessableImage):
+    """The process that decoded the picture crashed, or took too long and was ended."""
+
+
 def invalid_option(name: str, message: str) -> InvalidOptions:
     """The error that names one option and what is allowed for it."""
     return InvalidOptions(f"{name}: {message}", faults=[FieldFault(name, message)])
+
+
+class FacesUnavailable(Exception):
+    """No detector answers; nobody but operators hears of it, because the crop falls back to attention."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message

@@ -70,6 +70,17 @@ class Face:
         )
         return tip if is_inside else self.center
 
+    def scaled(self, factor: float) -> "Face":
+        """The face in a picture that is `factor` times as large."""
+        return Face(
+            self.left * factor,
+            self.top * factor,
+            self.width * factor,
+            self.height * factor,
+            self.score,
+            tuple(Point(point.x * factor, point.y * factor) for point in self.landmarks),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -25,7 +25,7 @@ import msgspec
 from broker.errors import Unavailable
 from broker.images import child
 from broker.images.child import Job, Planned, Reply
-from broker.images.errors import UnprocessableImage
+from broker.images.errors import DecoderEnded, UnprocessableImage
 
 _MESSAGE_BYTES = 64 << 10
 
@@ -71,7 +71,8 @@ class Workers:
         Safe to cancel: a job that has not begun never does.
 
         Raises:
-            UnprocessableImage: the picture is broken, over a limit, takes too long, or crashed its process.
+            DecoderEnded: the picture crashed its process or takes too long.
+            UnprocessableImage: it is broken or over a limit.
             Unavailable: too many jobs wait, no process can be started, or the pool closes.
         """
         if self._is_closed:
@@ -104,7 +105,7 @@ class Workers:
         except (EOFError, OSError, msgspec.DecodeError) as error:
             if self._is_closed:
                 raise _stopping() from None
-            raise UnprocessableImage(
+            raise DecoderEnded(
                 "the picture cannot be processed", log_text=f"its process ended: {error!r}"
             ) from error
         finally:
