@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -166,7 +167,7 @@ class ImageService:
         key = f"{account}\n{options.text()}\n{url}"
         error = self._errors.get(key)
         if error is not None:
-            raise error
+            raise copy(error)  # one that is raised again and again would gather tracebacks
         kept = self._memory.get(key)
         if kept is not None and self._is_fresh(kept[0]):
             self.counts.memory_hits += 1
@@ -259,7 +260,7 @@ class ImageService:
         """Give a job to the processes; a source that ended one is not given to another for a while."""
         ended = self._ended.get(source.digest)
         if ended is not None:
-            raise ended
+            raise copy(ended)
         try:
             return await self._workers.run(job, source.body)
         except DecoderEnded as error:

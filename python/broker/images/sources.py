@@ -126,8 +126,8 @@ class Sources:
         if fetched.status == 304 and kept is not None:
             return msgspec.structs.replace(kept[0], checked_time=self._now_s()), kept[1]
         if fetched.status != 200:
-            error = UpstreamFailed(f"the upstream answers {fetched.status}")
-            raise _Failing(error) if fetched.status in _PASSING else error
+            answered = UpstreamFailed(f"the upstream answers {fetched.status}")
+            raise _Failing(answered) if fetched.status in _PASSING else answered
         digest = hashlib.sha256(fetched.body).hexdigest()
         return SourceHead(digest, self._now_s(), _validators(fetched.headers)), fetched.body
 
