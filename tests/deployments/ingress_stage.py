@@ -35,8 +35,9 @@ class Replica(ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, name: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, name: str, host: str = "127.0.0.1") -> None:
+        super().__init__((host, 0), _Handler)
+        self.host = host
         self.name = name
         self.seen: list[str] = []
         self.port = int(self.server_address[1])
@@ -68,6 +69,9 @@ class _Handler(StreamRequestHandler):
             self.rfile.read(int(headers.get("content-length", ["0"])[0]))
             act, _, rest = target[1:].partition("/")
             if act == "drop":
+                return
+            if act == "end":
+                self.server.end()
                 return
             if act == "never":
                 threading.Event().wait(20)
@@ -130,7 +134,7 @@ class Ingress:
                     path_prefix=prefix,
                     app_name=name,
                     servers=[
-                        ServerConfig(f"SERVE_REPLICA__{name}-{each.name}", "127.0.0.1", each.port)
+                        ServerConfig(f"SERVE_REPLICA__{name}-{each.name}", each.host, each.port)
                         for each in replicas
                     ],
                 )
@@ -179,7 +183,10 @@ class Ingress:
         """Until so many servers can take requests."""
         deadline_s = time.monotonic() + _START_S
         while (
-            sum(",UP," in line and "SERVE_" in line for line in self.ask("show stat").splitlines())
+            sum(
+                ",UP," in line and line.startswith("http-") and "SERVE_" in line
+                for line in self.ask("show stat").splitlines()
+            )
             != replicas
         ):
             assert time.monotonic() < deadline_s, self.ask("show stat")

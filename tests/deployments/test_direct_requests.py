@@ -7,6 +7,7 @@ import socket
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ import uvicorn
 from uvicorn.protocols.http import auto
 
 from broker.clock import SystemClock
+from broker.deployments.departures import Departure
 from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.rest.deadlines import Deadlines
 
@@ -157,7 +159,7 @@ async def serving(replica: Replica, app: Any = None) -> AsyncIterator[httpx.Asyn
 @pytest.fixture
 async def replica(restored: None) -> Replica:
     replica = Replica(limit=2)
-    serve_directly(replica.api)
+    serve_directly(replica.api, Departure(None, is_joined=False))
     return replica
 
 
@@ -332,7 +334,7 @@ async def test_an_api_on_another_event_loop_gets_its_requests_through_serve(
 
     def serve_elsewhere() -> None:
         async def serve() -> None:
-            serve_directly(replica.api)
+            serve_directly(replica.api, Departure(None, is_joined=False))
 
         asyncio.run(serve())
 
@@ -340,3 +342,53 @@ async def test_an_api_on_another_event_loop_gets_its_requests_through_serve(
     async with serving(replica) as client:
         assert (await client.get(API)).json()["by"] == "serve"
     assert "requests_go_through_serve" in caplog.text
+
+
+OURS = "frontend public from ours\n"
+
+
+async def test_a_replica_that_is_to_end_serves_until_no_ingress_names_it(
+    restored: None, tmp_path: Path
+) -> None:
+    replica, place = Replica(limit=2), tmp_path / "haproxy.cfg"
+    departure = Departure(place, is_joined=False)
+    serve_directly(replica.api, departure)
+    app = RequestIdMiddleware(replica._direct_ingress_asgi)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        config = uvicorn.Config(
+            lambda: app, factory=True, lifespan="off", log_level=None, log_config=None, port=port
+        )
+        server = uvicorn.Server(config)
+        departure.delay(server)
+        place.write_text(f"{OURS}    server SERVE_REPLICA__a 127.0.0.1:{port} check")
+        task = asyncio.create_task(server.serve(sockets=[listening]))
+        kept, running, later = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        assert b"connection: close" not in await ask(*kept)
+        running[1].write(f"GET {API}/hold HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        release = await replica.api.held.get()
+
+        server.should_exit = True
+        await until(lambda: departure.has_begun)
+        release.set()
+        assert b"connection: close" in await running[0].read()  # and its connection has ended
+        assert b"connection: close" in await ask(*kept)
+        place.write_text("as Ray writes it")  # while the configuration is exchanged
+        new = await asyncio.open_connection("127.0.0.1", port)
+        assert b"connection: close" in await ask(*new)
+        assert not task.done()
+        place.write_text(f"{OURS}    server SERVE_REPLICA__b 127.0.0.1:1 check")
+        assert b"connection: close" in await ask(*later)
+        await asyncio.wait_for(task, 20)
+        for _, writer in (kept, running, later, new):
+            writer.close()
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """The head of a reply."""
+    writer.write(f"GET {API} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+    assert head.startswith(b"HTTP/1.1 200 ")
+    length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+    await reader.readexactly(length)
+    return head

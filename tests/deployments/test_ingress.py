@@ -141,10 +141,91 @@ def test_a_change_that_may_have_been_made_is_in_doubt(
     ingress: Ingress, path: str, method: str, error: str
 ) -> None:
     request = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-    reply = b""
-    while not reply:  # silence, when the connection to the replica had served before
-        reply = call(ingress.port, request.encode())
-    assert_ours(reply, 503, error)
+    assert_ours(call(ingress.port, request.encode()), 503, error)
+
+
+KEYED = b"Idempotency-Key: k\r\n"
+SHORT = b"Content-Length: 2\r\n\r\n{}"
+CHUNKS = b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+LONG = b"Content-Length: 20000\r\n\r\n" + b" " * 20_000
+
+
+@pytest.mark.parametrize(
+    ("method", "rest", "error"),
+    [
+        ("GET", b"\r\n", "unavailable"),
+        ("POST", SHORT, "outcome_unknown"),
+        ("POST", KEYED + SHORT, "outcome_unknown"),
+        ("POST", CHUNKS, "outcome_unknown"),
+        ("POST", KEYED + CHUNKS, "outcome_unknown"),
+        ("POST", LONG, "outcome_unknown"),
+    ],
+    ids=["safe", "change", "change with a key", "chunks", "chunks with a key", "long"],
+)
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+def test_a_lost_request_is_answered_and_not_repeated(
+    ingress: Ingress, replica: Replica, method: str, rest: bytes, error: str, is_first: bool
+) -> None:
+    for _ in range(4):  # which leave kept connections to the replica
+        call(ingress.port, POST + b"Connection: close\r\n" + SHORT)
+        get(ingress.port, "/x")
+    with socket.create_connection(("127.0.0.1", ingress.port), 20) as peer:
+        if not is_first:
+            peer.sendall(GET + b"\r\n")
+            assert peer.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        seen = replica.seen.count("/drop")
+        peer.sendall(f"{method} /drop HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n".encode() + rest)
+        assert_ours(read_all(peer), 503, error)
+        assert replica.seen.count("/drop") - seen == 1
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "error"),
+    [
+        (b"GET /end HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "unavailable"),
+        (b"POST /end HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + SHORT, "outcome_unknown"),
+        (
+            b"POST /end HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + KEYED + SHORT,
+            "outcome_unknown",
+        ),
+    ],
+    ids=["safe", "change", "change with a key"],
+)
+def test_the_end_of_the_only_replica_is_no_silence(
+    another: Ingress, request_bytes: bytes, error: str
+) -> None:
+    replica = Replica("last")
+    another.run({"broker": ("/", [replica])})
+    another.until_up(1)
+    for _ in range(4):
+        assert get(another.port, "/x")[0] == 200
+        assert parse(call(another.port, POST + b"Connection: close\r\n" + SHORT))[0] == 200
+    assert_ours(call(another.port, request_bytes), 503, error)
+    for _ in range(3):
+        assert parse(call(another.port, request_bytes))[0] == 503
+
+
+def test_a_process_that_is_replaced_sends_nothing_to_replicas_that_leave(another: Ingress) -> None:
+    first, second = Replica("first"), Replica("second")
+    another.run({"broker": ("/", [first, second])})
+    another.until_up(2)
+    for _ in range(6):
+        assert parse(call(another.port, POST + b"Connection: close\r\n" + SHORT))[0] == 200
+    with ExitStack() as stack:
+        slow = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", another.port), 20)) for _ in range(8)
+        ]
+        for peer in slow:
+            peer.sendall(POST + b"Connection: close\r\n" + SHORT[:-1])
+        time.sleep(0.5)  # the old process has them
+        another.run({"broker": ("/", [second])})
+        seen = len(first.seen)
+        for peer in slow:
+            peer.sendall(SHORT[-1:])
+        assert {parse(read_all(peer))[2]["by"] for peer in slow} == {"second"}
+    assert len(first.seen) == seen
+    first.end()
+    second.end()
 
 
 @pytest.mark.parametrize(
@@ -210,6 +291,19 @@ def test_only_the_door_for_operators_is_named_so_and_tells_the_routes(ingress: I
     assert body["headers"]["x-broker-ingress"] == [f"{KEY} operations 127.0.0.1"]
     assert get(ingress.ops_port, "/-/routes")[2] == {"/": "broker"}
     assert get(ingress.port, "/-/routes")[2]["by"] == "one"  # which a replica says is nothing
+
+
+def test_the_page_of_figures_is_of_the_node_that_is_asked(another: Ingress) -> None:
+    near, far = Replica("near"), Replica("far", "127.0.0.3")
+    another.run({"broker": ("/", [near, far])})
+    another.until_up(2)
+    assert {get(another.ops_port, "/metrics")[2]["by"] for _ in range(6)} == {"near"}
+    assert {get(another.ops_port, "/readyz")[2]["by"] for _ in range(6)} == {"near", "far"}
+    another.run({"broker": ("/", [far])})
+    another.until_up(1)
+    assert get(another.ops_port, "/metrics")[2]["by"] == "far"
+    near.end()
+    far.end()
 
 
 def test_nothing_else_listens(ingress: Ingress) -> None:

@@ -24,6 +24,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http import auto
 
 from broker.clock import SystemClock
+from broker.deployments.departures import Departure
 from broker.deployments.joined_writes import JoiningProtocol
 from broker.errors import InvalidRequest
 from broker.ids import IdSource
@@ -190,7 +191,7 @@ def malformed_reply(request_id: str) -> bytes:
     return b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + body
 
 
-def serve_directly(api: App) -> None:
+def serve_directly(api: App, departure: Departure) -> None:
     """Let the HTTP servers that Serve starts in this process from now on hand requests of the API to `api`.
 
     Call it on the event loop on which `api` runs.
@@ -214,6 +215,12 @@ def serve_directly(api: App) -> None:
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             self.app = build(self.app)
+
+        def on_headers_complete(self) -> None:
+            """Start the request, as the last one of its connection when the replica is to end."""
+            super().on_headers_complete()
+            if departure.has_begun and self.cycle is not None:
+                self.cycle.keep_alive = False
 
         def send_400_response(self, msg: str) -> None:
             """Refuse what is no HTTP as the API refuses; uvicorn says it in plain text."""

@@ -10,6 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+CONFIGURATION = "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"
+"""The variable with the place of the configuration."""
+
 _START_S = 10.0
 _MODULE = "broker.deployments.ingress_start"
 _SCRIPT = """#!/bin/sh
@@ -49,7 +52,7 @@ def ingress_environment(program: Path, directory: Path) -> dict[str, str]:
         "RAY_SERVE_ENABLE_HAPROXY_OPTIMIZED_CONFIG": "1",
         f"{prefix}_BINARY_PATH": str(program),
         f"{prefix}_METRICS_ENABLED": "0",
-        f"{prefix}_CONFIG_FILE_LOC": str(directory / "haproxy.cfg"),
+        CONFIGURATION: str(directory / "haproxy.cfg"),
         f"{prefix}_SOCKET_PATH": str(directory / "admin"),
         f"{prefix}_SERVER_STATE_BASE": str(directory),
         f"{prefix}_SERVER_STATE_FILE": str(directory / "state"),

@@ -13,7 +13,19 @@ have reached a replica, a change is answered 503 `outcome_unknown`.
 HAProxy has one gap: a head that is no HTTP, or does not come in time, is refused below the layer where bodies
 can be chosen (h1_send_error in its mux_h1.c). There it sends a page of HTML or nothing; ours sends nothing
 and closes. So the frontends have empty error files, which mean that, and the bodies stand in the backends.
-It also closes without a word when a request went over a kept connection that its replica closed meanwhile.
+
+HAProxy also closes its client's connection without a word when a request went over a kept connection to a
+replica and the replica is gone (abort_keep_alive in its http_ana.c, and SF_SRV_REUSED there). It answers
+where repeating the request was allowed and has failed, even when it was allowed no times. So each of our
+applications has these backends:
+
+- the one that Ray names, where kept connections are used and nothing is repeated, not even where a replica
+  refuses a connection: the refusal that follows a repetition would end in silence again. So replicas that
+  leave listen until no ingress names them (`departures`), and one that refuses is left out at once;
+- `alone-…`, where each request has a connection of its own, which is never silent, and what no replica has
+  seen is given to another one. It is for bodies that do not fit into HAProxy's buffer, which can never be
+  repeated, and for all that an old process of HAProxy has left to do, since its list of replicas is not kept;
+- `near-…`, for the page of figures: the replicas of this node only.
 """
 
 import re
@@ -41,6 +53,9 @@ from broker.settings import Settings
 APPLICATION = "broker"
 """The name of the API's application of Ray Serve; ours begin with it."""
 
+KINDS = ("http", "alone", "near")
+"""Begin the names of an application's backends; the first one is Ray's."""
+
 _HEAD_S = 10  # for a whole head, and for as much of a body as HAProxy holds
 _KEEP_ALIVE_S = 90  # uvicorn's; clients find their connections as long as they would there
 _HARD_STOP_S = 60  # a reload lets the old process finish its requests; one takes at most two minutes
@@ -56,7 +71,16 @@ _IN_DOUBT = "whether the request was carried out is unknown; repeat it, a change
 _LOST = {408: 400, 502: 503, 504: 503}
 """What HAProxy calls otherwise than we do."""
 _SAFE = "method GET HEAD OPTIONS"
+_NEAR = "127.0.0.1"  # where HAProxy finds the replicas of its own node
+_LIMIT = re.compile(r"\bobserve layer4 error-limit \d+ on-error mark-down\b")
+_REFUSED = "observe layer4 error-limit 1 on-error mark-down"
+"""Whoever refuses a connection has gone, or is about to."""
 _MADE = "x-broker-made"
+_LONG = (
+    f"    acl is_long req.hdr_val(content-length) gt {_LONG_BODY_BYTES}",
+    "    acl is_long req.hdr(transfer-encoding) -m found",
+)
+"""Which requests have a body that may be longer than what HAProxy holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +115,7 @@ def write_config(settings: Settings, ray: RayInput, *, threads: int, descriptors
         _public(settings, ray.applications),
         _operations(settings, ray.applications),
         _tables(),
-        *(_backend(settings, application) for application in ray.applications),
+        *(each for application in ray.applications for each in _backends(settings, application)),
     ]
     return "\n".join(line for section in sections for line in section) + "\n"
 
@@ -165,6 +189,7 @@ def _operations(settings: Settings, applications: Iterable[Application]) -> list
         *_silence(),
         *_requests(),
         f"    http-request return status 200 {answer} {_header(NO_SNIFF)} if {{ path /-/routes }}",
+        *(_near_route(application) for application in applications if application.name == APPLICATION),
         *_routes(applications),
     ]
 
@@ -179,14 +204,58 @@ def _tables() -> list[str]:
     ]
 
 
-def _backend(settings: Settings, application: Application) -> list[str]:
-    is_ours = application.name.partition("-")[0] == APPLICATION
+def _backends(settings: Settings, application: Application) -> list[list[str]]:
+    """Those of the module's docstring for an application of ours, one for another."""
+    checks = [f"    {line}" for line in application.checks]
+    if not _is_ours(application):
+        servers = [f"    {line}" for line in application.servers]
+        return [[f"backend {application.backend} from ours", "    http-reuse always", *checks, *servers]]
+    _, alone, near = _names(application)
+    followed = [f"    {_followed(line, application.backend)}" for line in application.servers]
+    rules = _rules(settings)
     return [
-        f"backend {application.backend} from {'behind' if is_ours else 'ours'}",
-        *(_rules(settings) if is_ours else ()),
-        "    http-reuse always",
-        *(f"    {line}" for line in (*application.checks, *application.servers)),
+        [
+            f"backend {application.backend} from behind",
+            *rules,
+            "    http-reuse always",
+            "    retry-on empty-response",
+            "    retries 0",
+            *checks,
+            *(f"    {_LIMIT.sub(_REFUSED, line)}" for line in application.servers),
+        ],
+        [
+            f"backend {alone} from behind",
+            *rules,
+            "    http-reuse never",
+            *followed,
+        ],
+        [
+            f"backend {near} from behind",
+            *rules,
+            "    http-reuse never",
+            *(line for line in followed if f" {_NEAR}:" in line and not line.endswith(" backup")),
+        ],
     ]
+
+
+def _is_ours(application: Application) -> bool:
+    return application.name.partition("-")[0] == APPLICATION
+
+
+def _names(application: Application) -> list[str]:
+    return [f"{kind}-{application.name}" for kind in KINDS]
+
+
+def _near_route(application: Application) -> str:
+    """The page of figures is the node's that is asked, as long as one of its replicas lives."""
+    near = _names(application)[-1]
+    return f"    use_backend {near} if {{ path /metrics }} {{ nbsrv({near}) gt 0 }}"
+
+
+def _followed(server: str, backend: str) -> str:
+    """A server that is up when it is up in `backend`."""
+    _, name, address, *rest = server.split()
+    return f"server {name} {address} track {backend}/{name}{' backup' if 'backup' in rest else ''}"
 
 
 def _rules(settings: Settings) -> list[str]:
@@ -195,8 +264,7 @@ def _rules(settings: Settings) -> list[str]:
     too_many = _Body(429, SlowDown.name, "too many long bodies from one address", (("Retry-After", "1"),))
     limit = settings.http_long_bodies_per_address
     counted = [
-        f"    acl is_long req.hdr_val(content-length) gt {_LONG_BODY_BYTES}",
-        "    acl is_long req.hdr(transfer-encoding) -m found",
+        *_LONG,
         "    http-request track-sc1 src,ipmask(32,64) table uploads if is_long !{ var(sess.front) -m found }",
         f"    {_answer('http-request', too_many)} if {{ sc1_conn_cur gt {limit} }}",
     ]
@@ -249,13 +317,28 @@ def _requests() -> list[str]:
 def _routes(applications: Iterable[Application]) -> list[str]:
     """The longest prefix first; no application, no replica."""
     return [
-        *(f"    use_backend {found.backend} if {_paths(found.prefix)}" for found in applications),
+        *_LONG,
+        *(line for application in applications for line in _route(application)),
         "    default_backend nothing",
     ]
 
 
-def _paths(prefix: str) -> str:
-    return f"{{ path {prefix} }} || {{ path_beg {prefix.rstrip('/')}/ }}"
+def _route(application: Application) -> list[str]:
+    is_asked = f"to_{application.name}"
+    asked = [
+        f"    acl {is_asked} path {application.prefix}",
+        f"    acl {is_asked} path_beg {application.prefix.rstrip('/')}/",
+    ]
+    chosen = f"    use_backend {application.backend} if {is_asked}"
+    if not _is_ours(application):
+        return [*asked, chosen]
+    _, alone, _ = _names(application)
+    return [
+        *asked,
+        f"    use_backend {alone} if {is_asked} is_long",
+        f"    use_backend {alone} if {is_asked} {{ stopping }}",
+        chosen,
+    ]
 
 
 def _silence() -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from broker.deployments import ingress_key
+from broker.deployments.haproxy import CONFIGURATION
 from broker.deployments.ingress import APPLICATION
 from broker.deployments.ingress_start import FAULT
 from broker.settings import Settings
@@ -23,7 +24,6 @@ _SOON_S = 10.0  # a change of HAProxy's may be under way
 _ANSWER_S = 5.0
 _ROUTES = "/-/routes"
 _PAGE = "/healthz"  # a replica's; it refuses an ingress that it does not know
-_CONFIGURATION = "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"
 _ELSEWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to call what listens everywhere
 
 
@@ -125,7 +125,7 @@ def _read_fault() -> str:
 
 
 def _faults() -> list[Path]:
-    place = Path(os.environ.get(_CONFIGURATION, ""))
+    place = Path(os.environ.get(CONFIGURATION, ""))
     return list(place.parent.glob(f"*/{place.name}.{FAULT}"))
 
 

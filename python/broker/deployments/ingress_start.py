@@ -10,6 +10,7 @@ It imports little: a change is under way until it has run.
 
 import os
 import resource
+import socket
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from broker.deployments.haproxy import find_haproxy
 from broker.deployments.haproxy_input import IngressFault, RayInput, read_ray
-from broker.deployments.ingress import write_config
+from broker.deployments.ingress import KINDS, write_config
 from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.node_address import on_this_node
 from broker.deployments.private_paths import require_private
@@ -28,6 +29,9 @@ FAULT = "fault"
 """Ends the name of the file with the reason."""
 
 _DIRECTORY = "the directory of the ingress"
+_NAME = 3  # the column of a server in `show servers state`; the one of its backend is 1
+_KINDS = tuple(f"{kind}-" for kind in KINDS)
+_ANSWER_S = 1.0
 _RAY_WRITES = ("500.http", "ingress_request_router.lua")  # besides what has the names that we give
 
 
@@ -37,7 +41,7 @@ def main() -> None:
     path = Path(arguments[arguments.index("-f") + 1]) if "-f" in arguments else None
     try:
         if path is not None:
-            exchange(path)
+            withdraw(exchange(path))
         program = find_haproxy()
         if program is None:
             raise IngressFault("HAProxy cannot run on this machine")
@@ -49,8 +53,8 @@ def main() -> None:
     os.execv(program, [str(program), *arguments])  # noqa: S606 - a program of our own wheel
 
 
-def exchange(path: Path) -> None:
-    """Put our configuration in the place of Ray's at `path`.
+def exchange(path: Path) -> RayInput:
+    """Put our configuration in the place of Ray's at `path`; returns what was read of Ray's.
 
     Raises:
         IngressFault: it cannot be made.
@@ -75,6 +79,39 @@ def exchange(path: Path) -> None:
     new = path.with_name(f"{path.name}.new")
     _write_new(new, text)
     new.replace(path)
+    return ray
+
+
+def withdraw(ray: RayInput) -> None:
+    """Have the process of HAProxy that is replaced send nothing more to replicas that Ray names no more.
+
+    It may have requests to send for as long as its clients take for them, and knows no other list. Its kept
+    connections to these replicas are closed.
+    """
+    known = {
+        (f"{kind}-{application.name}", line.split()[1])
+        for application in ray.applications
+        for line in application.servers
+        for kind in KINDS
+    }
+    with suppress(OSError, UnicodeDecodeError):  # there is none yet, or no more; it could only have said yes
+        rows = [line.split() for line in _ask(ray.admin, "show servers state").splitlines()]
+        gone = [row for row in rows if len(row) > _NAME and row[1].startswith(_KINDS)]
+        commands = [
+            f"set server {row[1]}/{row[_NAME]} state maint"
+            for row in gone
+            if (row[1], row[_NAME]) not in known
+        ]
+        if commands:
+            _ask(ray.admin, ";".join(commands))
+
+
+def _ask(admin: str, command: str) -> str:
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.settimeout(_ANSWER_S)
+        peer.connect(admin)
+        peer.sendall(f"{command}\n".encode())
+        return b"".join(iter(lambda: peer.recv(65_536), b"")).decode()
 
 
 def _close(path: Path, ray: RayInput) -> None:

@@ -32,6 +32,8 @@ _TARGET_REQUESTS = 32  # where autoscaling adds a replica
 _LOGS = {"log_level": "WARNING", "enable_access_log": False}
 _CPUS = 0.01  # a claim, not a limit: replicas must fit beside everything else on two cores
 
+_END_S = 8  # for Serve's own second, `broker.deployments.departures`, and the requests that run then
+
 # Timers of a replica: its server looks around ten times a second, its requests only time out.
 _LATE_S = 0.2
 _COLLECT_AFTER = 20_000  # objects more than there were; Python's 700 are ten requests
@@ -78,6 +80,7 @@ class ApiApp:
     async def _open(self) -> None:
         # Not above: the conductor, which makes this object and no more, would hold it all.
         from broker.deployments.compose import open_services
+        from broker.deployments.departures import Departure, configuration_place
         from broker.deployments.health import HealthChecks
         from broker.deployments.node_address import node_address
         from broker.deployments.replica_doors import close_grpc, listen_on_node
@@ -88,13 +91,15 @@ class ApiApp:
         close_grpc()
         if self._settings.ray_address and RAY_SERVE_ENABLE_HA_PROXY:
             listen_on_node(node_address())
+        departure = Departure(configuration_place(), is_joined=bool(self._settings.ray_address))
+        departure.watch()
         timers.allow_late(_LATE_S)
         self._opened = await open_services(self._settings, self._dsn, "api")
         health = HealthChecks(self._opened.services)
         self._opened.stack.callback(health.close)
         self._app = build_app(self._opened.services, health.check, build_registry())
         self._opened.exporter.add(self._app.figures)
-        serve_directly(self._app)  # Serve starts the replica's server when this has come back
+        serve_directly(self._app, departure)  # Serve starts the replica's server when this has come back
         # Serve has taken what was loaded out of the collector's sight; what requests leave is seldom garbage.
         gc.set_threshold(_COLLECT_AFTER)
 
@@ -114,7 +119,7 @@ def deployment_options(settings: Settings) -> dict[str, Any]:
         "ray_actor_options": {"num_cpus": _CPUS},
         # Serve's own log of each request would cost a tenth of a short one; the API has its own.
         "logging_config": _LOGS,
-        "graceful_shutdown_timeout_s": 5,
+        "graceful_shutdown_timeout_s": _END_S,
         "graceful_shutdown_wait_loop_s": 0.2,
         "health_check_period_s": 2,
         "health_check_timeout_s": 10,
