@@ -25,7 +25,7 @@ from broker.images.child import Job, Reply
 from broker.images.decoding import DecodeLimits
 from broker.images.describing import Description
 from broker.images.disk_cache import DiskCache
-from broker.images.errors import DecoderEnded, FacesUnavailable
+from broker.images.errors import DecoderEnded, FacesUnavailable, told_of_source
 from broker.images.geometry import Face, Size
 from broker.images.key_locks import KeyLocks
 from broker.images.options import Format, Options, parse_options
@@ -157,17 +157,20 @@ class ImageService:
 
         Raises:
             NotFound: no such account.
-            InvalidOptions, InvalidUrl, ForbiddenUrl: what is asked for is not allowed.
-            UpstreamFailed, UpstreamTimeout, UnprocessableImage: no picture could be had or made.
+            InvalidOptions, InvalidImageUrl, ForbiddenUrl: what is asked for is not allowed.
+            SourceFailed, SourceTimeout, UnprocessableImage: no picture could be had or made.
             Unavailable: too much is asked for at once.
         """
         rules = await self._rules(account)
         options = parse_options(options_text, rules.presets)
-        rules.hosts.check(url)
+        try:
+            rules.hosts.check(url)
+        except BrokerError as error:
+            raise told_of_source(error) from None
         key = f"{account}\n{options.text()}\n{url}"
-        error = self._errors.get(key)
-        if error is not None:
-            raise copy(error)  # one that is raised again and again would gather tracebacks
+        known_error = self._errors.get(key)
+        if known_error is not None:
+            raise copy(known_error)  # one that is raised again and again would gather tracebacks
         kept = self._memory.get(key)
         if kept is not None and self._is_fresh(kept[0]):
             self.counts.memory_hits += 1
@@ -196,8 +199,8 @@ class ImageService:
             except Unavailable:
                 raise
             except BrokerError as error:
-                self._errors[key] = error
-                raise
+                told = self._errors[key] = told_of_source(error)
+                raise told from error
 
     async def _find_or_make(
         self, key: str, account: str, options: Options, url: str, rules: AccountRules
