@@ -22,12 +22,13 @@ from broker.deployments.ports import require_free
 from broker.errors import Unavailable
 from broker.setting_rules import NODE
 from broker.settings import SettingError, Settings
+from broker.setup_error import SetupError
 from broker.storage.database import Database
 from broker.storage.embedded import cluster
 from broker.storage.embedded.binaries import find_binaries
 from broker.storage.embedded.os_user import choose
 from broker.storage.embedded.server import EmbeddedPostgres
-from broker.storage.errors import SetupError, setup_error
+from broker.storage.errors import setup_error
 from broker.storage.migrations import pending
 
 _OLDEST_PYTHON = (3, 11)
