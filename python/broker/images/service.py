@@ -105,7 +105,10 @@ class ImageCounts:
     """What has happened since the start.
 
     Attributes:
-        faces_missing: crops that went by attention because no detector answered.
+        detections: searches for faces; `faces_missing` are those that no detector answered, so that a crop
+            went by attention.
+        crashes: pictures that ended their process.
+        errors: replies that say that there is no picture, remembered ones too.
     """
 
     memory_hits: int = 0
@@ -113,6 +116,8 @@ class ImageCounts:
     misses: int = 0
     detections: int = 0
     faces_missing: int = 0
+    crashes: int = 0
+    errors: int = 0
 
 
 class ImageService:
@@ -132,7 +137,7 @@ class ImageService:
         limits: DecodeLimits,
     ) -> None:
         self._rules = rules
-        self._sources = sources
+        self.sources = sources
         self._workers = workers
         self._faces = faces
         self._results = results
@@ -154,7 +159,7 @@ class ImageService:
         """End what runs."""
         await self._flights.close()
         await self._detections.close()
-        await self._sources.close()
+        await self.sources.close()
 
     async def get(
         self, account: str, options_text: str, url: str, signature: Signature | None = None
@@ -181,6 +186,7 @@ class ImageService:
         key = _key(account, options, url)
         known_error = self._errors.get(key)
         if known_error is not None:
+            self.counts.errors += 1
             raise copy(known_error)  # one that is raised again and again would gather tracebacks
         kept = self._memory.get(key)
         if kept is not None and self._is_fresh(kept[0]):
@@ -197,6 +203,7 @@ class ImageService:
             except BrokerError as error:
                 # What is remembered is a copy: an error that was raised holds all that was at hand then.
                 self._errors[key] = copy(told_of_source(error))
+                self.counts.errors += 1
                 raise told_of_source(error) from None
 
     async def _find_or_make(
@@ -207,7 +214,7 @@ class ImageService:
             self.counts.disk_hits += 1
             self._remember(key, kept)
             return _picture(kept, is_hit=True)
-        found = await self._sources.get(account, url, rules.hosts)
+        found = await self.sources.get(account, url, rules.hosts)
         is_hit = kept is not None and kept[0].source == found.source.digest and not kept[0].lacks_faces
         if kept is not None and is_hit:
             self.counts.disk_hits += 1
@@ -271,6 +278,7 @@ class ImageService:
             return await self._workers.run(job, source.body)
         except DecoderEnded as error:
             self._ended[source.digest] = copy(error)
+            self.counts.crashes += 1
             raise
 
     def _remember(self, key: str, kept: tuple[ResultHead, bytes]) -> None:
