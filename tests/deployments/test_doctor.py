@@ -1,3 +1,4 @@
+import resource
 import socket
 from pathlib import Path
 
@@ -40,6 +41,22 @@ async def test_database_is_asked_for_its_version_and_schema(tmp_path: Path, post
     verdict, detail = (await verdicts(settings, "postgresql"))["postgresql"]
     assert verdict is Verdict.OK
     assert "up to date" in detail
+
+
+@pytest.mark.postgres
+async def test_server_that_may_lose_what_it_has_committed_is_a_warning(
+    tmp_path: Path, postgres_dsn: str
+) -> None:
+    """The server of the tests is one: it does not flush."""
+    settings = settings_of(tmp_path, database_url=postgres_dsn)
+    verdict, detail = (await verdicts(settings, "durability"))["durability"]
+    assert verdict is Verdict.WARNING
+    assert [risk.partition(":")[0] for risk in detail.split("; ")] == [
+        "fsync is off",
+        "full_page_writes is off",
+        "synchronous_commit is off",
+    ]
+    assert (await verdicts(settings_of(tmp_path), "durability"))["durability"][0] is Verdict.OK
 
 
 async def test_database_that_is_away_is_an_error(tmp_path: Path) -> None:
@@ -91,3 +108,13 @@ async def test_check_that_breaks_is_a_finding_and_not_the_end(
     found = await verdicts(settings_of(tmp_path), "python", "disk")
     assert found["python"] == (Verdict.ERROR, "KeyError: 'x'")
     assert found["disk"][0] is not Verdict.ERROR
+
+
+async def test_limit_of_open_files_below_the_viewers_is_a_warning(tmp_path: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert hard not in (resource.RLIM_INFINITY, 0)
+    verdict, detail = (await verdicts(settings_of(tmp_path, ws_connections=hard), "file limit"))["file limit"]
+    assert verdict is Verdict.WARNING
+    assert f"takes {hard - min(1_536, hard // 2)} viewers, not {hard}" in detail
+    verdict, detail = (await verdicts(settings_of(tmp_path, ws_connections=1), "file limit"))["file limit"]
+    assert (verdict, detail) == (Verdict.OK, f"{hard} open files a process")

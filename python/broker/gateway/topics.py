@@ -31,17 +31,20 @@ _log = logging.getLogger(__name__)
 class Logs(Protocol):
     """The part of the native server that keeps topics' logs; see `broker._native.Server`."""
 
-    def open_log(self, topic: str, epoch: str, seq: int, public: bool) -> None:
-        """Make a log whose next push is `seq + 1`."""
+    def open_log(self, topic: str, epoch: str, seq: int, public: bool, message_id: str = "") -> None:
+        """Make a log whose next push is `seq + 1`, after a message of this id."""
 
     def append(self, topic: str, entries: "list[NativeEntry]") -> None:
-        """Add entries; a gap raises ValueError."""
+        """Add entries; a gap, or another push than the one that is there, raises ValueError."""
 
     def backfill(self, topic: str, epoch: str, entries: "list[NativeEntry]") -> None:
         """Put older pushes before the first one kept."""
 
     def head(self, topic: str) -> tuple[str, int, int] | None:
         """(epoch, newest seq, seq before the oldest one kept)."""
+
+    def newest_id(self, topic: str) -> str:
+        """The id of the newest push, empty where it is not known."""
 
     def close_log(self, topic: str) -> bool:
         """Drop a log; false when it has subscribers."""
@@ -116,6 +119,18 @@ class Topics:
         """Let `seen` hear the entries of `topic` from now on, in place of the watcher of this name."""
         self._watchers.setdefault(topic, {})[name] = seen
 
+    def unwatch(self, topic: str, name: str) -> None:
+        """Undo `watch`; an unknown watcher is ignored."""
+        watchers = self._watchers.get(topic, {})
+        watchers.pop(name, None)
+        if not watchers:
+            self._watchers.pop(topic, None)
+
+    def position(self, followed: Followed) -> tuple[str, int] | None:
+        """Up to which seq of which epoch the topic's log has everything; None when it is followed no more."""
+        head = self._logs.head(followed.topic) if self.find(followed.topic) is followed else None
+        return None if head is None else head[:2]
+
     async def open(self, topic: str, *, from_start: bool = False, pin: str | None = None) -> Followed:
         """Follow `topic` and open its log; at once when it is open.
 
@@ -162,7 +177,8 @@ class Topics:
         try:
             self._apply(followed, entries)
         except ValueError as error:
-            # The feed promises no gap. If it breaks the promise, begin again where the log stands.
+            # The feed promises no gap, and no seq twice. If it breaks the promise, begin again where the log
+            # stands.
             _log.error("topic_gap", extra={"topic": topic, "cause": str(error)})
             self._spawn(self._repair(followed))
 
@@ -189,7 +205,8 @@ class Topics:
             self._forget(followed)
             raise
         base = early[0].seq - 1 if early else head.seq
-        self._logs.open_log(topic, head.epoch, base, head.attributes.public)
+        id_ = head.id if base == head.seq else ""
+        self._logs.open_log(topic, head.epoch, base, head.attributes.public, id_)
         followed.attributes = head.attributes
         waiting, followed.buffer = [*early, *(followed.buffer or ())], None
         # Linked channels must hear the early entries: `on_attributes` links before they are appended.
@@ -222,7 +239,7 @@ class Topics:
             if entry.kind == EntryKind.GONE:
                 break
         self._append(followed.topic, run)
-        for seen in self._watchers.get(followed.topic, {}).values():
+        for seen in list(self._watchers.get(followed.topic, {}).values()):
             seen(entries)
         if run and run[-1][0] == EntryKind.GONE:
             self._end(followed)
@@ -270,7 +287,8 @@ class Topics:
             await self._feed.unfollow(followed.topic)
             followed.buffer.clear()
             try:
-                await self._feed.follow(followed.topic, Cursor(head[0], head[1]))
+                cursor = Cursor(head[0], head[1], self._logs.newest_id(followed.topic))
+                await self._feed.follow(followed.topic, cursor)
             except HistoryLost:
                 now = await self._feed.follow(followed.topic)
                 resets.append(_reset(followed.topic, now))
