@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _REQUESTS = 500  # of one replica at a time; most wait for a picture or are answered from memory
 _QUEUED = 500  # that Serve's proxy holds while the first replica starts; more are answered 503
 _TARGET_REQUESTS = 16  # where autoscaling adds a replica
+_LOOK_BACK_S = 5  # Serve notes every fifth of it how many requests wait, so that the first starts a replica
 _CPUS = 0.01  # a claim, not a limit, as the API's
 _POOL = 2  # connections to PostgreSQL: one short query for each account every few seconds
 _END_S = 8
@@ -218,6 +219,7 @@ def deployment_options(settings: Settings) -> dict[str, Any]:
             "max_replicas": max(settings.images_replicas_min, settings.images_replicas_max),
             "target_ongoing_requests": _TARGET_REQUESTS,
             "upscale_delay_s": 3,
+            "look_back_period_s": _LOOK_BACK_S,
             "downscale_delay_s": settings.images_idle_s,
         },
         "ray_actor_options": {"num_cpus": _CPUS},
