@@ -85,9 +85,9 @@ class Crowd:
         """The gateways' own memory."""
         return sum(gateway.memory_bytes() for gateway in self._gateways)
 
-    def begin_round(self, messages: int, size_bytes: int, interval_us: int) -> float:
+    def begin_round(self, messages: int, size_bytes: int, interval_us: int, most_s: float = ROUND_S) -> float:
         """Publish `messages` to each programme; returns the gateways' CPU seconds before."""
-        self._tell(self._loads, f"expect {messages} {ROUND_S}")
+        self._tell(self._loads, f"expect {messages} {most_s}")
         before_s = self.cpu_s()
         self._send(self._gateways, f"publish {messages} {size_bytes} {interval_us}")
         return before_s

@@ -1,6 +1,8 @@
 """What goes wrong on a big evening, as figures: `python -m bench storms [NAME …] [--runs N] [--quick]`."""
 
 import argparse
+import statistics
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +20,11 @@ PACED_US = 10_000
 """100 messages a second."""
 SLOW_EVERY = 100
 """1 % of the viewers."""
+SUSTAINED_US = 100_000
+"""Between messages of which each takes a loop longer than that."""
+COMERS = 100
+COMERS_EVERY_S = 6.0
+"""1,000 a minute."""
 LARGE_BYTES = 4000
 """So that those who do not read fall behind by more than the limit (1 MiB) in a few seconds."""
 DEFLATED_BYTES = 1000
@@ -73,6 +80,29 @@ def storm_one(part: int) -> Figures:
         report = crowd.run_round(5, MESSAGE_BYTES, 1_000_000)
         figures = {"viewers": float(viewers), "last_viewer_ms": report["last_viewer_p50_us"] / 1000}
     return figures | summarise(report), list_faults("one programme", report)
+
+
+def storm_sustained(part: int) -> Figures:
+    """More for 50,000 viewers than a loop can send, for two minutes, while others come."""
+    viewers, seconds = 50_000 // part, 120 / part
+    messages = int(seconds * 1e6 / SUSTAINED_US)
+    waits_ms = []
+    with Crowd(viewers) as crowd:
+        before_s = crowd.begin_round(messages, MESSAGE_BYTES, SUSTAINED_US, most_s=2 * seconds + 60)
+        end_s = time.monotonic() + seconds
+        while (began_s := time.monotonic()) < end_s:
+            with come(crowd, COMERS) as came:
+                waits_ms.append(1000 * COMERS / came["handshakes_per_s"])
+            time.sleep(max(0.0, began_s + COMERS_EVERY_S - time.monotonic()))
+        report = crowd.end_round(before_s)
+        figures = {
+            "viewers": float(viewers),
+            "gateway_processes": float(crowd.gateways),
+            "came_meanwhile": float(COMERS * len(waits_ms)),
+            "until_100_are_in_ms": statistics.median(waits_ms),
+            "until_100_are_in_ms_at_worst": max(waits_ms),
+        }
+    return figures | summarise(report), list_faults("sustained", report)
 
 
 def storm_slow(part: int) -> Figures:
@@ -136,6 +166,7 @@ STORMS: dict[str, Callable[[int], Figures]] = {
     "handshakes": storm_handshakes,
     "programmes": storm_programs,
     "one-programme": storm_one,
+    "sustained": storm_sustained,
     "slow-consumers": storm_slow,
     "compression": storm_deflate,
     "bursts": storm_bursts,

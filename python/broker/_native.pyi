@@ -203,6 +203,9 @@ class Server:
         Empty while what was taken before is not settled, or when nothing waits; then the next is an upcall again.
         """
 
+    def unsettled_ballots(self, lane: int) -> int:
+        """How many times `settle_ballots` will have been called when all that has come by now is settled."""
+
     def settle_ballots(self, lane: int, fates: list[tuple[bool, bytes]]) -> None:
         """Answer the voters of what was taken, by group: (True, a byte a record) or (False, a JSON-RPC error object).
 
@@ -211,6 +214,9 @@ class Server:
         """
 
     # -- life
+
+    def set_time(self, now_ms: int) -> None:
+        """Go by this time from now on, milliseconds since 1970; until the first call by the machine's."""
 
     def drain(self, over_s: float) -> None:
         """Stop accepting, tell every client to reconnect after a random time up to `over_s`, then close 1012."""
@@ -221,12 +227,15 @@ class Server:
     def probe(self) -> None:
         """Ask each event loop how late it takes up what is left for it; `stats` tells, as `loop_lags_us`."""
 
+    def dead_loops(self) -> int:
+        """Event loops that a fault of ours has ended; their clients have been cut off."""
+
     def stats(self) -> dict[str, Any]:
         """Counters since start and gauges now: connections, subscriptions, deliveries, delivered_bytes,
         messages_in, slow_consumers, handshakes, refused, rate_limited (calls of connections that send too much),
-        answers_native (votes taken without Python), `closes` (how connections ended: by our close code, `client`,
-        `lost`), `loop_lags_us` (of each event loop at the newest `probe`), logs,
-        log_bytes, send (the strategy in use), draining; `topics` maps topic to subscribers, `topic_deliveries` topic to notifications given to connections
+        answers_native (votes taken without Python), `closes` (how connections ended: our close code, its reason and
+        how many; `client` or `lost` for code and reason), `dead_loops`, `loop_lags_us` (of each event loop at the newest `probe`), logs,
+        log_bytes, send (the strategy in use), `send_reason` (why that one), draining; `topics` maps topic to subscribers, `topic_deliveries` topic to notifications given to connections
         since its log was opened, `accounts` account to open connections."""
 
 @final

@@ -61,7 +61,7 @@ def _is_host_name(text: str) -> bool:
 
 
 def _is_websocket_url(text: str) -> bool:
-    return _is_url(text.replace("{account}", ""), ("ws", "wss"))
+    return _is_url(text.replace("{account}", "").replace(NODE_LABEL, "node"), ("ws", "wss"))
 
 
 def _is_postgres_url(text: str) -> bool:
@@ -116,6 +116,8 @@ def _choice(*choices: str) -> Rule:
 
 NODE = "node"
 """In place of an address: that of each node of a cluster."""
+NODE_LABEL = "{node}"
+"""In a URL: the address of each node as one label of a name."""
 
 _PLACE = Rule(
     lambda text: text in ("localhost", NODE) or _is_address(text),

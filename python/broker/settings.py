@@ -17,7 +17,7 @@ _PREFIX = "BROKER_"
 # Variables with our prefix that are no settings. The command line's own, for the client's commands:
 _CLIENT = frozenset({"BROKER_URL", "BROKER_TOKEN", "BROKER_USERNAME", "BROKER_PASSWORD"})
 # The mark of our processes, and what the build and its tests read:
-_OTHERS = _CLIENT | {"BROKER_INSTANCE", "BROKER_BUILT_S", "BROKER_LEAK_ROUNDS"}
+_OTHERS = _CLIENT | {"BROKER_INSTANCE", "BROKER_CONDUCTOR", "BROKER_BUILT_S", "BROKER_LEAK_ROUNDS"}
 # The largest of what names no limit of its own. A day for times; for bytes more than a machine has; for the
 # rest what every counter on the way holds, PostgreSQL's integers and native code's.
 _MOST_S = 86_400
@@ -55,7 +55,9 @@ class Settings:
         "localhost", "Host name that clients use; an account is a label in front of it."
     )
     public_ws_url: str = _setting(
-        "", "URL of the WebSocket endpoint as clients reach it; empty makes it from host and port."
+        "",
+        "URL of the WebSocket endpoint as clients reach it, with `{account}` and `{node}` for the labels of"
+        " the account and of the gateway's node, such as `10-0-0-7`; empty makes it from host and port.",
     )
     data_dir: Path = _setting(Path(".broker"), "Directory of everything that is kept on this machine.")
     database_url: str = _setting(
@@ -116,7 +118,9 @@ class Settings:
         low=1,
         high=1024,
     )
-    api_replicas_min: int = _setting(1, "Smallest number of API replicas.", low=1, high=1000)
+    api_replicas_min: int = _setting(
+        1, "Smallest number of API replicas; one has a spare beside it.", low=1, high=1000
+    )
     http_timeout_s: float = _setting(
         120.0, "How long an HTTP request may take from its first byte to the last of its answer.", low=1
     )

@@ -25,6 +25,9 @@ TITLES = {
 COUNTER = "ray::CounterActor"
 """What counters have in their command lines; events do not pass them."""
 
+RAY_TITLES = {"GCS": "gcs/gcs_server", "raylet": "raylet/raylet"}
+"""Ray's own processes, which the same is done to one by one."""
+
 CUT = "connections cut"
 STALL = "connections stalled for 3 s"
 KINDS = (*TITLES, CUT, STALL)

@@ -28,6 +28,18 @@ async def test_every_answer_counts_once_when_one_dies(instance: Instance, title:
     assert show.judge() == []
 
 
+async def test_every_vote_of_a_socket_counts_once_when_its_gateway_dies(instance: Instance) -> None:
+    url = f"ws://localhost:{instance.ws_port}/api/v1/ws"
+    show = VotingShow(instance.url, f"vote-{secrets.token_hex(4)}", instance.token(), ws_url=url)
+    disturb = asyncio.Event()
+    voting = asyncio.create_task(show.run(disturb, doors=1, after=40, sockets=3))
+    await asyncio.sleep(_BEFORE_S)
+    assert kill(instance, TITLES["gateway"])
+    disturb.set()
+    await voting
+    assert show.judge() == []
+
+
 async def test_counter_that_hangs_is_exchanged(instance: Instance) -> None:
     show = VotingShow(instance.url, f"vote-{secrets.token_hex(4)}", instance.token())
     disturb = asyncio.Event()

@@ -1,10 +1,12 @@
 """A small vote: doors that send answers until they are acknowledged, a reader, and what must come out.
 
 Each visitor always chooses the same, so a repeated answer changes nothing, whether the first try was counted
-or not: in the end exactly every visitor is counted once.
+or not: in the end exactly every visitor is counted once. Each is also shown the poll once, under an
+idempotency key, so that impressions are exact too.
 """
 
 import asyncio
+import json
 import random
 import time
 from contextlib import suppress
@@ -13,6 +15,8 @@ from itertools import pairwise
 from typing import Any
 
 import httpx
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
 
 _OPTIONS = ["Home", "Away", "Draw"]
 _BATCH = 20
@@ -20,15 +24,26 @@ _PAUSE_S = 0.02
 _PATIENCE_S = 180.0
 _SETTLE_S = 30.0
 _RETRY_S = 0.1
+_ANSWER_S = 10.0  # of a socket that says nothing: it is left
+_SHOWN_EACH = 5
 
 
 @dataclass
 class VotingShow:
-    """One poll of one program; `url` without a path, `headers` with a token that may publish."""
+    """One poll of one program.
+
+    Attributes:
+        url: without a path.
+        headers: with a token that may publish.
+        ws_url: of a gateway, for voters by WebSocket.
+        shown: how often the poll was shown.
+    """
 
     url: str
     program_id: str
     headers: dict[str, str]
+    ws_url: str = ""
+    shown: int = 0
     account: str = "demo"
     context: str = ""
     chosen: dict[str, int] = field(default_factory=dict)
@@ -36,8 +51,10 @@ class VotingShow:
     report: dict[str, Any] = field(default_factory=dict)
     acknowledged_s: list[float] = field(default_factory=list)
 
-    async def run(self, disturb: asyncio.Event, *, doors: int, after: int) -> None:
+    async def run(self, disturb: asyncio.Event, *, doors: int, after: int, sockets: int = 0) -> None:
         """Vote, and go on for `after` batches of each door once `disturb` is set; each batch is sent twice.
+
+        `sockets` voters go by WebSocket, one vote after the other; each makes so many votes.
 
         Raises:
             TimeoutError: a batch was not acknowledged within three minutes, or the results do not show all.
@@ -52,6 +69,8 @@ class VotingShow:
                 async with asyncio.TaskGroup() as group:
                     for door in range(doors):
                         group.create_task(self._vote(client, door, disturb, after))
+                    for number in range(sockets):
+                        group.create_task(self._vote_by_socket(number, disturb, after))
                 async with asyncio.timeout(_SETTLE_S):
                     while not self.seen or self.seen[-1] < len(self.chosen):  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(_RETRY_S)
@@ -75,6 +94,10 @@ class VotingShow:
         counted = [option["total"] for option in poll["options"]]
         if counted != expected:
             findings.append(f"{counted} were counted, {expected} were acknowledged")
+        if poll["impressions"]["total"] != self.shown:
+            findings.append(
+                f"{poll['impressions']['total']} impressions were counted, {self.shown} were shown"
+            )
         if max(self.seen) > len(self.chosen):
             findings.append(f"results said {max(self.seen)} of {len(self.chosen)}")
         return findings
@@ -86,36 +109,67 @@ class VotingShow:
             left -= disturb.is_set()
             fresh = {f"{door}-{sent + n}": chance.randrange(len(_OPTIONS)) for n in range(_BATCH)}
             sent += _BATCH
-            first = await self._answer(client, fresh)
+            first = await self._answer(client, fresh, key=f"{self.program_id} {door} {sent}")
             self.chosen |= fresh
+            self.shown += _BATCH
             self.acknowledged_s.append(time.monotonic())
             again = await self._answer(client, fresh)
-            assert first["accepted"] + first["duplicates"] == _BATCH
+            assert first["accepted"] + first["duplicates"] == 2 * _BATCH
             assert again == {"accepted": 0, "duplicates": _BATCH}, again
             await asyncio.sleep(_PAUSE_S)
 
-    async def _answer(self, client: httpx.AsyncClient, chosen: dict[str, int]) -> dict[str, int]:
-        entries = [
-            {
-                "measureName": "whoWins",
-                "contextId": self.context,
-                "measureValue": option,
-                "visitorId": visitor,
-            }
-            for visitor, option in chosen.items()
-        ]
+    async def _vote_by_socket(self, number: int, disturb: asyncio.Event, after: int) -> None:
+        """Votes of one connection after the other; what was not answered is sent again on the next one."""
+        left, sent = after, 0
+        chance = random.Random(number)
+        voter = _SocketVoter(self.ws_url)
+        try:
+            while left:
+                left -= disturb.is_set()
+                visitor, option = f"ws {number}-{sent}", chance.randrange(len(_OPTIONS))
+                entry = {"programId": self.program_id, "measureName": "whoWins", "contextId": self.context}
+                entry |= {"visitorId": visitor}
+                await voter.insist("respond", entry | {"measureValue": option})
+                self.chosen[visitor] = option
+                self.acknowledged_s.append(time.monotonic())
+                if sent % _SHOWN_EACH == 0:
+                    key = f"{self.program_id} {visitor}"
+                    await voter.insist("impression", entry | {"sessionId": visitor, "idempotencyKey": key})
+                    self.shown += 1
+                sent += 1
+        finally:
+            await voter.close()
+
+    async def _answer(
+        self, client: httpx.AsyncClient, chosen: dict[str, int], key: str | None = None
+    ) -> dict[str, int]:
+        """Send answers; with a key impressions too, one of each visitor."""
+        place = {"measureName": "whoWins", "contextId": self.context}
+        body: dict[str, object] = {
+            "responses": [
+                place | {"measureValue": option, "visitorId": visitor} for visitor, option in chosen.items()
+            ]
+        }
+        headers = {}
+        if key is not None:
+            body["impressions"] = [place | {"visitorId": each, "sessionId": each} for each in chosen]
+            headers["Idempotency-Key"] = key
         path = f"/responses/{self.account}/undefined/{self.program_id}"
-        reply: dict[str, int] = await self._insist(client, path, {"responses": entries})
+        reply: dict[str, int] = await self._insist(client, path, body, headers)
         return reply
 
     async def _insist(
-        self, client: httpx.AsyncClient, path: str, body: dict[str, object]
-    ) -> dict[str, str] | dict:
+        self,
+        client: httpx.AsyncClient,
+        path: str,
+        body: dict[str, object],
+        headers: dict[str, str] | None = None,
+    ) -> Any:
         """Send until it is taken."""
         async with asyncio.timeout(_PATIENCE_S):
             while True:
                 try:
-                    reply = await client.post(path, json=body, headers=self.headers)
+                    reply = await client.post(path, json=body, headers=self.headers | (headers or {}))
                 except httpx.TransportError:
                     reply = None
                 if reply is not None and reply.is_success:
@@ -135,3 +189,44 @@ class VotingShow:
         reply = await client.get(f"/responses/{self.account}/whoWins/results", params=query)
         reply.raise_for_status()
         return int(reply.json()["total"])
+
+
+class _SocketVoter:
+    """Calls over WebSocket, on a new connection whenever one is lost."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._socket: ClientConnection | None = None
+
+    async def insist(self, method: str, params: dict[str, object]) -> None:
+        """Call until it is answered with a result."""
+        message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        async with asyncio.timeout(_PATIENCE_S):
+            while True:
+                error = await self._call(message)
+                if error is None:
+                    return
+                if error and error["code"] < 500 and error["code"] not in (404, 429):
+                    raise AssertionError(f"{method}: {error}")
+                await asyncio.sleep(_RETRY_S)
+
+    async def close(self) -> None:
+        if self._socket is not None:
+            await self._socket.close()
+
+    async def _call(self, message: str) -> dict[str, Any] | None:
+        """The error of a call, an empty one when it brought no answer; None when it went well."""
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                if self._socket is None:
+                    self._socket = await connect(self._url, proxy=None)
+                await self._socket.send(message)
+                while "id" not in (answer := json.loads(await self._socket.recv())):
+                    pass  # a notification
+        except (OSError, TimeoutError, WebSocketException):
+            if self._socket is not None:
+                await self._socket.close()
+            self._socket = None
+            return {}
+        error: dict[str, Any] | None = answer.get("error")
+        return error

@@ -9,6 +9,7 @@ from broker._native import pack_answer, pack_impression, pack_session
 from broker.answers.batches import Batch, Group
 from broker.answers.counter import Counter, CounterLimits
 from broker.settings import Settings
+from tests.owners.support import create_programs
 
 KEY = bytes(range(16))
 SETTINGS = Settings(publish_timeout_s=5.0)
@@ -31,6 +32,12 @@ async def make_polls(dsn: str, count: int, *, shards: int = 1, program_id: str =
         return [row["uid"] for row in rows]
     finally:
         await connection.close()
+
+
+async def make_polls_of_another(dsn: str) -> list[int]:
+    """One poll of a program `q`, which is made too."""
+    await create_programs(dsn, ["q"])
+    return await make_polls(dsn, 1, program_id="q")
 
 
 @asynccontextmanager

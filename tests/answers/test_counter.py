@@ -5,11 +5,20 @@ from collections.abc import Sequence
 import asyncpg
 import pytest
 
-from broker.answers.batches import Batch, Group, pack_outcomes, unpack_outcomes
+from broker.answers.batches import SEALED, Batch, Group, pack_outcomes, unpack_outcomes
 from broker.answers.counter import Counter, CounterLimits
 from broker.errors import InternalError, Unavailable
 from broker.storage.answer_log import AnswerLog, DoorWrite, PollWrite
-from tests.answers.support import batch, make_polls, open_counter, read_totals, seen, session, vote
+from tests.answers.support import (
+    batch,
+    make_polls,
+    make_polls_of_another,
+    open_counter,
+    read_totals,
+    seen,
+    session,
+    vote,
+)
 from tests.owners.support import create_programs, fetch
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -189,6 +198,24 @@ async def test_poll_that_is_gone_is_told_and_disturbs_no_other(dsn: str, poll: i
         assert await counter.submit(Batch("d", 2, groups), 5) == (b"\x01", None)
         assert await counter.submit(Batch("d", 3, groups), 5) == (b"\x00", None)
     assert await read_totals(dsn, poll) == [2]
+
+
+async def test_sealed_poll_takes_no_vote_and_disturbs_no_other(dsn: str, poll: int) -> None:
+    (other,) = await make_polls_of_another(dsn)
+    connection = await asyncpg.connect(dsn)
+    async with open_counter(dsn) as counter:
+        await counter.submit(batch("d", 1, poll, [vote(poll, "ann", 0)]), 5)
+        await connection.execute("UPDATE answer_polls SET sealed = true WHERE uid = $1", poll)
+        groups = (
+            Group(poll, 0, False, vote(poll, "bob", 0)),
+            Group(other, 0, False, vote(other, "bob", 1)),
+        )
+        for _ in range(2):  # a repeat too
+            assert await counter.submit(Batch("d", 2, groups), 5) == (SEALED, b"\x01")
+        await connection.execute("UPDATE answer_polls SET sealed = false WHERE uid = $1", poll)
+        assert await counter.submit(batch("d", 3, poll, [vote(poll, "bob", 0)]), 5) == (b"\x01",)
+    await connection.close()
+    assert (await read_totals(dsn, poll), await read_totals(dsn, other)) == ([2], [0, 1])
 
 
 async def test_malformed_batch_fails_alone(dsn: str, poll: int) -> None:

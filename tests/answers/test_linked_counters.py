@@ -3,18 +3,30 @@ import random
 from collections.abc import AsyncIterator
 from typing import Any
 
+import asyncpg
 import pytest
 
-from broker.answers.batches import Batch, Group
+from broker.answers.batches import Batch, CountKey, Group
 from broker.answers.client import Entry
 from broker.answers.counter import Counter
 from broker.answers.linked_counters import LinkedCounters
 from broker.clock import SystemClock
-from broker.errors import NotFound, OutcomeUnknown, Unavailable
+from broker.domain.idempotency import IdempotencyKey
+from broker.errors import Conflict, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.settings import Settings
 from broker.slots.link import LinkLost
-from tests.answers.support import SETTINGS, make_polls, open_counter, read_totals, seen, vote
+from broker.storage.answer_log import AnswerLog
+from tests.answers.support import (
+    SETTINGS,
+    SLOT,
+    make_polls,
+    make_polls_of_another,
+    open_counter,
+    read_totals,
+    seen,
+    vote,
+)
 from tests.owners.support import create_programs
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -188,6 +200,91 @@ async def test_deleted_poll_is_not_found(counter: Counter, poll: int) -> None:
     await counters.close()
 
 
-async def make_polls_of_another(dsn: str) -> list[int]:
+# -- idempotency keys
+
+
+def asked_with(key: str, body: bytes = b"a") -> CountKey:
+    return CountKey.of("demo", IdempotencyKey("caller", key, body * 32), 7)
+
+
+def impression(poll: int, visitor: str, shards: int = 1) -> Entry:
+    record = seen(poll, visitor)
+    return Entry(poll, int.from_bytes(record[-8:], "little") % shards, False, record)
+
+
+async def read_impressions(dsn: str, poll: int) -> int:
+    connection = await asyncpg.connect(dsn)
+    try:
+        query = "SELECT coalesce(sum(impressions), 0)::bigint FROM answer_tallies WHERE poll = $1"
+        return int(await connection.fetchval(query, poll))
+    finally:
+        await connection.close()
+
+
+async def test_request_with_a_key_counts_once_and_is_answered_as_the_first(
+    dsn: str, counter: Counter, poll: int
+) -> None:
+    counters, others = client(BadLink(counter)), client(BadLink(counter))
+    entries = [impression(poll, "a"), entry(poll, "a", 0)]
+    assert await counters.submit(entries, asked_with("k")) == [True, True]
+    assert await others.submit(entries, asked_with("k")) == [True, True]
+    assert await others.submit(entries, asked_with("other")) == [True, False]
+    assert await counters.submit([entry(poll, "a", 1)], asked_with("changed nothing")) == [False]
+    with pytest.raises(Conflict):
+        await counters.submit(entries, asked_with("k", b"b"))
+    with pytest.raises(Conflict):
+        await counters.submit(entries, asked_with("changed nothing", b"b"))
+    assert await read_impressions(dsn, poll) == 2
+
+
+async def test_key_is_known_to_the_next_counter(dsn: str, poll: int) -> None:
+    entries = [impression(poll, "a")]
+    for slot_again in range(2):
+        async with open_counter(dsn) as counter:
+            assert await client(BadLink(counter)).submit(entries, asked_with("k")) == [True], slot_again
+    assert await read_impressions(dsn, poll) == 1
+
+
+async def test_request_that_one_of_two_counters_has_counted_is_completed(dsn: str, counter: Counter) -> None:
     await create_programs(dsn, ["q"])
-    return await make_polls(dsn, 1, program_id="q")
+    (spread,) = await make_polls(dsn, 1, shards=2, program_id="q")
+    entries = [impression(spread, f"v{n}", shards=2) for n in range(20)]
+    async with open_counter(dsn, slot="counter-1") as second:
+        away = BadLink(second, loss=1.0)
+        away.was_sent = False
+        counters = client(BadLink(counter), away, settings=Settings(publish_timeout_s=0.3))
+        with pytest.raises(OutcomeUnknown):
+            await counters.submit(entries, asked_with("k"))
+        assert 0 < await read_impressions(dsn, spread) < 20
+        away.loss = 0.0
+        for _ in range(2):
+            assert await counters.submit(entries, asked_with("k")) == [True] * 20
+    assert await read_impressions(dsn, spread) == 20
+
+
+async def test_lost_answers_of_requests_with_keys_count_nothing_twice(
+    dsn: str, counter: Counter, poll: int
+) -> None:
+    link = BadLink(counter, loss=0.3)
+    counters = client(link, settings=Settings(publish_timeout_s=60.0))
+
+    async def ask(number: int) -> None:
+        entries = [impression(poll, f"v{number}"), entry(poll, f"v{number}", 0)]
+        assert await counters.submit(entries, asked_with(str(number))) == [True, True]
+
+    await asyncio.gather(*(ask(number) for number in range(50)))
+    assert len(link.batches) > 50
+    assert (await read_impressions(dsn, poll), await read_totals(dsn, poll)) == (50, [50])
+
+
+async def test_keys_are_kept_for_a_day(dsn: str, counter: Counter, poll: int) -> None:
+    await client(BadLink(counter)).submit([impression(poll, "a")], asked_with("k"))
+    log = AnswerLog(counter._database, SLOT)
+    connection = await asyncpg.connect(dsn)
+    left = []
+    for age in ("23 hours", "24 hours"):
+        await connection.execute(f"UPDATE answer_doors SET time = now() - interval '{age}'")
+        await log.forget_doors(60.0)
+        left.append(await connection.fetchval("SELECT count(*) FROM answer_doors WHERE door LIKE 'key %'"))
+    await connection.close()
+    assert left == [1, 0]

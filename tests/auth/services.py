@@ -13,11 +13,13 @@ from broker.auth.service import Auth
 from broker.clock import SystemClock
 from broker.domain.users import Role, User
 from broker.ids import IdSource
+from broker.operations.known_gateways import KnownGateways
 from broker.operations.services import Services
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.api_tokens import ApiTokens
 from broker.storage.database import Database
+from broker.storage.gateways import Gateways
 from broker.storage.rate_buckets import RateBuckets
 from broker.storage.users import Users
 
@@ -98,6 +100,7 @@ async def open_services(dsn: str, clock: Any = None, **settings: Any) -> AsyncIt
             "users": Users(database),
             "api_tokens": ApiTokens(database),
             "auth": auth,
+            "known_gateways": KnownGateways(Gateways(database), clock),
             "login_rate": RateLimit(
                 "login", RateBuckets(database), clock, per_address=Rate(0, 1), per_account=Rate(0, 1)
             ),

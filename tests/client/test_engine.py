@@ -13,7 +13,6 @@ from broker.client import (
     BadCredentials,
     Conflict,
     ConnectionFailed,
-    Impression,
     InvalidRequest,
     NewEvent,
     NotFound,
@@ -189,11 +188,11 @@ async def test_every_change_is_repeated_under_one_key_of_its_own(
     assert keys[0] == keys[1] == keys[2] != keys[3]
 
 
-@pytest.mark.parametrize("failure", [Answer(cut=True), STOPPING, error(503, "outcome_unknown")])
+@pytest.mark.parametrize("failure", [Answer(cut=True), error(503, "outcome_unknown")])
 async def test_what_has_no_key_is_not_repeated_in_doubt(failure: Answer) -> None:
     async with serving(_sequence(failure)) as peer, AsyncClient(peer.url, retry=QUICK) as client:
         with pytest.raises((ConnectionFailed, OutcomeUnknown)):
-            await client.add_responses("p", impressions=[Impression("m", "c", "v", "s")])
+            await client.projects.request("p", "1", "source", method="POST")
     assert "idempotency-key" not in peer.asked[0].headers
     assert len(peer.asked) == 1
 

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
@@ -40,11 +41,24 @@ class Replica(ThreadingTCPServer):
         self.host = host
         self.name = name
         self.seen: list[str] = []
+        self._taken: list[socket.socket] = []
         self.port = int(self.server_address[1])
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: connections are cut on purpose."""
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, and remember it."""
+        self._taken.append(request)
+        super().process_request(request, client_address)
+
+    def die(self) -> None:
+        """End as a process does that is killed: its connections end too."""
+        self.end()
+        for request in self._taken:
+            with suppress(OSError):  # it has ended before
+                request.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
         """Refuse connections from now on."""

@@ -35,6 +35,13 @@ def test_node_stands_for_the_address_that_the_node_joined_with() -> None:
 
 
 @pytest.mark.usefixtures("_on_node")
+def test_the_url_of_a_gateway_may_name_its_node() -> None:
+    url = "wss://{account}{node}.live.example/api/v1/ws"
+    settings = on_this_node(Settings(ray_address="head:6379", public_ws_url=url))
+    assert settings.public_ws_url == "wss://{account}192-0-2-7.live.example/api/v1/ws"
+
+
+@pytest.mark.usefixtures("_on_node")
 def test_other_addresses_stay_as_they_are() -> None:
     settings = on_this_node(Settings(ray_address="head:6379", bind_host="0.0.0.0", ops_host="node"))
     assert (settings.bind_host, settings.ops_host) == ("0.0.0.0", "192.0.2.7")

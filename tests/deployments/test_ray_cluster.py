@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cluster
 
 # In a process of its own: Ray reads its environment when it is imported.
 SCRIPT = """
-import os, pathlib, signal, subprocess, sys
+import os, pathlib, random, signal, subprocess, sys
 from broker.deployments import ray_cluster
 local = ray_cluster.start_local(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1], "log"))
 ray_cluster.connect_local(local)
@@ -32,9 +32,29 @@ def read():
     return os.environ.get("GREETING")
 
 assert ray.get(read.remote()) is None
+
+@ray.remote(num_cpus=0)
+class Worker:
+    def parent(self):
+        return os.getppid()
+
+    def chance(self):
+        return random.random(), ray.NodeID.from_random().hex()
+
+    def child(self):
+        return subprocess.run(["true"]).returncode
+
+workers = [Worker.remote() for _ in range(2)]
+(server,) = set(ray.get([worker.parent.remote() for worker in workers]))
+assert b"fork_server" in pathlib.Path(f"/proc/{server}/cmdline").read_bytes()
+drawn = ray.get([worker.chance.remote() for worker in workers])
+assert all(len(set(each)) == 2 for each in zip(*drawn)), drawn
+assert ray.get(workers[0].child.remote()) == 0
 assert len(helpers()) == 2, helpers()
 assert ray.get(read.options(runtime_env={"env_vars": {"GREETING": "hello"}}).remote(), timeout=60) == "hello"
 assert len(helpers()) == 1, helpers()
+os.kill(server, signal.SIGKILL)
+assert ray.get(Worker.remote().parent.remote(), timeout=60) != server
 print("done", flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -5,12 +5,15 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import orjson
 import pytest
 from pydantic import ValidationError
 
+from broker.deployments.health import HealthChecks
+from broker.errors import Unavailable
 from broker.operations.responses import ImpressionParams, RespondParams
 from broker.slots.link import LinkLost
 from tests.auth.services import PASSWORD
@@ -113,6 +116,22 @@ async def test_impressions_are_counted_natively(world: World) -> None:
     assert entry["impressions"] == {"measureName": "whoWins", "total": 3, "uniques": 2, "sessions": 2}
 
 
+async def test_impression_with_a_key_counts_once(world: World) -> None:
+    place = await asked(world, projectId="own")
+    await opened(world, place)
+    before = taken(world)
+    for key in ("k", "k", "other"):
+        user = await world.join("user")  # a reconnected caller
+        answer = await user.call("impression", **place, sessionId="s", idempotencyKey=key)
+        assert answer == ACCEPTED
+    refused = await fails(user, "impression", **place, sessionId="another", idempotencyKey="k")
+    assert (refused.code, refused.name) == (409, "conflict")
+    assert taken(world) == before
+    named = {"accountId": "demo", "projectId": "own", "programId": place["programId"]}
+    (entry,) = (await user.call("getResponseReport", **named))["responses"]
+    assert entry["impressions"]["total"] == 2
+
+
 async def test_batches_and_notifications_count(world: World) -> None:
     place = await asked(world)
     votes, before = await opened(world, place), taken(world)
@@ -165,12 +184,17 @@ async def test_what_is_taken_is_what_python_would_take(world: World) -> None:
         except RpcError:
             answer = None
         if taken(world) > was:
+            assert "idempotencyKey" not in params
             model.model_validate(params, by_alias=True, by_name=False)
             assert params.get("accountId") in (None, "demo")
             assert params.get("projectId") in (None, "own")
             assert answer is not None
         try:
-            model.model_validate(params, by_alias=True, by_name=False)
+            model.model_validate(
+                {name: value for name, value in params.items() if name != "idempotencyKey"},
+                by_alias=True,
+                by_name=False,
+            )
         except ValidationError:
             assert answer is None
         outcomes[taken(world) > was] += 1
@@ -322,6 +346,28 @@ async def test_one_who_leaves_has_voted(world: World) -> None:
     assert await results(world, place) == {"0": votes, "1": 10}
 
 
+async def test_a_pump_that_fails_is_started_again_and_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = await asked(world)
+    votes = await opened(world, place)
+    news: Any = world.product.services.audience.news
+
+    async def fail(*_: str) -> None:
+        raise RuntimeError("nobody expects this")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(news, "tell", fail)
+        viewer = await world.join()
+        answers = [await viewer.call("respond", **place, visitorId=name, measureValue=1) for name in "ab"]
+    answers.append(await viewer.call("respond", **place, visitorId="c", measureValue=1))
+    assert answers == [ACCEPTED] * 3
+    assert await results(world, place) == {"0": votes, "1": 3}
+    await world.gateway._beat()
+    with pytest.raises(Unavailable, match="ballots: ends again and again"):
+        await HealthChecks(world.product.services)._live_gateways()
+
+
 # -- worlds of their own
 
 
@@ -388,3 +434,107 @@ async def test_a_stop_ends_with_votes_under_way(own: World, monkeypatch: pytest.
     await asks.wait()
     await own.gateway.stop()
     assert (await viewer.closed())[0] == 1001
+
+
+async def test_votes_that_cannot_be_counted_before_a_stop_are_answered(
+    own: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = await asked(own)
+    await opened(own, place)
+    first, second, third, asks = await own.join(), await own.join(), await own.join(), asyncio.Event()
+
+    async def never(*_: Any, **__: Any) -> None:
+        asks.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(CounterLink, "call", never)
+    votes = [(first, await first.send("respond", **place, measureValue=1))]
+    await asks.wait()
+    votes.append((second, await second.send("respond", **place, measureValue=1)))
+    await second.call("servertime")
+    message = orjson.dumps(third.build("respond", **place, visitorId="Zoë", measureValue=1)).decode()
+    await third.socket.send(message)
+    votes.append((third, third._last_id))
+    stopping = asyncio.create_task(own.gateway.stop())
+    errors = []
+    for viewer, number in votes:
+        with pytest.raises(RpcError) as refused:
+            await viewer.answer(number)
+        errors.append(refused.value.name)
+    assert errors == ["outcome_unknown", "unavailable", "outcome_unknown"]
+    await stopping
+    assert {(await viewer.closed())[0] for viewer, _ in votes} == {1001}
+
+
+# -- the last vote stands
+
+
+async def changing(world: World) -> dict[str, Any]:
+    """A poll whose answers may be changed, taken natively."""
+    program_id, admin = await world.program(), await world.admin()
+    metadata = ASKED | {"allowChange": True}
+    event = await admin.call("producer", programId=program_id, event="Vote#ask", metadata=metadata)
+    place = {"programId": program_id, "measureName": "whoWins", "contextId": event["id"]}
+    await opened(world, place)
+    return place
+
+
+async def send_by_python(viewer: Viewer, place: dict[str, Any], **params: Any) -> int:
+    """Send a vote that native code does not read."""
+    message = orjson.dumps(viewer.build("respond", **place, **params)).decode()
+    await viewer.socket.send(message.replace('"programId":"p', '"programId":"\\u0070'))
+    return viewer._last_id
+
+
+async def test_a_vote_behind_one_of_pythons_way_is_the_last(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, viewer = await changing(world), await world.join()
+    counters: Any = world.product.services.audience.counters
+    submit, count = counters.submit, counters.count
+    natively = asyncio.Event()
+
+    async def late(entries: Any, key: Any) -> Any:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(natively.wait(), 0.5)
+        return await submit(entries, key)
+
+    async def counted(groups: Any) -> Any:
+        try:
+            return await count(groups)
+        finally:
+            natively.set()
+
+    monkeypatch.setattr(counters, "submit", late)
+    monkeypatch.setattr(counters, "count", counted)
+    before = await results(world, place)
+    votes = [
+        await send_by_python(viewer, place, visitorId="changes", measureValue=0),
+        await viewer.send("respond", **place, visitorId="changes", measureValue=1),
+    ]
+    assert [await viewer.answer(vote) for vote in votes] == [ACCEPTED, ACCEPTED]
+    assert await results(world, place) == {"0": before["0"], "1": 1}
+
+
+async def test_a_vote_of_pythons_way_is_the_last_behind_one_that_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, viewer, other = await changing(world), await world.join(), await world.join()
+    before = await results(world, place)
+    may_count, call, asks = asyncio.Event(), CounterLink.call, asyncio.Event()
+
+    async def wait(self: CounterLink, *arguments: Any, timeout_s: float) -> Any:
+        asks.set()
+        await may_count.wait()
+        return await call(self, *arguments, timeout_s=timeout_s)
+
+    monkeypatch.setattr(CounterLink, "call", wait)
+    votes = [(other, await other.send("respond", **place, visitorId="other", measureValue=0))]
+    await asks.wait()
+    votes.append((viewer, await viewer.send("respond", **place, visitorId="changes", measureValue=0)))
+    votes.append((viewer, await send_by_python(viewer, place, visitorId="changes", measureValue=1)))
+    while not world.gateway.stats()["calls_running"]:
+        await viewer.call("servertime")
+    may_count.set()
+    assert [await each.answer(vote) for each, vote in votes] == [ACCEPTED] * 3
+    assert await results(world, place) == {"0": before["0"] + 1, "1": 1}

@@ -189,7 +189,7 @@ async def test_close_cancels_what_runs_and_refuses_what_comes() -> None:
     lanes.submit(make_call(1, 3))
     assert lanes.running == 0
     assert recorder.begun == [(1, 1)]
-    assert recorder.refused == [(3, "unavailable")]
+    assert recorder.refused == [(2, "unavailable"), (3, "unavailable")]
 
 
 @given(

@@ -77,12 +77,13 @@ async def test_figures_tell_what_clients_do(world: World) -> None:
     await viewer.close()
     lost = await world.join()
     lost.socket.transport.abort()
-    now = await figures_after(world, before, ("broker_gateway_closes_total", "lost"))
+    now = await figures_after(world, before, ("broker_gateway_closes_total", "lostlost"))
     assert before["broker_gateway_deliveries_total", ""] >= 3
     assert before["broker_gateway_subscriptions", ""] >= 1
-    for code in ("1003", "client"):
+    for code in ("1003binary", "clientclient"):
         ended = "broker_gateway_closes_total", code
         assert now[ended] == before[ended] + 1
+    assert (now["broker_gateway_dead_loops", ""], world.gateway.find_fault()) == (0, "")
     assert 0 <= now["broker_gateway_loop_lag_seconds", "0"] < WAIT_S
 
 

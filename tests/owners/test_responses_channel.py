@@ -38,7 +38,7 @@ class Stored:
         self.looks += 1
         event = orjson.dumps({"options": ["a", "b"]})
         return [
-            PollCount(uid, "p", None, name, "c", 0, totals, 0, 0, 0, event)
+            PollCount(uid, "p", None, name, "c", 0, totals, 0, 0, 0, False, event)
             for uid, (name, totals) in enumerate(self.counts.items())
         ]
 

@@ -77,6 +77,7 @@ _TIMES = {"scheduledStartTime": None, "scheduledEndTime": None}
 _EVENTS = {"events": [{"event": "A#b", "timestamp": 1}]}
 _JSON_PATCH = {"Content-Type": "application/json-patch+json"}
 _APPENDED = [{"op": "add", "path": "/content/n/-", "value": 2}]
+_SHOWN = {"measureName": "a", "contextId": "{event}", "visitorId": "v", "sessionId": "s"}
 _REVISION = "/projects/{n}/application/revisions/{revision}"
 
 CHANGES: dict[str, Change] = {
@@ -137,16 +138,25 @@ CHANGES: dict[str, Change] = {
     "updateUser": Change("PUT", "/users/{user}", {"name": "A"}, {"name": "B"}, prepare=_user),
     "deleteUser": Change("DELETE", "/users/{user}", prepare=_user),
     "createApiToken": Change("POST", "/users/me/tokens", {"name": "a"}, {"name": "b"}),
+    "addResponses": Change(
+        "POST",
+        "/responses/demo/undefined/{n}",
+        {"impressions": [_SHOWN]},
+        {"impressions": [_SHOWN, _SHOWN]},
+        prepare=_event,
+    ),
     "deleteApiToken": Change("DELETE", "/users/me/tokens/{token}", prepare=_token),
 }
 WITH_MATOMO = {"createAnalyticsSite", "completeAnalyticsSite"}
 """They need a Matomo, and know by themselves what is there already."""
+BY_SOCKET = {"respond", "impression"}
+"""They have no route; `tests.gateway.test_ballots` has them."""
 MAKE_WITHOUT_SECRET = {"createApiToken"}
 
 
 def test_every_change_is_here() -> None:
     changes = {each.name for each in build_registry().operations if each.effect is Effect.KEYED}
-    assert changes == set(CHANGES) | WITH_MATOMO
+    assert changes == set(CHANGES) | WITH_MATOMO | BY_SOCKET
 
 
 def _filled(body: Any, ids: Ids) -> Any:
@@ -154,6 +164,8 @@ def _filled(body: Any, ids: Ids) -> Any:
         return body.format_map(ids) if "{" in body else body
     if isinstance(body, dict):
         return {name: _filled(value, ids) for name, value in body.items()}
+    if isinstance(body, list):
+        return [_filled(value, ids) for value in body]
     return body
 
 

@@ -1,20 +1,26 @@
 """Audience answers over HTTP: taking them, live results, the report."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
 from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate
+from broker.errors import Unavailable
 from broker.operations.audience import build_audience
+from broker.storage.idempotency import Idempotency
 from tests.auth.services import StoppedClock
 from tests.product import Product, app_of
 from tests.rest.support import field
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
+ENDED_MS = 12_001  # BROKER_PUBLISH_TIMEOUT_S and two seconds
+FINAL = "public, max-age=60, s-maxage=60"
 ASKED = {"title": "Who wins?", "options": ["Home", {"label": "Away"}, "Draw"]}
 
 
@@ -120,6 +126,36 @@ async def test_measures_and_contexts_are_polls_of_their_own(ask: Any, product: P
 async def test_the_spelling_of_an_event_makes_no_second_poll(ask: Any) -> None:
     vote = await ask()
     assert await vote.count(vote.answer("a"), vote.answer("a", contextId=vote.context.upper())) == (1, 1)
+
+
+async def test_batch_with_a_key_counts_once(ask: Any, product: Product) -> None:
+    vote = await ask(projectId="own")
+    shown, key = [vote.impression("a", "1"), vote.impression("a", "2")], {"Idempotency-Key": "batch"}
+    first = await vote.post(vote.answer("a"), impressions=shown, **key)
+    again = await vote.post(vote.answer("a"), impressions=shown, **key)
+    assert (first.status_code, first.json()) == (202, {"accepted": 3, "duplicates": 0})
+    assert (again.status_code, again.json()) == (first.status_code, first.json())
+    assert (await vote.post(vote.answer("b"), impressions=shown, **key)).status_code == 409
+    (entry,) = (await vote.get(f"own/{vote.program}/report", role="user")).json()["responses"]
+    assert (entry["total"], entry["impressions"]["total"]) == (1, 2)
+
+
+async def test_batch_that_was_counted_before_its_key_was_kept_counts_once(
+    ask: Any, product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vote, key = await ask(projectId="own"), {"Idempotency-Key": "half"}
+
+    def away(*_: object) -> None:
+        raise Unavailable("the database is away", retry_after_s=1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Idempotency, "once", away)
+        lost = await vote.post(impressions=[vote.impression("a", "1")], **key)
+    assert (lost.status_code, lost.json()["error"]) == (503, "outcome_unknown")
+    again = await vote.post(impressions=[vote.impression("a", "1")], **key)
+    assert (again.status_code, again.json()) == (202, {"accepted": 1, "duplicates": 0})
+    (entry,) = (await vote.get(f"own/{vote.program}/report", role="user")).json()["responses"]
+    assert entry["impressions"]["total"] == 1
 
 
 async def test_impressions_are_told_in_the_report(ask: Any, product: Product) -> None:
@@ -249,8 +285,90 @@ async def test_results_may_be_cached(ask: Any, product: Product) -> None:
         assert answer.headers["access-control-allow-origin"] == "*"
         assert answer.headers["cache-control"] == first.headers["cache-control"]
     product.clock.forward_ms += 600_000
+    just_closed = await vote.get("whoWins/results", **query)
+    assert just_closed.headers["cache-control"] == "public, max-age=1, s-maxage=5"
+    product.clock.forward_ms += ENDED_MS
     closed = await vote.get("whoWins/results", **query)
     assert closed.headers["cache-control"] == "public, max-age=60, s-maxage=60"
+
+
+async def test_votes_under_way_at_the_closing_are_in_the_final_result(
+    ask: Any, product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is committed while the result is sealed counts in it, and one that comes later is refused."""
+    vote = await ask(ASKED | {"closes": product.services.clock.now_ms() + 60_000})
+    query = {"programId": vote.program, "contextId": vote.context}
+    await vote.count(vote.answer("a"))
+    counters: Any = product.services.audience.counters
+    submit, accepted, may_go = counters.submit, asyncio.Event(), asyncio.Event()
+
+    async def late(entries: Any, key: Any) -> Any:
+        accepted.set()
+        await may_go.wait()
+        return await submit(entries, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(counters, "submit", late)
+        voting = asyncio.create_task(vote.post(vote.answer("late")))
+        await accepted.wait()
+    product.clock.forward_ms += 60_000
+    closed = await vote.get("whoWins/results", **query)
+    assert closed.headers["cache-control"] != FINAL
+    product.clock.forward_ms += ENDED_MS
+    final = await vote.get("whoWins/results", **query)
+    assert final.headers["cache-control"] == FINAL
+    may_go.set()
+    refused = await voting
+    assert (refused.status_code, refused.json()["error_description"]) == (409, "voting is closed")
+    assert (await vote.results(**query))["results"] == final.json()["results"] == {"0": 1, "1": 0, "2": 0}
+
+
+async def test_a_commit_under_way_is_in_the_final_result(ask: Any, product: Product, module_dsn: str) -> None:
+    vote = await ask(ASKED | {"closes": product.services.clock.now_ms() + 60_000})
+    query = {"programId": vote.program, "contextId": vote.context}
+    await vote.count(vote.answer("a"))
+    connection = await asyncpg.connect(module_dsn)
+    async with connection.transaction():
+        # As a commit does that hangs before its end.
+        await connection.execute(
+            "WITH held AS (SELECT uid FROM answer_polls WHERE context = $1 FOR KEY SHARE)"
+            " UPDATE answer_tallies SET totals = '{2}' FROM held WHERE poll = uid",
+            vote.context,
+        )
+        product.clock.forward_ms += 60_000 + ENDED_MS
+        reading = asyncio.create_task(vote.get("whoWins/results", **query))
+        assert not (await asyncio.wait([reading], timeout=0.5))[0]
+    final = await reading
+    await connection.close()
+    assert (final.headers["cache-control"], final.json()["total"]) == (FINAL, 2)
+
+
+async def test_a_result_without_answers_is_final_too(ask: Any, product: Product) -> None:
+    vote = await ask(ASKED | {"closes": product.services.clock.now_ms() + 60_000}, projectId="own")
+    product.clock.forward_ms += 60_000 + ENDED_MS
+    final = await vote.get("whoWins/results", programId=vote.program, contextId=vote.context)
+    assert (final.headers["cache-control"], final.json()["total"]) == (FINAL, 0)
+    assert (await vote.get(f"own/{vote.program}/report", role="user")).json()["responses"] == []
+
+
+async def test_a_poll_that_is_opened_again_takes_votes_and_is_not_final(ask: Any, product: Product) -> None:
+    metadata = ASKED | {"closes": product.services.clock.now_ms() + 60_000}
+    vote = await ask(metadata)
+    query = {"programId": vote.program, "contextId": vote.context}
+    await vote.count(vote.answer("a"))
+    product.clock.forward_ms += 60_000 + ENDED_MS
+    assert (await vote.get("whoWins/results", **query)).headers["cache-control"] == FINAL
+    async with product.door() as door:
+        changed = {"metadata": metadata | {"closes": product.services.clock.now_ms() + 60_000}}
+        await door.put(f"/programs/{vote.program}/events/{vote.context}", json=changed)
+    product.clock.forward_ms += 2_000
+    again = await vote.get("whoWins/results", **query)
+    assert again.headers["cache-control"] != FINAL
+    for _ in range(2):
+        headers = {"Idempotency-Key": "again"}
+        answer = await vote.post(vote.answer("b"), vote.answer("c"), **headers)
+        assert (answer.status_code, answer.json()) == (202, {"accepted": 2, "duplicates": 0})
+    assert (await vote.results(**query))["total"] == 3
 
 
 async def test_results_are_closed_when_all_their_contexts_are(ask: Any, product: Product) -> None:
@@ -258,7 +376,7 @@ async def test_results_are_closed_when_all_their_contexts_are(ask: Any, product:
     vote = await ask(ASKED | {"closes": now + 60_000})
     (other,) = await product.publish(vote.program, {"event": "Vote#ask", "metadata": ASKED})
     await vote.count(vote.answer("a"), vote.answer("a", contextId=other["id"]))
-    product.clock.forward_ms += 60_000
+    product.clock.forward_ms += 60_000 + ENDED_MS
     running = await vote.get("whoWins/results", programId=vote.program)
     assert running.headers["cache-control"] == "public, max-age=1, s-maxage=5"
 

@@ -209,14 +209,14 @@ async def test_count_sums_over_shards(dsn: str, polls: Polls) -> None:
         dsn, "SELECT (extract(epoch FROM created_time) * 1000)::bigint FROM answer_polls"
     )
     totals = [3, 0, *range(98)]
-    expected = PollCount(poll, "p", "own", "m", "c", created[0], totals, 30, 6, 4, None)
+    expected = PollCount(poll, "p", "own", "m", "c", created[0], totals, 30, 6, 4, False, None)
     assert await polls.count("demo", "m") == [expected]
 
 
 async def test_poll_without_answers_counts_nothing(dsn: str, polls: Polls) -> None:
     poll = await make_poll(polls, await make_program(dsn, polls))
     (count,) = await polls.count("demo", "m")
-    assert (count.uid, *count[6:]) == (poll, [], 0, 0, 0, None)
+    assert (count.uid, *count[6:]) == (poll, [], 0, 0, 0, False, None)
 
 
 async def test_count_selects_by_measure_project_program_and_context(dsn: str, polls: Polls) -> None:

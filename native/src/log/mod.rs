@@ -25,7 +25,7 @@ mod track;
 
 pub use encoding::{channel_params, escape};
 pub use entry::{Entry, Kind};
-pub use history::{Appended, Deflate, Limits, Log, LogError};
+pub use history::{Appended, Limits, Log, LogError};
 pub use span::{Lost, Span};
 
 #[cfg(any(test, feature = "fuzzing"))]

@@ -187,7 +187,7 @@ fn a_trimmed_cursor_is_lost_and_deflated_reading_goes_on() {
     }
     let tip = log.tip();
     assert_eq!(
-        log.read(start, tip, 1, None, &mut Span::default()),
+        log.read(start, tip, 1, false, &mut Span::default()),
         Err(super::Lost)
     );
     let oldest = log.after("e", 17).expect("kept");

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -347,10 +348,18 @@ impl Server {
         Ok(build_groups(py, groups))
     }
 
+    fn unsettled_ballots(&self, lane: usize) -> PyResult<usize> {
+        Ok(prepared(&self.hub)?.unsettled(lane))
+    }
+
     fn settle_ballots(&self, py: Python<'_>, lane: usize, fates: Vec<GivenFate>) -> PyResult<()> {
         let fates = read_fates(fates);
         py.detach(|| self.hub.settle(lane, fates))
             .map_err(|Mismatch| PyValueError::new_err("fates must be those of the groups taken"))
+    }
+
+    fn set_time(&self, now_ms: u64) {
+        self.server.shared().set_wall_ms(now_ms);
     }
 
     fn drain(&self, py: Python<'_>, over_s: f64) -> PyResult<()> {
@@ -365,6 +374,10 @@ impl Server {
 
     fn probe(&self, py: Python<'_>) {
         py.detach(|| self.server.shared().probe());
+    }
+
+    fn dead_loops(&self) -> usize {
+        self.server.shared().dead_loops.load(Ordering::Relaxed)
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -37,11 +37,8 @@ pub(super) fn build_stats<'py>(py: Python<'py>, shared: &Shared) -> PyResult<Bou
         "rate_limited",
         counters.rate_limited.load(Ordering::Relaxed),
     )?;
-    let closes = PyDict::new(py);
-    for (end, count) in counters.closes.read() {
-        closes.set_item(end, count)?;
-    }
-    stats.set_item("closes", closes)?;
+    stats.set_item("closes", counters.closes.read())?;
+    stats.set_item("dead_loops", shared.dead_loops.load(Ordering::Relaxed))?;
     let now_us = shared.now_us();
     let lags_us: Vec<u64> = shared
         .probes
@@ -51,7 +48,9 @@ pub(super) fn build_stats<'py>(py: Python<'py>, shared: &Shared) -> PyResult<Bou
     stats.set_item("loop_lags_us", lags_us)?;
     stats.set_item("logs", logs)?;
     stats.set_item("log_bytes", log_bytes)?;
-    stats.set_item("send", *shared.send_name.lock())?;
+    let way = shared.send_way.lock().clone();
+    stats.set_item("send", way.name)?;
+    stats.set_item("send_reason", way.reason)?;
     stats.set_item("draining", shared.is_draining.load(Ordering::Relaxed))?;
     let (subscribers, deliveries) = (PyDict::new(py), PyDict::new(py));
     for topic in topics {

@@ -1,64 +1,109 @@
-//! What is new in a log, to everybody who stands at its head.
+//! What is new in a log, to everybody who is served together.
+//!
+//! A broadcast goes in slices, so that a loop with many viewers hears them meanwhile. Each slice sends up to the newest
+//! entry there is: a loop that is behind sends several entries in one write, and nobody waits for a whole pass to end
+//! before what came during it is on its way.
 
 use super::connection::{BEHIND, SlotIndex};
 use super::core::{Core, SLOW_CONSUMER};
 use super::output::count_frames;
-use super::topics::Live;
+use super::topics::Audience;
 use crate::log::Span;
 
 /// What one read of a log may give to all: large enough to coalesce well.
 const SPAN_BYTES: u64 = 256 << 10;
+/// Subscribers of one slice: some 2 ms of small frames, and as many as one submission of `io_uring` takes.
+pub(super) const SLICE: usize = 512;
+/// What a slice of long frames sends in all: some 4 ms at the 2 GB/s at which the kernel copies.
+const SLICE_BYTES: usize = 8 << 20;
+/// Subscribers of the smallest slice.
+const LEAST_SLICE: usize = 16;
+
+/// Whom a slice could not serve, and whether the log lacks what they want.
+type Gone = Vec<(SlotIndex, bool)>;
 
 impl Core {
-    /// Sends what is new in a log to its live subscribers.
-    pub(super) fn broadcast(&mut self, place: u32) {
-        if self.topics.get(place).is_none() {
+    /// Notes how far a log has come: its broadcast begins, or goes on to the new end.
+    pub(super) fn note_growth(&mut self, place: u32) {
+        let topic = self.topics.at(place);
+        topic.shared.hear(self.index);
+        topic.head = topic.shared.log.lock().tip();
+        if !std::mem::replace(&mut topic.is_growing, true) {
+            // Counts as a subscriber, so that the topic stays while its last real one may go.
+            topic.subscribers += 1;
+            self.grown.push_back(place);
+        }
+    }
+
+    /// Sends the next slice of the topic that has waited longest.
+    pub(super) fn broadcast_slice(&mut self) {
+        let Some(place) = self.grown.pop_front() else {
+            return;
+        };
+        let mut is_done = true;
+        for track in 0..2 {
+            is_done &= self.serve(place, track);
+        }
+        if !is_done {
+            self.grown.push_back(place);
             return;
         }
-        // Counts as a subscriber, so that the topic stays while its last real one may go.
         let topic = self.topics.at(place);
-        topic.subscribers += 1;
-        let shared = std::sync::Arc::clone(&topic.shared);
-        shared.hear(self.index);
-        let (tip, ended) = {
-            let log = shared.log.lock();
-            (log.tip(), log.is_ended())
+        topic.is_growing = false;
+        let is_over = {
+            let log = topic.shared.log.lock();
+            log.is_ended() && log.tip() == topic.head
         };
-        for track in 0..2 {
-            self.broadcast_track(place, track, tip);
-        }
-        let topic = self.topics.at(place);
-        topic.head = tip;
-        let ahead = std::mem::take(&mut topic.ahead);
-        for slot in ahead {
-            self.touch(slot);
-        }
-        if ended {
+        if is_over {
             self.end_live(place);
         }
         self.topics.at(place).subscribers -= 1;
         self.release(place);
     }
 
-    fn broadcast_track(&mut self, place: u32, track: usize, tip: u64) {
+    /// Serves a slice of an audience; true when nobody in it lacks anything before the head.
+    fn serve(&mut self, place: u32, track: usize) -> bool {
         let topic = self.topics.at(place);
-        let mut cursor = topic.head;
-        let mut live = std::mem::take(&mut topic.live[track]);
-        let mut gone = Vec::new();
-        let mut span = std::mem::take(&mut self.span);
-        while cursor < tip && !live.is_empty() {
-            let read = self.read_log(place, cursor, tip, track, SPAN_BYTES, &mut span);
-            if read.is_err() {
-                // The log dropped what they have not got: only a burst far over its limits can do this.
-                gone.extend(live.drain(..).map(|target| (target.slot, true)));
-                break;
-            }
-            self.send_span(place, &mut live, cursor, &span, &mut gone);
-            cursor = span.next;
+        let head = topic.head;
+        if topic.audiences[track].is_served(head) {
+            return true;
         }
-        self.span = span;
-        // What is left of `live` was served; those in `gone` were taken out of it.
-        self.topics.at(place).live[track] = live;
+        let mut audience = std::mem::take(&mut topic.audiences[track]);
+        let mut gone = Gone::new();
+        if let Some(cursor) = audience.next_cursor(head) {
+            let mut span = std::mem::take(&mut self.span);
+            let read = self.read_log(place, cursor, head, track, SPAN_BYTES, &mut span);
+            let count = audience.count_at(cursor, self.most_of(&span));
+            if read.is_ok() {
+                self.send_span(place, &mut audience, count, cursor, &span, &mut gone);
+            } else {
+                // The log dropped what they have not got: only a burst far over its limits can do this.
+                self.drop_lost(place, &mut audience, count, &mut gone);
+            }
+            self.span = span;
+        }
+        let is_done = audience.is_served(head);
+        self.topics.at(place).audiences[track] = audience;
+        self.end_gone(place, gone);
+        is_done
+    }
+
+    /// Subscribers of a slice that sends `span`.
+    fn most_of(&self, span: &Span) -> usize {
+        let fit = SLICE_BYTES / span.bytes().max(1);
+        fit.max(LEAST_SLICE).min(self.slice)
+    }
+
+    fn drop_lost(&mut self, place: u32, audience: &mut Audience, count: usize, gone: &mut Gone) {
+        for _ in 0..count {
+            let last = audience.unmet - 1;
+            gone.push((audience.live[last].slot, true));
+            self.leave_live(place, audience, last);
+            audience.unmet = last;
+        }
+    }
+
+    fn end_gone(&mut self, place: u32, gone: Gone) {
         for (slot, is_lost) in gone {
             if let Some(subscription) = self.subscription(slot, place) {
                 subscription.at = BEHIND;
@@ -71,53 +116,80 @@ impl Core {
         }
     }
 
-    /// Sends one span to all of `live`; who cannot take it whole leaves the list and is behind, who is gone is
-    /// added to `gone`.
+    /// Sends one span to the last `count` unmet ones, who stand at `cursor`; who cannot take it whole leaves the
+    /// audience and is behind, who is gone is added to `gone`.
     fn send_span(
         &mut self,
         place: u32,
-        live: &mut Vec<Live>,
+        audience: &mut Audience,
+        count: usize,
         cursor: u64,
         span: &Span,
-        gone: &mut Vec<(SlotIndex, bool)>,
+        gone: &mut Gone,
     ) {
-        for at in (0..live.len()).rev() {
-            let connection = self.connections.at(live[at].slot);
+        let begin = audience.unmet - count;
+        let mut end = audience.unmet;
+        for at in (begin..end).rev() {
+            let connection = self.connections.at(audience.live[at].slot);
             if connection.blocked || !connection.out.is_empty() {
-                self.fall_behind(place, live, at, cursor);
+                self.fall_behind(place, audience, at, &mut end, cursor);
             }
         }
         let mut cursor = cursor;
         let mut results = std::mem::take(&mut self.results);
         for slice in span.slices() {
-            self.sender.send_all(live, slice, &mut results);
-            for at in (0..live.len()).rev() {
-                let result = results[at];
+            let targets = &audience.live[begin..end];
+            self.sender.send_all(targets, slice, &mut results);
+            for at in (begin..end).rev() {
+                let result = results[at - begin];
                 if usize::try_from(result) == Ok(slice.len()) {
                     continue;
                 }
-                let slot = live[at].slot;
+                let slot = audience.live[at].slot;
                 if result < 0 && result != -libc::EAGAIN && result != -libc::ENOBUFS {
                     gone.push((slot, false));
-                    self.leave_live(place, live, u32::try_from(at).unwrap_or(BEHIND));
+                    self.take_out(place, audience, at, &mut end);
                     continue;
                 }
                 let sent = usize::try_from(result).unwrap_or(0);
                 let frames = self.keep_rest(slot, slice, sent);
                 self.count_delivery(place, frames, sent);
-                self.fall_behind(place, live, at, cursor + frames);
+                self.fall_behind(place, audience, at, &mut end, cursor + frames);
             }
             let frames = count_frames(slice, span);
+            let served = end - begin;
             cursor += frames;
-            self.count_delivery(place, frames * live.len() as u64, slice.len() * live.len());
+            self.count_delivery(place, frames * served as u64, slice.len() * served);
         }
         self.results = results;
+        for target in &mut audience.live[begin..end] {
+            target.cursor = span.next;
+        }
+        if span.next >= self.topics.at(place).head {
+            audience.unmet = begin;
+        }
     }
 
-    /// Takes a live subscriber out of the list; from now on it is flushed alone, from `cursor` on.
-    fn fall_behind(&mut self, place: u32, live: &mut Vec<Live>, at: usize, cursor: u64) {
-        let slot = live[at].slot;
-        self.leave_live(place, live, u32::try_from(at).unwrap_or(BEHIND));
+    /// Takes the entry `at` of a slice that ends before `end` out of the audience, and the slice has one less. What is
+    /// between `at` and `end` has been looked at.
+    fn take_out(&mut self, place: u32, audience: &mut Audience, at: usize, end: &mut usize) {
+        *end -= 1;
+        audience.live.swap(at, *end);
+        self.renumber(place, audience, at);
+        self.leave_live(place, audience, *end);
+    }
+
+    /// Takes one of a slice out of the audience; from now on it is flushed alone, from `cursor` on.
+    fn fall_behind(
+        &mut self,
+        place: u32,
+        audience: &mut Audience,
+        at: usize,
+        end: &mut usize,
+        cursor: u64,
+    ) {
+        let slot = audience.live[at].slot;
+        self.take_out(place, audience, at, end);
         if let Some(subscription) = self.subscription(slot, place) {
             subscription.at = BEHIND;
             subscription.cursor = cursor;
@@ -131,7 +203,7 @@ impl Core {
             while let Some(target) = self
                 .topics
                 .get(place)
-                .and_then(|topic| topic.live[track].last().copied())
+                .and_then(|topic| topic.audiences[track].live.last().copied())
             {
                 let subscriptions = &self.connections.at(target.slot).subscriptions;
                 match subscriptions.iter().position(|s| s.topic == place) {

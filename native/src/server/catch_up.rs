@@ -1,4 +1,7 @@
-//! One connection served alone: its out-buffer first, then each log it is behind in.
+//! One connection served alone: its out-buffer first, then each log it is behind in. What is short in its out-buffer goes
+//! in one write with what a log has for it.
+
+use std::io::IoSlice;
 
 use super::connection::{BEHIND, NEVER, SHARE_BYTES, SlotIndex, State};
 use super::core::{Core, SLOW_CONSUMER};
@@ -8,6 +11,8 @@ use crate::log::Span;
 
 /// The least that a span counts in a share: a call costs the kernel about as much as sending so many bytes.
 const LEAST_BYTES: usize = SHARE_BYTES / 4;
+/// Slices of one write: a share of a log lies in fewer.
+const PARTS: usize = 7;
 
 enum CatchUp {
     /// Nothing is left to do for this subscription now.
@@ -26,6 +31,9 @@ impl Core {
         if connection.blocked || connection.state == State::Free {
             return;
         }
+        if !connection.out.is_empty() {
+            self.take_along(slot);
+        }
         if self.flush_out(slot, &mut share) {
             self.finish_closing(slot);
             self.flush_logs(slot, share);
@@ -34,6 +42,31 @@ impl Core {
         if connection.unread && connection.is_heard() {
             self.read_later(slot);
         }
+    }
+
+    /// Takes the connection, which is written to now anyhow, out of the broadcasts that have yet to come to it.
+    fn take_along(&mut self, slot: SlotIndex) {
+        let connection = self.connections.at(slot);
+        let track = connection.track();
+        for at in 0..connection.subscriptions.len() {
+            let subscription = &self.connections.at(slot).subscriptions[at];
+            let (place, live) = (subscription.topic, subscription.at);
+            if live == BEHIND {
+                continue;
+            }
+            let topic = self.topics.at(place);
+            if topic.audiences[track].live[live as usize].cursor < topic.head {
+                self.set_behind(slot, at);
+            }
+        }
+    }
+
+    /// Whether a log has something for the connection that has to be sent to it alone.
+    fn is_behind(&mut self, slot: SlotIndex) -> bool {
+        let subscriptions = &self.connections.at(slot).subscriptions;
+        subscriptions
+            .iter()
+            .any(|s| s.at == BEHIND && s.cursor < self.topics.at(s.topic).head)
     }
 
     /// Sends what the connection is behind in, log by log.
@@ -52,27 +85,29 @@ impl Core {
         }
     }
 
-    /// Sends the out-buffer; false when the connection is blocked, gone, or has had its share.
+    /// Sends the out-buffer; false when the connection is blocked, gone, or has had its share. What is less than a share
+    /// is left to the log that has something for the connection.
     fn flush_out(&mut self, slot: SlotIndex, share: &mut usize) -> bool {
         let now_ms = self.now_ms;
         loop {
             let connection = self.connections.at(slot);
-            let Some(fd) = &connection.fd else {
-                return false;
-            };
             if connection.out_at == connection.out.len() {
-                connection.out = Vec::new();
-                connection.out_at = 0;
-                connection.out_since_ms = NEVER;
-                self.weigh(slot);
+                self.empty_out(slot);
                 return true;
             }
+            if connection.unsent_bytes() < *share && self.is_behind(slot) {
+                return true;
+            }
+            let connection = self.connections.at(slot);
             if *share == 0 {
                 connection.trim_out();
                 self.weigh(slot);
                 self.touch(slot);
                 return false;
             }
+            let Some(fd) = &connection.fd else {
+                return false;
+            };
             let rest = &connection.out[connection.out_at..];
             match sys::write(fd, &rest[..rest.len().min(*share)]) {
                 Moved::Bytes(sent) => {
@@ -102,15 +137,15 @@ impl Core {
         loop {
             let cursor = self.connections.at(slot).subscriptions[at].cursor;
             let topic = self.topics.at(place);
-            if cursor == topic.head {
-                if topic.shared.log.lock().is_ended() && topic.shared.log.lock().tip() == cursor {
+            if cursor >= topic.head {
+                let is_over = {
+                    let log = topic.shared.log.lock();
+                    log.is_ended() && log.tip() == cursor
+                };
+                if is_over {
                     return CatchUp::Ended;
                 }
-                self.join_live(slot, place);
-                return CatchUp::Done;
-            }
-            if cursor > topic.head {
-                topic.ahead.push(slot);
+                self.join_live(slot, place, cursor);
                 return CatchUp::Done;
             }
             if *share == 0 {
@@ -134,36 +169,86 @@ impl Core {
         }
     }
 
-    /// Sends a span to one connection; false when it is blocked or gone.
+    fn empty_out(&mut self, slot: SlotIndex) {
+        let connection = self.connections.at(slot);
+        connection.out = Vec::new();
+        connection.out_at = 0;
+        connection.out_since_ms = NEVER;
+        self.weigh(slot);
+    }
+
+    /// Sends the out-buffer and a span to one connection; false when it is blocked or gone.
     fn send_alone(&mut self, slot: SlotIndex, at: usize, cursor: u64, span: &Span) -> bool {
         let place = self.connections.at(slot).subscriptions[at].topic;
-        let mut cursor = cursor;
-        for slice in span.slices() {
-            let Some(fd) = &self.connections.at(slot).fd else {
+        let (mut cursor, mut slices) = (cursor, span.slices());
+        loop {
+            let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
+            let mut count = 0;
+            for (part, slice) in parts.iter_mut().zip(&mut slices) {
+                *part = slice;
+                count += 1;
+            }
+            if count == 0 {
+                break;
+            }
+            let Some(mut sent) = self.write_behind_out(slot, &parts[..count]) else {
                 return false;
             };
-            let sent = match sys::write(fd, slice) {
-                Moved::Bytes(sent) => sent,
-                Moved::Blocked => 0,
-                Moved::Gone => {
-                    self.drop_connection(slot);
+            for slice in &parts[..count] {
+                if sent < slice.len() {
+                    let frames = self.keep_rest(slot, slice, sent);
+                    self.connections.at(slot).subscriptions[at].cursor = cursor + frames;
+                    self.count_delivery(place, frames, sent);
                     return false;
                 }
-            };
-            if sent < slice.len() {
-                let frames = self.keep_rest(slot, slice, sent);
-                self.connections.at(slot).subscriptions[at].cursor = cursor + frames;
-                self.count_delivery(place, frames, sent);
-                return false;
+                let frames = count_frames(slice, span);
+                self.count_delivery(place, frames, slice.len());
+                cursor += frames;
+                sent -= slice.len();
             }
-            let frames = count_frames(slice, span);
-            self.count_delivery(place, frames, slice.len());
-            cursor += frames;
         }
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
         connection.progress_ms = now_ms;
         connection.subscriptions[at].cursor = span.next;
         true
+    }
+
+    /// Writes the out-buffer and `parts` behind it at once; returns how many bytes of the parts are gone. None when the
+    /// connection is gone, or blocked before the end of its out-buffer.
+    fn write_behind_out(&mut self, slot: SlotIndex, parts: &[&[u8]]) -> Option<usize> {
+        let now_ms = self.now_ms;
+        let connection = self.connections.at(slot);
+        let fd = connection.fd.as_ref()?;
+        let own = &connection.out[connection.out_at..];
+        let own_bytes = own.len();
+        let mut pieces = [IoSlice::new(own); PARTS + 1];
+        let first = usize::from(own_bytes == 0);
+        for (piece, part) in pieces[1..].iter_mut().zip(parts) {
+            *piece = IoSlice::new(part);
+        }
+        let sent = match sys::write_joined(fd, &pieces[first..=parts.len()]) {
+            Moved::Bytes(sent) => sent,
+            Moved::Blocked => 0,
+            Moved::Gone => {
+                self.drop_connection(slot);
+                return None;
+            }
+        };
+        if own_bytes == 0 {
+            return Some(sent);
+        }
+        if sent >= own_bytes {
+            self.empty_out(slot);
+            return Some(sent - own_bytes);
+        }
+        connection.out_at += sent;
+        if sent > 0 {
+            connection.progress_ms = now_ms;
+        }
+        connection.trim_out();
+        self.note_blocked(slot);
+        self.end_unread(slot);
+        None
     }
 }

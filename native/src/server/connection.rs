@@ -80,7 +80,7 @@ pub(super) struct Subscription {
     pub topic: u32,
     /// Its place in the topic's list of live subscribers, or [`BEHIND`].
     pub at: u32,
-    /// The next entry to send; the topic's head counts instead while it is live.
+    /// The next entry to send; that in the list of live subscribers counts instead while it is there.
     pub cursor: u64,
     /// True until a subscription that began in the past has caught up.
     pub recovering: bool,
@@ -230,6 +230,12 @@ impl Connection {
     /// Whether what it sends is read. What we owe it goes first, so that we never owe much more.
     pub fn is_heard(&self) -> bool {
         !self.paused && !self.is_owed()
+    }
+
+    /// Whether the client has said something that we have not looked at: it is not late, we are, or it has asked for so
+    /// much that it has to wait.
+    pub fn is_unread(&self) -> bool {
+        self.unread && !self.hung_up
     }
 
     /// Lets go of what is sent of `out`, once it is the larger part.

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::broadcast::SLICE;
 use super::connection::{ConnId, Connection, NEVER, Rate, Slab, SlotIndex, State};
 use super::send::Sender;
 use super::shared::Shared;
@@ -35,8 +37,12 @@ pub struct Core {
     pub(super) blocked: Vec<SlotIndex>,
     /// Connections that may have something to read which no event will tell of.
     pub(super) unread: VecDeque<SlotIndex>,
-    /// Logs with news.
-    pub(super) grown: Vec<u32>,
+    /// Topics with news for somebody, which has waited longest first.
+    pub(super) grown: VecDeque<u32>,
+    /// Subscribers of one slice of a broadcast.
+    pub(super) slice: usize,
+    /// What each of the other things of a turn may take at least, because the broadcast before has taken long.
+    pub(super) share: Duration,
     pub(super) scratch: Vec<u8>,
     /// What the connections have waiting here, see [`Core::weigh`].
     pub(super) waiting_bytes: usize,
@@ -66,7 +72,9 @@ impl Core {
             blocked: Vec::new(),
             unread: VecDeque::new(),
             waiting_bytes: 0,
-            grown: Vec::new(),
+            grown: VecDeque::new(),
+            slice: SLICE,
+            share: Duration::ZERO,
             scratch: Vec::new(),
         }
     }

@@ -2,24 +2,39 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The codes that this server closes with.
-pub const CLOSE_CODES: [u16; 10] = [1001, 1002, 1003, 1007, 1008, 1009, 1011, 1012, 1013, 4008];
+/// What this server closes connections for: the code, the reason as the client is told it, where one code has several,
+/// and the reason's name among the figures.
+pub const ENDS: [(u16, Option<&str>, &str); 11] = [
+    (1001, None, "stopping"),
+    (1002, None, "protocol"),
+    (1003, None, "binary"),
+    (1007, None, "malformed"),
+    (1008, Some("message flood"), "flood"),
+    (1008, Some("the message took too long"), "slow_message"),
+    (1009, None, "too_long"),
+    (1011, None, "no_pong"),
+    (1012, None, "draining"),
+    (1013, None, "crowded"),
+    (4008, None, "slow_consumer"),
+];
 
 /// How open connections have ended since the start.
 #[derive(Debug, Default)]
 pub struct Closes {
-    by_code: [AtomicU64; CLOSE_CODES.len()],
+    ours: [AtomicU64; ENDS.len()],
     by_client: AtomicU64,
     lost: AtomicU64,
 }
 
 impl Closes {
     /// Counts a connection that we have closed.
-    pub(super) fn count(&self, code: u16) {
-        let place = CLOSE_CODES.iter().position(|known| *known == code);
-        debug_assert!(place.is_some(), "{code} stands in the list");
+    pub(super) fn count(&self, code: u16, reason: &str) {
+        let place = ENDS
+            .iter()
+            .position(|(known, text, _)| *known == code && text.is_none_or(|text| text == reason));
+        debug_assert!(place.is_some(), "{code} {reason} stands in the list");
         if let Some(place) = place {
-            self.by_code[place].fetch_add(1, Ordering::Relaxed);
+            self.ours[place].fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -33,15 +48,15 @@ impl Closes {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What has ended connections, and how many: each of our codes, `client` and `lost`.
+    /// What has ended connections, and how many: our code and its reason, or `client` or `lost` for both.
     #[must_use]
-    pub fn read(&self) -> Vec<(String, u64)> {
+    pub fn read(&self) -> Vec<(String, &'static str, u64)> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let ours = CLOSE_CODES.iter().zip(&self.by_code);
-        ours.map(|(code, counter)| (code.to_string(), load(counter)))
+        let ours = ENDS.iter().zip(&self.ours);
+        ours.map(|((code, _, name), counter)| (code.to_string(), *name, load(counter)))
             .chain([
-                ("client".to_owned(), load(&self.by_client)),
-                ("lost".to_owned(), load(&self.lost)),
+                ("client".to_owned(), "client", load(&self.by_client)),
+                ("lost".to_owned(), "lost", load(&self.lost)),
             ])
             .collect()
     }
@@ -83,19 +98,19 @@ impl Probe {
 
 #[cfg(test)]
 mod tests {
-    use super::{CLOSE_CODES, Closes, Probe};
+    use super::{Closes, ENDS, Probe};
 
     #[test]
     fn each_end_of_a_connection_has_its_own_count() {
         let closes = Closes::default();
-        for code in CLOSE_CODES {
-            closes.count(code);
+        for (code, reason, _) in ENDS {
+            closes.count(code, reason.unwrap_or("whatever it says"));
         }
         closes.count_by_client();
         closes.count_lost();
         let read = closes.read();
-        assert_eq!(read.len(), CLOSE_CODES.len() + 2);
-        assert!(read.iter().all(|(_, count)| *count == 1));
+        assert_eq!(read.len(), ENDS.len() + 2);
+        assert!(read.iter().all(|(.., count)| *count == 1));
     }
 
     #[test]

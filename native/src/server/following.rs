@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::connection::{BEHIND, SlotIndex, Subscription};
 use super::core::Core;
-use super::topics::{Live, SharedLog, Topic};
+use super::topics::{Audience, Live, SharedLog, Topic};
 
 impl Core {
     /// How many logs the connection follows.
@@ -38,11 +38,13 @@ impl Core {
             .subscriptions
             .iter()
             .find(|s| s.topic == place)?;
-        Some(if subscription.at == BEHIND {
-            subscription.cursor
-        } else {
-            self.topics.at(place).head
-        })
+        let (at, cursor) = (subscription.at, subscription.cursor);
+        if at == BEHIND {
+            return Some(cursor);
+        }
+        let track = self.connections.at(slot).track();
+        let audience = &self.topics.at(place).audiences[track];
+        Some(audience.live[at as usize].cursor)
     }
 
     /// A log that this loop follows, by number.
@@ -81,9 +83,9 @@ impl Core {
         self.topics.add(Topic {
             shared: Arc::clone(log),
             head,
-            live: [Vec::new(), Vec::new()],
+            audiences: Default::default(),
             subscribers: 0,
-            ahead: Vec::new(),
+            is_growing: false,
         })
     }
 
@@ -120,10 +122,9 @@ impl Core {
             .counters
             .subscriptions
             .fetch_add(1, Ordering::Relaxed);
-        if cursor == self.topics.at(place).head {
-            self.join_live(slot, place);
+        if cursor >= self.topics.at(place).head {
+            self.join_live(slot, place, cursor);
         } else {
-            self.topics.at(place).ahead.push(slot);
             self.touch(slot);
         }
     }
@@ -154,9 +155,9 @@ impl Core {
         let subscription = connection.subscriptions.swap_remove(at);
         let place = subscription.topic;
         if subscription.at != BEHIND {
-            let mut live = std::mem::take(&mut self.topics.at(place).live[track]);
-            self.leave_live(place, &mut live, subscription.at);
-            self.topics.at(place).live[track] = live;
+            let mut audience = std::mem::take(&mut self.topics.at(place).audiences[track]);
+            self.leave_live(place, &mut audience, subscription.at as usize);
+            self.topics.at(place).audiences[track] = audience;
         }
         let now_ms = self.now_ms;
         let topic = self.topics.at(place);
@@ -174,14 +175,38 @@ impl Core {
         self.release(place);
     }
 
-    /// Takes the entry `at` out of a live list that was lifted out of its topic.
-    pub(super) fn leave_live(&mut self, place: u32, live: &mut Vec<Live>, at: u32) {
-        live.swap_remove(at as usize);
-        if let Some(moved) = live.get(at as usize) {
-            if let Some(subscription) = self.subscription(moved.slot, place) {
-                subscription.at = at;
-            }
+    /// Takes the entry `at` out of an audience that was lifted out of its topic.
+    pub(super) fn leave_live(&mut self, place: u32, audience: &mut Audience, at: usize) {
+        audience.live.swap_remove(at);
+        audience.unmet = audience.unmet.min(audience.live.len());
+        self.renumber(place, audience, at);
+    }
+
+    /// Tells the subscriber at `at`, if there is one, where it stands.
+    pub(super) fn renumber(&mut self, place: u32, audience: &Audience, at: usize) {
+        let Some(target) = audience.live.get(at) else {
+            return;
+        };
+        if let Some(subscription) = self.subscription(target.slot, place) {
+            subscription.at = u32::try_from(at).unwrap_or(BEHIND);
         }
+    }
+
+    /// Takes one that is live out of its audience, to be served alone.
+    pub(super) fn set_behind(&mut self, slot: SlotIndex, at: usize) {
+        let connection = self.connections.at(slot);
+        let track = connection.track();
+        let (place, place_live) = {
+            let subscription = &connection.subscriptions[at];
+            (subscription.topic, subscription.at as usize)
+        };
+        let mut audience = std::mem::take(&mut self.topics.at(place).audiences[track]);
+        let cursor = audience.live[place_live].cursor;
+        self.leave_live(place, &mut audience, place_live);
+        self.topics.at(place).audiences[track] = audience;
+        let subscription = &mut self.connections.at(slot).subscriptions[at];
+        subscription.at = BEHIND;
+        subscription.cursor = cursor;
     }
 
     pub(super) fn subscription(
@@ -196,16 +221,16 @@ impl Core {
             .find(|s| s.topic == place)
     }
 
-    /// Puts a subscriber that has everything up to the head among the live ones.
-    pub(super) fn join_live(&mut self, slot: SlotIndex, place: u32) {
+    /// Puts a subscriber that has everything before `cursor`, which is not before the head, among the live ones.
+    pub(super) fn join_live(&mut self, slot: SlotIndex, place: u32, cursor: u64) {
         let connection = self.connections.at(slot);
         let track = connection.track();
         let Some(fd) = connection.fd.as_ref().map(AsRawFd::as_raw_fd) else {
             return;
         };
-        let live = &mut self.topics.at(place).live[track];
+        let live = &mut self.topics.at(place).audiences[track].live;
         let at = u32::try_from(live.len()).unwrap_or(BEHIND);
-        live.push(Live { slot, fd });
+        live.push(Live { slot, fd, cursor });
         if let Some(subscription) = self.subscription(slot, place) {
             subscription.at = at;
             subscription.recovering = false;

@@ -126,7 +126,7 @@ impl Core {
             return;
         }
         frame::encode_close(code, reason, &mut connection.out);
-        self.shared.counters.closes.count(code);
+        self.shared.counters.closes.count(code, reason);
         if (code, reason) == SLOW_CONSUMER {
             Counters::add(&self.shared.counters.slow_consumers, 1);
         }

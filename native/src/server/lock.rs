@@ -31,6 +31,12 @@ impl<T> Lock<T> {
         watched::Guard::new(self.wait(), &self.handover)
     }
 
+    /// Whether nobody has it.
+    #[cfg(test)]
+    pub fn is_free(&self) -> bool {
+        self.mutex.try_lock().is_ok()
+    }
+
     fn wait(&self) -> MutexGuard<'_, T> {
         self.mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -66,6 +66,7 @@ pub struct Refusal {
 pub struct Mailbox {
     queue: Lock<Vec<Command>>,
     is_woken: AtomicBool,
+    is_closed: AtomicBool,
     wake: OwnedFd,
 }
 
@@ -76,6 +77,7 @@ impl Mailbox {
         Ok(Self {
             queue: Lock::new(Vec::new()),
             is_woken: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
             wake: sys::open_wake()?,
         })
     }
@@ -85,12 +87,31 @@ impl Mailbox {
         &self.wake
     }
 
-    /// Leaves a command; commands of one sender are taken in order.
+    /// Leaves a command; commands of one sender are taken in order. Those for a loop that is no more are dropped.
     pub fn send(&self, command: Command) {
-        self.queue.lock().push(command);
+        {
+            let mut queue = self.queue.lock();
+            if self.is_closed.load(Ordering::Relaxed) {
+                return;
+            }
+            queue.push(command);
+        }
         if !self.is_woken.swap(true, Ordering::AcqRel) {
             sys::wake(&self.wake);
         }
+    }
+
+    /// Nobody will take commands any more.
+    pub(super) fn close(&self) {
+        let mut queue = self.queue.lock();
+        self.is_closed.store(true, Ordering::Relaxed);
+        *queue = Vec::new();
+    }
+
+    /// Whether what is left here may be taken.
+    #[cfg(test)]
+    pub(super) fn takes(&self) -> bool {
+        !self.is_closed.load(Ordering::Relaxed)
     }
 
     /// Whether commands wait; may be late by a moment.

@@ -12,6 +12,7 @@ use super::connection::ConnId;
 use super::figures::{Closes, Probe};
 use super::lock::Lock;
 use super::mailbox::{Command, Mailbox};
+use super::send::Way;
 use super::topics::SharedLog;
 
 /// Counters since the start; each loop adds to them as it goes.
@@ -43,6 +44,8 @@ pub struct Shared {
     pub config: Config,
     pub mailboxes: Vec<Mailbox>,
     pub counters: Counters,
+    /// Loops that a fault of ours has ended.
+    pub dead_loops: AtomicUsize,
     /// One for each loop.
     pub probes: Vec<Probe>,
     pub is_draining: AtomicBool,
@@ -52,14 +55,24 @@ pub struct Shared {
     pub accounts: Lock<HashMap<String, usize>>,
     /// The open logs by topic.
     pub logs: Lock<HashMap<String, Arc<SharedLog>>>,
-    /// The way of sending that the loops have chosen.
-    pub send_name: Lock<&'static str>,
+    /// How the loops send, as the one says that chose last.
+    pub send_way: Arc<Lock<Way>>,
     addresses: Lock<HashMap<IpAddr, usize>>,
     /// For each loop and slot the generation plus one of the open connection there, else 0.
     open: Vec<Lock<Vec<u32>>>,
     started: Instant,
+    /// Milliseconds since 1970 when it was made, as far as is known.
+    started_wall_ms: AtomicU64,
     random: RandomState,
     drawn: AtomicU64,
+}
+
+/// Milliseconds since 1970 by the machine's clock.
+fn system_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Shared {
@@ -72,15 +85,20 @@ impl Shared {
                 .map(|_| Mailbox::open())
                 .collect::<std::io::Result<_>>()?,
             counters: Counters::default(),
+            dead_loops: AtomicUsize::new(0),
             probes: (0..loops).map(|_| Probe::default()).collect(),
             is_draining: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             accounts: Lock::default(),
             logs: Lock::default(),
-            send_name: Lock::new("send"),
+            send_way: Arc::new(Lock::new(Way {
+                name: "send",
+                reason: "no loop runs yet".to_owned(),
+            })),
             addresses: Lock::default(),
             open: (0..loops).map(|_| Lock::default()).collect(),
             started: Instant::now(),
+            started_wall_ms: AtomicU64::new(system_ms()),
             random: RandomState::new(),
             drawn: AtomicU64::new(0),
         })
@@ -107,13 +125,18 @@ impl Shared {
         }
     }
 
-    /// Milliseconds since 1970.
+    /// Milliseconds since 1970, as the application has said last; until then as the machine says.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        self.started_wall_ms
+            .load(Ordering::Relaxed)
+            .saturating_add(self.now_ms())
+    }
+
+    /// Goes by this time from now on: milliseconds since 1970.
+    pub fn set_wall_ms(&self, wall_ms: u64) {
+        self.started_wall_ms
+            .store(wall_ms.saturating_sub(self.now_ms()), Ordering::Relaxed);
     }
 
     /// A number nobody outside can guess.

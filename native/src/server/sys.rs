@@ -1,14 +1,15 @@
 //! The few system calls of the event loops.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, acceptfrom_with, bind,
-    getsockname, listen, recv, send, shutdown, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType,
+    acceptfrom_with, bind, getsockname, listen, recv, send, sendmsg, shutdown, socket_with,
+    sockopt,
 };
 
 /// How long the kernel's queue of connections that wait for `accept` may grow; it cuts this to its own limit.
@@ -120,10 +121,41 @@ pub(super) fn read(socket: &OwnedFd, buffer: &mut [u8]) -> Moved {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    static WRITES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How often this thread has written to one socket alone.
+#[cfg(test)]
+pub(super) fn writes() -> usize {
+    WRITES.get()
+}
+
 /// Writes once.
 pub(super) fn write(socket: &OwnedFd, bytes: &[u8]) -> Moved {
+    #[cfg(test)]
+    WRITES.set(WRITES.get() + 1);
     loop {
         match send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(bytes) => return Moved::Bytes(bytes),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN | Errno::NOBUFS) => return Moved::Blocked,
+            Err(_) => return Moved::Gone,
+        }
+    }
+}
+
+/// Writes several pieces as one, once.
+pub(super) fn write_joined(socket: &OwnedFd, pieces: &[IoSlice<'_>]) -> Moved {
+    if let [piece] = pieces {
+        return write(socket, piece);
+    }
+    #[cfg(test)]
+    WRITES.set(WRITES.get() + 1);
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    loop {
+        match sendmsg(socket, pieces, &mut SendAncillaryBuffer::default(), flags) {
             Ok(bytes) => return Moved::Bytes(bytes),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN | Errno::NOBUFS) => return Moved::Blocked,

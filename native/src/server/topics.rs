@@ -43,6 +43,8 @@ pub struct SharedLog {
     pub number: u64,
     pub topic: String,
     pub log: Lock<Log>,
+    /// Held by the loop that deflates; the others find it done.
+    deflating: Lock<()>,
     pub access: Lock<Access>,
     /// Subscriptions on all loops.
     pub subscribers: AtomicUsize,
@@ -65,6 +67,7 @@ impl SharedLog {
             number,
             topic: topic.to_owned(),
             log: Lock::new(log),
+            deflating: Lock::default(),
             access: Lock::new(Access {
                 public,
                 ..Access::default()
@@ -86,6 +89,26 @@ impl SharedLog {
         let is_program = parts.next() == Some("program");
         let name = parts.next().unwrap_or_default();
         (name.split('?').next().unwrap_or(name), is_program)
+    }
+
+    /// Deflates entries before `until` that are not yet, until that was about `budget` bytes of payloads, and at least one.
+    /// The log is locked only to fetch a payload and to put away what it came to.
+    pub(super) fn deflate(
+        &self,
+        until: u64,
+        budget: u64,
+        mut deflate: impl FnMut(&[u8], &mut Vec<u8>),
+    ) {
+        let _turn = self.deflating.lock();
+        let (mut payload, mut deflated, mut spent) = (Vec::new(), Vec::new(), 0);
+        while spent < budget {
+            let next = self.log.lock().next_to_deflate(until, &mut payload);
+            let Some(index) = next else { return };
+            deflated.clear();
+            deflate(&payload, &mut deflated);
+            self.log.lock().put_deflated(index, &deflated);
+            spent += payload.len() as u64;
+        }
     }
 
     /// Tells the loops that follow and do not know yet that the log has grown.
@@ -122,26 +145,73 @@ impl SharedLog {
     }
 }
 
-/// A subscriber that has everything up to the loop's head of the log.
+/// A subscriber that is served with the others of its log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
     pub slot: SlotIndex,
     /// Its socket, so that a broadcast need not look at the connection.
     pub fd: i32,
+    /// The next entry to send.
+    pub cursor: u64,
+}
+
+/// The live subscribers of a log that get the same frames, and how far the pass over them is.
+///
+/// A pass goes from the last one to the first, in slices, with other work between. Who joins or takes the place of one
+/// who left stands behind the pass with a cursor that the pass has reached already, or before it and is met again:
+/// nobody is missed. Nobody gets an entry twice, because each has a cursor of its own.
+#[derive(Debug, Default)]
+pub(super) struct Audience {
+    pub live: Vec<Live>,
+    /// Those before this place have not been met by the pass.
+    pub unmet: usize,
+    /// The topic's head when the pass began: whoever was met has everything before it.
+    pub pass_head: u64,
+}
+
+impl Audience {
+    /// Whether everybody has what is before `head`; if not, the pass goes on, or the next one begins.
+    pub fn is_served(&mut self, head: u64) -> bool {
+        if self.unmet > 0 {
+            return false;
+        }
+        if self.live.is_empty() || self.pass_head == head {
+            self.pass_head = head;
+            return true;
+        }
+        self.pass_head = head;
+        self.unmet = self.live.len();
+        false
+    }
+
+    /// Skips those who have everything before `head`, and returns the cursor of the first one who has not.
+    pub fn next_cursor(&mut self, head: u64) -> Option<u64> {
+        let met = self.live[..self.unmet].iter().rev();
+        let served = met.take_while(|target| target.cursor >= head).count();
+        self.unmet -= served;
+        let next = self.live[..self.unmet].last()?;
+        Some(next.cursor)
+    }
+
+    /// How many of the last unmet ones stand at `cursor`, at most `most`.
+    pub fn count_at(&self, cursor: u64, most: usize) -> usize {
+        let unmet = self.live[..self.unmet].iter().rev().take(most);
+        unmet.take_while(|target| target.cursor == cursor).count()
+    }
 }
 
 /// One log as one loop follows it.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub shared: Arc<SharedLog>,
-    /// The cursor up to which all live subscribers have been served.
+    /// The newest tip of the log that the loop has heard of.
     pub head: u64,
-    /// Those that have everything up to `head`: with plain frames, and with deflated ones.
-    pub live: [Vec<Live>; 2],
-    /// Subscriptions of this loop, live or not.
+    /// Those that are served together: with plain frames, and with deflated ones.
+    pub audiences: [Audience; 2],
+    /// Subscriptions of this loop, live or not, and one more while `is_growing`.
     pub subscribers: usize,
-    /// Connections whose cursor is beyond `head`; they are looked at when the head has moved.
-    pub ahead: Vec<SlotIndex>,
+    /// Whether the topic stands among those with news.
+    pub is_growing: bool,
 }
 
 /// A loop's logs, by place and by number.
@@ -185,5 +255,70 @@ impl Topics {
 
     pub fn get(&self, place: u32) -> Option<&Topic> {
         self.places.get(place as usize)?.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Entry, Kind, Limits, Span};
+
+    const BURST: u64 = 100;
+    const BYTES: usize = 10_000;
+
+    fn burst() -> SharedLog {
+        let limits = Limits {
+            entries: 1_000,
+            age_ms: u64::MAX,
+            bytes: u64::MAX,
+        };
+        let mut log = Log::new("e", 0, limits);
+        log.want_deflated();
+        let params = format!(r#"{{"pad":"{}"}}"#, "x".repeat(BYTES)).into_bytes();
+        for seq in 1..=BURST {
+            let entry = Entry {
+                kind: Kind::Push,
+                epoch: "e",
+                seq,
+                method: "event",
+                params: &params,
+            };
+            log.append(&entry, 0).expect("consecutive");
+        }
+        SharedLog::new(1, "a/program/p", log, true, 0)
+    }
+
+    #[test]
+    fn a_burst_is_deflated_in_parts_and_others_have_the_log_meanwhile() {
+        let shared = burst();
+        let (tip, first) = {
+            let log = shared.log.lock();
+            (log.tip(), log.last(BURST).0)
+        };
+        let mut rounds = 0;
+        let mut deflated_bytes = 0;
+        let (mut cursor, mut span) = (first, Span::default());
+        while cursor < tip {
+            let mut spent = 0;
+            shared.deflate(tip, 50_000, |payload, out| {
+                assert!(shared.log.is_free(), "a publisher does not wait for this");
+                spent += payload.len();
+                out.push(0);
+            });
+            assert!(spent < 50_000 + 2 * BYTES, "{spent}");
+            let read = shared
+                .log
+                .lock()
+                .read(cursor, tip, 1 << 20, true, &mut span);
+            assert!(read.is_ok());
+            deflated_bytes += span.bytes();
+            cursor = span.next;
+            rounds += 1;
+        }
+        assert_eq!(rounds, 20);
+        assert!(
+            deflated_bytes < BYTES,
+            "all of them are deflated: {deflated_bytes}"
+        );
     }
 }

@@ -3,12 +3,19 @@
 A door sends one batch after the other, each with the next number, and sends a batch again under its number
 until it is answered. So the counter knows a repeated one by the door and the number, and answers it as the
 first time.
+
+A request with an idempotency key is a batch whose door is the key and whose number is the hash of the
+request (`CountKey`). It is known for as long as keys are, so that a caller who repeats a request counts
+nothing twice, not even where one counter has counted its part and another has not.
 """
 
+import hashlib
 import struct
 from typing import NamedTuple
 
+from broker.domain.idempotency import IdempotencyKey
 from broker.errors import BrokerError
+from broker.storage.answer_log import KEY_DOOR
 
 
 class Group(NamedTuple):
@@ -20,12 +27,31 @@ class Group(NamedTuple):
     records: bytes
 
 
+class CountKey(NamedTuple):
+    """A door for one request; another request under the same key has another number."""
+
+    door: str
+    number: int
+
+    @classmethod
+    def of(cls, account: str, key: IdempotencyKey, program_uid: int) -> "CountKey":
+        """The key of a request to count for a program."""
+        parts = (account, key.caller, key.key, str(program_uid))
+        named = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return cls(f"{KEY_DOOR}{named}", int.from_bytes(key.request_hash[:8], "big") >> 1 | 1)
+
+
 class Batch(NamedTuple):
-    """Groups from one door; `number` grows by one with each of its batches."""
+    """Groups from one door; `number` grows by one with each of its batches, but for `CountKey`."""
 
     door: str
     number: int
     groups: tuple[Group, ...]
+
+    @property
+    def has_key(self) -> bool:
+        """Whether its door is a `CountKey`."""
+        return self.door.startswith(KEY_DOOR)
 
     @property
     def size_bytes(self) -> int:
@@ -34,7 +60,10 @@ class Batch(NamedTuple):
 
 
 Outcomes = tuple[bytes | None, ...]
-"""For each group a byte a record, 1 if it changed a count; None when the poll is gone."""
+"""For each group a byte a record, 1 if it changed a count; None when the poll is gone, else `SEALED`."""
+
+SEALED = b""
+"""The outcome of a group whose poll had closed, and its result been called final, before it was counted."""
 
 Answer = Outcomes | BrokerError
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from broker.answers.batches import Group
+from broker.answers.batches import CountKey, Group
 
 
 class Entry(NamedTuple):
@@ -25,13 +25,15 @@ class Entry(NamedTuple):
 class Counters(Protocol):
     """The port to the counters."""
 
-    async def submit(self, entries: Sequence[Entry]) -> list[bool]:
+    async def submit(self, entries: Sequence[Entry], key: CountKey | None = None) -> list[bool]:
         """Count entries; what it returns is durable: whether each changed a count, in order.
 
         All entries of one poll's shard are counted together or not at all. Safe to repeat: an answer counts
-        once a visitor. Cancelling takes nothing back.
+        once a visitor, and under a key everything does. Cancelling takes nothing back.
 
         Raises:
+            Conflict: the key was used for other entries; nothing was counted.
+            VotingClosed: a poll has closed, and its result is final; nothing of its entries was counted.
             NotFound: a poll has been deleted with its program.
             Unavailable: a counter or the database cannot be reached in time; nothing was counted.
             OutcomeUnknown: the same, and each shard's entries may have been counted.
@@ -43,7 +45,8 @@ class Counters(Protocol):
         Groups are counted in order, together or not at all, and after what this client was given before.
 
         Returns:
-            For each group a byte a record, 1 if it changed a count; None when the poll is gone.
+            For each group a byte a record, 1 if it changed a count; None when the poll is gone, `SEALED` when
+            it has closed and its result is final.
 
         Raises:
             Unavailable, OutcomeUnknown: as above.

@@ -28,14 +28,16 @@ from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailabl
 from broker.metrics import catalogue
 from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, VOTES, Sample
 from broker.settings import Settings
-from broker.storage.answer_log import MERGED_ROWS, AnswerLog, RecordsLost, StoredTally
+from broker.storage.answer_log import MERGED_ROWS, AnswerLog, RecordsLost, Sealed, StoredTally
 from broker.storage.database import Database
 from broker.storage.fence import Fenced, connection_name
+from broker.tasks import keep_running
 
 _RETRY_S = (0.05, 1.0)  # first and longest pause while the database is away
 _IDLE_S = 900.0  # how long a tally stays in memory that nobody counts in
 _DOOR_S = 3_600.0  # far longer than any door tries again
 _SWEEP_S = 60.0
+_KEYS_S = 3_600.0  # between deletions of keys, which go through all of them
 _THREAD_BYTES = 1 << 20  # records that take longer to load than others should wait
 
 _log = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ class Counter:
         self._tallies: dict[PollShard, Counted] = {}
         self._doors: dict[str, Door] = {}
         self._doubtful = False
+        self._keys_seen = True  # of an earlier life, perhaps
         self._renewal: int | None = None
         self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -103,7 +106,7 @@ class Counter:
         counter = cls(database, slot, generation, clock or SystemClock(), limits or CounterLimits())
         counter._tasks = [
             asyncio.create_task(counter._run(), name="counting"),
-            asyncio.create_task(counter._sweep(), name="sweep"),
+            keep_running("sweep", counter._sweep),
         ]
         _log.info("counter_started", extra={"slot": slot, "generation": generation})
         return counter
@@ -191,12 +194,16 @@ class Counter:
     async def _commit(self, group: list[_Pending]) -> None:
         """Count a group, however often it takes. Raises Fenced."""
         pause_s = _RETRY_S[0]
+        sealed: frozenset[int] = frozenset()
         while group := self._alive(group):
             try:
-                await self._attempt(group)
+                await self._attempt(group, sealed)
                 return
             except Fenced:
                 raise
+            except Sealed as found:  # while these votes were on their way
+                sealed |= found.polls
+                self._forget(group)
             except RecordsLost:
                 _log.error("answers_lost", extra={"slot": self._slot, "batches": len(group)})
                 LOSSES.add()
@@ -221,10 +228,10 @@ class Counter:
                 _answer(group[0].answer, InternalError("the answers could not be counted"))
                 return
 
-    async def _attempt(self, group: Sequence[_Pending]) -> None:
+    async def _attempt(self, group: Sequence[_Pending], sealed: frozenset[int]) -> None:
         await self._settle()
         await self._load(group)
-        work = Work(self._tallies, self._doors)
+        work = Work(self._tallies, self._doors, sealed)
         answers = [work.count(pending.batch) for pending in group]
         began_s = self._clock.monotonic_s()
         gone = await self._store(work, group)
@@ -234,13 +241,17 @@ class Counter:
             _answer(pending.answer, _without(gone, pending.batch, answer))
         for _, outcomes in work.doors.values():  # without batches that were counted before
             _tell(outcomes)
+        for pending in group:
+            if pending.batch.has_key:  # seldom repeated; then its row is read
+                self._doors.pop(pending.batch.door, None)
+                self._keys_seen = True
         for key in work.news:
             await self._merge(key)
 
     async def _store(self, work: Work, group: Sequence[_Pending]) -> set[int]:
         """Make durable what a group changed; returns the polls that are gone. Raises Fenced, Unavailable."""
         writes = work.writes()
-        if not writes:
+        if not writes and not work.has_keys:
             return set()
         try:
             existing = await self._stored.commit(self._generation, writes, work.door_writes())
@@ -265,8 +276,12 @@ class Counter:
             self._doubtful = False
 
     def _doubt(self, group: Iterable[_Pending]) -> None:
-        """Forget what memory says of everything that a group touches."""
+        """Forget what memory says of a group, and settle what the database says before anything else."""
         self._doubtful = True
+        self._forget(group)
+
+    def _forget(self, group: Iterable[_Pending]) -> None:
+        """Forget what memory says of everything that a group touches: it is ahead of the database."""
         for pending in group:
             self._doors.pop(pending.batch.door, None)
             for each in pending.batch.groups:
@@ -323,6 +338,7 @@ class Counter:
 
     async def _sweep(self) -> None:
         """Forget what nobody has used for a while."""
+        keys_s = self._clock.monotonic_s() + _KEYS_S
         while True:
             await asyncio.sleep(_SWEEP_S)
             now_s = self._clock.monotonic_s()
@@ -332,9 +348,12 @@ class Counter:
             silent = [door for door, each in self._doors.items() if now_s - each.used_s > _IDLE_S]
             for door in silent:
                 del self._doors[door]
-            if silent:
+            is_due = self._keys_seen and now_s >= keys_s
+            if silent or is_due:
                 try:
                     await self._stored.forget_doors(_DOOR_S)
+                    if is_due:
+                        self._keys_seen, keys_s = False, now_s + _KEYS_S
                 except Unavailable as error:
                     _log.info("doors_not_forgotten", extra={"cause": error.log_text})
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from broker.answers.batches import Answer, Batch, Group, Outcomes
+from broker.answers.batches import SEALED, Answer, Batch, CountKey, Group, Outcomes
 from broker.answers.calls import COUNTER_CALLS
 from broker.answers.client import Entry
+from broker.answers.errors import VotingClosed
 from broker.answers.placement import COUNTER
 from broker.clock import Clock
 from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
@@ -26,7 +27,7 @@ from broker.slots.link import Link, LinkLost, SlotLink
 
 _BATCH_ENTRIES = 20_000
 _QUEUE_ENTRIES = 200_000
-_RETRY_S = (0.02, 0.5)  # first and longest pause before a batch is sent again
+_RETRY_S = (0.02, 0.1)  # first and longest pause before a batch is sent again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 
 _Answered = TypeVar("_Answered")
@@ -158,10 +159,10 @@ class LinkedCounters:
         self._links = links or [SlotLink(COUNTER, index, COUNTER_CALLS) for index in range(settings.counters)]
         self._lanes = [_Lane(link, clock, ids.uuid7()) for link in self._links]
 
-    async def submit(self, entries: Sequence[Entry]) -> list[bool]:
+    async def submit(self, entries: Sequence[Entry], key: CountKey | None = None) -> list[bool]:
         """See `Counters.submit`."""
         deadline_s = self._clock.monotonic_s() + self._wait_s
-        if len(self._lanes) == 1:
+        if len(self._lanes) == 1 and key is None:
             call = _Entries(entries)
             self._lanes[0].add(call, deadline_s)
             return _raise_or_return(await call.changed)
@@ -169,8 +170,12 @@ class LinkedCounters:
         for place, entry in enumerate(entries):
             places.setdefault(entry.shard % len(self._lanes), []).append(place)
         calls = [_Entries([entries[place] for place in mine]) for mine in places.values()]
-        for lane, call in zip(places, calls, strict=True):
-            self._lanes[lane].add(call, deadline_s)
+        if key is None:
+            for lane, call in zip(places, calls, strict=True):
+                self._lanes[lane].add(call, deadline_s)
+        else:
+            counting = zip(places, calls, strict=True)
+            await asyncio.gather(*(self._count_keyed(lane, call, key, deadline_s) for lane, call in counting))
         changed = [False] * len(entries)
         results = await asyncio.gather(*(call.changed for call in calls))
         if any(isinstance(result, Unavailable) for result in results):
@@ -192,6 +197,12 @@ class LinkedCounters:
         if not lanes:
             return []
         return _raise_or_return(await call.outcomes)
+
+    async def _count_keyed(self, lane: int, call: "_Entries", key: CountKey, deadline_s: float) -> None:
+        """Give a counter its part of a request with a key, as a batch of its own."""
+        packing = _Packing()
+        call.pack(packing)
+        call.answer(await _insist(self._links[lane], self._clock, packing.build(*key), deadline_s))
 
     async def close(self) -> None:
         """End the lanes; what waits is answered `Unavailable`, what is on its way `OutcomeUnknown`."""
@@ -275,22 +286,26 @@ class _Lane:
         self._number += 1
         batch = packing.build(self._door, self._number)
         deadline_s = max(waiting.deadline_s for waiting in taken)
-        pause_s = _RETRY_S[0]
-        answer: Answer = _unavailable()
-        is_doubtful = False
-        while isinstance(answer, Unavailable) and (left_s := deadline_s - self._clock.monotonic_s()) > 0:
-            try:
-                answer = await self._link.call("submit", batch, left_s, timeout_s=left_s + _GRACE_S)
-            except LinkLost as lost:
-                answer = _unavailable(is_doubtful=lost.was_sent)
-            if isinstance(answer, Unavailable):
-                is_doubtful |= isinstance(answer, OutcomeUnknown)
-                await asyncio.sleep(min(pause_s, left_s))
-                pause_s = min(2 * pause_s, _RETRY_S[1])
-        if isinstance(answer, Unavailable):
-            answer = _unavailable(is_doubtful=is_doubtful)
+        answer = await _insist(self._link, self._clock, batch, deadline_s)
         for waiting in taken:
             waiting.call.answer(answer)
+
+
+async def _insist(link: Link, clock: Clock, batch: Batch, deadline_s: float) -> Answer:
+    """Call the counter until it answers or the time is over."""
+    pause_s = _RETRY_S[0]
+    answer: Answer = _unavailable()
+    is_doubtful = False
+    while isinstance(answer, Unavailable) and (left_s := deadline_s - clock.monotonic_s()) > 0:
+        try:
+            answer = await link.call("submit", batch, left_s, timeout_s=left_s + _GRACE_S)
+        except LinkLost as lost:
+            answer = _unavailable(is_doubtful=lost.was_sent)
+        if isinstance(answer, Unavailable):
+            is_doubtful |= isinstance(answer, OutcomeUnknown)
+            await asyncio.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, _RETRY_S[1])
+    return _unavailable(is_doubtful=is_doubtful) if isinstance(answer, Unavailable) else answer
 
 
 def _changed(outcomes: Outcomes, places: Sequence[tuple[int, int]]) -> list[bool] | BrokerError:
@@ -299,6 +314,8 @@ def _changed(outcomes: Outcomes, places: Sequence[tuple[int, int]]) -> list[bool
         counted = outcomes[group]
         if counted is None:
             return NotFound("the program has been deleted")
+        if counted == SEALED:
+            return VotingClosed()
         changed.append(bool(counted[place]))
     return changed
 

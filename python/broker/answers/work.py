@@ -1,11 +1,13 @@
 """What a counter holds in memory of its polls and of the doors, and how a group of batches changes it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from broker._native import Tally
-from broker.answers.batches import Answer, Batch, Group, Outcomes, pack_outcomes
+from broker.answers.batches import SEALED, Answer, Batch, Group, Outcomes, pack_outcomes
+from broker.domain.idempotency import used_for_another
 from broker.errors import OutcomeUnknown, Unavailable
-from broker.storage.answer_log import DoorWrite, PollWrite
+from broker.storage.answer_log import KEY_DOOR, DoorWrite, PollWrite
 
 PollShard = tuple[int, int]
 """A poll's number, and one of its shards."""
@@ -33,8 +35,11 @@ class Door:
 class Work:
     """A group's changes: made in the tallies already, not stored yet."""
 
-    def __init__(self, tallies: dict[PollShard, Counted], doors: dict[str, Door]) -> None:
+    def __init__(
+        self, tallies: dict[PollShard, Counted], doors: dict[str, Door], sealed: Collection[int]
+    ) -> None:
         self._tallies = tallies
+        self._sealed = sealed
         self._known = doors
         self.news: dict[PollShard, list[bytes]] = {}
         self.doors: dict[str, tuple[int, Outcomes]] = {}
@@ -44,14 +49,20 @@ class Work:
         known = self._known[batch.door]
         if batch.number == known.number:
             return known.outcomes
+        if batch.has_key and known.number:
+            return used_for_another()
         if batch.number < known.number:
             return too_late()  # its door has long given it up
+        if batch.has_key and any(group.poll in self._sealed for group in batch.groups):
+            return (SEALED,) * len(batch.groups)  # as a whole, and not for ever: the poll may open again
         outcomes = tuple(self._apply(group) for group in batch.groups)
         self.doors[batch.door] = batch.number, outcomes
         return outcomes
 
     def _apply(self, group: Group) -> bytes | None:
         key = group.poll, group.shard
+        if group.poll in self._sealed:
+            return SEALED
         counted = self._tallies.get(key)
         if counted is None:
             return None
@@ -63,6 +74,11 @@ class Work:
     def writes(self) -> list[PollWrite]:
         """What to store of each tally that changed; call it once."""
         return [self._write(key, b"".join(news)) for key, news in self.news.items()]
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether there is a batch to remember even if it changed nothing: later it might."""
+        return any(door.startswith(KEY_DOOR) for door in self.doors)
 
     def door_writes(self) -> list[DoorWrite]:
         """The doors whose batches changed something or may have."""

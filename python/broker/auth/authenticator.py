@@ -37,6 +37,7 @@ from broker.storage.keys import Keys
 from broker.storage.login_failures import LoginFailures
 from broker.storage.revocations import CHANNEL, Revocations
 from broker.storage.users import Credentials, Standing, Users
+from broker.tasks import keep_running
 
 _LOG = logging.getLogger(__name__)
 _MAX_VERIFIED = 10_000  # tokens; a viewer's application shares one, so this is many more users than it seems
@@ -111,10 +112,9 @@ class Authenticator:
         """Make the first signing key if there is none, and begin to follow changes. Raises Unavailable."""
         await self._keys.signing()
         await self._standings.catch_up()
-        self._tasks = [asyncio.create_task(self._follow(), name="auth.follow")]
+        self._tasks = [keep_running("auth.follow", self._follow)]
         if self._config.listens:
-            listening = self._database.listen(CHANNEL, lambda _payload: self._news.set())
-            self._tasks.append(asyncio.create_task(listening, name="auth.listen"))
+            self._tasks.append(keep_running("auth.listen", self._listen))
 
     async def close(self) -> None:
         """End the tasks and the threads. Idempotent."""
@@ -127,6 +127,9 @@ class Authenticator:
         await self._standings.close()
         await self._keys.close()
         self._passwords.close()
+
+    async def _listen(self) -> None:
+        await self._database.listen(CHANNEL, lambda _payload: self._news.set())
 
     async def authenticate(self, account: str, token: str, address: str = "") -> Principal:
         """See `Auth.authenticate`."""

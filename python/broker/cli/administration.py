@@ -9,12 +9,12 @@ from typing import Annotated, TypeVar
 import typer
 
 from broker.auth.administration import Administration
-from broker.clock import SystemClock
 from broker.deployments.data_dir import open_data_dir
 from broker.ids import IdSource
 from broker.settings import Settings
 from broker.setup_error import SetupError
 from broker.storage.database import Database
+from broker.storage.database_clock import DatabaseClock
 from broker.storage.embedded.server import EmbeddedPostgres
 from broker.storage.migrations import migrate, pending
 
@@ -44,9 +44,9 @@ async def administer_async(settings: Settings, work: Callable[[Administration], 
         SetupError: the database cannot be used as it is.
         BrokerError: what `work` raises.
     """
-    clock = SystemClock()
     async with open_database(settings) as database:
         lifetime_s = settings.token_lifetime_s
+        clock = await DatabaseClock.open(database)
         administration = Administration(database, clock, IdSource(clock), token_lifetime_s=lifetime_s)
         try:
             return await work(administration)

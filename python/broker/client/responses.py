@@ -1,7 +1,8 @@
 """Audience answers: their types, and the calls on them over HTTP.
 
 A visitor counts once for each measure of a context, so an answer may be sent again without harm: what was
-counted comes back as a duplicate. An impression counts each time that it is sent.
+counted comes back as a duplicate. An impression counts each time that it is sent, but for a repeat under the
+same idempotency key.
 """
 
 from collections.abc import Iterable, Sequence
@@ -172,15 +173,16 @@ class ResponseCalls:
         impressions: Iterable[Impression] = (),
         *,
         project_id: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Counted:
         """Count up to 1,000 answers and impressions, all or none; returns once they are durable.
 
-        Answers alone are tried again also when the outcome of a try is unknown: they count once, and what
-        the lost try counted comes back as duplicates. With impressions, each of which counts, the batch is
-        tried again only when the broker did not get it, or says that it counted nothing (429, 503
-        `unavailable`); after `OutcomeUnknown` or `ConnectionFailed` it may have been counted.
+        It is tried again also when the outcome of a try is unknown. Answers count once, and what a lost try
+        counted comes back as duplicates. Each impression counts, so a batch with some goes with an
+        idempotency key, under which the broker counts it once.
 
         Args:
+            idempotency_key: the same for a batch that another run of the program sends again.
             project_id: the program's project; None for a program without one.
 
         Raises:
@@ -191,8 +193,9 @@ class ResponseCalls:
         shown = [impression.body() for impression in impressions]
         body = {"responses": [answer.body() for answer in responses], "impressions": shown}
         target = query.path("responses", self._account, project_id or _NO_PROJECT, program_id)
-        safety = Safety.ONCE if shown else Safety.REPEATABLE
-        return await self._engine.send(Call("POST", target, Counted.parse, body=body, own_safety=safety))
+        safety = Safety.KEYED if shown or idempotency_key else Safety.REPEATABLE
+        call = Call("POST", target, Counted.parse, body=body, own_safety=safety, key=idempotency_key)
+        return await self._engine.send(call)
 
     async def response_results(
         self,

@@ -135,10 +135,13 @@ class Socket:
         *,
         visitor_id: str | None = None,
         session_id: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Counted:
-        """Say that a measure was shown. Each call counts.
+        """Say that a measure was shown. Each call counts, but for a repeat with the same key.
 
         Args:
+            idempotency_key: to call again after `ConnectionFailed` or `OutcomeUnknown`, from the first call
+                on.
             visitor_id: as in `respond`.
             session_id: this connection when absent.
 
@@ -146,8 +149,9 @@ class Socket:
             ApiError, ConnectionFailed: as `call`.
         """
         entry = _entry(program_id, measure_name, context_id, visitor_id)
-        session = {} if session_id is None else {"sessionId": session_id}
-        return Counted.parse(await self.call("impression", entry | session))
+        given = {"sessionId": session_id, "idempotencyKey": idempotency_key}
+        entry |= {name: value for name, value in given.items() if value is not None}
+        return Counted.parse(await self.call("impression", entry))
 
     async def receive(self) -> Notification:
         """The next notification. Safe to cancel.

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from broker.answers.linked_counters import LinkedCounters
 from broker.auth.authenticator import AuthConfig, Authenticator
-from broker.clock import SystemClock
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
@@ -16,8 +15,10 @@ from broker.owners.linked_owners import LinkedOwners
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.database import Database
+from broker.storage.database_clock import DatabaseClock
 from broker.storage.statistics_recorder import Recorder
 from broker.storage.users import Users
+from broker.tasks import keep_running
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,15 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
     Raises:
         Unavailable: the database is away.
     """
-    clock = SystemClock()
-    ids = IdSource(clock)
     stack = AsyncExitStack()
     try:
         database = await Database.open(
             dsn, size=settings.database_pool, timeout_s=settings.database_timeout_s
         )
         stack.push_async_callback(database.close)
+        clock = await DatabaseClock.open(database)
+        stack.push_async_callback(_cancel, keep_running("clock", clock.run))
+        ids = IdSource(clock)
         fetcher = Fetcher(FetchConfig(AllowList(settings.identity_allow_hosts)))
         stack.push_async_callback(fetcher.close)
         auth = Authenticator(database, clock, ids, AuthConfig.of(settings), fetcher.document)
@@ -75,14 +77,21 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
         stack.push_async_callback(services.source_replies.close)
         stack.push_async_callback(services.analytics.close)
         stack.push_async_callback(services.audience.close)
+        stack.push_async_callback(services.known_gateways.close)
         await exporter.start()
         stack.push_async_callback(exporter.close)
         if services.recorder is not None:
-            stack.push_async_callback(_end, asyncio.create_task(services.recorder.run()), services.recorder)
+            running = keep_running("statistics", services.recorder.run)
+            stack.push_async_callback(_end, running, services.recorder)
     except BaseException:
         await stack.aclose()
         raise
     return Opened(services, stack, exporter)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def _end(running: asyncio.Task[None], recorder: Recorder) -> None:

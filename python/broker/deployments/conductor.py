@@ -7,8 +7,9 @@ It reads lines of JSON from standard input and writes some to standard output:
 
 * in: `{"dsn": …}` once, when the database is ready; `{"do": "roll"}`; `{"do": "stop"}`. The end of the input
   means that `broker up` has died: everything stops with it, but for the parts on a cluster of others.
-* out: `{"part": …, "detail": …}` when a part is up; `{"warning": …}`; `{"ready": true}`; `{"failed": …}`
-  before it gives up.
+* out: `{"part": …, "detail": …}` when a part is up; `{"warning": …}`; `{"ready": true}`; `{"lost": …}` when a
+  process of Ray's own has ended, so that another conductor must succeed this one, which serves until then;
+  `{"failed": …}` before it gives up.
 """
 
 import asyncio
@@ -29,11 +30,16 @@ from broker.logs import configure_logs
 from broker.settings import Settings
 
 _log = logging.getLogger(__name__)
+SUCCEEDS = "--succeeds"
 _PARTS = "broker.deployments.parts"
 
 
 def main() -> None:
-    """Run until told to stop. Arguments: the instance's directory for sockets, and that for logs."""
+    """Run until told to stop.
+
+    Arguments: the instance's directory for sockets, that for logs, and `--succeeds` where another conductor
+    of the instance still serves.
+    """
     # Only `broker up` decides; a Ctrl-C in its terminal reaches it alone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o077)
@@ -49,7 +55,9 @@ def main() -> None:
         local = None if settings.ray_address else ray_cluster.start_local(*map(Path, sys.argv[1:3]))
         preload.join()
         parts = importlib.import_module(_PARTS)
-        asyncio.run(parts.Parts(settings, local).run())
+        # Not `asyncio.run`, which waits for threads: one that asks a GCS that is dead does not end.
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(parts.Parts(settings, local, succeeds=SUCCEEDS in sys.argv).run())
     except Exception as error:
         _log.exception("conductor_failed")
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]

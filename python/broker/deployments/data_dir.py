@@ -80,12 +80,7 @@ class Claim:
             SetupError: it would not be for us alone.
         """
         if find_scratch(self.path) == self.scratch:
-            # It stays, since somebody could take its name while it is away.
-            for left in self.scratch.iterdir():
-                if left.is_dir() and not left.is_symlink():
-                    shutil.rmtree(left, ignore_errors=True)
-                else:
-                    left.unlink()
+            self.clear_scratch()
             return
         self.remove_scratch()
         try:
@@ -94,6 +89,19 @@ class Claim:
         except OSError as error:
             raise SetupError(f"{self.scratch}: cannot be made: {error.strerror}") from error
         require_private(self.scratch.resolve(), "the scratch directory")
+
+    def clear_scratch(self, keep: Path | None = None) -> None:
+        """Empty the scratch directory, but for `keep` in it.
+
+        It stays itself, since somebody could take its name while it is away.
+        """
+        for left in self.scratch.iterdir():
+            if left == keep:
+                continue
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink()
 
     def remove_scratch(self) -> None:
         """Remove the scratch directory, and that of an earlier run."""

@@ -94,7 +94,8 @@ async def _native(settings: Settings) -> tuple[Verdict, str]:
     server = Server(host="127.0.0.1", port=0, loops=1, send=settings.gateway_send)
     server.start()
     try:
-        return Verdict.OK, f"loaded, sends by {server.stats()['send']}"
+        stats = server.stats()
+        return Verdict.OK, f"loaded, sends by {stats['send']} ({stats['send_reason']})"
     finally:
         server.stop()
 
@@ -105,14 +106,15 @@ async def _io_uring(_settings: Settings) -> tuple[Verdict, str]:
     server = Server(host="127.0.0.1", port=0, loops=1, send="auto")
     server.start()
     try:
-        strategy = server.stats()["send"]
+        stats = server.stats()
     finally:
         server.stop()
-    if strategy == "io_uring":
+    if stats["send"] == "io_uring":
         return Verdict.OK, "allowed"
     switch = _read_switch()
     return Verdict.WARNING, (
-        f"not allowed here (kernel.io_uring_disabled is {switch}); gateways use send(), which costs more"
+        f"not to be used here ({stats['send_reason']}; kernel.io_uring_disabled is {switch});"
+        " gateways use send(), which costs more"
     )
 
 

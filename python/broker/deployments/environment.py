@@ -126,11 +126,15 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         # Every worker is an actor of ours; one that waits for work costs 50 MB for nothing.
         "RAY_enable_worker_prestart": "0",
         "RAY_prestart_worker_first_driver": "0",
+        # The one that does wait (`ray_cluster.keep_spare_worker`) is kept, whatever else runs.
+        "RAY_num_workers_soft_limit": "1000",
         "RAY_enable_metrics_collection": "0",
         # What stands in for the node's agents hears from a pipe that the raylet has died, without looking.
         "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
         "RAY_ROTATION_MAX_BYTES": str(FILE_BYTES),
         "RAY_ROTATION_BACKUP_COUNT": "1",
+        # What runs on Ray goes on without its GCS until another Ray has taken over; Ray's own is a minute.
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
         # Nobody reads what each process would tell every second about the calls that it has made,
         "RAY_task_events_report_interval_ms": "0",
         # how long each handler took, which costs a twentieth of what an idle worker takes,
@@ -146,6 +150,8 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         "RAY_local_fs_monitor_interval_ms": "10000",
         "RAY_object_manager_timer_freq_ms": "1000",
         **serve_environment(),
+        # Two of an instance's may listen at a time, while another Ray takes over.
+        "SERVE_SOCKET_REUSE_PORT_ENABLED": "1",
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(first),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(last),

@@ -11,7 +11,6 @@ from dataclasses import replace
 import orjson
 
 from broker.auth.administration import Administration
-from broker.clock import SystemClock
 from broker.deployments.preparation import Prepared
 from broker.domain.users import Role
 from broker.errors import Conflict, InvalidRequest, Unavailable
@@ -20,6 +19,7 @@ from broker.logs import configure_logs
 from broker.settings import SettingError, Settings
 from broker.setup_error import SetupError
 from broker.storage.database import Database
+from broker.storage.database_clock import DatabaseClock
 from broker.storage.durability import find_risks
 from broker.storage.errors import setup_error
 from broker.storage.migrations import migrate
@@ -53,7 +53,7 @@ async def prepare(settings: Settings, dsn: str) -> Prepared:
 
 
 async def _ensure_admin(settings: Settings, database: Database) -> str:
-    clock = SystemClock()
+    clock = await DatabaseClock.open(database)
     ids = IdSource(clock)
     administration = Administration(database, clock, ids)
     name = settings.default_account

@@ -26,6 +26,7 @@ from broker.logs import configure_logs
 from broker.metrics.counts import GATEWAY_REPLACEMENTS
 from broker.settings import Settings
 from broker.setup_error import SetupError
+from broker.tasks import run_once
 
 if TYPE_CHECKING:
     from broker.deployments.compose import Opened
@@ -80,8 +81,9 @@ class GatewayActor:
         """Return when the gateway has stopped: who waits for it learns at once when its process dies."""
         await self._ended.wait()
 
-    async def answer(self) -> None:
-        """Answer; a loop that hangs does not."""
+    async def find_fault(self) -> str:
+        """What is wrong with it for good; empty when nothing is. A loop that hangs does not answer."""
+        return "" if self._gateway is None else self._gateway.find_fault()
 
     async def ingress_fault(self) -> str:
         """What is wrong with the ingress of this node; empty when nothing is."""
@@ -101,9 +103,13 @@ class GatewayActor:
         self._ended.set()
 
 
+class GatewayAiling(Exception):
+    """A gateway answers, but a part of it is dead; the rest goes on until there is another."""
+
+
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A gateway that takes connections; `ended` ends when its process does, or when it hangs."""
+    """A gateway that takes connections; `ended` ends when its process does, or it hangs or is ailing."""
 
     name: str
     node: str
@@ -127,6 +133,8 @@ class Gateways:
         self._dsn = dsn
         self._outlive_driver = outlive_driver
         self._running: dict[str, _Running] = {}
+        self._ailing: list[_Running] = []  # until there is another on their node
+        self._retiring: set[asyncio.Task[None]] = set()
         self._lock = asyncio.Lock()  # one change of the set at a time
 
     @property
@@ -186,8 +194,9 @@ class Gateways:
     async def drain(self, over_s: float) -> None:
         """Send all clients away and stop all gateways."""
         async with self._lock:
-            running, self._running = list(self._running.values()), {}
-        await asyncio.gather(*(self._retire(each.actor, over_s) for each in running))
+            running, self._running = [*self._running.values(), *self._ailing], {}
+            self._ailing.clear()
+        await asyncio.gather(*(self._retire(each.actor, over_s) for each in running), *self._retiring)
         for each in running:
             each.ended.cancel()
 
@@ -196,12 +205,20 @@ class Gateways:
         for node, running in list(self._running.items()):
             if running.ended.done() or node not in nodes:
                 GATEWAY_REPLACEMENTS.add()
-                _log.warning("gateway_died", extra={"gateway": running.name, "node": node})
+                fault = _find_fault(running.ended)
+                _log.warning("gateway_died", extra={"gateway": running.name, "node": node, "cause": fault})
                 del self._running[node]
                 running.ended.cancel()
-                _kill(running.actor)
+                if fault and node in nodes:
+                    self._ailing.append(running)
+                else:
+                    _kill(running.actor)
         for node in nodes - self._running.keys():
             await self._start_on(node)
+        while self._ailing:
+            task = run_once("retire gateway", self._retire(self._ailing.pop().actor))
+            self._retiring.add(task)
+            task.add_done_callback(self._retiring.discard)
 
     async def _start_on(self, node: str) -> None:
         name = f"{_PREFIX}{node[:12]}-{secrets.token_hex(3)}"
@@ -233,14 +250,27 @@ class Gateways:
 
 
 async def _until_ended(actor: Any) -> None:
-    """Return when the gateway has stopped. Raises RayError when it died, TimeoutError when it hangs."""
+    """Return when the gateway has stopped.
+
+    Raises:
+        RayError: it died.
+        TimeoutError: it hangs.
+        GatewayAiling: it has to be exchanged.
+    """
     run = asyncio.ensure_future(_wait(actor.run.remote()))
     try:
         while not (await asyncio.wait([run], timeout=_LOOK_S))[0]:
-            await asyncio.wait_for(_wait(actor.answer.remote()), _HUNG_S)
+            if fault := await asyncio.wait_for(_wait(actor.find_fault.remote()), _HUNG_S):
+                raise GatewayAiling(fault)
         await run
     finally:
         run.cancel()
+
+
+def _find_fault(ended: asyncio.Future[None]) -> str:
+    """What an ailing gateway lacks; empty for one that has died or hangs."""
+    error = None if not ended.done() or ended.cancelled() else ended.exception()
+    return str(error) if isinstance(error, GatewayAiling) else ""
 
 
 async def _ingress_fault(running: _Running) -> str:

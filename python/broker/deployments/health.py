@@ -1,7 +1,7 @@
 """What `/readyz` tells: whether each part that the product needs answers."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 
 from broker.answers.placement import COUNTER
 from broker.errors import BrokerError, Unavailable
@@ -11,6 +11,7 @@ from broker.slots.calls import SLOT_CALLS
 from broker.slots.link import LinkLost, SlotLink
 from broker.slots.placement import slot_name
 from broker.storage.gateways import Gateways
+from broker.tasks import failing
 
 _CHECK_S = 2.0
 
@@ -28,12 +29,13 @@ class HealthChecks:
         }
 
     async def check(self) -> Mapping[str, str]:
-        """`ok`, or what is wrong, for `database`, `owners`, `counters` and `gateways`."""
+        """`ok`, or what is wrong, for each part; `tasks` are those of this process."""
         checks = {
             "database": self._database(),
             "owners": self._slots(OWNER),
             "counters": self._slots(COUNTER),
             "gateways": self._live_gateways(),
+            "tasks": self._tasks(),
         }
         states = await asyncio.gather(*(_state(check) for check in checks.values()))
         return dict(zip(checks, states, strict=True))
@@ -54,8 +56,18 @@ class HealthChecks:
         await asyncio.gather(*(_require(slot_name(kind, index), link) for index, link in enumerate(links)))
 
     async def _live_gateways(self) -> None:
-        if not any(not gateway.draining for gateway in await self._gateways.list_alive()):
+        gateways = await self._gateways.list_alive()
+        if not any(not gateway.draining for gateway in gateways):
             raise Unavailable("no gateway takes connections")
+        _require_running({name for gateway in gateways for name in gateway.failing})
+
+    async def _tasks(self) -> None:
+        _require_running(failing())
+
+
+def _require_running(names: Collection[str]) -> None:
+    if names:
+        raise Unavailable(f"{', '.join(sorted(names))}: ends again and again")
 
 
 async def _require(slot: str, link: SlotLink) -> None:

@@ -59,6 +59,10 @@ IMAGES = "broker-images"
 KINDS = ("http", "alone", "near")
 """Begin the names of an application's backends; the first one is Ray's."""
 
+REPLICA_REQUESTS = 32
+"""Requests at a time, over which another replica takes them."""
+
+_SPARED = 2  # replicas, of which one is a spare
 _HEAD_S = 10  # for a whole head, and for as much of a body as HAProxy holds
 _KEEP_ALIVE_S = 90  # uvicorn's; clients find their connections as long as they would there
 _HARD_STOP_S = 60  # a reload lets the old process finish its requests; one takes at most two minutes
@@ -224,7 +228,7 @@ def _backends(settings: Settings, application: Application) -> list[list[str]]:
             "    retry-on empty-response",
             "    retries 0",
             *checks,
-            *(f"    {_LIMIT.sub(_REFUSED, line)}" for line in application.servers),
+            *(f"    {line}" for line in _spared(settings, application)),
         ],
         [
             f"backend {alone} from behind",
@@ -246,6 +250,19 @@ def _limits(settings: Settings, application: Application) -> list[str]:
     if application.name != IMAGES:
         return []
     return [f"    timeout server {int(settings.images_timeout_s + _SPARE_S)}s"]
+
+
+def _spared(settings: Settings, application: Application) -> list[str]:
+    """The replicas. Where one is enough, a second one is its spare.
+
+    It takes requests when the first one has died, or has as many as it should have at a time: a replica that
+    nobody needs costs no time and shares no caches.
+    """
+    servers = [_LIMIT.sub(_REFUSED, line) for line in application.servers]
+    replicas = sum(not line.endswith(" backup") for line in servers)
+    if application.name != APPLICATION or settings.api_replicas_min > 1 or replicas != _SPARED:
+        return servers
+    return ["balance first", f"{servers[0]} maxconn {REPLICA_REQUESTS}", *servers[1:]]
 
 
 def _is_ours(application: Application) -> bool:

@@ -6,10 +6,11 @@ that becomes HAProxy knows its node too, without importing Ray. Two nodes on one
 """
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
-from broker.setting_rules import NODE
+from broker.setting_rules import NODE, NODE_LABEL
 from broker.settings import SettingError, Settings
 
 _RAYLET = "RAY_RAYLET_PID"
@@ -30,14 +31,15 @@ def node_address() -> str:
 
 
 def on_this_node(settings: Settings) -> Settings:
-    """The settings with this node's address where they say `node`.
+    """The settings with this node's address where they say `node`, and as a label in the URL.
 
     Raises:
         SettingError: they do, and this process is on no node.
     """
-    if NODE not in (settings.bind_host, settings.ops_host):
+    if NODE not in (settings.bind_host, settings.ops_host) and NODE_LABEL not in settings.public_ws_url:
         return settings
     address = node_address()
     hosts = (settings.bind_host, settings.ops_host)
     bind_host, ops_host = (address if host == NODE else host for host in hosts)
-    return replace(settings, bind_host=bind_host, ops_host=ops_host)
+    public_ws_url = settings.public_ws_url.replace(NODE_LABEL, re.sub(r"[.:]", "-", address))
+    return replace(settings, bind_host=bind_host, ops_host=ops_host, public_ws_url=public_ws_url)

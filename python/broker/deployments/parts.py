@@ -24,6 +24,7 @@ from broker.owners.actor import OwnerActor
 from broker.owners.placement import OWNER
 from broker.settings import Settings
 from broker.slots.pool import SlotPool
+from broker.tasks import keep_running, run_once
 
 _STOP_S = 11.0  # for everything; `broker up` has four more
 _DRAIN_LIMIT_S = 6.0
@@ -35,9 +36,18 @@ _log = logging.getLogger(__name__)
 class Parts:
     """All parts of one instance. `run` once."""
 
-    def __init__(self, settings: Settings, local: ray_cluster.LocalRay | None) -> None:
+    def __init__(
+        self, settings: Settings, local: ray_cluster.LocalRay | None, *, succeeds: bool = False
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            local: the Ray of our own; None on a cluster of others.
+            succeeds: whether another conductor still serves, whose Ray is damaged.
+        """
         self._settings = settings
         self._local = local
+        self._succeeds = succeeds
         self._stopping = asyncio.Event()
         self._is_abandoned = False
         self._dsn: asyncio.Future[str] | None = None
@@ -86,20 +96,31 @@ class Parts:
             COUNTER, CounterActor, self._settings.counters, self._settings, dsn, detached=joined, first_node=1
         )
         self._gateways = gateways.Gateways(self._settings, dsn, outlive_driver=joined)
-        await asyncio.gather(
+        slots = (
             self._part("owners", self._owners.start, lambda: f"{self._settings.owners} of them"),
             self._part("counters", self._counters.start, lambda: f"{self._settings.counters} of them"),
+        )
+        doors = (
             self._part("gateways", self._gateways.start, self._gateway_detail),
             self._part("api", self._start_api(dsn), lambda: f"port {self._settings.http_port}"),
         )
+        if self._succeeds:
+            # The one before goes on until its slots are taken: that is the last thing, so that it is short.
+            await asyncio.gather(*doors)
+            await asyncio.gather(*slots)
+        else:
+            await asyncio.gather(*slots, *doors)
         if joined:
             await self._gateways.require_our_ingresses()
-        self._keep(self._gateways.run())
-        self._keep(self._owners.watch())
-        self._keep(self._counters.watch())
+        self._keep(keep_running("gateways", self._gateways.run))
+        self._keep(keep_running("owners", self._owners.watch))
+        self._keep(keep_running("counters", self._counters.watch))
         if self._local is not None:  # a cluster of others may serve more than us
             timers.allow_late(_LATE_S)
-            self._keep(watch_clock(SystemClock(), lambda: asyncio.to_thread(serve_app.restart_control)))
+            self._keep(keep_running("clock", self._watch_clock))
+            self._keep(keep_running("spare worker", self._local.workers.keep_spare))
+            self._keep(keep_running("fork server", self._local.workers.keep_server))
+            self._keep(run_once("damaged Ray", self._tell_lost(self._local)))
 
     async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:
         await start()
@@ -114,6 +135,9 @@ class Parts:
                 await require_our_ingress(self._settings)
 
         return start
+
+    async def _tell_lost(self, local: ray_cluster.LocalRay) -> None:
+        tell({"lost": await ray_cluster.until_lost(local)})
 
     def _figures(self) -> Iterator[Sample]:
         if self._gateways is not None:
@@ -138,7 +162,7 @@ class Parts:
             if "dsn" in command and self._dsn is not None and not self._dsn.done():
                 self._dsn.set_result(command["dsn"])
             elif command.get("do") == "roll":
-                self._keep(self._roll())
+                self._keep(run_once("update", self._roll()))
             elif command.get("do") == "stop":
                 break
         else:
@@ -152,6 +176,8 @@ class Parts:
             return
         async with self._rolls:
             try:
+                if self._local is not None:
+                    await self._local.workers.renew()
                 await self._gateways.roll()
                 await self._start_api(await self._dsn)()
                 if self._local is None:
@@ -164,8 +190,10 @@ class Parts:
             else:
                 tell({"part": "update", "detail": "gateways, API replicas, owners and counters exchanged"})
 
-    def _keep(self, work: Any) -> None:
-        task = asyncio.create_task(work)
+    async def _watch_clock(self) -> None:
+        await watch_clock(SystemClock(), lambda: asyncio.to_thread(serve_app.restart_control))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

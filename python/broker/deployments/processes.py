@@ -14,13 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 
 MARK = "BROKER_INSTANCE"
+CONDUCTOR_MARK = "BROKER_CONDUCTOR"
+"""The same for the processes of one conductor, of which an instance may have two for a while."""
 
 _PROC = Path("/proc")
 _POLL_S = 0.02
 _PATIENCE_S = 5.0  # for the kernel to take down what was killed
 
 
-def list_marked(mark: str, session: int | None = None) -> list[int]:
+def list_marked(mark: str, session: int | None = None, name: str = MARK) -> list[int]:
     """The living processes of an instance, this one excepted. Empty where there is no /proc.
 
     Some of Ray's processes overwrite their environment with their title. They are in the session of the
@@ -28,10 +30,11 @@ def list_marked(mark: str, session: int | None = None) -> list[int]:
 
     Args:
         session: the number of a session that is known to be the instance's.
+        name: of the variable that holds the mark.
     """
     if not _PROC.is_dir():
         return []
-    wanted = f"{MARK}={mark}".encode()
+    wanted = f"{name}={mark}".encode()
     pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
     marked = {pid for pid in pids if _carries(pid, wanted)}
     sessions = {_session_of(pid) for pid in marked} | {session}
@@ -39,11 +42,11 @@ def list_marked(mark: str, session: int | None = None) -> list[int]:
     return [pid for pid in pids if pid != os.getpid() and (pid in marked or _session_of(pid) in sessions)]
 
 
-def end_marked(mark: str, session: int | None = None) -> int:
+def end_marked(mark: str, session: int | None = None, name: str = MARK) -> int:
     """Kill every process of an instance (see `list_marked`); returns how many there were. Blocks."""
     found: set[int] = set()
     deadline_s = time.monotonic() + _PATIENCE_S
-    while (left := list_marked(mark, session)) and time.monotonic() < deadline_s:
+    while (left := list_marked(mark, session, name)) and time.monotonic() < deadline_s:
         # Again and again: one may have started another between being listed and being killed.
         session = session or _session_of(left[0])
         found.update(left)

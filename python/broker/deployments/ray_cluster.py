@@ -4,7 +4,7 @@ Of the processes that `ray start` runs, ours has the GCS and the raylet. Dashboa
 and log monitor are left out: together 300 MB and half of the start. Ray's own switches cannot leave the
 dashboard out, hence the subclass. The raylet cannot be without its two agents: `standby` takes their places,
 which saves 190 MB. The one for runtime environments comes when an actor wants one; the other would only
-serve the dashboard.
+serve the dashboard. Workers are forked from a process that has imported everything (`fork_server`).
 
 Ray's processes listen on every interface unless the node's address is 127.0.0.1, and Ray rewrites that one to
 the machine's own, except on systems where it runs no clusters. `environment` has it take this for one of them
@@ -13,10 +13,13 @@ their ports, so instances on one machine may share the address. Other users of t
 who comes in is asked for a certificate (`ray_tls`) and for a secret, both new at each start.
 """
 
+import asyncio
+import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +29,7 @@ import ray
 from ray._private import services
 from ray._private.node import Node
 from ray._private.parameter import RayParams
+from ray._private.ray_constants import PROCESS_TYPE_GCS_SERVER, PROCESS_TYPE_RAYLET
 from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them out
     DASHBOARD_AGENT_LISTEN_PORT_NAME,
     METRICS_AGENT_PORT_NAME,
@@ -33,20 +37,27 @@ from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them 
     RUNTIME_ENV_AGENT_PORT_NAME,
     persist_port,
 )
+from ray.exceptions import RayError
 
 from broker import timers
-from broker.deployments import ray_logs, standby
+from broker.deployments import fork_client, ray_logs, standby
 from broker.deployments.environment import RAY_HOST, joined_environment
+from broker.deployments.fork_server import start_fork_server
 from broker.deployments.ports import free_port
 
 NAMESPACE = "broker"
 
 _UNUSED_PORTS = (METRICS_AGENT_PORT_NAME, METRICS_EXPORT_PORT_NAME, DASHBOARD_AGENT_LISTEN_PORT_NAME)
 _NOBODY = -1  # Ray's word for a port where nothing listens
+_log = logging.getLogger(__name__)
 _start_ray_process = services.start_ray_process
 
 # How late timers of Ray's processes may be. With more it takes longer to start, and to restart parts.
 _RAY_LATE_S = 0.3
+_FORK_SERVER_PAUSE_S = 1.0
+_IDLE_WORKERS = 20  # at most that may have to leave
+_SPARE_LOOK_S = 2.0
+_SPARE_PATIENCE_S = 10.0
 _OBJECT_STORE_BYTES = 80 << 20  # Ray's smallest is 75 MiB; nothing large goes through it
 
 
@@ -56,6 +67,7 @@ class LocalRay:
 
     node: Node
     address: str
+    workers: "Workers"
 
 
 def start_local(scratch: Path, log: Path) -> LocalRay:
@@ -77,8 +89,10 @@ def start_local(scratch: Path, log: Path) -> LocalRay:
         no_monitor=True,
         ray_client_server_port=None,
     )
-    node = _LightNode(log, parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
-    return LocalRay(node, node.address)
+    forks = scratch / "fork"
+    workers = Workers(forks)
+    node = _LightNode(log, forks, parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
+    return LocalRay(node, node.address, workers)
 
 
 def connect_local(local: LocalRay) -> None:
@@ -91,6 +105,102 @@ def connect_local(local: LocalRay) -> None:
             configure_logging=False,
             _node_ip_address=RAY_HOST,
         )
+
+
+async def until_lost(local: LocalRay) -> str:
+    """Return when one of Ray's two processes has ended, with its name.
+
+    Neither can be started anew: the GCS has its tables in memory, and workers know their raylet. What runs on
+    Ray goes on without them, the GCS' for as long as `environment` says, but nothing that dies is replaced.
+    """
+    processes = {
+        "the GCS": local.node.all_processes[PROCESS_TYPE_GCS_SERVER][0].process.pid,
+        "the raylet": local.node.all_processes[PROCESS_TYPE_RAYLET][0].process.pid,
+    }
+    ends = {asyncio.create_task(_until_ended(pid)): name for name, pid in processes.items()}
+    try:
+        ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        return ends[ended.pop()]
+    finally:
+        for end in ends:
+            end.cancel()
+
+
+async def _until_ended(pid: int) -> None:
+    """Return when a child has ended. It is not waited for: while it is not, nobody takes its number."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    descriptor = os.pidfd_open(pid)
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+class Workers:
+    """Where workers of our own Ray come from: the fork server, and a spare that is forked already."""
+
+    def __init__(self, forks: Path) -> None:
+        """Start the fork server.
+
+        Args:
+            forks: its socket.
+        """
+        self._forks = forks
+        self._server = self._start()
+
+    async def keep_server(self) -> None:
+        """Start the fork server again whenever it ends, until cancelled; meanwhile workers do without."""
+        while True:
+            server = self._server
+            await _until_ended(server.pid)
+            server.wait()
+            if server is self._server:
+                _log.warning("fork_server_ended")
+                self._server = self._start()
+            await asyncio.sleep(_FORK_SERVER_PAUSE_S)
+
+    async def keep_spare(self) -> None:
+        """Have an idle worker at all times, in which an actor starts at once, until cancelled.
+
+        Ray leaves one behind after each task, keeps it while `environment` says so, and takes it for the next
+        actor. So a task that does nothing brings one where there is none.
+        """
+        while True:
+            with suppress(RayError, TimeoutError):
+                await self._visit_idle()
+            await asyncio.sleep(_SPARE_LOOK_S)
+
+    async def renew(self) -> None:
+        """Have workers of the code that is installed now: none that was forked before."""
+        old = self._server
+        self._server = self._start()
+        old.kill()
+        await asyncio.to_thread(old.wait)
+        for _ in range(_IDLE_WORKERS):
+            with suppress(RayError, TimeoutError):
+                await self._visit_idle()
+                return
+
+    async def _visit_idle(self) -> None:
+        """Run nothing in an idle worker, which there is afterwards; one of an earlier server ends.
+
+        Raises RayError, TimeoutError.
+        """
+        work: Any = ray.remote(num_cpus=0, max_retries=0)(_leave_unless_child_of)
+        await asyncio.wait_for(work.remote(self._server.pid), _SPARE_PATIENCE_S)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        self._forks.unlink(missing_ok=True)
+        with timers.late(_RAY_LATE_S):
+            return start_fork_server(self._forks)
+
+
+def _leave_unless_child_of(pid: int) -> None:
+    if os.getppid() != pid:
+        os._exit(0)
 
 
 def join(address: str) -> None:
@@ -113,8 +223,9 @@ def join(address: str) -> None:
 class _LightNode(Node):
     """A head node without the dashboard's process and with helpers that wait until they are asked for."""
 
-    def __init__(self, log: Path, *arguments: Any, **options: Any) -> None:
+    def __init__(self, log: Path, forks: Path, *arguments: Any, **options: Any) -> None:
         self._log = log
+        self._forks = forks
         super().__init__(*arguments, **options)
 
     def _init_temp(self, *arguments: Any, **options: Any) -> None:
@@ -137,7 +248,7 @@ class _LightNode(Node):
         ports = dict.fromkeys(_UNUSED_PORTS, _NOBODY) | {RUNTIME_ENV_AGENT_PORT_NAME: asked}
         for name, port in ports.items():
             persist_port(self._session_dir, self._node_id, name, port)
-        with _starting_with(partial(_start_with_standbys, self._node_ip_address, asked)):
+        with _starting_with(partial(_start_with_standbys, self._node_ip_address, asked, self._forks)):
             super().start_raylet(*arguments, **options)
 
     def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:
@@ -162,9 +273,11 @@ def _start_late(command: list[str], *arguments: Any, **options: Any) -> Any:
         return _start_ray_process(command, *arguments, **options)
 
 
-def _start_with_standbys(ip: str, port: int, command: list[str], *arguments: Any, **options: Any) -> Any:
+def _start_with_standbys(
+    ip: str, port: int, forks: Path, command: list[str], *arguments: Any, **options: Any
+) -> Any:
     """Ray's `start_ray_process` with another `command`."""
-    light = [stand_in(word, ip, port) for word in command]
+    light = [fork_worker(stand_in(word, ip, port), forks) for word in command]
     return _start_late(light, *arguments, **options)
 
 
@@ -176,3 +289,16 @@ def stand_in(word: str, ip: str, port: int) -> str:
         return word
     waiting = [sys.executable, "-I", "-S", standby.__file__, ip, str(asked)]
     return f"{name}={subprocess.list2cmdline(waiting)} {helper}"
+
+
+def fork_worker(word: str, forks: Path) -> str:
+    """An argument of the raylet; one that says how workers are started has them forked.
+
+    Args:
+        forks: the socket of the fork server.
+    """
+    name, _, command = word.partition("=")
+    if name != "--python_worker_command":
+        return word
+    asking = [sys.executable, "-I", "-S", fork_client.__file__, str(forks)]
+    return f"{name}={subprocess.list2cmdline(asking)} {command}"

@@ -20,7 +20,7 @@ from broker import timers
 from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.deployments.environment import RAY_HOST
 from broker.deployments.images import build_images
-from broker.deployments.ingress import APPLICATION, IMAGES
+from broker.deployments.ingress import APPLICATION, IMAGES, REPLICA_REQUESTS
 from broker.logs import configure_logs
 from broker.settings import Settings
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from broker.rest.app import RestApp
 
 _REQUESTS = 1_000  # of one replica at a time; over it Serve answers 503
-_TARGET_REQUESTS = 32  # where autoscaling adds a replica
+_SPARED = 2
 _LOGS = {"log_level": "WARNING", "enable_access_log": False}
 _CPUS = 0.01  # a claim, not a limit: replicas must fit beside everything else on two cores
 
@@ -107,13 +107,14 @@ class ApiApp:
 
 def deployment_options(settings: Settings) -> dict[str, Any]:
     """How Serve runs the API; what is measured beside it is run alike."""
-    fewest = max(settings.api_replicas_min, _count_nodes() if settings.ray_address else 1)
+    # A single one has a spare (`ingress`): Serve takes eight seconds to notice a death and start another.
+    fewest = max(settings.api_replicas_min, _count_nodes() if settings.ray_address else 1, _SPARED)
     return {
         "max_ongoing_requests": _REQUESTS,
         "autoscaling_config": {
             "min_replicas": fewest,
             "max_replicas": max(fewest, settings.api_replicas_max),
-            "target_ongoing_requests": _TARGET_REQUESTS,
+            "target_ongoing_requests": REPLICA_REQUESTS,
             "upscale_delay_s": 3,
             "downscale_delay_s": 120,
         },

@@ -13,38 +13,38 @@ import asyncio
 import logging
 import os
 import resource
+import secrets
 import signal
-import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Any, TypeVar
-
-import orjson
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.deployments import ray_logs
+from broker.deployments.conductor_process import ConductorProcess, Report
 from broker.deployments.data_dir import Claim, claim
-from broker.deployments.environment import build_environment
 from broker.deployments.ports import require_free
 from broker.deployments.preparation import prepare_apart
-from broker.deployments.processes import MARK, end_marked
+from broker.deployments.processes import end_marked
+from broker.errors import Unavailable
 from broker.logs import RAY_SHARE, configure_logs
-from broker.settings import Settings, child_environment
+from broker.settings import Settings
 from broker.setup_error import SetupError
 from broker.storage.embedded.server import EmbeddedPostgres
+from broker.tasks import keep_running, run_once
+
+if TYPE_CHECKING:
+    from broker.storage.conductor_lease import ConductorLease
 
 T = TypeVar("T")
 
 _START_S = 120.0
 _FILES = 1_048_576  # the kernel's own limit for a process (fs.nr_open)
+_LEASE_ROUND_S = 2.0  # between two tries to take or renew the lease, which lasts for ten seconds
 _STOP_S = 12.5  # of the fifteen that a stop may take
 _RESTART_S = (1.0, 30.0)
 _STEADY_S = 60.0  # a conductor that ran for this long is restarted at once
 
 _log = logging.getLogger(__name__)
-
-Report = Callable[[str, str], None]
-"""Called with the name of a part that is up, or `warning`, and a detail for people."""
 
 
 class Supervisor:
@@ -55,11 +55,11 @@ class Supervisor:
         self._report = report
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._conductor: asyncio.subprocess.Process | None = None
+        self._conductor: ConductorProcess | None = None
         self._dsn = ""
         self._is_ready = asyncio.Event()
         self._was_ready_once = False
-        self._had_ray = False
+        self._rolling: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Return after a stop that was asked for by a signal.
@@ -92,6 +92,8 @@ class Supervisor:
     async def _run(self, held: Claim) -> None:
         server = None if self._settings.database_url else self._embedded(held)
         keep: asyncio.Task[None] | None = None
+        leased: asyncio.Task[None] | None = None
+        lease: ConductorLease | None = None
         try:
             # Ray takes seconds to start and needs no database: both at once.
             await self._start_conductor(held)
@@ -99,14 +101,21 @@ class Supervisor:
             try:
                 await self._unless_stopped(self._start_database(server))
                 if server is not None:
-                    keep = asyncio.create_task(server.supervise())
+                    keep = keep_running("postgres", server.supervise)
+                else:
+                    lease = await self._open_lease(held)
+                    await self._unless_stopped(self._take(lease), ready)
+                    leased = asyncio.create_task(self._keep_lease(lease))
                 await self._unless_stopped(self._hand_over_dsn())
-                await self._unless_stopped(asyncio.wait_for(self._is_ready.wait(), _START_S), ready)
+                ready_in_time = asyncio.wait_for(self._is_ready.wait(), _START_S)
+                await self._unless_stopped(ready_in_time, ready, leased)
                 self._report("ready", self._addresses())
-                await self._unless_stopped(self._stopping.wait(), ready)
+                await self._unless_stopped(self._stopping.wait(), ready, leased)
             finally:
-                ready.cancel()
-                await asyncio.gather(ready, return_exceptions=True)
+                watching = [task for task in (ready, leased) if task is not None]
+                for task in watching:
+                    task.cancel()
+                await asyncio.gather(*watching, return_exceptions=True)
         except _Stopped:
             pass
         except TimeoutError:
@@ -118,8 +127,42 @@ class Supervisor:
             if keep is not None:
                 keep.cancel()
                 await asyncio.gather(keep, return_exceptions=True)
+            if lease is not None:
+                await lease.close()
             if server is not None:
                 await server.stop()
+
+    async def _open_lease(self, held: Claim) -> "ConductorLease":
+        from broker.storage.conductor_lease import ConductorLease  # with the driver, which few have here
+
+        return await ConductorLease.open(self._dsn, held.mark)
+
+    async def _take(self, lease: "ConductorLease") -> None:
+        """Return when nobody else conducts on this database."""
+        is_told = False
+        while not await lease.take():
+            if not is_told:
+                self._report(
+                    "waiting", "another `broker up` conducts on this database; this one is its spare"
+                )
+            is_told = True
+            await asyncio.sleep(_LEASE_ROUND_S)
+
+    async def _keep_lease(self, lease: "ConductorLease") -> None:
+        """Renew the lease until cancelled.
+
+        Raises:
+            SetupError: somebody else has it. What this one started on a cluster of others is theirs now.
+        """
+        while True:
+            await asyncio.sleep(_LEASE_ROUND_S)
+            try:
+                is_ours = await lease.take()
+            except Unavailable:
+                continue  # nobody else can take it either
+            if not is_ours:
+                self._is_ready.clear()  # so that the conductor ends without stopping anything
+                raise SetupError("another `broker up` conducts on this database since this one was away")
 
     async def _prune_logs(self, held: Claim) -> None:
         """Keep what Ray writes within its share, until cancelled."""
@@ -142,38 +185,17 @@ class Supervisor:
         self._report("account", prepared.account)
 
     async def _start_conductor(self, held: Claim) -> None:
+        """Start the first one, or one in the place of one that has ended; nothing of the instance runs."""
         self._is_ready.clear()
         await asyncio.to_thread(held.make_scratch)
-        environment, warning = await asyncio.to_thread(build_environment, self._settings, held.scratch)
-        if warning:
-            self._report("warning", warning)
-        log = held.open_log("stderr")
-        try:
-            self._conductor = await self._spawn_conductor(held, environment, log)
-        finally:
-            os.close(log)
-
-    async def _spawn_conductor(
-        self, held: Claim, environment: dict[str, str], log: int
-    ) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "broker.deployments.conductor",
-            str(held.scratch),
-            str(held.log),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-            start_new_session=True,
-            env=child_environment(self._settings.to_environment() | environment | {MARK: held.mark}),
-        )
+        self._conductor = ConductorProcess(self._settings, held, held.scratch, self._report)
+        await self._conductor.start()
 
     async def _watch_conductor(self, held: Claim) -> None:
-        """Pass on what the conductor says, and start it again when it dies after it was ready.
+        """Have a conductor at all times, once the first one was ready.
 
         Raises:
-            SetupError: it ended before it was ready.
+            SetupError: the first one ended before it was ready.
         """
         loop = asyncio.get_running_loop()
         wait_s = _RESTART_S[0]
@@ -181,9 +203,10 @@ class Supervisor:
         while True:
             started_s = loop.time()
             starts += 1
-            reason = await self._hear_conductor()
+            reason = await self._until_ended(held)
+            assert self._conductor is not None, "it has ended"
             # Ray gives itself half a minute to start, which a busy machine may exceed once.
-            if not self._was_ready_once and (self._had_ray or starts > 1):
+            if not self._was_ready_once and (self._conductor.had_ray or starts > 1):
                 raise SetupError(reason or f"the parts ended at their start; see {held.path / 'log'}")
             self._report("warning", f"Ray ended ({reason or 'killed'}); starting it again")
             if loop.time() - started_s < _STEADY_S:
@@ -191,71 +214,91 @@ class Supervisor:
                 wait_s = min(2 * wait_s, _RESTART_S[1])
             else:
                 wait_s = _RESTART_S[0]
-            await asyncio.to_thread(end_marked, held.mark, self._session())
+            await self._conductor.kill()
+            await asyncio.to_thread(end_marked, held.mark)
             await self._start_conductor(held)
             if self._dsn:
                 await self._hand_over_dsn()
 
-    async def _hear_conductor(self) -> str:
-        """Read what the conductor tells until it ends; returns why it failed, if it said so."""
-        assert self._conductor is not None and self._conductor.stdout is not None  # noqa: PT018
-        reason = ""
-        while line := await self._conductor.stdout.readline():
-            with suppress(orjson.JSONDecodeError):
-                reason = self._heard(orjson.loads(line)) or reason
-        await self._conductor.wait()
-        return reason
+    async def _until_ended(self, held: Claim) -> str:
+        """Return when there is no conductor any more; why it failed, if it said so.
 
-    def _heard(self, message: dict[str, Any]) -> str:
-        if "part" in message:
-            self._had_ray = True
-            self._report(message["part"], message["detail"])
-        elif "warning" in message:
-            self._report("warning", message["warning"])
-        elif message.get("ready"):
-            if self._was_ready_once:
-                self._report("warning", "all parts are up again")
-            self._was_ready_once = True
-            self._is_ready.set()
-        return str(message.get("failed", ""))
+        One whose Ray is damaged goes on serving while another one starts beside it, which takes over.
+        """
+        wait_s = _RESTART_S[0]
+        while True:
+            conductor = self._conductor
+            assert conductor is not None, "one was started"
+            if not conductor.is_ready.is_set():
+                await self._first_of(conductor.wait(), conductor.is_ready.wait())
+            if conductor.is_ready.is_set() and not self._is_ready.is_set():
+                self._note_ready()
+            await self._first_of(conductor.wait(), conductor.is_damaged.wait())
+            if not conductor.is_running:
+                return await conductor.wait()
+            if not await self._succeed(held, conductor):
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _RESTART_S[1])
+
+    async def _succeed(self, held: Claim, old: ConductorProcess) -> bool:
+        """Start a conductor beside a damaged one and let it take over; whether it has."""
+        scratch = held.scratch / secrets.token_hex(1)
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        new = ConductorProcess(self._settings, held, scratch, self._report)
+        try:
+            await new.start(succeeds=True)
+            await new.say({"dsn": self._dsn})
+            await self._first_of(old.wait(), new.wait(), new.is_ready.wait(), timeout_s=_START_S)
+            if not new.is_running or (old.is_running and not new.is_ready.is_set()):
+                reason = await new.kill()
+                reason = reason or "it does not answer"
+                self._report("warning", f"another Ray cannot be started yet: {reason}")
+                return False
+        except BaseException:
+            await new.kill()
+            raise
+        self._conductor = new
+        await old.kill()
+        await asyncio.to_thread(held.clear_scratch, scratch)
+        if new.is_ready.is_set():
+            self._report("warning", "all parts are up again")
+        else:
+            self._is_ready.clear()  # the damaged one has ended before
+        return True
+
+    def _note_ready(self) -> None:
+        if self._was_ready_once:
+            self._report("warning", "all parts are up again")
+        self._was_ready_once = True
+        self._is_ready.set()
 
     async def _hand_over_dsn(self) -> None:
-        await self._say({"dsn": self._dsn})
-
-    async def _say(self, message: dict[str, str]) -> None:
-        if self._conductor is None or self._conductor.stdin is None:
-            return
-        with suppress(ConnectionError):
-            self._conductor.stdin.write(orjson.dumps(message) + b"\n")
-            await self._conductor.stdin.drain()
+        assert self._conductor is not None, "it was started"
+        await self._conductor.say({"dsn": self._dsn})
 
     async def _stop_conductor(self, held: Claim) -> None:
         """Let it drain and end; then end whatever is left of it."""
-        if self._conductor is not None and self._conductor.returncode is None:
-            if self._is_ready.is_set():
+        conductor = self._conductor
+        if conductor is not None:
+            if conductor.is_running and self._is_ready.is_set():
                 self._report("stopping", "connections are drained; Ctrl-C again to cut them")
-                await self._say({"do": "stop"})
-                await self._first_of(self._conductor.wait(), self._hurry.wait(), timeout_s=_STOP_S)
-            with suppress(ProcessLookupError):
-                self._conductor.kill()
-        await asyncio.to_thread(end_marked, held.mark, self._session())
-        if self._conductor is not None:
-            await self._conductor.wait()
+                await conductor.say({"do": "stop"})
+                await self._first_of(conductor.wait(), self._hurry.wait(), timeout_s=_STOP_S)
+            await conductor.kill()
+        await asyncio.to_thread(end_marked, held.mark)
 
-    def _session(self) -> int | None:
-        """The session that all processes of the conductor are in: it was started with one of its own."""
-        return None if self._conductor is None else self._conductor.pid
-
-    async def _unless_stopped(self, work: Awaitable[T], watched: "asyncio.Task[None] | None" = None) -> T:
-        """Wait for `work`; raise `_Stopped` when a stop is asked for first, or what `watched` raises."""
+    async def _unless_stopped(self, work: Awaitable[T], *watching: "asyncio.Task[None] | None") -> T:
+        """Wait for `work`; raise `_Stopped` when a stop is asked for first, or what `watching` raise."""
+        watched = [task for task in watching if task is not None]
         tasks: list[asyncio.Future[Any]] = [
             asyncio.ensure_future(work),
             asyncio.ensure_future(self._stopping.wait()),
         ]
         try:
-            await asyncio.wait([*tasks, watched] if watched else tasks, return_when=asyncio.FIRST_COMPLETED)
-            if watched is not None and watched.done():
-                await watched
+            await asyncio.wait([*tasks, *watched], return_when=asyncio.FIRST_COMPLETED)
+            for each in watched:
+                if each.done():
+                    await each
             if tasks[0].done():
                 return await tasks[0]  # type: ignore[no-any-return]
             raise _Stopped
@@ -265,7 +308,7 @@ class Supervisor:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     @staticmethod
-    async def _first_of(*work: Awaitable[object], timeout_s: float) -> None:
+    async def _first_of(*work: Awaitable[object], timeout_s: float | None = None) -> None:
         tasks = [asyncio.ensure_future(each) for each in work]
         await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -282,9 +325,9 @@ class Supervisor:
         (self._hurry if self._stopping.is_set() else self._stopping).set()
 
     def _roll(self) -> None:
-        if self._is_ready.is_set() and self._conductor is not None and self._conductor.stdin is not None:
+        if self._is_ready.is_set() and self._conductor is not None:
             self._report("update", "exchanging gateways, API replicas and owners")
-            self._conductor.stdin.write(b'{"do":"roll"}\n')
+            self._rolling = run_once("update", self._conductor.say({"do": "roll"}))
 
     def _addresses(self) -> str:
         settings = self._settings

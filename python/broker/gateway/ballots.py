@@ -1,21 +1,28 @@
 """Votes that native code has taken, on their way to the counters and back; nothing is done for a single one.
 
 Each counter has a lane. While a batch is away to the counter, what comes gathers natively and goes as the
-next one; so the worse the storm, the larger the batches.
+next one; so the worse the storm, the larger the batches. Every batch that is taken is settled, whatever
+happens to it: native code hands out no other before.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, Protocol
 
-from broker.answers.batches import Group
-from broker.errors import BrokerError, InternalError, NotFound
+from broker.answers.batches import SEALED, Group
+from broker.answers.errors import VotingClosed
+from broker.errors import BrokerError, InternalError, NotFound, OutcomeUnknown, Unavailable
 from broker.gateway.open_polls import OpenPolls, Place
 from broker.gateway.rendering import error_json
 from broker.operations.services import Services
+from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
+
+_STOP_S = 1.0  # for the votes that are under way at a stop; a commit takes milliseconds
 
 
 class BallotBox(Protocol):
@@ -23,6 +30,9 @@ class BallotBox(Protocol):
 
     def take_ballots(self, lane: int) -> list[tuple[int, int, bool, bool, bytes]]:
         """Groups of records, none while those taken before are not settled."""
+
+    def unsettled_ballots(self, lane: int) -> int:
+        """How many times `settle_ballots` will have been called when all that has come is settled."""
 
     def settle_ballots(self, lane: int, fates: list[tuple[bool, bytes]]) -> None:
         """Answer the voters of the groups taken."""
@@ -36,47 +46,94 @@ class _Taken(NamedTuple):
     place: Place | None
 
 
+class _Lane:
+    """What happens in one lane.
+
+    Attributes:
+        arrived: there may be something to take.
+        settled: how many batches have been settled since the start.
+        has_settled: set, and replaced, with each.
+    """
+
+    def __init__(self) -> None:
+        self.arrived = asyncio.Event()
+        self.settled = 0
+        self.has_settled = asyncio.Event()
+
+
 class BallotPumps:
-    """The pumps of all lanes. `start` and `stop` on one event loop; what waits at `stop` is not answered."""
+    """The pumps of all lanes. `start` and `stop` on one event loop."""
 
     def __init__(self, box: BallotBox, polls: OpenPolls, services: Services) -> None:
         self._box = box
         self._polls = polls
         self._audience = services.audience
         self._recorder = services.recorder
-        self._arrived = [asyncio.Event() for _ in range(services.settings.counters)]
+        self._lanes = [_Lane() for _ in range(services.settings.counters)]
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin to pump."""
         self._tasks = [
-            asyncio.create_task(self._run(lane), name=f"ballots {lane}") for lane in range(len(self._arrived))
+            keep_running("ballots", partial(self._run, number)) for number in range(len(self._lanes))
         ]
 
     async def stop(self) -> None:
-        """End the pumps; what they have sent is counted all the same. Idempotent."""
+        """Answer the votes that are there, and end the pumps; no poll may be open any more. Idempotent.
+
+        Votes that are not counted in a moment are answered that they may be; those that have not been sent,
+        that they are not.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_S if self._tasks else 0):
+                await self.all_before()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        stopping = Unavailable("this gateway is shutting down", retry_after_s=1)
+        for number in range(len(self._lanes) if self._tasks else 0):
+            while groups := self._box.take_ballots(number):
+                self._settle(number, [(False, error_json(stopping))] * len(groups))
         self._tasks = []
 
     def arrived(self, lane: int) -> None:
         """There is something in a lane."""
-        self._arrived[lane].set()
+        self._lanes[lane].arrived.set()
+
+    async def all_before(self) -> None:
+        """Return when all votes are settled that native code has taken until now."""
+        until = [
+            lane.settled + self._box.unsettled_ballots(number) for number, lane in enumerate(self._lanes)
+        ]
+        for lane, settled in zip(self._lanes, until, strict=True):
+            while lane.settled < settled:
+                await lane.has_settled.wait()
 
     async def _run(self, lane: int) -> None:
         while True:
-            await self._arrived[lane].wait()
+            await self._lanes[lane].arrived.wait()
+            taken = self._box.take_ballots(lane)
+            if taken:
+                await self._deliver(lane, taken)
+            else:
+                self._lanes[lane].arrived.clear()
+
+    async def _deliver(self, lane: int, groups: Sequence[tuple[int, int, bool, bool, bytes]]) -> None:
+        fates = [(False, error_json(_internal()))] * len(groups)
+        try:
             taken = [
                 _Taken(Group(poll, shard, change, records), is_answers, self._polls.use(poll))
-                for poll, shard, change, is_answers, records in self._box.take_ballots(lane)
+                for poll, shard, change, is_answers, records in groups
             ]
-            if not taken:
-                self._arrived[lane].clear()
-                continue
             outcomes = await self._count([each.group for each in taken])
-            self._settle(lane, taken, outcomes)
-            await self._tell(zip(taken, outcomes, strict=True))
+            fates = [_fate(each, outcome) for each, outcome in zip(taken, outcomes, strict=True)]
+        except asyncio.CancelledError:
+            ended = OutcomeUnknown("this gateway is shutting down", retry_after_s=1)
+            fates = [(False, error_json(ended))] * len(groups)
+            raise
+        finally:
+            self._settle(lane, fates)
+        await self._tell(zip(taken, outcomes, strict=True))
 
     async def _count(self, groups: Sequence[Group]) -> Sequence[bytes | BrokerError | None]:
         """What has become of each group."""
@@ -85,20 +142,18 @@ class BallotPumps:
         except BrokerError as error:
             _log.warning("ballots_not_counted", extra={"groups": len(groups), "cause": error.log_text})
             return [error] * len(groups)
-        except Exception:
-            _log.exception("ballots_not_counted")
-            return [_internal()] * len(groups)
 
-    def _settle(
-        self, lane: int, taken: Sequence[_Taken], outcomes: Sequence[bytes | BrokerError | None]
-    ) -> None:
-        fates = [_fate(each, outcome) for each, outcome in zip(taken, outcomes, strict=True)]
+    def _settle(self, number: int, fates: list[tuple[bool, bytes]]) -> None:
         try:
-            self._box.settle_ballots(lane, fates)
+            self._box.settle_ballots(number, fates)
         except ValueError:
             # A counter has not answered what it was asked; without an end no other batch would go.
             _log.exception("ballots_not_settled")
-            self._box.settle_ballots(lane, [(False, error_json(_internal()))] * len(taken))
+            self._box.settle_ballots(number, [(False, error_json(_internal()))] * len(fates))
+        lane = self._lanes[number]
+        lane.settled += 1
+        lane.has_settled.set()
+        lane.has_settled = asyncio.Event()
 
     async def _tell(self, counted: Iterable[tuple[_Taken, bytes | BrokerError | None]]) -> None:
         """Tell the statistics and the channel what has changed counts, and forget what is gone."""
@@ -119,6 +174,8 @@ class BallotPumps:
 
 
 def _fate(taken: _Taken, outcome: bytes | BrokerError | None) -> tuple[bool, bytes]:
+    if outcome == SEALED:
+        outcome = VotingClosed()
     if isinstance(outcome, bytes):
         return True, outcome
     if outcome is None:

@@ -80,8 +80,10 @@ class Dispatcher:
         follows: Mapping[str, Follow],
         limits: LaneLimits | None = None,
         answered: Mapping[str, Answered] | None = None,
+        votes_before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._replies = replies
+        self._votes_before = votes_before
         self.name = services.ids.uuid7()  # no two gateways have a connection of one name
         self._answered = dict(answered or {})
         self._services = services
@@ -106,7 +108,7 @@ class Dispatcher:
         self._lanes.submit(call)
 
     async def close(self) -> None:
-        """Cancel the calls that run and return when they have ended; they stay unanswered."""
+        """Answer every call: refuse those that wait, and cancel those that still run after a moment."""
         await self._lanes.close()
 
     def _refuse(self, call: Call, error: BrokerError) -> None:
@@ -121,6 +123,9 @@ class Dispatcher:
         except BrokerError as error:
             self._note(call, request_id, error)
             self._refuse(call, error)
+        except asyncio.CancelledError:
+            self._refuse(call, self._broken_off(call, "this gateway is shutting down"))
+            raise
         except Exception:
             _log.exception("call_failed", extra={"operation": call.method, "requestId": request_id})
             self._refuse(call, InternalError(f"something went wrong here; request {request_id}"))
@@ -138,10 +143,14 @@ class Dispatcher:
         except TimeoutError:
             if not timeout.expired():
                 raise
-            operation = self._registry.find(call.method)
-            has_effect = operation is not None and operation.effect is not Effect.NONE
-            kind = OutcomeUnknown if has_effect else Unavailable
-            raise kind(f"no answer within {CALL_TIMEOUT_S:.0f} seconds", retry_after_s=1) from None
+            raise self._broken_off(call, f"no answer within {CALL_TIMEOUT_S:.0f} seconds") from None
+
+    def _broken_off(self, call: Call, why: str) -> BrokerError:
+        """The error of a call that ran and came to no end."""
+        operation = self._registry.find(call.method)
+        has_effect = operation is not None and operation.effect is not Effect.NONE
+        kind = OutcomeUnknown if has_effect else Unavailable
+        return kind(why, retry_after_s=1)
 
     async def _run(self, call: Call, request_id: str, ordered: Callable[[], None]) -> bytes | None:
         number = self._sign_ins.resolve(call.conn, call.principal)
@@ -172,6 +181,7 @@ class Dispatcher:
             if_match=_take_match(operation, params),
             body=_once(orjson.dumps(params)) if streams_body else None,
             ordered=ordered,
+            votes_before=self._votes_before,
         )
         if route is not None and route.streams_body:
             # As at the other door: the path's params come apart from the body, which the handler reads.

@@ -31,6 +31,7 @@ from broker.owners.protocol import Attributes
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow, Gateways
 from broker.storage.statistics_recorder import FLUSH_S
+from broker.tasks import failing, run_once
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ _FIGURES = (
     ("answers_native", catalogue.NATIVE_VOTES),
     ("sessions", catalogue.SESSIONS),
     ("calls_running", catalogue.CALLS_RUNNING),
+    ("dead_loops", catalogue.DEAD_LOOPS),
 )
 
 
@@ -114,6 +116,7 @@ class Gateway:
                 "unsubscribe": self._subscriptions.unsubscribe,
             },
             answered={"respond": self._polls.answered, "impression": self._polls.answered},
+            votes_before=self._ballots.all_before,
         )
         self._server.prepare_ballots(
             self._dispatcher.name,
@@ -146,6 +149,7 @@ class Gateway:
         self._services.auth.on_revocation(self._revoke)
         self._services.auth.on_key_revocation(self._revoke_key)
         self._services.auth.on_change(self._refresh)
+        self._server.set_time(self._services.clock.now_ms())
         port = self._server.start()
         self._pump.start()
         self._handshakes.start()
@@ -180,10 +184,11 @@ class Gateway:
         await asyncio.gather(*self._refreshes, return_exceptions=True)
         if self._sampler is not None:
             await self._sampler.close()
-        self._pump.stop()
-        await self._dispatcher.close()
+        # What has come is answered, and what still comes too, until the connections are closed.
         await self._polls.stop()
+        await self._dispatcher.close()
         await self._ballots.stop()
+        self._pump.stop()
         await self._handshakes.stop()
         await self._backfill.close()
         await self._projects.close()
@@ -203,14 +208,19 @@ class Gateway:
         stats["calls_waiting"] = self._dispatcher.waiting
         return stats
 
+    def find_fault(self) -> str:
+        """What is wrong for good, so that the gateway has to be exchanged; empty when nothing is."""
+        dead = self._server.dead_loops()
+        return f"event loops that have died: {dead}" if dead else ""
+
     def figures(self) -> Iterator[Sample]:
         """What the gateway has to tell now. Event loops are asked how late they are, for the next time."""
         stats = self.stats()
         self._server.probe()
         for key, definition in _FIGURES:
             yield Sample(definition.name, (), stats[key])
-        for code, count in stats["closes"].items():
-            yield Sample(catalogue.CLOSES.name, (code,), count)
+        for code, reason, count in stats["closes"]:
+            yield Sample(catalogue.CLOSES.name, (code, reason), count)
         for loop, lag_us in enumerate(stats["loop_lags_us"]):
             yield Sample(catalogue.LOOP_LAG.name, (str(loop),), lag_us / 1e6)
         yield Sample(catalogue.RATE_LIMITED.name, ("messages",), stats["rate_limited"])
@@ -240,7 +250,7 @@ class Gateway:
         _log.warning("key_revoked", extra={"key": key_id, "sessions": self._sessions.revoke_key(key_id)})
 
     def _refresh(self, account: str, subject: str) -> None:
-        task = asyncio.create_task(self._sessions.refresh(account, subject))
+        task = run_once("session refresh", self._sessions.refresh(account, subject))
         self._refreshes.add(task)
         task.add_done_callback(self._refreshes.discard)
 
@@ -262,7 +272,9 @@ class Gateway:
             _log.warning("heartbeat_failed", extra={"cause": error.message})
 
     async def _beat(self) -> None:
-        row = GatewayRow(self._id, self._url, self._server.stats()["connections"], self._is_draining)
+        self._server.set_time(self._services.clock.now_ms())
+        connections = self._server.stats()["connections"]
+        row = GatewayRow(self._id, self._url, connections, self._is_draining, tuple(failing()))
         await self._gateways.beat(row)
 
 

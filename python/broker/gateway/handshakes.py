@@ -9,6 +9,7 @@ import orjson
 from broker.errors import BrokerError, InternalError, Unavailable
 from broker.gateway.sessions import Sessions
 from broker.gateway.upcalls import Authenticate
+from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Handshakes:
 
     def start(self) -> None:
         """Begin to check, on the running loop."""
-        self._workers = [asyncio.create_task(self._work()) for _ in range(CHECKED_AT_ONCE)]
+        self._workers = [keep_running("handshakes", self._work) for _ in range(CHECKED_AT_ONCE)]
 
     def submit(self, handshake: Authenticate) -> None:
         """Check the token when a worker is free."""

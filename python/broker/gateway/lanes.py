@@ -23,8 +23,10 @@ from broker.gateway.upcalls import Call
 
 _log = logging.getLogger(__name__)
 
+_CLOSE_S = 1.0  # for what runs at the end; most calls take milliseconds
+
 Run = Callable[[Call, Callable[[], None]], Awaitable[None]]
-"""Runs one call to its answer; the second argument is `ordered`. It must not raise."""
+"""Runs one call to its answer, also when cancelled; the second argument is `ordered`. It must not raise."""
 
 Refuse = Callable[[Call, BrokerError], None]
 """Answers a call that is not going to run."""
@@ -91,18 +93,23 @@ class Lanes:
         self._begin()
 
     async def close(self) -> None:
-        """Cancel what runs, forget what waits, and return when every task has ended."""
+        """Refuse what waits, give what runs a moment and cancel it, and return when every task has ended."""
         self._closed = True
+        waiting = [call for lane in self._lanes.values() for call in lane.waiting]
         self._lanes.clear()
         self._ready.clear()
+        for call in waiting:
+            self._refuse(call, _closing())
         tasks = list(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CLOSE_S)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _refusal(self, call: Call) -> BrokerError | None:
         if self._closed:
-            return Unavailable("this gateway is shutting down", retry_after_s=1)
+            return _closing()
         limits, size = self._limits, call.size
         lane = self._lanes.get(call.conn)
         if lane is not None and lane.waiting:
@@ -169,3 +176,7 @@ class Lanes:
                 self._begin()
                 if not lane.waiting and not lane.running:
                     self._lanes.pop(call.conn, None)
+
+
+def _closing() -> Unavailable:
+    return Unavailable("this gateway is shutting down", retry_after_s=1)

@@ -34,6 +34,7 @@ from broker.operations.program_access import WITHOUT_PROJECT
 from broker.operations.services import Services
 from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.storage.polls import PollHead, PollProgram, PollRow
+from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
 
@@ -138,14 +139,17 @@ class OpenPolls:
 
     def start(self) -> None:
         """Open what is wanted, from now on."""
-        self._task = asyncio.create_task(self._run(), name="open polls")
+        self._task = keep_running("open polls", self._run)
 
     async def stop(self) -> None:
-        """Open nothing more. Idempotent."""
+        """Close every poll, and open nothing more. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        self._wanted.clear()
+        for name in list(self._open):
+            self._close(name)
 
     def answered(self, account: str, params: Mapping[str, Any]) -> None:
         """A vote with these params has been served the ordinary way."""

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from broker.errors import BrokerError
+from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ class Periodic:
 
     def start(self) -> None:
         """Begin, on the running loop."""
-        self._task = asyncio.create_task(self._run())
+        self._task = keep_running(self._name, self._run)
 
     async def stop(self) -> None:
         """Cancel the round that runs, and end. Idempotent."""

@@ -23,6 +23,7 @@ from broker.gateway.topics import Followed, Logs, Topics
 from broker.operations.services import Services
 from broker.owners.protocol import PROGRAMS_CHANNEL, Attributes, Entry, channel_topic, program_topic
 from broker.storage.programs import ProgramQuery
+from broker.tasks import run_once
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class ProjectChannels:
             topic = program_topic(account, program["id"])
             if topic not in channel.linked and program["id"] not in channel.joins:
                 is_new = change == ProgramChange.CREATED
-                task = asyncio.create_task(self._join(channel, program["id"], is_new))
+                task = run_once("join", self._join(channel, program["id"], is_new))
                 channel.joins[program["id"]] = task
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)

@@ -21,6 +21,7 @@ from broker.errors import BrokerError
 from broker.gateway.flights import Flights
 from broker.owners.feed import Feed
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head, HistoryLost
+from broker.tasks import run_once
 
 if TYPE_CHECKING:  # a name of the stub alone
     from broker._native import Entry as NativeEntry
@@ -298,7 +299,7 @@ class Topics:
         self.take_entries(followed.topic, waiting)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
+        task = run_once("topic", work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -68,6 +68,9 @@ RATE_LIMITED = _counter(
     " `responses`, `names` of measures, `messages`.",
     "limit",
 )
+TASK_RESTARTS = _counter(
+    "broker_task_restarts_total", "Long-lived tasks that ended by a fault and were started again.", "task"
+)
 HTTP_RESPONSES = _counter("broker_http_responses_total", "HTTP responses, by class of status.", "status")
 HTTP_REQUESTS = _gauge("broker_http_requests_in_progress", "HTTP requests that are being answered.")
 
@@ -113,6 +116,9 @@ CALLS_RUNNING = _gauge("broker_gateway_calls_running", "Calls that run in Python
 LOOP_LAG = _gauge(
     "broker_gateway_loop_lag_seconds", "Time until a native event loop took up the scrape before.", "loop"
 )
+DEAD_LOOPS = _gauge(
+    "broker_gateway_dead_loops", "Native event loops that a fault has ended; the gateway is exchanged."
+)
 DELIVERIES = _counter("broker_gateway_deliveries_total", "Notifications given to connections.")
 DELIVERED_BYTES = _counter("broker_gateway_delivered_bytes_total", "Bytes of those notifications.")
 MESSAGES = _counter("broker_gateway_messages_total", "Messages from clients.")
@@ -121,8 +127,10 @@ REFUSED = _counter("broker_gateway_refused_total", "Connections and handshakes r
 NATIVE_VOTES = _counter("broker_gateway_answers_native_total", "Votes taken without Python.")
 CLOSES = _counter(
     "broker_gateway_closes_total",
-    "Open connections that ended: by our close code, by the `client`, or `lost` without a close frame.",
+    "Open connections that ended: by our close code and its reason, by the `client`, or `lost` without a"
+    " close frame.",
     "code",
+    "reason",
 )
 
 IMAGES = _counter(
@@ -143,15 +151,17 @@ SLOT_EXCHANGES = _counter(
     "Owners and counters that were exchanged because they hung or had ended.",
     "slot",
 )
-GATEWAY_REPLACEMENTS = _counter("broker_gateway_replacements_total", "Gateways that died or hung.")
+GATEWAY_REPLACEMENTS = _counter(
+    "broker_gateway_replacements_total", "Gateways that died, hung or lost an event loop."
+)
 GATEWAYS = _gauge("broker_gateways", "Gateways that take connections, on all nodes.")
 
 CATALOGUE = (
     UP, INFO, START, CPU, RESIDENT, FILES, LAG,
-    OPERATIONS, OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, HTTP_RESPONSES, HTTP_REQUESTS,
+    OPERATIONS, OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, TASK_RESTARTS, HTTP_RESPONSES, HTTP_REQUESTS,
     COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, GENERATION, QUEUE, QUEUE_BYTES, TOPICS, FOLLOWERS, VOTES,
     TALLIES, DATABASE, DATABASE_MAX,
-    CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DELIVERIES,
+    CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DEAD_LOOPS, DELIVERIES,
     DELIVERED_BYTES, MESSAGES, HANDSHAKES, REFUSED, NATIVE_VOTES, CLOSES,
     IMAGES, IMAGE_FETCHES, IMAGE_CRASHES, FACE_SEARCHES,
     SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, GATEWAYS,

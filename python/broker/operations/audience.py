@@ -7,6 +7,7 @@ from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate
 from broker.clock import Clock
 from broker.operations.answer_news import AnswerNews
+from broker.operations.final_results import FinalResults
 from broker.operations.known_polls import KnownPolls
 from broker.operations.recent import Recent
 from broker.operations.registry import Json
@@ -25,12 +26,14 @@ class Audience:
 
     Attributes:
         results: live results by what they are of.
+        final: says which of them change no more.
     """
 
     counters: Counters
     polls: Polls
     known: KnownPolls
     results: Recent[tuple[str | None, ...], Json]
+    final: FinalResults
     news: AnswerNews
     per_address: LocalRate
     per_connection: LocalRate
@@ -52,6 +55,7 @@ def build_audience(
         polls=polls,
         known=KnownPolls(polls, clock, settings),
         results=Recent(clock, _RESULTS_S, _RESULTS),
+        final=FinalResults(polls, clock, settings),
         news=AnswerNews(owners, clock),
         per_address=LocalRate(
             clock, Rate(settings.responses_rate_per_address, settings.responses_burst_per_address)

@@ -3,11 +3,12 @@
 import secrets
 
 from broker.domain.values import Model
-from broker.errors import Unavailable
 from broker.operations.context import Context
+from broker.operations.known_gateways import order_gateways
 from broker.operations.registry import Operation, Route
+from broker.setting_rules import NODE_LABEL
 from broker.settings import Settings
-from broker.storage.gateways import GatewayRow, Gateways
+from broker.storage.gateways import GatewayRow
 
 ENDPOINT = "/api/v1/ws"
 RETRY_LOW_MS = 500
@@ -16,7 +17,13 @@ _random = secrets.SystemRandom()
 
 
 class ConnectParams(Model):
-    """No parameters."""
+    """What the caller is about to do.
+
+    Attributes:
+        program_id: of the program that it will follow: it is sent where others follow it.
+    """
+
+    program_id: str | None = None
 
 
 class ConnectServer(Model):
@@ -30,7 +37,7 @@ class Connect(Model):
     """Where to connect.
 
     Attributes:
-        url: of the least loaded gateway.
+        url: of the gateway to use, chosen by load and by chance.
         servers: that one first, the others in an order of their own for every answer.
         retry_after_ms: how long to wait before connecting; 0 unless gateways are starting or draining.
     """
@@ -50,36 +57,38 @@ def url_template(settings: Settings) -> str:
 def url_of(template: str, account: str, settings: Settings) -> str:
     """The URL for one account; the default account needs no label."""
     label = "" if account == settings.default_account else f"{account}."
-    return template.replace("{account}", label)
+    # A gateway has put its node there; without one, the answer names where one is to be expected.
+    return template.replace("{account}", label).replace(NODE_LABEL, settings.public_host)
 
 
-def advise(gateways: list[GatewayRow], account: str, settings: Settings) -> Connect:
-    """The answer for a caller of `account`, from the gateways that are alive, least connections first."""
+def advise(
+    gateways: list[GatewayRow], account: str, settings: Settings, program_id: str | None = None
+) -> tuple[Connect, GatewayRow | None]:
+    """The answer for a caller of `account`, and the gateway that comes first, from those that are alive."""
     taking = [gateway for gateway in gateways if not gateway.draining]
-    rest = taking[1:]
-    _random.shuffle(rest)
+    ordered = order_gateways(taking, None if program_id is None else f"{account}/{program_id}")
     servers = [
         ConnectServer(url=url_of(gateway.url, account, settings), connections=gateway.connections)
-        for gateway in [*taking[:1], *rest]
+        for gateway in ordered
     ]
     # While more than half of the gateways leave, everybody comes at once: spread them.
     is_calm = bool(taking) and 2 * len(taking) >= len(gateways)
-    return Connect(
+    answer = Connect(
         url=servers[0].url if servers else url_of(url_template(settings), account, settings),
         servers=servers,
         retry_after_ms=0 if is_calm else _random.randint(RETRY_LOW_MS, RETRY_HIGH_MS),
     )
+    return answer, ordered[0] if ordered else None
 
 
-async def connect(context: Context, params: ConnectParams) -> Connect:  # noqa: ARG001
-    """Name the least loaded gateway and spread the rest."""
+async def connect(context: Context, params: ConnectParams) -> Connect:
+    """Name a gateway, and the others in case it cannot be reached. Costs no query."""
     services = context.services
-    try:
-        gateways = await Gateways(services.database).list_alive()
-    except Unavailable:
-        # The gateways go on without the database, and so does whoever looks for one.
-        gateways = []
-    return advise(gateways, context.principal.account, services.settings)
+    gateways = await services.known_gateways.list()
+    answer, first = advise(gateways, context.principal.account, services.settings, params.program_id)
+    if first is not None:
+        services.known_gateways.note_sent(first.id)
+    return answer
 
 
 OPERATIONS = (

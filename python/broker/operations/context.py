@@ -39,6 +39,7 @@ class Context:
         body: the raw body of a route that streams it; None elsewhere.
         ordered: called by a handler once the order of its effect is fixed (a publish is in its owner's
             queue), so that a door may start the connection's next request before this one is answered.
+        votes_before: waits until the votes that the connection sent before are counted; None over REST.
     """
 
     services: "Services"
@@ -55,6 +56,7 @@ class Context:
     accept: str = ""
     body: AsyncIterator[bytes] | None = None
     ordered: Callable[[], None] = field(default=nobody_waits)
+    votes_before: Callable[[], Awaitable[None]] | None = None
     told: list[Callable[[], Awaitable[None]]] | None = None
 
     @property

@@ -135,12 +135,18 @@ async def _run_once(operation: Operation, context: Context, key: IdempotencyKey,
         if found is not None:
             raise Repeated(found)
         result = await operation.handler(context, params)
-    async with context.services.idempotency.once(context.principal.account, key) as turn:
-        if not operation.is_resumable:
-            result = await operation.handler(context, params)
-        kept = result if operation.kept is None else operation.kept(result)
-        status = kept.status if isinstance(kept, Json) else None
-        turn.keep(KeptResult(status or _status(operation), result_json(kept)))
+    try:
+        async with context.services.idempotency.once(context.principal.account, key) as turn:
+            if not operation.is_resumable:
+                result = await operation.handler(context, params)
+            kept = result if operation.kept is None else operation.kept(result)
+            status = kept.status if isinstance(kept, Json) else None
+            turn.keep(KeptResult(status or _status(operation), result_json(kept)))
+    except Unavailable as error:
+        if operation.is_resumable:  # it is done, and nothing says so yet
+            again_s, text = error.retry_after_s, error.log_text
+            raise OutcomeUnknown(error.message, retry_after_s=again_s, log_text=text) from error
+        raise
     return result
 
 

@@ -165,7 +165,7 @@ class Operation:
         is_owners: the effect is that of a program's owner, which keeps the key with it: the handler passes
             `Context.key` on. Otherwise `invoke` keeps it around the handler.
         is_resumable: it is done in several commits, and another call goes on where one was broken off: the
-            key is kept behind the last.
+            key is kept behind the last. A handler whose commits know it by `Context.key` need not look.
         kept: makes of the result the one that a repeat with the key gets.
         has_etag: whether the result has an entity tag, `etag_of` its JSON: over HTTP the header `ETag`, which
             a GET takes back in `If-None-Match`; over WebSocket the result's member `etag` for callers who

@@ -5,7 +5,8 @@ audience at a time, so a process looks at most twice a second for each of them, 
 keep them for seconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 
 import orjson
 
@@ -26,7 +27,7 @@ from broker.domain.answers import (
 )
 from broker.domain.permission_table import Target
 from broker.domain.values import Id, Model
-from broker.errors import NotFound
+from broker.errors import NotFound, Unavailable
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
 from broker.operations.program_access import WITHOUT_PROJECT, is_project
@@ -71,7 +72,7 @@ async def _get_report(context: Context, params: ReportParams) -> ResponseReport:
         account_id=account,
         project_id=params.project_id,
         program_id=params.program_id,
-        responses=[_entry(count) for count in counts],
+        responses=[_entry(count) for count in counts if any(count.totals) or count.impressions],
     )
 
 
@@ -109,11 +110,35 @@ async def _get_results(context: Context, params: ResultsParams) -> Json:
 
 
 async def _read_results(context: Context, params: ResultsParams) -> Json:
-    account = context.principal.account
-    counts = [
+    counts = await _counts(context, params)
+    declared = [_declared(count) for count in counts]
+    is_final = False
+    if not counts:
+        declared = list((await _asked(context, params)).values())
+    final = context.services.audience.final
+    if declared and all(final.has_ended(each) for each in declared):
+        with suppress(Unavailable):
+            counts = await _sealed(context, params, counts)
+            declared = [_declared(count) for count in counts]
+            is_final = all(count.sealed and final.has_ended(_declared(count)) for count in counts)
+    options = max((len(each.options) for each in declared), default=0)
+    body = orjson.dumps(
+        live_results(
+            context.principal.account,
+            params.response_name,
+            count_options((count.totals for count in counts), options),
+            project_id=params.project_id,
+            context_id=params.context_id,
+        )
+    )
+    return Json(body, {"ETag": etag_of(body), "Cache-Control": _CLOSED if is_final else _RUNNING})
+
+
+async def _counts(context: Context, params: ResultsParams) -> list[PollCount]:
+    return [
         count
         for count in await context.services.audience.polls.count(
-            account,
+            context.principal.account,
             params.response_name,
             project_id=None if params.project_id in WITHOUT_PROJECT else params.project_id,
             program_id=params.program_id,
@@ -121,32 +146,37 @@ async def _read_results(context: Context, params: ResultsParams) -> Json:
         )
         if is_project(params.project_id, count.project_id)
     ]
-    declared = [_declared(count) for count in counts] or await _asked(context, params)
-    options = max((len(each.options) for each in declared), default=0)
-    body = orjson.dumps(
-        live_results(
-            account,
-            params.response_name,
-            count_options((count.totals for count in counts), options),
-            project_id=params.project_id,
-            context_id=params.context_id,
-        )
-    )
-    now_ms = context.services.clock.now_ms()
-    is_closed = bool(declared) and all(each.is_closed(now_ms) for each in declared)
-    return Json(body, {"ETag": etag_of(body), "Cache-Control": _CLOSED if is_closed else _RUNNING})
 
 
-async def _asked(context: Context, params: ResultsParams) -> Sequence[Declaration]:
+async def _sealed(context: Context, params: ResultsParams, counts: list[PollCount]) -> list[PollCount]:
+    """The counts of polls that have ended, once nothing is counted in them any more. Raises Unavailable."""
+    audience = context.services.audience
+    polls = {count.uid for count in counts if not count.sealed}
+    if counts and not polls:
+        return counts
+    if not counts:
+        # Nobody has answered, so there is no poll yet that could be sealed.
+        assert params.program_id is not None, "what is asked is known of one program only"
+        program = await audience.known.program(context.principal.account, params.program_id)
+        asked = await _asked(context, params)
+        if program is not None:
+            wanted = [(params.response_name, id_) for id_ in asked]
+            rows = await audience.known.rows(program.uid, wanted, asked, lambda _new: None)
+            polls = {row.uid for row in rows.values()}
+    await audience.final.seal(polls)
+    return await _counts(context, params)
+
+
+async def _asked(context: Context, params: ResultsParams) -> Mapping[str, Declaration]:
     """What is asked that nobody has answered yet: known only where program and context are named."""
     known = context.services.audience.known
     if params.program_id is None or params.context_id is None:
-        return ()
+        return {}
     program = await known.program(context.principal.account, params.program_id)
     if program is None or not is_project(params.project_id, program.project_id):
-        return ()
+        return {}
     found = await known.contexts(program.uid, [params.context_id])
-    return [each for each in found.values() if each.measure_name == params.response_name]
+    return {id_: each for id_, each in found.items() if each.measure_name == params.response_name}
 
 
 def _declared(count: PollCount) -> Declaration:
@@ -186,7 +216,8 @@ OPERATIONS = (
             "/responses/{accountId}/{responseName}/results",
             description=(
                 "The answers to a measure, added up over all contexts unless limited; at most a second"
-                " behind. May be cached for seconds, and for a minute once all its contexts have closed. A"
+                " behind. May be cached for seconds, and for a minute once all its contexts have closed and"
+                " every vote that came in time is counted, seconds after that. A"
                 " name that nobody has answered has zeros. The channel `responses:<programId>` sends those of"
                 " a program as `results`, when they have changed."
             ),

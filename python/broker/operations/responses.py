@@ -11,7 +11,9 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from broker._native import pack_answer, pack_impression, pack_session
+from broker.answers.batches import CountKey
 from broker.answers.client import Entry
+from broker.answers.errors import VotingClosed
 from broker.auth.rate_limits import caller_of
 from broker.domain import permissions
 from broker.domain.answers import (
@@ -163,8 +165,17 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
     for _, entry in entries:
         told.append(len(records))
         records += _records(entry, program.key, polls[_measure(entry)], declared)
+    if context.votes_before is not None and any(record.allow_change for record in records):
+        await context.votes_before()  # the last one that is counted stands
+    key = None if context.key is None else CountKey.of(account, context.key, program.uid)
     try:
-        changed = await audience.counters.submit(records)
+        try:
+            changed = await audience.counters.submit(records, key)
+        except VotingClosed:
+            # The poll has ended, or its event has been changed since it had.
+            if await audience.final.seal({poll.uid for poll in polls.values()}):
+                raise
+            changed = await audience.counters.submit(records, key)
     except NotFound:
         audience.known.forget(account, place.program_id, program.uid, wanted)
         raise _no_program(place.program_id) from None
@@ -329,7 +340,8 @@ OPERATIONS = (
         params=AddResponsesParams,
         result=Counted,
         handler=_add_responses,
-        own_effect=Effect.UNKEYED,
+        own_effect=Effect.KEYED,
+        is_resumable=True,
         route=Route(
             "POST",
             "/responses/{accountId}/{projectId}/{programId}",
@@ -352,7 +364,8 @@ OPERATIONS = (
         params=RespondParams,
         result=Counted,
         handler=_respond,
-        own_effect=Effect.UNKEYED,
+        own_effect=Effect.KEYED,
+        is_resumable=True,
         route=None,
         errors=_ERRORS,
         example={"programId": "final-2026"} | _ANSWER,
@@ -364,7 +377,8 @@ OPERATIONS = (
         params=ImpressionParams,
         result=Counted,
         handler=_impression,
-        own_effect=Effect.UNKEYED,
+        own_effect=Effect.KEYED,
+        is_resumable=True,
         route=None,
         errors=_ERRORS,
         example={"programId": "final-2026"} | _SHOWN,

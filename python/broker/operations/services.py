@@ -11,6 +11,7 @@ from broker.fetching.urls import AllowList
 from broker.ids import IdSource
 from broker.operations.analytics_platform import AnalyticsPlatforms, wanted_of
 from broker.operations.audience import Audience, build_audience
+from broker.operations.known_gateways import KnownGateways
 from broker.operations.long_lists import LongLists
 from broker.operations.presence import Presence
 from broker.operations.report_replies import ReportConfig, ReportReplies
@@ -24,6 +25,7 @@ from broker.storage.audit import Audit
 from broker.storage.data_sources import DataSources
 from broker.storage.database import Database
 from broker.storage.events import Events
+from broker.storage.gateways import Gateways
 from broker.storage.idempotency import Idempotency
 from broker.storage.imports import Imports
 from broker.storage.programs import Programs
@@ -41,7 +43,8 @@ class Services:
     """One of each; every field is safe for concurrent use within one event loop.
 
     `recorder` counts what the process itself takes, None while the statistics are off; who opened the
-    services runs it and closes it, and closes `source_replies`, `analytics` and `audience`.
+    services runs it and closes it, and closes `source_replies`, `analytics`, `audience` and
+    `known_gateways`.
     """
 
     settings: Settings
@@ -72,6 +75,7 @@ class Services:
     login_rate: RateLimit
     owners: Owners
     audience: Audience
+    known_gateways: KnownGateways
 
 
 def build_services(
@@ -157,4 +161,5 @@ def build_services(
         ),
         owners=owners,
         audience=build_audience(settings, clock, database, counters, owners),
+        known_gateways=KnownGateways(Gateways(database), clock),
     )

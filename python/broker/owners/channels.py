@@ -1,7 +1,6 @@
 """The channels of one owner that are in memory, with the tasks that tail them."""
 
 import asyncio
-import logging
 
 from broker.clock import Clock
 from broker.owners.channel import ProgramsChannel
@@ -15,8 +14,7 @@ from broker.storage.polls import Polls
 from broker.storage.program_changes import ProgramChanges
 from broker.storage.programs import Programs
 from broker.storage.stored_values import StoredValues
-
-_log = logging.getLogger(__name__)
+from broker.tasks import keep_running
 
 
 class Channels:
@@ -52,7 +50,7 @@ class Channels:
             channel = await self._make(account, name)
             if channel is not None and key not in self._channels:  # two may have made it at once
                 self._channels[key] = channel
-                self._tails[key] = asyncio.create_task(channel.run(), name=f"tail {channel.name}")
+                self._tails[key] = keep_running("channel", channel.run)
         found = self._channels.get(key)
         if found is not None:
             hold.keep(found)
@@ -109,5 +107,3 @@ class Channels:
 async def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
-    if not task.cancelled() and task.exception() is not None:
-        _log.error("channel_failed", exc_info=task.exception())

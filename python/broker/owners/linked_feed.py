@@ -24,9 +24,10 @@ from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
 from broker.owners.sessions import POLL_WAIT_S, Batch, Follow, PollAnswer
 from broker.settings import Settings
 from broker.slots.link import Link, LinkLost, SlotLink
+from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
-_RETRY_S = (0.05, 1.0)  # first and longest pause before an owner is asked again
+_RETRY_S = (0.02, 0.2)  # first and longest pause before an owner is asked again
 _CALL_S = 5.0  # of a call that does not wait for news
 _POLL_GRACE_S = 10.0
 _LEAVE_S = 1.0
@@ -160,7 +161,7 @@ class _Poller:
         self._renumber(following)
         self._wanted.set()
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name=f"poll {self._name}")
+            self._task = keep_running("feed", self._run)
         deadline_s = clock.monotonic_s() + wait_s
         pause_s = _RETRY_S[0]
         while (left_s := deadline_s - clock.monotonic_s()) > 0:

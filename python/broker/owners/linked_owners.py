@@ -49,12 +49,13 @@ from broker.owners.protocol import (
 from broker.settings import Settings
 from broker.slots.calls import CannotTravel
 from broker.slots.link import Link, LinkLost, SlotLink
+from broker.tasks import run_once
 
 _BATCH_COMMANDS = 500
 _BATCH_BYTES = 4 << 20
 _QUEUE_COMMANDS = 20_000
 _QUEUE_BYTES = 64 << 20
-_RETRY_S = (0.02, 0.5)  # first and longest pause before a call is made again
+_RETRY_S = (0.02, 0.1)  # first and longest pause before a call is made again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 _NUDGE_S = 1.0
 _NUDGE_PAUSE_S = 0.02  # between two of one channel, which looks for its news in the database
@@ -221,7 +222,7 @@ class LinkedOwners:
         if key in self._nudges:
             self._late.add(key)
         elif len(self._nudges) < _NUDGES:
-            task = asyncio.create_task(self._nudge(key), name=f"nudge {account} {channel}")
+            task = run_once("nudge", self._nudge(key))
             self._nudges[key] = task
             task.add_done_callback(lambda _: self._nudges.pop(key, None))
 

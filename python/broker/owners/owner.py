@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from broker.clock import Clock, SystemClock
+from broker.clock import Clock
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
@@ -27,6 +27,7 @@ from broker.owners.writer import Writer, WriterLimits
 from broker.settings import Settings
 from broker.slots.placement import slot_name
 from broker.storage.database import Database
+from broker.storage.database_clock import DatabaseClock
 from broker.storage.fence import Fenced, connection_name
 from broker.storage.history import History
 from broker.storage.journal import Journal
@@ -36,6 +37,7 @@ from broker.storage.programs import Programs
 from broker.storage.statistics import Statistics
 from broker.storage.statistics_recorder import Recorder
 from broker.storage.stored_values import StoredValues
+from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
 LINGER_S = 30.0  # how long a topic stays in memory without followers
@@ -100,7 +102,7 @@ class Owner:
         writer_limits: WriterLimits | None = None,
     ) -> "Owner":
         """Take the slot `index` and begin. Raises Unavailable when the database cannot be reached."""
-        clock, slot = clock or SystemClock(), slot_name(OWNER, index)
+        slot = slot_name(OWNER, index)
         database = await Database.open(
             dsn,
             size=settings.database_pool,
@@ -109,23 +111,25 @@ class Owner:
         )
         try:
             generation = await Journal(database, slot).acquire()
+            database_clock = await DatabaseClock.open(database)
         except BaseException:
             await database.close()
             raise
         owner = cls(
-            settings, database, index, generation, clock, log_limits or LogLimits(),
+            settings, database, index, generation, clock or database_clock, log_limits or LogLimits(),
             writer_limits or WriterLimits(),
         )  # fmt: skip
         database.on_loss(owner._doubt)
         owner._tasks = [
             asyncio.create_task(owner._writer.run(), name="writer"),
             asyncio.create_task(owner._watch(), name="watch"),
-            asyncio.create_task(owner._sweep(), name="sweep"),
+            keep_running("sweep", owner._sweep),
+            keep_running("clock", database_clock.run),
         ]
         if owner._recorder is not None:
-            owner._tasks.append(asyncio.create_task(owner._recorder.run(), name="statistics"))
+            owner._tasks.append(keep_running("statistics", owner._recorder.run))
         if index == 0:
-            owner._tasks.append(asyncio.create_task(owner._housekeeping.run(), name="purge"))
+            owner._tasks.append(keep_running("purge", owner._housekeeping.run))
         _log.info("owner_started", extra={"slot": slot, "generation": generation})
         return owner
 

@@ -19,12 +19,13 @@ import ray
 
 from broker import timers
 from broker.clock import SystemClock
-from broker.errors import BrokerError
+from broker.errors import BrokerError, Unavailable
 from broker.logs import configure_logs
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
 from broker.settings import Settings
 from broker.slots.placement import slot_name
+from broker.tasks import failing
 
 if TYPE_CHECKING:
     from broker.slots.calls import Calls
@@ -99,9 +100,11 @@ class SlotActor(ABC, Generic[P]):
         return await self._listener.address()
 
     async def ready(self) -> BrokerError | None:
-        """Start; None when the part has its slot."""
+        """Start; None when the part has its slot and all that runs beside it runs."""
         part = await self._get()
-        return part if isinstance(part, BrokerError) else None
+        if isinstance(part, BrokerError):
+            return part
+        return Unavailable(f"{', '.join(names)}: ends again and again") if (names := failing()) else None
 
     async def process_id(self) -> int:
         """The operating system's number of this process; answers at once, also without a slot."""

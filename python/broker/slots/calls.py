@@ -275,5 +275,8 @@ class SlotCalls(Protocol):
     async def ready(self) -> BrokerError | None:
         """See `broker.slots.actor.SlotActor.ready`."""
 
+    async def process_id(self) -> int:
+        """See `broker.slots.actor.SlotActor.process_id`."""
+
 
 SLOT_CALLS: Calls[SlotCalls] = Calls(SlotCalls)

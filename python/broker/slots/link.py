@@ -5,7 +5,8 @@ An actor call costs a millisecond of two processes, a call over the connection s
 
 import asyncio
 import logging
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
 
 from ray.exceptions import RayError
 
@@ -15,7 +16,10 @@ from broker.slots.placement import slot_name
 from broker.slots.pool import get_actor
 
 _CONNECT_S = 5.0  # others wait for it
+_ASK_S = (0.05, 0.2)  # first and longest wait for an answer before an actor is asked once more
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class LinkLost(Exception):
@@ -77,7 +81,7 @@ class SlotLink:
                 async with asyncio.timeout(_CONNECT_S):
                     # round trips to Ray's control store that block
                     actor: Any = await asyncio.to_thread(get_actor, self._kind, self._index)
-                    address = await actor.address.remote()
+                    address = await _ask_again(actor.address.remote)
                     try:
                         self._connection = await open_connection(address, self._calls)
                     except Refused as error:
@@ -92,3 +96,24 @@ class SlotLink:
             extra = {"slot": slot_name(self._kind, self._index), "reason": str(error)}
             _log.warning("link_refused", extra=extra)
         self._is_refused = True
+
+
+async def _ask_again(ask: Callable[[], Awaitable[T]]) -> T:
+    """The first answer to `ask`, which is called again while none comes. Raises what the first failure is.
+
+    Ray fails a call that an actor takes along when it dies, but up to two seconds later; by then another runs
+    in its place, which would have answered long ago.
+    """
+    asked: set[asyncio.Future[T]] = set()
+    wait_s = _ASK_S[0]
+    try:
+        while True:
+            asked.add(asyncio.ensure_future(ask()))
+            done, _ = await asyncio.wait(asked, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return await done.pop()
+            wait_s = min(2 * wait_s, _ASK_S[1])
+    finally:
+        for each in asked:
+            each.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)

@@ -35,7 +35,7 @@ _STOP_S = 5.0
 _RETRY_S = 0.2
 _CPUS = 0.01  # a claim, not a limit: Ray places what claims nothing anywhere
 _CONCURRENCY = 10_000  # calls at once of one actor, as a poll of an owner for each gateway
-_LOOK_S = 4.0  # between two looks at an actor
+_LOOK_S = 4.0  # between two looks at an actor by way of Ray
 _HUNG_S = 10.0  # without an answer; nothing that a part does keeps its loop for so long
 
 _log = logging.getLogger(__name__)
@@ -90,7 +90,12 @@ class SlotPool:
 
     async def watch(self) -> None:
         """Exchange actors that hang or have ended for good, until cancelled."""
-        await asyncio.gather(*(self._watch(index) for index in range(len(self._locks))))
+        from broker.slots.pulse import watch_pulse  # which imports this module
+
+        slots = range(len(self._locks))
+        # The process of an actor that is not detached is on this machine.
+        pulses = () if self._detached else (watch_pulse(self._kind, index) for index in slots)
+        await asyncio.gather(*(self._watch(index) for index in slots), *pulses)
 
     async def stop(self) -> None:
         """End the actors; what they do not store in time is answered `Unavailable`. Idempotent."""

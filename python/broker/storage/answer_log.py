@@ -2,7 +2,9 @@
 
 A commit is one statement, one round trip. It holds the fence (`broker.storage.fence`) and the rows of its
 polls, so that the deletion of a program either waits for it or is seen by it: of a poll that is gone nothing
-is written. The totals are beside the records because readers want nothing else.
+is written. Sealing a poll (`broker.storage.polls`) likewise: a commit with a sealed poll writes nothing at
+all, since the outcomes that it would keep for its doors are not those of its votes. The totals are beside the
+records because readers want nothing else.
 
 Nothing is written either when the row of a shard that the counter knows to be the newest is not there: the
 database has lost rows then, and totals that go on from those of before would count what is gone.
@@ -17,12 +19,16 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from broker.storage.fence import HOLD, Fence, refusal
+from broker.storage.idempotency import KEY_LIFETIME
 
 MERGED_ROWS = 64
 """So many rows of a level are merged."""
 _MOST_LEVEL = 3  # its rows are 262,144 commits, or megabytes, so they are few
 # A merge takes about this and no more, so that it is quick, and a row far from what a value may have.
 _MERGED_BYTES = 4 << 20
+
+KEY_DOOR = "key "
+"""How the door of a request with an idempotency key begins; it is kept as long as the key."""
 
 _LOAD = """
 SELECT p.uid, wanted.shard, t.impressions, r.number, r.level, r.records
@@ -38,7 +44,7 @@ _COMMIT = f"""
 WITH fence AS MATERIALIZED (
     {HOLD}
 ), held AS MATERIALIZED (
-    SELECT n.*, n.number - (n.records <> '')::integer AS newest
+    SELECT n.*, p.sealed, n.number - (n.records <> '')::integer AS newest
     FROM fence CROSS JOIN unnest($3::text::bigint[], $4::text::smallint[], $5::text::bigint[], $6::bytea[],
         $7::text[], $8::text::bigint[], $9::text::bigint[], $10::text::bigint[])
         AS n(poll, shard, number, records, totals, impressions, visitors, sessions)
@@ -48,8 +54,10 @@ WITH fence AS MATERIALIZED (
     SELECT FROM held WHERE newest > 0 AND NOT EXISTS (
         SELECT FROM answer_records r WHERE r.poll = held.poll AND r.shard = held.shard AND r.number = newest)
     LIMIT 1
+), open AS MATERIALIZED (
+    SELECT FROM fence WHERE NOT EXISTS (SELECT FROM lost) AND NOT EXISTS (SELECT FROM held WHERE sealed)
 ), written AS MATERIALIZED (
-    SELECT * FROM held WHERE NOT EXISTS (SELECT FROM lost)
+    SELECT held.* FROM open CROSS JOIN held
 ), kept AS (
     INSERT INTO answer_records (poll, shard, number, level, records)
     SELECT poll, shard, number, 0, records FROM written WHERE records <> ''
@@ -60,13 +68,13 @@ WITH fence AS MATERIALIZED (
         visitors = excluded.visitors, sessions = excluded.sessions, changed = excluded.changed
 ), answered AS (
     INSERT INTO answer_doors AS d (slot, door, number, outcomes, time)
-    SELECT $1, n.door, n.number, n.outcomes, now() FROM fence
+    SELECT $1, n.door, n.number, n.outcomes, now() FROM open
     CROSS JOIN unnest($11::text[], $12::text::bigint[], $13::bytea[]) AS n(door, number, outcomes)
-    WHERE NOT EXISTS (SELECT FROM lost)
     ON CONFLICT (slot, door) DO UPDATE SET number = excluded.number, outcomes = excluded.outcomes,
         time = excluded.time
 )
-SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM lost), ARRAY(SELECT DISTINCT poll FROM written)
+SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM lost),
+    ARRAY(SELECT DISTINCT poll FROM held WHERE sealed), ARRAY(SELECT DISTINCT poll FROM written)
 """  # noqa: S608  # a constant
 # The deletion is done before the insertion, which may use a number again.
 _MERGE = f"""
@@ -89,7 +97,10 @@ WITH fence AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM merged)
 """  # noqa: S608  # a constant
-_FORGET_DOORS = "DELETE FROM answer_doors WHERE slot = $1 AND time < now() - $2 * interval '1 second'"
+_FORGET_DOORS = f"""
+DELETE FROM answer_doors WHERE slot = $1 AND time < now() - CASE
+    WHEN starts_with(door, '{KEY_DOOR}') THEN {KEY_LIFETIME} ELSE $2 * interval '1 second' END
+"""  # noqa: S608  # a constant
 
 
 class RecordsLost(Exception):
@@ -119,6 +130,14 @@ class DoorWrite(NamedTuple):
     door: str
     number: int
     outcomes: bytes
+
+
+class Sealed(Exception):
+    """Nothing was written, because `polls` take no more votes."""
+
+    def __init__(self, polls: frozenset[int]) -> None:
+        super().__init__()
+        self.polls = polls
 
 
 class StoredTally(NamedTuple):
@@ -168,13 +187,14 @@ class AnswerLog(Fence):
         Raises:
             Fenced: another has the slot; nothing was written.
             RecordsLost: the database has not all that was counted; nothing was written.
+            Sealed: some of the polls take no more votes; nothing was written.
             Unavailable: nothing was written.
             OutcomeUnknown: `renew`, then look.
         """
         polls, shards, numbers, records, totals, *counts = zip(*writes, strict=True) if writes else [()] * 8
         names, batches, outcomes = zip(*doors, strict=True) if doors else [()] * 3
         async with self._database.writing() as connection:
-            is_held, is_lost, existing = await connection.fetchrow(
+            is_held, is_lost, sealed, existing = await connection.fetchrow(
                 _COMMIT, self._slot, generation,
                 _literal(polls), _literal(shards), _literal(numbers),
                 records, [_literal(one) for one in totals], *map(_literal, counts),
@@ -184,6 +204,8 @@ class AnswerLog(Fence):
                 raise await refusal(connection, self._slot, generation)
         if is_lost:
             raise RecordsLost(self._slot)
+        if sealed:
+            raise Sealed(frozenset(sealed))
         return set(existing)
 
     async def merge(self, generation: int, poll: int, shard: int) -> None:
@@ -203,7 +225,7 @@ class AnswerLog(Fence):
                     raise await refusal(connection, self._slot, generation)
 
     async def forget_doors(self, older_than_s: float) -> None:
-        """Forget doors that have sent nothing to this slot for so long."""
+        """Forget doors that have sent nothing to this slot for so long, and keys that have ended."""
         async with self._database.connection() as connection:
             await connection.execute(_FORGET_DOORS, self._slot, older_than_s)
 

@@ -9,15 +9,15 @@ _FORGET_AFTER_S = 3_600
 
 # Processes of the version before read `figures`, which nobody writes any more.
 _BEAT = """
-INSERT INTO gateways (id, url, connections, draining, figures, seen)
-VALUES ($1, $2, $3, $4, '{}', clock_timestamp())
+INSERT INTO gateways (id, url, connections, draining, failing, figures, seen)
+VALUES ($1, $2, $3, $4, $5, '{}', clock_timestamp())
 ON CONFLICT (id) DO UPDATE SET url = excluded.url, connections = excluded.connections,
-    draining = excluded.draining, seen = excluded.seen
+    draining = excluded.draining, failing = excluded.failing, seen = excluded.seen
 """
 _FORGET = "DELETE FROM gateways WHERE seen < clock_timestamp() - make_interval(secs => $1)"
 _REMOVE = "DELETE FROM gateways WHERE id = $1"
 _LIST = """
-SELECT id, url, connections, draining FROM gateways
+SELECT id, url, connections, draining, failing FROM gateways
 WHERE seen > clock_timestamp() - make_interval(secs => $1)
 ORDER BY connections, id
 """
@@ -32,12 +32,14 @@ class GatewayRow:
         url: of its WebSocket endpoint; `{account}` in it stands for the account's label with its dot.
         connections: open ones, as of its last heartbeat.
         draining: takes no new connections any more.
+        failing: names of its long-lived tasks that end again and again.
     """
 
     id: str
     url: str
     connections: int
     draining: bool
+    failing: tuple[str, ...] = ()
 
 
 class Gateways:
@@ -49,7 +51,9 @@ class Gateways:
     async def beat(self, gateway: GatewayRow) -> None:
         """Say that `gateway` is alive and how it is."""
         async with self._database.connection() as connection:
-            await connection.execute(_BEAT, gateway.id, gateway.url, gateway.connections, gateway.draining)
+            await connection.execute(
+                _BEAT, gateway.id, gateway.url, gateway.connections, gateway.draining, gateway.failing
+            )
 
     async def remove(self, gateway_id: str) -> None:
         """Say that a gateway has ended, and forget those that ended without saying so."""
@@ -61,4 +65,7 @@ class Gateways:
         """Those heard of in the last 10 seconds, least connections first."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_LIST, STALE_AFTER_S)
-        return [GatewayRow(row["id"], row["url"], row["connections"], row["draining"]) for row in rows]
+        return [
+            GatewayRow(row["id"], row["url"], row["connections"], row["draining"], tuple(row["failing"]))
+            for row in rows
+        ]

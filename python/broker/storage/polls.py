@@ -7,7 +7,7 @@ measure.
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -77,7 +77,7 @@ SELECT q.uid, p.id, p.project_id, q.measure, q.context, (extract(epoch FROM q.cr
         SELECT sum(answers.total)::bigint
         FROM answer_tallies t CROSS JOIN unnest(t.totals) WITH ORDINALITY AS answers (total, index)
         WHERE t.poll = q.uid GROUP BY answers.index ORDER BY answers.index
-    ), sums.*, e.metadata::text
+    ), sums.*, q.sealed, e.metadata::text
 FROM answer_polls q
 JOIN programs p ON p.uid = q.program_uid
 LEFT JOIN program_heads h ON h.program_uid = p.uid
@@ -90,7 +90,21 @@ CROSS JOIN LATERAL (
 ) AS sums
 WHERE q.account = $1 AND p.account = $1
 """  # noqa: S608  # a constant
+# In the order in which commits hold them.
+_HOLD_POLLS = "SELECT FROM answer_polls WHERE uid = ANY ($1::bigint[]) ORDER BY uid FOR UPDATE"
+_DECLARED = f"""
+SELECT q.uid, q.sealed, e.metadata::text
+FROM answer_polls q
+LEFT JOIN program_heads h ON h.program_uid = q.program_uid
+LEFT JOIN events e ON e.history = h.history AND NOT e.deleted
+    AND e.id = CASE WHEN q.context ~ '^{_UUID}$' THEN q.context::uuid END
+WHERE q.uid = ANY ($1::bigint[])
+"""  # noqa: S608  # a constant
+_SET_SEALED = "UPDATE answer_polls SET sealed = $2 WHERE uid = $1"
 _ORDER = "ORDER BY q.created_time, q.uid"
+
+HasEnded = Callable[[bytes], bool]
+"""Whether the metadata of an event, as JSON, say that no vote can come any more."""
 
 Key = tuple[str, str]
 """Measure and context."""
@@ -139,8 +153,9 @@ class PollRow(NamedTuple):
 class PollCount(NamedTuple):
     """What a poll has counted in all its shards.
 
-    `totals` are the answers for each option, from index 0 up to the highest that was chosen; `event` is the
-    metadata of the context's event as JSON, None when there is no such event now.
+    `totals` are the answers for each option, from index 0 up to the highest that was chosen; `sealed` says
+    that nothing more is counted in it; `event` is the metadata of the context's event as JSON, None when
+    there is no such event now.
     """
 
     uid: int
@@ -153,6 +168,7 @@ class PollCount(NamedTuple):
     impressions: int
     visitors: int
     sessions: int
+    sealed: bool
     event: bytes | None
 
 
@@ -241,6 +257,28 @@ class Polls:
                 " ".join((_COUNT, *conditions, _ORDER)), account, *selected.values()
             )
         return [PollCount._make((*row[:-1], row[-1] and row[-1].encode())) for row in rows]
+
+    async def seal(self, polls: Sequence[int], has_ended: HasEnded) -> set[int]:
+        """Let nothing more be counted in those whose event has ended, and let it in the others again.
+
+        It waits for the commits to them that are under way. What the events say is read after that, so that
+        no poll is sealed whose event asks on.
+
+        Args:
+            polls: their numbers, ascending.
+
+        Returns:
+            Those that are sealed now.
+        """
+        sealed: set[int] = set()
+        async with self._database.transaction() as connection:
+            await connection.execute(_HOLD_POLLS, polls)
+            for uid, was_sealed, metadata in await connection.fetch(_DECLARED, polls):
+                if metadata is not None and has_ended(metadata.encode()):
+                    sealed.add(uid)
+                if (uid in sealed) != was_sealed:
+                    await connection.execute(_SET_SEALED, uid, not was_sealed)
+        return sealed
 
 
 async def _find(connection: asyncpg.Connection, program_uid: int, keys: Sequence[Key]) -> dict[Key, PollRow]:

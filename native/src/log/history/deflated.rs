@@ -10,9 +10,6 @@ use crate::protocol::frame::{self, Opcode};
 /// Payloads below this are not worth deflating: the frame would hardly shrink.
 const DEFLATE_FROM_BYTES: usize = 96;
 
-/// Appends the deflated form of a payload to a buffer.
-pub type Deflate<'a> = dyn FnMut(&[u8], &mut Vec<u8>) + 'a;
-
 /// The deflated frames of the live entries from `from` up to `to`.
 #[derive(Debug)]
 pub(super) struct Deflated {
@@ -64,27 +61,49 @@ impl Log {
         deflated.to = deflated.to.max(next);
     }
 
-    /// Deflates the entries up to `until` that are not yet.
-    pub(super) fn deflate_to(&mut self, until: u64, deflate: &mut Deflate<'_>) {
+    /// Copies the payload of the next entry before `until` that is worth deflating into `payload` (cleared) and returns
+    /// its index; None when nothing is left to do or wanted. What it comes to is given to
+    /// [`put_deflated`](Self::put_deflated): deflating takes long, and others need the log meanwhile.
+    pub fn next_to_deflate(&mut self, until: u64, payload: &mut Vec<u8>) -> Option<u64> {
+        if self.deflated.wanted_by == 0 {
+            return None;
+        }
         while self.deflated.to < until {
             let index = self.deflated.to;
             let frame = self.live.frame(index);
-            let payload = encoding::payload(self.live.meta(index), frame);
-            self.payload.clear();
-            if payload.len() >= DEFLATE_FROM_BYTES {
-                deflate(payload, &mut self.payload);
+            let plain = encoding::payload(self.live.meta(index), frame);
+            if plain.len() >= DEFLATE_FROM_BYTES {
+                payload.clear();
+                payload.extend_from_slice(plain);
+                return Some(index);
             }
-            let end = if payload.len() < DEFLATE_FROM_BYTES || self.payload.len() >= payload.len() {
-                self.deflated.frames.append(frame)
-            } else {
-                self.frame.clear();
-                frame::encode(Opcode::Text, &self.payload, true, &mut self.frame);
-                self.deflated.frames.append(&self.frame)
-            };
-            let at = usize::try_from(index - self.live.first).unwrap_or(usize::MAX);
-            self.live.entries[at].deflated_end = end;
-            self.deflated.to += 1;
+            let end = self.deflated.frames.append(frame);
+            self.note_deflated(index, end);
         }
+        None
+    }
+
+    /// Keeps what the payload of the entry `index` was deflated to; nothing is kept when that is not wanted any more.
+    pub fn put_deflated(&mut self, index: u64, deflated: &[u8]) {
+        if self.deflated.wanted_by == 0 || self.deflated.to != index {
+            return;
+        }
+        let frame = self.live.frame(index);
+        let plain = encoding::payload(self.live.meta(index), frame);
+        let end = if deflated.len() >= plain.len() {
+            self.deflated.frames.append(frame)
+        } else {
+            self.frame.clear();
+            frame::encode(Opcode::Text, deflated, true, &mut self.frame);
+            self.deflated.frames.append(&self.frame)
+        };
+        self.note_deflated(index, end);
+    }
+
+    fn note_deflated(&mut self, index: u64, end: u64) {
+        let at = usize::try_from(index - self.live.first).unwrap_or(usize::MAX);
+        self.live.entries[at].deflated_end = end;
+        self.deflated.to = index + 1;
     }
 
     pub(super) fn read_deflated(&self, from: u64, until: u64, budget: u64, span: &mut Span) {

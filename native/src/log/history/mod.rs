@@ -11,7 +11,6 @@ use super::entry::{Entry, Kind, Meta};
 use super::segment::Segment;
 use super::track::Track;
 
-pub use deflated::Deflate;
 pub use error::LogError;
 pub use limits::Limits;
 

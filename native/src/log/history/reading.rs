@@ -1,6 +1,6 @@
 //! Cursors and what they read.
 
-use super::{Deflate, LIVE_START, Log};
+use super::{LIVE_START, Log};
 use crate::log::encoding;
 use crate::log::segment::Segment;
 use crate::log::span::{Lost, Span};
@@ -73,18 +73,18 @@ impl Log {
 
     /// Fills `span` with the frames from `cursor` towards `until`, about `budget` bytes at most.
     ///
-    /// With `deflate` (from payload to deflated payload), frames are deflated where that pays.
+    /// With `deflated`, frames are deflated as far as that has been done and pays.
     /// One call may stop early, at the edge between past and live or between deflated and plain: go on from
     /// `span.next` until that is `until`.
     ///
     /// # Errors
     /// [`Lost`] when the entries are gone.
     pub fn read(
-        &mut self,
+        &self,
         cursor: u64,
         until: u64,
         budget: u64,
-        deflate: Option<&mut Deflate<'_>>,
+        deflated: bool,
         span: &mut Span,
     ) -> Result<(), Lost> {
         span.clear();
@@ -96,16 +96,15 @@ impl Log {
             }
             return Ok(());
         }
-        let Some(deflate) = deflate.filter(|_| self.deflated.wanted_by > 0) else {
+        let is_done = deflated && self.deflated.wanted_by > 0 && index < self.deflated.to;
+        if !is_done {
             self.live.read(index, until.max(index), budget, span);
-            return Ok(());
-        };
-        self.deflate_to(until, deflate);
-        if index < self.deflated.from {
+        } else if index < self.deflated.from {
             self.live
                 .read(index, until.min(self.deflated.from), budget, span);
         } else {
-            self.read_deflated(index, until.max(index), budget, span);
+            let until = until.clamp(index, self.deflated.to);
+            self.read_deflated(index, until, budget, span);
         }
         Ok(())
     }

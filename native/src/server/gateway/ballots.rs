@@ -143,6 +143,12 @@ impl Ballots {
         self.lanes.get(lane).map(Lane::take).unwrap_or_default()
     }
 
+    /// See `Lane::unsettled`; 0 for a lane that there is not.
+    #[must_use]
+    pub fn unsettled(&self, lane: usize) -> usize {
+        self.lanes.get(lane).map_or(0, Lane::unsettled)
+    }
+
     pub(super) fn settle(&self, lane: usize, fates: Vec<Fate>) -> Result<Vec<Settled>, Mismatch> {
         self.lanes.get(lane).ok_or(Mismatch)?.settle(fates)
     }

@@ -145,6 +145,12 @@ impl Lane {
         taken
     }
 
+    /// Batches that are not settled: what was pushed before is settled with the last of so many.
+    pub fn unsettled(&self) -> usize {
+        let queue = self.0.lock();
+        queue.batches.len() + usize::from(queue.in_flight.is_some())
+    }
+
     /// Ends the batch that the application has.
     ///
     /// # Errors
@@ -245,11 +251,14 @@ mod tests {
     fn what_comes_while_a_batch_is_away_goes_with_the_next() {
         let lane = Lane::default();
         assert!(lane.push(KEY, b"a", waiting(1)));
+        assert_eq!(lane.unsettled(), 1);
         let first = lane.take();
         assert_eq!(first[0].1, b"a");
+        assert_eq!(lane.unsettled(), 1);
         assert!(!lane.push(KEY, b"b", waiting(2)));
         assert!(!lane.push(GroupKey { shard: 1, ..KEY }, b"c", waiting(3)));
         assert!(lane.take().is_empty(), "one at a time");
+        assert_eq!(lane.unsettled(), 2);
         let settled = lane
             .settle(vec![Fate::Counted(vec![1])])
             .expect("one group");
@@ -264,6 +273,7 @@ mod tests {
         assert_eq!(lane.take().len(), 2);
         let fates = vec![Fate::Counted(vec![0]), Fate::Refused(b"e".to_vec())];
         assert_eq!(lane.settle(fates).expect("two groups").len(), 2);
+        assert_eq!(lane.unsettled(), 0);
         assert!(lane.take().is_empty());
         assert!(
             lane.push(KEY, b"d", waiting(4)),

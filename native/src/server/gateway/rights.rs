@@ -16,12 +16,17 @@ use crate::protocol::jsonrpc;
 const WARNING_MS: u64 = 60_000;
 
 impl Gateway {
-    /// The reader class of a connection now; a token that has expired this instant counts no more.
+    /// The reader class of a connection now; a token that has expired or been revoked this instant counts no
+    /// more. A loop hears of a revocation among its commands, which it may take after messages that came later.
     pub(super) fn reader(core: &mut Core, slot: SlotIndex) -> Option<u64> {
         let wall_ms = core.shared.wall_ms();
         let session = core.connection(slot).session.as_ref()?;
         if session.expires_ms <= wall_ms {
             Self::sign_out(core, slot, "token_expired");
+            return None;
+        }
+        if session.is_revoked() {
+            Self::sign_out(core, slot, "token_revoked");
             return None;
         }
         Some(session.reader)

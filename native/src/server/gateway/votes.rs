@@ -1,8 +1,8 @@
 //! `respond` and `impression` without the application: what is plainly right, for a poll that it has opened.
 //!
-//! The rest is the application's, errors above all. Votes of a connection are counted in the order sent, but one
-//! that the application answers may be overtaken by a later one; where a poll allows changes, the last one counted
-//! stands.
+//! The rest is the application's, errors above all. Where a poll allows changes, the votes of a connection are counted
+//! in the order sent: while the application has a call of the connection, it gets the votes behind it too, and it waits
+//! for those that are here before it counts one.
 
 use std::fmt::Write;
 
@@ -112,14 +112,18 @@ impl Gateway {
             || ballot
                 .project
                 .is_some_and(|name| !poll.projects.iter().any(|project| project == name));
-        // A log-in may be under way.
+        // A log-in may be under way, or an earlier vote.
         let has_asked = || {
             connection
                 .calls
                 .as_ref()
                 .is_some_and(|calls| calls.has_asked())
         };
-        if is_elsewhere || (ballot.visitor.is_none() && (!is_anonymous || has_asked())) {
+        let is_nameless = ballot.visitor.is_none();
+        if is_elsewhere
+            || (is_nameless && !is_anonymous)
+            || ((is_nameless || poll.allow_change) && has_asked())
+        {
             return None;
         }
         self.names.connection.clear();

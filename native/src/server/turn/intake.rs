@@ -107,6 +107,8 @@ impl<H: Handler> Loop<H> {
                 Moved::Bytes(bytes) => {
                     // A short read has emptied the socket, but for its end; the next byte makes an event.
                     connection.unread = bytes == buffer.len() || connection.hung_up;
+                    // Any byte shows that the client is there: its pong may be stuck behind a long message.
+                    connection.pong_ms = NEVER;
                     self.take_bytes(slot, &mut buffer[..bytes]);
                 }
             }
@@ -306,8 +308,7 @@ fn take_item<H: Handler>(core: &mut Core, handler: &mut H, slot: SlotIndex, item
         Item::Ping(payload) if rate == Rate::Allowed => {
             core.send_control(slot, Opcode::Pong, payload);
         }
-        Item::Pong(_) => core.connection(slot).pong_ms = NEVER,
-        Item::Ping(_) | Item::Close { .. } => {}
+        Item::Pong(_) | Item::Ping(_) | Item::Close { .. } => {}
     }
 }
 

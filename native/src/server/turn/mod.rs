@@ -1,8 +1,9 @@
 //! The event loop.
 //!
 //! One turn: wait for sockets and commands; read and handle; take commands; send answers; broadcast what logs have
-//! gained. While one broadcast runs, what is appended gathers and goes out together in the next turn. A broadcast goes to
-//! all at once; everything else has its time and is gone on with in the next turn.
+//! gained. Each of these has its time and is gone on with in the next turn. While something waits to be broadcast, the
+//! others' time is short, but always a share of what the broadcast took in the turn before: a loop that has more to send
+//! than it can goes on hearing its clients and taking in new ones, and what is appended meanwhile gathers.
 
 mod drain;
 mod intake;
@@ -33,15 +34,22 @@ const REST_MS: u64 = 1_000;
 #[derive(Clone, Copy)]
 struct Patience {
     most: Duration,
-    /// As long when something waits to be broadcast.
+    /// As long when something waits to be broadcast …
     with_news: Duration,
+    /// … or this part of what the broadcast took in the turn before, if that is longer. Reading a pong costs about as much
+    /// as sending a frame, and a client that gets many frames sends one in half a minute: an eighth is plenty.
+    share: u32,
 }
 
 /// For taking in connections, for taking in messages, and for sending to connections one by one.
 const PATIENCE: Patience = Patience {
     most: Duration::from_millis(1),
     with_news: Duration::from_micros(250),
+    share: 8,
 };
+
+/// How long a turn broadcasts before it looks at what comes in; a slice that was begun is ended.
+const BROADCAST: Duration = Duration::from_millis(2);
 
 /// One event loop with its application.
 pub(super) struct Loop<H> {
@@ -58,6 +66,8 @@ pub(super) struct Loop<H> {
     intake: Instant,
     /// For sending to connections one by one.
     patience: Patience,
+    /// For broadcasts.
+    broadcast: Duration,
     drain: Option<Drain>,
 }
 
@@ -80,12 +90,13 @@ impl<H: Handler> Loop<H> {
             next_tick_ms,
             intake: Instant::now(),
             patience: PATIENCE,
+            broadcast: BROADCAST,
             drain: None,
         })
     }
 
     /// Runs until it is told to stop; then every connection is closed.
-    pub fn run(mut self) {
+    pub fn run(&mut self) {
         let (mut ready, mut commands) = (Vec::new(), Vec::new());
         while self.turn(&mut ready, &mut commands) {}
         self.stop();
@@ -118,9 +129,7 @@ impl<H: Handler> Loop<H> {
             }
         }
         self.flush();
-        for place in std::mem::take(&mut self.core.grown) {
-            self.core.broadcast(place);
-        }
+        self.broadcast();
         self.flush();
         if self.core.now_ms >= self.next_tick_ms {
             self.tick();
@@ -145,10 +154,22 @@ impl<H: Handler> Loop<H> {
             self.core.connection(slot).in_touched = false;
             self.core.flush(slot, SHARE_BYTES);
             let (patience, core) = (self.patience, &self.core);
-            if patience.is_over(began.elapsed(), || core.has_news()) {
+            if patience.is_over(began.elapsed(), core.share, || core.has_news()) {
                 return;
             }
         }
+    }
+
+    /// Broadcasts slice by slice, until the time is over; who has waited longest comes first next time.
+    fn broadcast(&mut self) {
+        let began = Instant::now();
+        while !self.core.grown.is_empty() {
+            self.core.broadcast_slice();
+            if began.elapsed() >= self.broadcast {
+                break;
+            }
+        }
+        self.core.share = began.elapsed() / self.patience.share;
     }
 
     fn event(&mut self, event: Ready) {
@@ -184,7 +205,7 @@ impl<H: Handler> Loop<H> {
             }
             Command::Log(number) => {
                 if let Some(place) = self.core.topics.find(number) {
-                    self.core.grown.push(place);
+                    self.core.note_growth(place);
                 }
             }
             Command::Drain(over_ms) => self.begin_drain(over_ms),
@@ -232,6 +253,7 @@ impl<H: Handler> Loop<H> {
 
     fn timer(&mut self, slot: SlotIndex) {
         let now_ms = self.core.now_ms;
+        self.put_off(slot);
         let connection = self.core.connection(slot);
         if connection.end_ms <= now_ms {
             self.end(slot);
@@ -255,6 +277,26 @@ impl<H: Handler> Loop<H> {
         if connection.alarm_ms <= now_ms {
             connection.alarm_ms = NEVER;
             self.handler.alarm(&mut self.core, slot);
+        }
+    }
+
+    /// Begins the times anew in which the client has to say something, when it has and we have not looked.
+    fn put_off(&mut self, slot: SlotIndex) {
+        let (now_ms, config) = (self.core.now_ms, &self.core.shared.config);
+        let (pong_ms, message_ms) = (now_ms + config.pong_ms, now_ms + config.message_ms);
+        let handshake_ms = now_ms + config.handshake_ms;
+        let connection = self.core.connection(slot);
+        if !connection.is_unread() {
+            return;
+        }
+        if connection.pong_ms <= now_ms {
+            connection.pong_ms = pong_ms;
+        }
+        if connection.message_ms <= now_ms {
+            connection.message_ms = message_ms;
+        }
+        if connection.state == State::Head && connection.end_ms <= now_ms {
+            connection.end_ms = handshake_ms;
         }
     }
 
@@ -285,6 +327,14 @@ impl<H: Handler> Loop<H> {
         }
     }
 
+    /// Takes nobody in any more, and lets go of every connection without a word.
+    pub fn abandon(&mut self) {
+        self.listener = None;
+        for slot in self.core.connections.slots() {
+            self.core.drop_connection(slot);
+        }
+    }
+
     fn stop(&mut self) {
         for slot in self.core.connections.slots() {
             self.core.close(slot, 1001, "going_away");
@@ -296,15 +346,17 @@ impl<H: Handler> Loop<H> {
 
 /// Whether one who takes in since `intake` has to let others be sent to.
 fn is_late(core: &Core, intake: Instant) -> bool {
-    PATIENCE.is_over(intake.elapsed(), || core.has_news())
+    PATIENCE.is_over(intake.elapsed(), core.share, || core.has_news())
 }
 
 impl Patience {
-    fn is_over(self, spent: Duration, has_news: impl FnOnce() -> bool) -> bool {
-        spent >= self.most || (spent >= self.with_news && has_news())
+    fn is_over(self, spent: Duration, share: Duration, has_news: impl FnOnce() -> bool) -> bool {
+        spent >= share && (spent >= self.most || (spent >= self.with_news && has_news()))
     }
 }
 
+#[cfg(test)]
+mod deadlines_test;
 #[cfg(test)]
 mod shares_test;
 
@@ -322,8 +374,19 @@ mod tests {
             (before(PATIENCE.most), false, true),
             (PATIENCE.most, true, true),
         ] {
-            assert_eq!(PATIENCE.is_over(spent, || false), without, "{spent:?}");
-            assert_eq!(PATIENCE.is_over(spent, || true), with, "{spent:?}");
+            let is_over = |has_news| PATIENCE.is_over(spent, Duration::ZERO, || has_news);
+            assert_eq!(
+                (is_over(false), is_over(true)),
+                (without, with),
+                "{spent:?}"
+            );
         }
+    }
+
+    #[test]
+    fn a_thing_has_its_share_of_what_the_broadcast_took() {
+        let share = Duration::from_millis(50);
+        assert!(!PATIENCE.is_over(share / 2, share, || true));
+        assert!(PATIENCE.is_over(share, share, || true));
     }
 }

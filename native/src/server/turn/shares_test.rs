@@ -1,5 +1,5 @@
 //! Who is sent to when more waits than a turn has time for. Turns are taken by hand; each may serve two connections
-//! alone, one before its broadcast and one after.
+//! alone, one before its broadcast and one after, and broadcasts one slice.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use proptest::prelude::*;
 use rustix::net::sockopt;
 
 use super::*;
@@ -26,8 +27,8 @@ const HISTORY: u64 = 90;
 const EVENT_BYTES: usize = 10_000;
 
 /// A loop without a thread, with a program.
-struct Stage {
-    event_loop: Loop<Gateway>,
+pub(super) struct Stage {
+    pub event_loop: Loop<Gateway>,
     hub: Arc<Hub>,
     address: SocketAddr,
     appended: u64,
@@ -36,7 +37,16 @@ struct Stage {
 }
 
 impl Stage {
+    /// Without events.
+    pub fn empty() -> Self {
+        Self::with_history(SendChoice::Send, 0)
+    }
+
     fn new(send: SendChoice) -> Self {
+        Self::with_history(send, HISTORY)
+    }
+
+    fn with_history(send: SendChoice, history: u64) -> Self {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = sys::open_listener(any_port).expect("a free port");
         let address = sys::local_address(&listener).expect("bound");
@@ -46,13 +56,16 @@ impl Stage {
         hub.set_accounts("localhost", "main", accounts);
         hub.open_log(TOPIC, "e", 0, true);
         let poll = Poll::open().expect("descriptors");
-        let core = Core::new(shared, 0, poll, open_sender(send).expect("a way to send"));
+        let sender = open_sender(send, &shared.send_way).expect("a way to send");
+        let core = Core::new(shared, 0, poll, sender);
         let gateway = Gateway::new(Arc::clone(&hub));
         let mut event_loop = Loop::new(core, gateway, listener).expect("descriptors");
         event_loop.patience = Patience {
             most: Duration::ZERO,
             with_news: Duration::ZERO,
+            share: u32::MAX,
         };
+        event_loop.broadcast = Duration::ZERO;
         let mut stage = Self {
             event_loop,
             hub,
@@ -61,15 +74,19 @@ impl Stage {
             ready: Vec::new(),
             commands: Vec::new(),
         };
-        for _ in 0..HISTORY {
+        for _ in 0..history {
             stage.publish();
         }
         stage
     }
 
     fn publish(&mut self) {
+        self.publish_long(EVENT_BYTES);
+    }
+
+    fn publish_long(&mut self, bytes: usize) {
         self.appended += 1;
-        let (seq, pad) = (self.appended, "x".repeat(EVENT_BYTES));
+        let (seq, pad) = (self.appended, "x".repeat(bytes));
         let entry = OwnedEntry {
             kind: Kind::Push,
             epoch: "e".to_owned(),
@@ -80,13 +97,18 @@ impl Stage {
         self.hub.append(TOPIC, &[entry]).expect("consecutive");
     }
 
-    fn turn(&mut self) {
+    /// So that the next turn does not sleep when there is nothing to do.
+    pub fn wake(&self) {
+        self.hub.shared().mailboxes[0].send(Command::Probe);
+    }
+
+    pub fn turn(&mut self) {
         // Without the tick, which would serve one more.
         self.event_loop.next_tick_ms = self.event_loop.core.shared.now_ms() + TICK_MS;
         assert!(self.event_loop.turn(&mut self.ready, &mut self.commands));
     }
 
-    fn turn_until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
+    pub fn turn_until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + WAIT;
         while !is_so(self) {
             assert!(Instant::now() < deadline, "in time");
@@ -94,20 +116,31 @@ impl Stage {
         }
     }
 
-    fn connect(&mut self) -> Viewer {
-        let socket = TcpStream::connect(self.address).expect("the loop listens");
+    pub fn connect(&mut self) -> Viewer {
         // So that its window takes a share from the start.
-        sockopt::set_socket_recv_buffer_size(&socket, 8 * SHARE_BYTES).expect("a size");
-        let mut viewer = Viewer {
-            socket,
-            bytes: Vec::new(),
-            messages: Vec::new(),
-        };
+        self.connect_with_room(8 * SHARE_BYTES)
+    }
+
+    fn connect_with_room(&mut self, bytes: usize) -> Viewer {
+        let mut viewer = self.connect_silently();
+        sockopt::set_socket_recv_buffer_size(&viewer.socket, bytes).expect("a size");
         let head = "GET /api/v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
         viewer.socket.write_all(head.as_bytes()).expect("room");
         self.turn_until(|_| viewer.has_head());
         viewer
+    }
+
+    /// One that has not sent its request.
+    pub fn connect_silently(&self) -> Viewer {
+        let socket = TcpStream::connect(self.address).expect("the loop listens");
+        socket.set_nodelay(true).expect("a socket");
+        Viewer {
+            socket,
+            asked: 0,
+            bytes: Vec::new(),
+            messages: Vec::new(),
+        }
     }
 
     /// A viewer that has everything and waits for what comes.
@@ -118,8 +151,14 @@ impl Stage {
         viewer
     }
 
-    fn connections(&mut self) -> Vec<&Connection> {
+    pub fn connections(&mut self) -> Vec<&Connection> {
         self.event_loop.core.connections.all()
+    }
+
+    /// Viewers of new events, with a loop that sends to two of them in a turn.
+    fn connect_crowd(&mut self, count: usize) -> Vec<Viewer> {
+        self.event_loop.core.slice = 2;
+        (0..count).map(|_| self.connect_live()).collect()
     }
 
     /// How many have to wait for the loop.
@@ -150,19 +189,47 @@ impl Stage {
 }
 
 /// A client in the same thread.
-struct Viewer {
+pub(super) struct Viewer {
     socket: TcpStream,
+    /// Calls sent.
+    asked: usize,
     bytes: Vec<u8>,
     messages: Vec<String>,
 }
 
-fn call(method: &str, more: &str) -> String {
+const SERVERTIME: &str = r#"{"jsonrpc":"2.0","id":1,"method":"servertime"}"#;
+
+/// Waits for the kernel until all have `count` messages together; returns how many they have.
+fn wait_for_all(viewers: &mut [Viewer], count: usize) -> usize {
+    let deadline = Instant::now() + WAIT;
+    loop {
+        let counts = viewers.iter_mut().map(Viewer::read_what_is_there);
+        let received = counts.sum();
+        if received >= count {
+            return received;
+        }
+        assert!(Instant::now() < deadline, "{received} instead of {count}");
+    }
+}
+
+/// Whether each has `count` messages.
+fn has_each(viewers: &mut [Viewer], count: usize) -> bool {
+    let mut counts = viewers.iter_mut().map(Viewer::read_what_is_there);
+    counts.all(|received| received == count)
+}
+
+pub(super) fn call(method: &str, more: &str) -> String {
     let params = format!(r#"{{"programId":"p"{more}}}"#);
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
 }
 
 impl Viewer {
-    fn send(&mut self, text: &str) {
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).expect("room");
+    }
+
+    pub fn send(&mut self, text: &str) {
+        self.asked += 1;
         let mut frame = Vec::new();
         encode_masked(Opcode::Text, text.as_bytes(), [1, 2, 3, 4], &mut frame);
         self.socket.write_all(&frame).expect("room");
@@ -194,9 +261,12 @@ impl Viewer {
             if self.bytes.len() < end {
                 break;
             }
-            let payload = self.bytes[header_bytes..end].to_vec();
-            self.messages
-                .push(String::from_utf8_lossy(&payload).into_owned());
+            let payload = &self.bytes[header_bytes..end];
+            let is_event = payload.starts_with(br#"{"jsonrpc":"2.0","method":"event""#);
+            // An event's padding is not looked at again.
+            let kept = if is_event { 80 } else { payload.len() };
+            let text = String::from_utf8_lossy(&payload[..kept.min(payload.len())]);
+            self.messages.push(text.into_owned());
             self.bytes.drain(..end);
         }
         self.messages.len()
@@ -208,6 +278,37 @@ impl Viewer {
         while self.read_what_is_there() < count {
             assert!(Instant::now() < deadline, "it was sent");
         }
+    }
+
+    /// Whether all calls are answered.
+    fn is_answered(&mut self) -> bool {
+        self.read_what_is_there();
+        let answers = self
+            .messages
+            .iter()
+            .filter(|text| text.contains(r#""id":1"#));
+        answers.count() == self.asked
+    }
+
+    /// The seq up to which the viewer has all since it last subscribed, if it follows.
+    fn position(&self) -> Option<u64> {
+        let mut position = None;
+        for message in &self.messages {
+            let seq = message.split(r#""seq":"#).nth(1).map(|rest| {
+                let end = rest.find(',').expect("more follows");
+                rest[..end].parse::<u64>().expect("a number")
+            });
+            if message.contains(r#""method":"event""#) {
+                assert_eq!(seq, position.map(|seq| seq + 1), "each once, in order");
+                position = seq;
+            } else if message.contains(r#""recovered""#) {
+                assert!(position.is_none() || position == seq, "nothing is missing");
+                position = seq;
+            } else if message.contains(r#""programId""#) {
+                position = None;
+            }
+        }
+        position
     }
 
     /// The seqs of all events, in the order they came.
@@ -300,4 +401,129 @@ fn a_loop_that_stops_sends_more_than_a_share() {
     viewer.wait_for_messages(2);
     assert_eq!(viewer.seqs().len(), 20);
     assert!(viewer.messages[1].ends_with("going_away"));
+}
+
+#[test]
+fn a_broadcast_goes_in_slices_and_who_speaks_meanwhile_is_heard() {
+    for send in [SendChoice::Send, SendChoice::Auto] {
+        let mut stage = Stage::with_history(send, 0);
+        let mut crowd = stage.connect_crowd(6);
+        let mut speaker = stage.connect();
+        for round in 1..=3 {
+            stage.publish();
+            speaker.send(SERVERTIME);
+            stage.turn();
+            // Two have the event, all have had the answer to their `subscribe` and the events before.
+            assert_eq!(wait_for_all(&mut crowd, 6 * round + 2), 6 * round + 2);
+            speaker.read_what_is_there();
+            stage.turn_until(|_| speaker.read_what_is_there() == round);
+            stage.turn_until(|_| has_each(&mut crowd, 1 + round));
+        }
+        for viewer in &crowd {
+            assert_eq!(viewer.seqs(), [1, 2, 3]);
+        }
+    }
+}
+
+#[test]
+fn what_comes_during_a_broadcast_goes_along() {
+    let mut stage = Stage::with_history(SendChoice::Send, 0);
+    let mut crowd = stage.connect_crowd(6);
+    for _ in 0..3 {
+        stage.publish();
+        stage.turn();
+    }
+    // Two have had one event, the next two have had two, and the last two all three.
+    wait_for_all(&mut crowd, 6 + 2 + 4 + 6);
+    let mut received: Vec<_> = crowd.iter().map(|one| one.seqs().len()).collect();
+    received.sort_unstable();
+    assert_eq!(received, [1, 1, 2, 2, 3, 3]);
+    stage.turn_until(|_| has_each(&mut crowd, 4));
+}
+
+#[test]
+fn an_answer_and_what_is_new_go_in_one_write() {
+    let mut stage = Stage::with_history(SendChoice::Send, 0);
+    let mut viewer = stage.connect_live();
+    let slot = stage.event_loop.core.connections.slots().start;
+    let mut crowd = stage.connect_crowd(4);
+    stage.publish();
+    stage.turn();
+    // The last ones have it first; the viewer, who came before them, not yet.
+    stage.event_loop.core.send_text(slot, b"{}");
+    let before = sys::writes();
+    stage.turn_until(|_| viewer.read_what_is_there() == 3);
+    assert_eq!(sys::writes() - before, 1);
+    assert_eq!(viewer.messages[1], "{}");
+    stage.turn_until(|_| has_each(&mut crowd, 2));
+}
+
+/// What may happen between two turns.
+#[derive(Clone, Debug)]
+enum Step {
+    Publish(usize),
+    Call(usize),
+    Subscribe(usize),
+    Unsubscribe(usize),
+    Read(usize),
+    Turn,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let viewer = 0..5usize;
+    prop_oneof![
+        4 => prop_oneof![4 => 0..300usize, 1 => 60_000..100_000usize].prop_map(Step::Publish),
+        1 => viewer.clone().prop_map(Step::Call),
+        1 => viewer.clone().prop_map(Step::Subscribe),
+        1 => viewer.clone().prop_map(Step::Unsubscribe),
+        1 => viewer.prop_map(Step::Read),
+        8 => Just(Step::Turn),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Some do not read for a while and are served alone then, some come and go while a broadcast is under way.
+    #[test]
+    fn nobody_misses_or_doubles_an_event_of_a_sliced_broadcast(
+        steps in proptest::collection::vec(step(), 1..80),
+        slice in 1..4usize,
+        is_ring in any::<bool>(),
+    ) {
+        let send = if is_ring { SendChoice::Auto } else { SendChoice::Send };
+        let mut stage = Stage::with_history(send, 0);
+        stage.event_loop.core.slice = slice;
+        let mut viewers: Vec<_> = (0..5).map(|_| stage.connect_with_room(2 * SHARE_BYTES)).collect();
+        for viewer in &mut viewers {
+            viewer.send(&call("subscribe", ""));
+        }
+        for step in steps {
+            match step {
+                Step::Publish(bytes) => stage.publish_long(bytes),
+                Step::Call(viewer) => viewers[viewer].send(SERVERTIME),
+                Step::Subscribe(viewer) => viewers[viewer].send(&call("subscribe", "")),
+                Step::Unsubscribe(viewer) => viewers[viewer].send(&call("unsubscribe", "")),
+                Step::Read(viewer) => {
+                    viewers[viewer].read_what_is_there();
+                }
+                Step::Turn => {
+                    stage.wake();
+                    stage.turn();
+                }
+            }
+        }
+        for viewer in &mut viewers {
+            viewer.send(&call("subscribe", ""));
+        }
+        stage.turn_until(|_| viewers.iter_mut().all(Viewer::is_answered));
+        stage.publish();
+        let last = stage.appended;
+        stage.turn_until(|_| {
+            viewers.iter_mut().all(|one| {
+                one.read_what_is_there();
+                one.position() == Some(last)
+            })
+        });
+    }
 }

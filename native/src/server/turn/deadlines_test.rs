@@ -1,0 +1,125 @@
+//! What a client has to do in time counts only while we look at it. Deadlines are set to now by hand.
+
+use super::shares_test::{Stage, Viewer, call};
+use super::*;
+use crate::protocol::frame::encode_masked;
+use crate::server::connection::Connection;
+
+/// More than one connection may have outstanding.
+const CALLS: usize = 300;
+
+/// Turns until the loop has heard all that it is willing to hear.
+fn settle(stage: &mut Stage) {
+    for _ in 0..1_000 {
+        stage.wake();
+        stage.turn();
+    }
+}
+
+/// The deadlines of everybody are over.
+fn expire(stage: &mut Stage) -> State {
+    let slot = stage.event_loop.core.connections.slots().start;
+    let core = &mut stage.event_loop.core;
+    let now_ms = core.now_ms;
+    let connection = core.connection(slot);
+    let Connection {
+        pong_ms,
+        message_ms,
+        end_ms,
+        ..
+    } = connection;
+    for deadline_ms in [pong_ms, message_ms, end_ms] {
+        if *deadline_ms != NEVER {
+            *deadline_ms = now_ms;
+        }
+    }
+    stage.event_loop.timer(slot);
+    stage.event_loop.core.connection(slot).state
+}
+
+fn await_pong(stage: &mut Stage) {
+    let slot = stage.event_loop.core.connections.slots().start;
+    stage.event_loop.ping(slot);
+    assert_ne!(stage.event_loop.core.connection(slot).pong_ms, NEVER);
+    settle(stage);
+}
+
+fn pong(viewer: &mut Viewer) {
+    let mut frame = Vec::new();
+    encode_masked(Opcode::Pong, b"", [1, 2, 3, 4], &mut frame);
+    viewer.send_bytes(&frame);
+}
+
+fn message(bytes: usize) -> Vec<u8> {
+    let mut frame = Vec::new();
+    encode_masked(Opcode::Text, &vec![b' '; bytes], [1, 2, 3, 4], &mut frame);
+    frame
+}
+
+#[test]
+fn one_whose_pong_we_do_not_read_is_not_closed_for_want_of_it() {
+    let mut stage = Stage::empty();
+    let mut producer = stage.connect();
+    for _ in 0..CALLS {
+        producer.send(&call("publish", ""));
+    }
+    stage.turn_until(|stage| stage.connections()[0].paused);
+    await_pong(&mut stage);
+    pong(&mut producer);
+    settle(&mut stage);
+    assert_eq!(expire(&mut stage), State::Open);
+}
+
+#[test]
+fn one_who_is_silent_is_closed_for_want_of_a_pong() {
+    let mut stage = Stage::empty();
+    let viewer = stage.connect();
+    await_pong(&mut stage);
+    assert_eq!(expire(&mut stage), State::Free);
+    drop(viewer);
+}
+
+#[test]
+fn any_byte_is_a_sign_of_life() {
+    let mut stage = Stage::empty();
+    let mut producer = stage.connect();
+    let frame = message(1 << 20);
+    producer.send_bytes(&frame[..1_000]);
+    settle(&mut stage);
+    await_pong(&mut stage);
+    // The pong can only come behind the message.
+    producer.send_bytes(&frame[1_000..2_000]);
+    stage.turn_until(|stage| stage.connections()[0].pong_ms == NEVER);
+}
+
+#[test]
+fn a_message_is_not_late_while_we_do_not_read() {
+    let mut stage = Stage::empty();
+    let mut producer = stage.connect();
+    for _ in 0..CALLS {
+        producer.send(&call("publish", ""));
+    }
+    producer.send_bytes(&message(100)[..50]);
+    stage.turn_until(|stage| stage.connections()[0].paused);
+    let slot = stage.event_loop.core.connections.slots().start;
+    let now_ms = stage.event_loop.core.now_ms;
+    let connection = stage.event_loop.core.connection(slot);
+    assert!(connection.paused && connection.unread);
+    connection.message_ms = now_ms;
+    assert_eq!(expire(&mut stage), State::Open);
+}
+
+#[test]
+fn a_request_that_waits_for_us_is_not_late() {
+    let mut stage = Stage::empty();
+    let mut viewer = stage.connect_silently();
+    viewer.send_bytes(b"GET /api/v1/ws HTTP/1.1\r\n");
+    stage.turn_until(|stage| !stage.connections().is_empty());
+    settle(&mut stage);
+    let slot = stage.event_loop.core.connections.slots().start;
+    // As for one of thousands whose turn has not come.
+    stage.event_loop.core.connection(slot).unread = true;
+    assert_eq!(expire(&mut stage), State::Head);
+    stage.event_loop.core.connection(slot).unread = false;
+    assert_eq!(expire(&mut stage), State::Closing);
+}

@@ -1,0 +1,76 @@
+"""Long-lived tasks: the one way to run what has no end of its own while a process lives.
+
+A task that ends with an exception is noticed by nobody: what it did is not done any more, and nothing else
+looks wrong. `keep_running` therefore starts such work again whenever it ends, at once for the first time and
+then after pauses that double. Each end is logged and counted. Work that goes on ending is *failing*, which
+`/readyz` tells; it fails no more once it has held for `HEALTHY_S`.
+
+What holds a slot is different: an owner or a counter that cannot write must not go on. Its tasks are watched
+by its `ended`, and the process ends with them.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from broker.metrics.counts import TASK_RESTARTS
+
+HEALTHY_S = 10.0
+"""Work that has held for so long does not count as failing."""
+
+_PAUSE_S = (0.1, 5.0)  # first pause, after the second end in a row, and longest
+
+_log = logging.getLogger(__name__)
+_ended_s: dict[asyncio.Task[None], float] = {}  # of those that run: when their work ended last
+
+
+def keep_running(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+    """Run `work` until the task is cancelled, however often it ends. Whoever calls this owns the task.
+
+    Args:
+        name: what kind of work it is, for logs, metrics and `/readyz`; one of ours, never a caller's text.
+        work: makes the coroutine, anew each time; it must cope with what the one before left behind.
+    """
+    task = asyncio.create_task(_run(name, work), name=name)
+    task.add_done_callback(lambda done: _ended_s.pop(done, None))
+    return task
+
+
+def run_once(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Run work that nobody awaits, and log what it fails with. Whoever calls this owns the task."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_log_failure)
+    return task
+
+
+def failing() -> list[str]:
+    """The names of this process' tasks whose work ended a moment ago, sorted."""
+    recent_s = time.monotonic() - HEALTHY_S
+    return sorted({task.get_name() for task, ended_s in _ended_s.items() if ended_s > recent_s})
+
+
+async def _run(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    pause_s = 0.0
+    while True:
+        began_s = time.monotonic()
+        try:
+            await work()
+            _log.error("task_ended", extra={"task": name})
+        except Exception:
+            _log.exception("task_ended", extra={"task": name})
+        TASK_RESTARTS.add(name)
+        now_s = time.monotonic()
+        _ended_s[task] = now_s
+        if now_s - began_s >= HEALTHY_S:
+            pause_s = 0.0
+        await asyncio.sleep(pause_s)
+        pause_s = min(max(_PAUSE_S[0], 2 * pause_s), _PAUSE_S[1])
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("task_failed", extra={"task": task.get_name()}, exc_info=error)

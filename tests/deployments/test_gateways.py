@@ -1,0 +1,75 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.deployments import gateways
+from broker.deployments.gateways import Gateways, _Running
+from broker.settings import Settings
+
+pytestmark = pytest.mark.anyio
+
+WAIT_S = 20
+NODE = "a" * 12
+
+
+class Actor:
+    """What a reconciler sees of a gateway's process: its calls, and the order in which they come."""
+
+    def __init__(self, name: str, told: list[str]) -> None:
+        self.fault = ""
+        self._name, self._told = name, told
+        self._stopped = asyncio.Event()
+
+    def __getattr__(self, method: str) -> Any:
+        call: Callable[..., Awaitable[object]] = getattr(self, f"_{method}")
+        return SimpleNamespace(remote=lambda *arguments: asyncio.ensure_future(call(*arguments)))
+
+    async def _run(self) -> None:
+        await self._stopped.wait()
+
+    async def _find_fault(self) -> str:
+        return self.fault
+
+    async def _drain(self, _over_s: float) -> None:
+        self._told.append(f"drain {self._name}")
+
+    async def _stop(self) -> None:
+        self._told.append(f"stop {self._name}")
+        self._stopped.set()
+
+
+class OneNode(Gateways):
+    """Starts stand-ins for processes."""
+
+    def __init__(self, settings: Settings, told: list[str]) -> None:
+        super().__init__(settings, "postgresql://", outlive_driver=False)
+        self.actors: list[Actor] = []
+        self._told = told
+
+    async def _start_on(self, node: str) -> None:
+        name = str(len(self.actors))
+        self._told.append(f"start {name}")
+        self.actors.append(Actor(name, self._told))
+        self._running[node] = _Running(name, node, self.actors[-1])
+
+
+async def test_gateway_with_a_dead_loop_is_exchanged_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(gateways, "_live_nodes", lambda: [NODE])
+    monkeypatch.setattr(gateways, "_kill", lambda actor: told.append(f"kill {actor._name}"))
+    monkeypatch.setattr(gateways, "_LOOK_S", 0.01)
+    kept = OneNode(Settings(), told)
+    await kept._reconcile()
+    running = asyncio.create_task(kept.run())
+    kept.actors[0].fault = "event loops that have died: 1"
+    async with asyncio.timeout(WAIT_S):
+        while "kill 0" not in told:  # noqa: ASYNC110 - the reconciler tells nobody
+            await asyncio.sleep(0.01)
+    running.cancel()
+    assert told == ["start 0", "start 1", "drain 0", "stop 0", "kill 0"]
+    assert kept.count == 1
+    await kept.drain(0)
+    assert told[5:] == ["drain 1", "stop 1", "kill 1"]
