@@ -8,6 +8,8 @@ import threading
 from broker.clock import Clock
 
 _COUNTER_BITS = 12  # rand_a of RFC 9562, section 5.7, used as a counter within a millisecond
+_COUNTER = (1 << _COUNTER_BITS) - 1
+_UUID7 = "%08x-%04x-7%03x-%04x-%012x"  # in four fifths of the time of f-strings
 _RANDOM = 128  # numbers asked of the system at a time: one takes as long as all else of an identifier
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -33,11 +35,11 @@ class IdSource:
                 self._random += struct.unpack(f"{_RANDOM}Q", os.urandom(8 * _RANDOM))
             random = self._random.pop()
             stamp = self._clock.now_ms() << _COUNTER_BITS
-            self._last = max(self._last + 1, stamp)
-            stamp = self._last
-        time, counter = f"{stamp >> _COUNTER_BITS:012x}", stamp & ((1 << _COUNTER_BITS) - 1)
-        rest = f"{2 << 62 | random >> 2:016x}"
-        return f"{time[:8]}-{time[8:]}-7{counter:03x}-{rest[:4]}-{rest[4:]}"
+            if stamp <= self._last:
+                stamp = self._last + 1
+            self._last = stamp
+        time, counter = stamp >> _COUNTER_BITS, stamp & _COUNTER
+        return _UUID7 % (time >> 16, time & 0xFFFF, counter, random >> 50 | 0x8000, random & 0xFFFF_FFFF_FFFF)
 
     def epoch(self) -> str:
         """A new name for one life of a program's history: 12 letters and digits, about 71 random bits."""

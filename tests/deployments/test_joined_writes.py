@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from broker.deployments.joined_writes import JoinedWrites, JoiningProtocol
 
@@ -110,3 +111,64 @@ async def test_a_server_that_joins_writes_answers_as_before() -> None:
         writer.close()
         server.should_exit = True
         await task
+
+
+REPLIES: dict[str, tuple[int, list[tuple[bytes, bytes]], bytes]] = {
+    "/plain": (200, [(b"content-length", b"3"), (b"etag", b'"\xe9"')], b"one"),
+    "/empty": (200, [(b"content-length", b"0")], b""),
+    "/none": (204, [], b""),
+    "/known": (304, [(b"etag", b'"x"')], b""),
+    "/closed": (413, [(b"content-length", b"3"), (b"connection", b"close")], b"one"),
+    "/chunked": (200, [], b"one"),
+    "/upper": (200, [(b"Content-Length", b"3")], b"one"),
+    "/broken": (200, [(b"content-length", b"3"), (b"location", b"/a\r\nset-cookie: b")], b"one"),
+    "/nul": (200, [(b"content-length", b"3"), (b"location", b"/a\x00")], b"one"),
+    "/long": (200, [(b"content-length", b"2")], b"one"),
+}
+
+
+async def _whole(scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+    status, headers, body = REPLIES[scope["path"]]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+async def _ask_all(protocol: type[asyncio.Protocol], method: str) -> dict[str, bytes]:
+    """The bytes of each reply, whose connection ends behind it."""
+    told = {}
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(_whole, http=protocol, lifespan="off", log_config=None, date_header=False)
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server.serve(sockets=[listening]))
+        for path in REPLIES:
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            request = f"{method} {path} HTTP/1.1\r\nHost: x\r\n"
+            # The first of two is answered on a connection that goes on.
+            writer.write(f"{request}\r\n{request}Connection: close\r\n\r\n".encode())
+            told[path] = await asyncio.wait_for(reader.read(), 20)
+            writer.close()
+        server.should_exit = True
+        await task
+    return told
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_what_is_written_is_what_uvicorn_writes(method: str) -> None:
+    ours, theirs = await _ask_all(JoiningProtocol, method), await _ask_all(HttpToolsProtocol, method)
+    assert ours == theirs
+    assert ours["/plain"].count(b"HTTP/1.1 200 OK\r\n") == 2
+    assert b"set-cookie" not in ours["/broken"]
+
+
+async def test_a_reply_in_one_part_is_one_write() -> None:
+    wire = Wire()
+    config = uvicorn.Config(_whole, lifespan="off", log_config=None)
+    config.load()
+    protocol = JoiningProtocol(config=config, server_state=uvicorn.server.ServerState(), app_state={})
+    protocol.connection_made(wire)
+    protocol.data_received(b"GET /plain HTTP/1.1\r\nHost: x\r\n\r\n")
+    while not wire.writes:  # noqa: ASYNC110 - the wire tells nobody
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert wire.writes == [b'HTTP/1.1 200 OK\r\ncontent-length: 3\r\netag: "\xe9"\r\n\r\none']
+    protocol.connection_lost(None)

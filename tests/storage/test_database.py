@@ -286,6 +286,24 @@ async def test_first_transaction_of_a_unit_that_raises_holds_nothing(
         assert await connection.fetchval("SELECT array_agg(n ORDER BY n) FROM t") == [1, 2]
 
 
+async def test_unit_ends_with_its_last_transaction_when_that_fails(
+    database: Database, postgres_dsn: str
+) -> None:
+    await run(postgres_dsn, "CREATE TABLE t (n integer)")
+    for rows in ([1], []):  # with and without a transaction before
+        with pytest.raises(KeyError):
+            async with database.unit():
+                for n in rows:
+                    await _insert(database, n)
+                async with database.transaction(ends_unit=True) as connection:
+                    await connection.execute("INSERT INTO t VALUES (2)")
+                    raise KeyError
+    async with database.unit(), database.transaction(ends_unit=True) as connection:
+        await connection.execute("INSERT INTO t VALUES (3)")
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT array_agg(n) FROM t") == [3]
+
+
 async def _insert(database: Database, n: int) -> None:
     async with database.transaction() as connection:
         await connection.execute("INSERT INTO t VALUES ($1)", n)

@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http import auto
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from broker.clock import SystemClock
 from broker.deployments.departures import Departure
@@ -42,7 +43,6 @@ API_PATHS = "/api/v1/"
 
 _SERVE = "/-/"  # what Serve answers itself; HAProxy's checks ask there, without the ingress's header
 _ARRIVING = 1_000  # bodies at a time that take no place; each may be as large as a body may be
-_BODY = frozenset({b"content-length", b"transfer-encoding"})
 _NAME = itemgetter(0)  # of a header
 _FROM_INGRESS = HEADER.encode()
 _MALFORMED = InvalidRequest("the request is malformed")
@@ -100,7 +100,7 @@ class DirectRequests:
             is_asked = scope["type"] == "http" and scope["path"].startswith(_SERVE)
             app = self._api if is_asked and _is_from_ingress(scope) else self._theirs
             await app(scope, receive, send)
-        elif _has_body(scope) and self._arriving < _ARRIVING:
+        elif _is_arriving(receive) and self._arriving < _ARRIVING:
             await self._serve_with_body(scope, receive, send)
         else:
             await self._take_place()  # at once, since there is one
@@ -153,8 +153,10 @@ class DirectRequests:
             raise RuntimeError("a place is not taken at once")
 
 
-def _has_body(scope: Any) -> bool:
-    return not _BODY.isdisjoint(map(_NAME, scope["headers"]))
+def _is_arriving(receive: Any) -> bool:
+    """Whether some of the body is still to come: `receive` is a method of uvicorn's part in the request."""
+    cycle: RequestResponseCycle = receive.__self__
+    return cycle.more_body
 
 
 def _is_from_ingress(scope: Any) -> bool:
@@ -223,12 +225,7 @@ def serve_directly(api: App, departure: Departure, prefix: str = API_PATHS) -> N
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             self.app = build(self.app)
-
-        def on_headers_complete(self) -> None:
-            """Start the request, as the last one of its connection when the replica is to end."""
-            super().on_headers_complete()
-            if departure.has_begun and self.cycle is not None:
-                self.cycle.keep_alive = False
+            self.departure = departure
 
         def send_400_response(self, msg: str) -> None:
             """Refuse what is no HTTP as the API refuses; uvicorn says it in plain text."""

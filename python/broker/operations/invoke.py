@@ -8,6 +8,7 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any, TypeVar
 
 import orjson
@@ -194,12 +195,17 @@ async def _claim(operation: Operation, context: Context, raw: Mapping[str, Any])
     for again, name in operation.route.said_again if operation.route else ():
         value = said.pop(again, None)
         said.setdefault(name, value)
-    hidden = {info.alias or name for name, info in operation.params.model_fields.items() if not info.repr}
-    for name in hidden & said.keys():
+    for name in _hidden(operation.params) & said.keys():
         said[name] = await _slow_hash(context, caller, key, said[name])
     content = orjson.dumps([operation.name, said], option=orjson.OPT_SORT_KEYS)
     # A body that is streamed is not in `raw`: who reads it adds its hash.
     return IdempotencyKey(caller, key, hashlib.sha256(content).digest(), raw.get("events") is not None)
+
+
+@cache  # there are as many as operations
+def _hidden(model: type[BaseModel]) -> frozenset[str]:
+    """The fields that are passwords, by wire name."""
+    return frozenset(info.alias or name for name, info in model.model_fields.items() if not info.repr)
 
 
 async def _slow_hash(context: Context, caller: str, key: str, password: object) -> str | None:
@@ -222,7 +228,8 @@ def validate(model: type[_Params], raw: Any, prefix: str = "") -> _Params:
     Raises:
         InvalidRequest: with one fault for every field that is wrong, up to a few; values are left out.
     """
-    raw = without_excess(model, raw)
+    if isinstance(raw, dict) and len(raw) > MAX_FAULTS:
+        raw = without_excess(model, raw)
     try:
         made: _Params = model.__pydantic_validator__.validate_python(raw, by_alias=True, by_name=False)
     except ValidationError as error:

@@ -73,14 +73,18 @@ class KnownPolls:
 
     async def find_rows(self, program_uid: int, wanted: Collection[Measure]) -> dict[Measure, PollRow]:
         """Those polls of these measures that there are."""
-        known = {measure: self._rows.peek((program_uid, measure)) for measure in wanted}
-        missing = frozenset(measure for measure, row in known.items() if row is None)
-        if missing:
+        known = {}
+        for measure in wanted:
+            row = self._rows.peek((program_uid, measure))
+            if row is not None:
+                known[measure] = row
+        if len(known) < len(wanted):
+            missing = frozenset(wanted).difference(known)
             found = await self._findings.run(
                 (program_uid, missing), lambda: self._polls.find(program_uid, sorted(missing))
             )
             known.update(self._remembered(program_uid, found))
-        return {measure: row for measure, row in known.items() if row is not None}
+        return known
 
     async def rows(
         self,
@@ -96,8 +100,8 @@ class KnownPolls:
             admit: told how many names nobody has declared are to be made; what it raises is raised.
         """
         found = await self.find_rows(program_uid, wanted)
-        missing = frozenset(measure for measure in wanted if measure not in found)
-        if missing:
+        if len(found) < len(wanted):
+            missing = frozenset(wanted).difference(found)
             strange = sum(not _is_declared(measure, declared) for measure in missing)
             if strange:
                 admit(strange)

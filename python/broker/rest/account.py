@@ -4,7 +4,6 @@ import ipaddress
 from collections.abc import Iterable
 from functools import lru_cache
 
-_HOSTS = 1_000  # remembered at a time
 _CALLERS = 10_000
 _REMEMBERED_CHARACTERS = 256  # of a header; a stranger does not fill the memory with longer ones
 
@@ -17,12 +16,6 @@ def account_of_host(host: str, public_host: str, default: str) -> str:
     A host below the public one names its account by what stands in front, so `a.b.<public host>` names one
     that cannot exist. Any other host means the default account.
     """
-    read = _read_host if len(host) <= _REMEMBERED_CHARACTERS else _read_host.__wrapped__
-    return read(host, public_host, default)
-
-
-@lru_cache(_HOSTS)
-def _read_host(host: str, public_host: str, default: str) -> str:
     name = host.strip().lower()
     if not name.startswith("["):  # an IPv6 address has colons of its own
         name = name.partition(":")[0]

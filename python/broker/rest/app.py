@@ -58,6 +58,8 @@ Health = Callable[[], Awaitable[Mapping[str, str]]]
 
 _PEEK_BYTES = 16 << 10  # twice the largest token that any server takes in a header
 _ACCOUNTS = 1_000  # remembered at a time
+_HOSTS = 1_000
+_HOST_BYTES = 256  # a stranger does not fill the memory with longer ones
 _JWKS_CACHE = ((b"cache-control", b"public, max-age=60"),)
 # Of each hundred; 0 is a client that hung up first.
 _STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
@@ -86,6 +88,7 @@ class RestApp(Door):
         self._services = services
         self._health = health
         self._waits = Deadlines(PART_S, services.clock)
+        self._hosts: dict[bytes, str] = {}  # the account of each that was asked for
         self._routes = RouteTable(registry.routed)
         self._openapi = orjson.dumps(
             openapi_document(registry, services.settings), option=orjson.OPT_INDENT_2
@@ -189,11 +192,18 @@ class RestApp(Door):
         return endpoint.operation.limit or general or settings.body_limit_bytes
 
     def _account(self, headers: Headers) -> str:
-        settings = self._services.settings
         host = headers.get(b"host")
         if host is None:  # RFC 9112, section 3.2; a proxy may hand it on nevertheless
             raise InvalidRequest.of_field("Host", "is missing")
-        return account_of_host(host.decode("latin-1"), settings.public_host, settings.default_account)
+        account = self._hosts.get(host)
+        if account is None:
+            settings = self._services.settings
+            account = account_of_host(host.decode("latin-1"), settings.public_host, settings.default_account)
+            if len(host) <= _HOST_BYTES:
+                if len(self._hosts) >= _HOSTS:
+                    self._hosts.clear()
+                self._hosts[host] = account
+        return account
 
     async def _principal(self, account: str, token: str | None, address: str) -> Principal:
         if token is None:

@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from contextvars import ContextVar
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import ContextVar, Token
 from typing import Any, TypeVar
 
 import asyncpg
@@ -108,31 +108,30 @@ class Database:
             with committing(connection):
                 yield connection
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
+    def transaction(self, *, ends_unit: bool = False) -> AbstractAsyncContextManager[asyncpg.Connection]:
         """Lend one connection inside a transaction (READ COMMITTED) that ends with the block.
 
         Within a `unit` it ends with that, unless the block fails.
+
+        Args:
+            ends_unit: the block is the last of its unit, which fails with it. Saves a savepoint: two round
+                trips.
         """
         unit = self._unit()
-        async with self._transaction() if unit is None else unit.transaction() as connection:
-            yield connection
+        if unit is None:
+            return self._transaction()
+        if ends_unit and unit.connection is not None:
+            return self.connection()
+        return unit.transaction()
 
-    @asynccontextmanager
-    async def unit(self) -> AsyncIterator[None]:
+    def unit(self) -> AbstractAsyncContextManager[None]:
         """Make one transaction of all those that the block's own task runs; it commits at the end.
 
         It begins with the first of them; what was read before was read outside. One that fails as the first
         is undone at once and holds nothing; later ones are savepoints. Tasks that the block starts are not
         part of it.
         """
-        unit = _Unit(self, self._transaction)
-        token = _UNIT.set(unit)
-        try:
-            async with unit.ending:
-                yield
-        finally:
-            _UNIT.reset(token)
+        return _Unit(self, self._transaction)
 
     def _unit(self) -> "_Unit | None":
         unit = _UNIT.get()
@@ -259,17 +258,28 @@ class _Losses:
             self.callback()
 
 
-class _Unit:
+class _Unit(AbstractAsyncContextManager[None]):
     """See `Database.unit`. `connection` is that of the transaction, None before it begins."""
 
     def __init__(
         self, database: Database, begin: Callable[[], AbstractAsyncContextManager[asyncpg.Connection]]
     ) -> None:
         self.connection: asyncpg.Connection | None = None
-        self.ending = AsyncExitStack()
         self._begin = begin
+        self._begun: AbstractAsyncContextManager[asyncpg.Connection] | None = None
         self._database = database
         self._task = asyncio.current_task()
+        self._token: Token[_Unit | None] | None = None
+
+    async def __aenter__(self) -> None:
+        self._token = _UNIT.set(self)
+
+    async def __aexit__(self, *raised: Any) -> bool | None:
+        assert self._token is not None, "what is left has been entered"
+        try:
+            return None if self._begun is None else await self._begun.__aexit__(*raised)
+        finally:
+            _UNIT.reset(self._token)
 
     def is_of(self, database: Database) -> bool:
         """Whether it is that of the caller's task, over this database."""
@@ -283,15 +293,15 @@ class _Unit:
                 async with self.connection.transaction():
                     yield self.connection
             return
-        async with AsyncExitStack() as failing:
-            connection = await failing.enter_async_context(self._begin())
-            self.connection = connection
-            try:
-                yield connection
-            except BaseException:
-                self.connection = None
-                raise
-            self.ending.push_async_exit(failing.pop_all())
+        begun = self._begin()
+        connection = self.connection = await begun.__aenter__()
+        try:
+            yield connection
+        except BaseException as error:
+            self.connection = None
+            await begun.__aexit__(type(error), error, error.__traceback__)
+            raise
+        self._begun = begun
 
 
 _UNIT: ContextVar[_Unit | None] = ContextVar("unit", default=None)

@@ -67,7 +67,7 @@ class Idempotency:
             turn = Turn()
             yield turn
             if turn.kept is not None:
-                async with self._database.transaction() as connection:
+                async with self._database.transaction(ends_unit=True) as connection:
                     await _keep(connection, account, key, turn.kept)
 
     async def find(self, account: str, key: IdempotencyKey) -> KeptResult | None:
