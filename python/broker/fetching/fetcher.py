@@ -70,6 +70,7 @@ class FetchRequest:
         headers: names in any case; those that belong to the connection are the fetcher's own and left out.
         total_s: from the first look-up to the last byte, over all redirects.
         max_bytes: of the reply's body, as sent and unpacked.
+        check: called with each target before it is asked, those of redirects too; raises to refuse it.
     """
 
     url: str
@@ -78,6 +79,7 @@ class FetchRequest:
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
+    check: Callable[[Target], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,8 @@ class Fetcher:
     async def _follow(self, request: FetchRequest, target: Target) -> Fetched:
         request = replace(request, headers=_without(request.headers, _OWN_HEADERS))
         for _ in range(MAX_REDIRECTS + 1):
+            if request.check is not None:
+                request.check(target)
             fetched = await self._ask(request, target)
             location = fetched.headers.get("location")
             if fetched.status not in _REDIRECTS or not location:

@@ -1,0 +1,130 @@
+"""The process that decodes: it is given bytes that nobody trusts, and may die of them alone.
+
+It knows no settings and no secrets, has an empty environment, writes no file, and its memory is capped. What
+it sends back is data in MessagePack, never objects: the parent believes a decoder no more than a stranger.
+
+One job at a time: a `Job`, then the bytes; it answers how many pixels it would decode, waits for leave, and
+sends a reply and the bytes of the result.
+"""
+
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Literal
+
+import msgspec
+
+from broker.images.decoding import DecodeLimits, open_libvips, read_header
+from broker.images.describing import Description, describe
+from broker.images.errors import UnprocessableImage
+from broker.images.geometry import Face, Size
+from broker.images.options import Format, Options
+from broker.images.rendering import preview, render
+
+_DESCRIPTORS = 64
+MAX_RESULT_BYTES = 256 << 20  # an animation of 200 megapixels in GIF stays below
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What to do with the bytes that follow."""
+
+    task: Literal["render", "preview", "describe"]  # of an animation there is no preview
+    limits: DecodeLimits
+    options: Options = msgspec.field(default_factory=Options)
+    faces: tuple[Face, ...] = ()
+
+
+class Planned(msgspec.Struct, frozen=True, tag=True):
+    """How many pixels would be decoded; the parent answers when there is room for them."""
+
+    pixels: int
+
+
+class Reply(msgspec.Struct, frozen=True, tag=True):
+    """What came of a job; the bytes of the result follow.
+
+    Attributes:
+        error: for whoever asked, and `log_text` for operators; None if all went well.
+        size: of the result in pixels, and `scale` of a preview.
+        memory_bytes: the most that this process has held so far.
+    """
+
+    error: str | None = None
+    log_text: str | None = None
+    format: Format = Format.JSON
+    size: Size = Size(0, 0)
+    scale: float = 1.0
+    description: Description | None = None
+    memory_bytes: int = 0
+
+
+def serve(connection: Connection, memory_bytes: int) -> None:
+    """Work off jobs until the parent closes its end."""
+    _enclose(memory_bytes)
+    open_libvips()
+    decoder = msgspec.msgpack.Decoder(Job)
+    try:
+        while True:
+            job = decoder.decode(connection.recv_bytes())
+            _work(connection, job, connection.recv_bytes())
+    except (EOFError, OSError):
+        return  # the parent is gone, or wants us no longer
+
+
+def _enclose(memory_bytes: int) -> None:
+    """Give up what a decoder has no need of."""
+    for name, bound in (
+        (resource.RLIMIT_DATA, memory_bytes),  # setrlimit(2): private memory, which Linux counts since 4.7
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, _DESCRIPTORS),
+    ):
+        resource.setrlimit(name, (bound, bound))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the connection
+
+
+def _work(connection: Connection, job: Job, data: bytes) -> None:
+    encode = msgspec.msgpack.encode
+    try:
+        header = read_header(data, job.limits)
+        connection.send_bytes(encode(Planned(header.pixels)))
+        connection.recv_bytes()
+        reply, body = _TASKS[job.task](job, data)
+    except UnprocessableImage as error:
+        reply, body = Reply(error.message, error.log_text), b""
+    except MemoryError:
+        reply, body = Reply("the picture takes too much memory"), b""
+    except Exception as error:  # of a library that stumbles over a picture; the process is as good as before
+        reply, body = Reply("the picture cannot be processed", repr(error)[:500]), b""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    connection.send_bytes(encode(msgspec.structs.replace(reply, memory_bytes=peak)))
+    connection.send_bytes(body)
+
+
+def _render(job: Job, data: bytes) -> tuple[Reply, bytes]:
+    made = render(data, job.options, job.faces, job.limits)
+    return Reply(format=made.format, size=made.size), made.body
+
+
+def _preview(job: Job, data: bytes) -> tuple[Reply, bytes]:
+    if read_header(data, job.limits).frames > 1:
+        return Reply(), b""
+    seen = preview(data, job.limits)
+    return Reply(size=seen.size, scale=seen.scale), seen.pixels
+
+
+def _describe(job: Job, data: bytes) -> tuple[Reply, bytes]:
+    return Reply(description=describe(data, job.limits)), b""
+
+
+_TASKS: dict[str, Callable[[Job, bytes], tuple[Reply, bytes]]] = {
+    "render": _render,
+    "preview": _preview,
+    "describe": _describe,
+}
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])), int(sys.argv[2]))

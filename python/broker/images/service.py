@@ -1,0 +1,315 @@
+"""A picture by its account, options and URL: from the caches, or made once for all who ask at the same time.
+
+What is asked for passes, in this order: the account's rules, the options, the memory of this process, the
+directory that processes share, one single flight per picture in this process and one lock per picture between
+processes, the source, for face modes the faces of that source, and the processes that decode. Errors that say
+something of the picture are remembered for a while; overload is not.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from copy import copy
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from cachetools import LRUCache, TTLCache
+
+from broker.auth.single_flight import SingleFlight
+from broker.clock import Clock
+from broker.errors import BrokerError, Unavailable
+from broker.images.account_rules import AccountRules
+from broker.images.child import Job, Reply
+from broker.images.decoding import DecodeLimits
+from broker.images.describing import Description
+from broker.images.disk_cache import DiskCache
+from broker.images.errors import DecoderEnded, FacesUnavailable
+from broker.images.geometry import Face, Size
+from broker.images.key_locks import KeyLocks
+from broker.images.options import Format, Options, parse_options
+from broker.images.rendering import MEDIA_TYPES
+from broker.images.sources import Source, Sources
+from broker.images.workers import Workers
+
+_log = logging.getLogger(__name__)
+
+_ERRORS = 10_000  # remembered at a time
+
+
+class FaceFinder(Protocol):
+    """Finds faces in small pictures. Any number of calls may run at once."""
+
+    async def find(self, size: Size, pixels: bytes) -> tuple[Face, ...]:
+        """The faces, in pixels of the picture.
+
+        Args:
+            pixels: `(height, width, 3)` uint8 sRGB, row-major.
+
+        Raises:
+            FacesUnavailable: there is no model, or no answer in time.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """How long and how much is remembered.
+
+    Attributes:
+        fresh_s: of a result, counted from its making; error_s: of an error.
+        memory_bytes: of results in this process.
+    """
+
+    fresh_s: float = 86_400.0
+    error_s: float = 300.0
+    memory_bytes: int = 64 << 20
+
+
+class ResultHead(msgspec.Struct, frozen=True):
+    """What is kept of a result beside its bytes.
+
+    Attributes:
+        source: digest of the source that it was made of.
+    """
+
+    type: str
+    etag: str
+    source: str
+    made_time: float
+
+
+class FacesHead(msgspec.Struct, frozen=True):
+    """The faces of one source, in its pixels."""
+
+    faces: tuple[Face, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A finished reply. `is_hit` says that it was served from a cache."""
+
+    body: bytes
+    type: str
+    etag: str
+    is_hit: bool
+
+
+@dataclass(slots=True)
+class ImageCounts:
+    """What has happened since the start.
+
+    Attributes:
+        faces_missing: crops that went by attention because no detector answered.
+    """
+
+    memory_hits: int = 0
+    disk_hits: int = 0
+    misses: int = 0
+    detections: int = 0
+    faces_missing: int = 0
+
+
+class ImageService:
+    """See the module's docstring. Safe for concurrent use within one event loop; `close` ends what runs."""
+
+    def __init__(
+        self,
+        rules: Callable[[str], Awaitable[AccountRules]],
+        sources: Sources,
+        workers: Workers,
+        faces: FaceFinder,
+        results: DiskCache[ResultHead],
+        known_faces: DiskCache[FacesHead],
+        locks: KeyLocks,
+        clock: Clock,
+        config: ServiceConfig,
+        limits: DecodeLimits,
+    ) -> None:
+        self._rules = rules
+        self._sources = sources
+        self._workers = workers
+        self._faces = faces
+        self._results = results
+        self._known_faces = known_faces
+        self._locks = locks
+        self._clock = clock
+        self._config = config
+        self._limits = limits
+        self._memory: LRUCache[str, tuple[ResultHead, bytes]] = LRUCache(
+            config.memory_bytes, getsizeof=lambda kept: len(kept[1]) + 512
+        )
+        self._errors: TTLCache[str, BrokerError] = TTLCache(_ERRORS, config.error_s, timer=clock.monotonic_s)
+        self._ended: TTLCache[str, DecoderEnded] = TTLCache(_ERRORS, config.error_s, timer=clock.monotonic_s)
+        self._flights: SingleFlight[str, Picture] = SingleFlight()
+        self._detections: SingleFlight[str, tuple[Face, ...] | None] = SingleFlight()
+        self.counts = ImageCounts()
+
+    async def close(self) -> None:
+        """End what runs."""
+        await self._flights.close()
+        await self._detections.close()
+        await self._sources.close()
+
+    async def get(self, account: str, options_text: str, url: str) -> Picture:
+        """The picture, from a cache or made now. Safe to cancel: others who wait for it get it.
+
+        Raises:
+            NotFound: no such account.
+            InvalidOptions, InvalidUrl, ForbiddenUrl: what is asked for is not allowed.
+            UpstreamFailed, UpstreamTimeout, UnprocessableImage: no picture could be had or made.
+            Unavailable: too much is asked for at once.
+        """
+        rules = await self._rules(account)
+        options = parse_options(options_text, rules.presets)
+        rules.hosts.check(url)
+        key = f"{account}\n{options.text()}\n{url}"
+        error = self._errors.get(key)
+        if error is not None:
+            raise copy(error)  # one that is raised again and again would gather tracebacks
+        kept = self._memory.get(key)
+        if kept is not None and self._is_fresh(kept[0]):
+            self.counts.memory_hits += 1
+            return _picture(kept, is_hit=True)
+        return await self._flights.run(key, lambda: self._load(key, account, options, url, rules))
+
+    async def forget(self, account: str, url: str) -> bool:
+        """Fetch the source anew when it is asked for next; whether anything of it was kept.
+
+        Results of it stay on disk, tied to its digest, and are served again only if its bytes are the same.
+        """
+        for key in [
+            key for key in self._memory if key.startswith(f"{account}\n") and key.endswith(f"\n{url}")
+        ]:
+            del self._memory[key]
+        for key in [
+            key for key in self._errors if key.startswith(f"{account}\n") and key.endswith(f"\n{url}")
+        ]:
+            del self._errors[key]
+        return await self._sources.forget(account, url)
+
+    async def _load(self, key: str, account: str, options: Options, url: str, rules: AccountRules) -> Picture:
+        async with self._locks.held(key):
+            try:
+                return await self._find_or_make(key, account, options, url, rules)
+            except Unavailable:
+                raise
+            except BrokerError as error:
+                self._errors[key] = error
+                raise
+
+    async def _find_or_make(
+        self, key: str, account: str, options: Options, url: str, rules: AccountRules
+    ) -> Picture:
+        kept = await asyncio.to_thread(self._results.read, key)
+        if kept is not None and self._is_fresh(kept[0]):
+            self.counts.disk_hits += 1
+            self._remember(key, kept)
+            return _picture(kept, is_hit=True)
+        source = await self._sources.get(account, url, rules.hosts)
+        if kept is not None and kept[0].source == source.digest:
+            kept = msgspec.structs.replace(kept[0], made_time=self._now_s()), kept[1]
+            self.counts.disk_hits += 1
+            made = _picture(kept, is_hit=True)
+        else:
+            self.counts.misses += 1
+            type_, body = await self._make(source, options)
+            kept = ResultHead(type_, _etag(body), source.digest, self._now_s()), body
+            made = _picture(kept, is_hit=False)
+        self._remember(key, kept)
+        await asyncio.to_thread(self._results.write, key, *kept)
+        return made
+
+    async def _make(self, source: Source, options: Options) -> tuple[str, bytes]:
+        if options.format is Format.JSON:
+            return MEDIA_TYPES[Format.JSON], await self._describe(source)
+        faces = await self._faces_or_none(source) if options.fit.is_face else ()
+        reply, body = await self._workers.run(Job("render", self._limits, options, faces or ()), source.body)
+        return MEDIA_TYPES[reply.format], body
+
+    async def _describe(self, source: Source) -> bytes:
+        reply, _ = await self._work(Job("describe", self._limits), source)
+        assert reply.description is not None, "a description is what the task gives"
+        faces = await self._faces_or_none(source) if reply.description.frames == 1 else ()
+        return msgspec.json.encode(_body(reply.description, faces))
+
+    async def _faces_or_none(self, source: Source) -> tuple[Face, ...] | None:
+        """The faces of a source; None where nobody can say."""
+        return await self._detections.run(source.digest, lambda: self._detect(source))
+
+    async def _detect(self, source: Source) -> tuple[Face, ...] | None:
+        known = await asyncio.to_thread(self._known_faces.read, source.digest)
+        if known is not None:
+            return known[0].faces
+        reply, pixels = await self._work(Job("preview", self._limits), source)
+        if not pixels:  # an animation, whose faces are not looked for
+            return ()
+        self.counts.detections += 1
+        try:
+            found = await self._faces.find(reply.size, pixels)
+        except FacesUnavailable as error:
+            self.counts.faces_missing += 1
+            _log.warning("faces_unavailable", extra={"reason": error.message})
+            return None
+        faces = tuple(face.scaled(reply.scale) for face in found)
+        await asyncio.to_thread(self._known_faces.write, source.digest, FacesHead(faces), b"")
+        return faces
+
+    async def _work(self, job: Job, source: Source) -> tuple[Reply, bytes]:
+        """Give a job to the processes; a source that ended one is not given to another for a while."""
+        ended = self._ended.get(source.digest)
+        if ended is not None:
+            raise copy(ended)
+        try:
+            return await self._workers.run(job, source.body)
+        except DecoderEnded as error:
+            self._ended[source.digest] = error
+            raise
+
+    def _remember(self, key: str, kept: tuple[ResultHead, bytes]) -> None:
+        if len(kept[1]) < self._config.memory_bytes // 8:
+            self._memory[key] = kept
+
+    def _is_fresh(self, head: ResultHead) -> bool:
+        return 0 <= self._now_s() - head.made_time < self._config.fresh_s
+
+    def _now_s(self) -> float:
+        return self._clock.now_ms() / 1_000
+
+
+def _picture(kept: tuple[ResultHead, bytes], *, is_hit: bool) -> Picture:
+    head, body = kept
+    return Picture(body, head.type, head.etag, is_hit)
+
+
+def _etag(body: bytes) -> str:
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+def _body(description: Description, faces: tuple[Face, ...] | None) -> dict[str, object]:
+    """The description as it is told; `faces` is null where no detector answered."""
+    told = None
+    if faces is not None:
+        told = [
+            {
+                "left": round(face.left, 1),
+                "top": round(face.top, 1),
+                "width": round(face.width, 1),
+                "height": round(face.height, 1),
+                "score": round(face.score, 3),
+                "landmarks": [[round(point.x, 1), round(point.y, 1)] for point in face.landmarks],
+            }
+            for face in faces
+        ]
+    return {
+        "type": description.type,
+        "width": description.size.width,
+        "height": description.size.height,
+        "frames": description.frames,
+        "hasAlpha": description.has_alpha,
+        "color": description.color,
+        "blurHash": description.blurhash,
+        "thumbHash": description.thumbhash,
+        "faces": told,
+    }
