@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 
 from broker.answers.batches import Answer, Batch
-from broker.answers.counter import COUNTER, Counter
+from broker.answers.counter import Counter
 from broker.answers.linked_counters import LinkedCounters
+from broker.answers.placement import COUNTER
 from broker.auth.authenticator import Authenticator
 from broker.domain.audit import Actor
 from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated

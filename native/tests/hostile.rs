@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use _native::protocol::frame::{Opcode, encode_masked};
 use _native::protocol::{Decoder, Deflater, Inflater, Item, Role};
-use _native::server::{Config, SendChoice};
+use _native::server::gateway::{Ballots, Hub, OpenPoll, PollName, Upcall};
+use _native::server::{Answer, Config, ConnId, Rates, SendChoice};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use support::{
-    Client, HEAD, Running, TOPIC, WAIT, config, loops_cpu_s, push, resident_bytes, start,
+    Client, HEAD, Running, TOPIC, WAIT, config, loops_cpu_s, push, resident_bytes, start_prepared,
 };
 
 const MIB: usize = 1 << 20;
@@ -37,8 +38,12 @@ struct Scene {
 
 impl Scene {
     fn new(config: Config) -> Self {
+        Self::prepared(config, |_| ())
+    }
+
+    fn prepared(config: Config, prepare: impl FnOnce(&Hub)) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = start(Config { loops: 1, ..config });
+        let running = start_prepared(Config { loops: 1, ..config }, prepare);
         let mut witness = Client::connect(running.port, false);
         witness.call(1, "subscribe", r#"{"programId":"p"}"#);
         witness.read_until(|messages| messages.len() == 1);
@@ -90,6 +95,20 @@ impl Scene {
             assert!(Instant::now() < deadline, "in time: {what}");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Takes calls as an application does, until there were `count`, and answers none.
+    fn take_calls(&self, count: usize) -> Vec<(ConnId, u64)> {
+        let (mut calls, deadline) = (Vec::new(), Instant::now() + WAIT);
+        while calls.len() < count && Instant::now() < deadline {
+            let taken = self.running.hub.upcalls.take(usize::MAX);
+            calls.extend(taken.into_iter().filter_map(|upcall| match upcall {
+                Upcall::Call { conn, ticket, .. } => Some((conn, ticket)),
+                _ => None,
+            }));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        calls
     }
 
     fn connections(running: &Running) -> usize {
@@ -504,6 +523,181 @@ fn answers_that_nobody_reads_share_a_bound() {
         scene.check_service();
     }
     scene.check();
+}
+
+/// Little may wait, and nobody is held to a rate.
+fn small() -> Config {
+    Config {
+        waiting_bytes: 8 * MIB,
+        ..config(SendChoice::Auto)
+    }
+}
+
+/// How many attack, and how much each makes the gateway hold: twice as many, or twice as much, cost no more.
+const DOUBLED: [(usize, usize); 3] = [(1, 1), (2, 1), (1, 2)];
+
+#[test]
+fn tokens_of_handshakes_that_wait_share_a_bound() {
+    for (times, size) in DOUBLED {
+        let mut scene = Scene::new(small());
+        let token = "t".repeat(7_500 * size);
+        let mut attackers: Vec<_> = (0..1_500 * times)
+            .map(|_| Attacker::connect(&scene, [127, 0, 0, 1]))
+            .collect();
+        for attacker in &mut attackers {
+            attacker.send(format!("{HEAD}Authorization: Bearer {token}\r\n\r\n").as_bytes());
+        }
+        assert_eq!(attackers.pop().map(|mut last| last.status()), Some(503));
+        scene.check();
+    }
+}
+
+#[test]
+fn calls_that_wait_share_a_bound() {
+    for (times, size) in DOUBLED {
+        let mut scene = Scene::new(small());
+        let mut attackers = scene.attackers(80 * times);
+        let long = " ".repeat(20_000 * size);
+        let params = format!(r#"{{"programId":"unknown"{long}}}"#);
+        let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{params}}}"#);
+        let frame = text_frame(call.as_bytes());
+        for _ in 0..10 {
+            for attacker in &mut attackers {
+                attacker.send(&frame);
+            }
+            scene.running.hub.upcalls.take(usize::MAX);
+        }
+        scene.wait_for("many are turned away", |running| {
+            let closes = running.server.shared().counters.closes.read();
+            let turned_away = closes.into_iter().find(|(code, _)| code == "1013");
+            turned_away.is_some_and(|(_, count)| count > attackers.len() as u64 / 4)
+        });
+        scene.check();
+    }
+}
+
+#[test]
+fn batches_that_wait_for_their_last_answer_share_a_bound() {
+    for (times, size) in DOUBLED {
+        let mut scene = Scene::new(small());
+        let mut attackers = scene.attackers(12 * times);
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"other"}"#;
+        let batch = format!("[{}]", vec![call; 20].join(","));
+        for attacker in &mut attackers {
+            attacker.send_text(batch.as_bytes());
+        }
+        let calls = scene.take_calls(20 * attackers.len());
+        let answer = format!(r#""{}""#, "a".repeat(size * MIB / 2)).into_bytes();
+        for (number, (conn, ticket)) in calls.into_iter().enumerate() {
+            if number % 20 != 19 {
+                let hub = &scene.running.hub;
+                hub.reply(conn, ticket, Answer::Result, answer.clone());
+                if number % 5 == 0 {
+                    scene.check_service(); // an application waits for nobody, but has no endless queue
+                }
+            }
+        }
+        scene.check();
+        attackers.pop().expect("the last").ends_with(1013);
+    }
+}
+
+#[test]
+fn an_answer_that_is_too_long_beside_the_others_of_its_batch_is_refused() {
+    let scene = Scene::new(config(SendChoice::Auto));
+    let mut client = Client::connect(scene.running.port, false);
+    let call = |id: usize| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"other"}}"#);
+    client.send(&format!(
+        "[{}]",
+        (1..=3).map(call).collect::<Vec<_>>().join(",")
+    ));
+    let answer = format!(r#""{}""#, "a".repeat(9 * MIB)).into_bytes();
+    for (conn, ticket) in scene.take_calls(3) {
+        let hub = &scene.running.hub;
+        hub.reply(conn, ticket, Answer::Result, answer.clone());
+    }
+    client.read_until(|messages| !messages.is_empty());
+    let message = &client.messages[0];
+    assert!(message.len() < 10 * MIB);
+    assert_eq!(
+        message.matches(r#""message":"payload_too_large""#).count(),
+        2
+    );
+}
+
+#[test]
+fn answers_to_clients_whose_socket_is_full_share_a_bound() {
+    for (times, size) in DOUBLED {
+        let mut scene = Scene::new(small());
+        let mut attackers = scene.attackers(50 * times);
+        for _ in 0..20 {
+            for attacker in &mut attackers {
+                attacker.send_text(br#"{"jsonrpc":"2.0","id":1,"method":"other"}"#);
+            }
+        }
+        let calls = scene.take_calls(20 * attackers.len());
+        let answer = format!(r#""{}""#, "a".repeat(size * MIB / 2)).into_bytes();
+        for (number, (conn, ticket)) in calls.into_iter().enumerate() {
+            let hub = &scene.running.hub;
+            hub.reply(conn, ticket, Answer::Result, answer.clone());
+            if number % 10 == 0 {
+                scene.check_service();
+            }
+        }
+        scene.check();
+    }
+}
+
+#[test]
+fn votes_that_wait_for_their_counter_share_a_bound() {
+    let name = PollName {
+        account: "main",
+        program: "p",
+        context: "c",
+        measure: "m",
+    };
+    for times in [1, 2] {
+        let mut scene = Scene::prepared(small(), |hub| {
+            let rates = || std::sync::Arc::new(Rates::new(0.0, 1.0, 10));
+            let ballots = Ballots::new("d".to_owned(), rates(), rates(), 1);
+            let poll = OpenPoll {
+                uid: 1,
+                shards: 1,
+                key: [1; 16],
+                options: 1_000,
+                allow_change: false,
+                projects: Vec::new(),
+                until_ms: u64::MAX,
+            };
+            ballots.open(&name, poll);
+            assert!(hub.ballots.set(ballots).is_ok());
+        });
+        let mut attackers = scene.attackers(40 * times);
+        let choice: Vec<_> = (0..1_000).collect();
+        let place = r#""programId":"p","contextId":"c","measureName":"m""#;
+        let params = format!(r#"{{{place},"measureValue":{choice:?}}}"#);
+        let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"respond","params":{params}}}"#);
+        let frame = text_frame(call.as_bytes());
+        for _ in 0..250 {
+            for attacker in &mut attackers {
+                attacker.send(&frame);
+            }
+        }
+        scene.check();
+        let refused = |message: &String| message.contains("too many answers are waiting");
+        let deadline = Instant::now() + WAIT;
+        while !scene.witness.messages.iter().any(refused) {
+            assert!(Instant::now() < deadline, "the lane is full");
+            std::thread::sleep(Duration::from_millis(100));
+            scene.witness.messages.clear();
+            scene.witness.call(3, "respond", &params);
+            scene.witness.call(4, "servertime", "{}");
+            let is_answered = |message: &String| message.contains("serverTime");
+            scene
+                .witness
+                .read_until(|messages| messages.iter().any(is_answered));
+        }
+    }
 }
 
 #[test]

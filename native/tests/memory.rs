@@ -25,7 +25,7 @@ fn an_idle_subscribed_connection_costs_under_two_kilobytes() {
     );
     hub.open_log("main/program/p", "e", 0, true);
     let port = server
-        .start(move |index| Gateway::new(Arc::clone(&hub), index))
+        .start(move |_| Gateway::new(Arc::clone(&hub)))
         .expect("a free port");
     // The first one pays for what all share.
     let mut sockets = Vec::with_capacity(CONNECTIONS + 1);

@@ -129,6 +129,12 @@ class Settings:
 
     history_events: int = _setting(10_000, "Pushes that recovery reaches back.", low=1, high=1_000_000)
     history_hours: float = _setting(24.0, "Hours that recovery reaches back.", low=0.001, high=8_760)
+    history_bytes: int = _setting(
+        64 << 20,
+        "Bytes of pushes that a gateway keeps of one program for recovery.",
+        low=1 << 20,
+        high=1 << 40,
+    )
     body_limit_bytes: int = _setting(1 << 20, "Largest request body.", low=1024)
     import_limit_bytes: int = _setting(64 << 20, "Largest body of an import.", low=1024)
     batch_limit_events: int = _setting(1_000, "Events in one batch.", low=1, high=100_000)
@@ -192,7 +198,11 @@ class Settings:
         1 << 20, "How far a slow consumer may fall behind that takes nothing for a second.", low=1024
     )
     ws_lag_s: float = _setting(15.0, "How long a slow consumer may be behind before it is closed.", low=0.1)
-    ws_connections: int = _setting(1_000_000, "Connections of one gateway.", low=1)
+    ws_connections: int = _setting(
+        1_000_000,
+        "Connections of one gateway; never more than the limit of open files leaves room for.",
+        low=1,
+    )
     ws_connections_per_address: int = _setting(
         20_000,
         "Connections from one IPv4 address or IPv6 /64 network on one gateway; 0 has no limit.",
@@ -203,7 +213,7 @@ class Settings:
     )
     ws_waiting_bytes: int = _setting(
         256 << 20,
-        "What all connections of a gateway may have waiting: unfinished messages and unread answers.",
+        "What all connections of a gateway may have waiting: unfinished messages, calls, unread answers.",
         low=1 << 20,
     )
     ws_subscriptions: int = _setting(100, "Subscriptions of one connection.", low=1, high=1_000_000)

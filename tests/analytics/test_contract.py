@@ -23,6 +23,7 @@ from tests.analytics.conftest import Peer
 pytestmark = pytest.mark.anyio
 
 WANTED = load_wanted()
+MAX_BYTES = 50 << 20
 
 
 @dataclass
@@ -66,6 +67,14 @@ def project() -> Project:
 async def set_up(platform: Platform, project: Project, diary: Diary, wanted: Wanted = WANTED) -> State:
     ids = SiteIds.of_metadata(diary.metadata)
     return await complete(wanted, platform, project, await read_state(platform, project, ids), diary)
+
+
+async def whole(matomo: Matomo, request: Request) -> bytes:
+    """A report that fits the look-ahead."""
+    report = await matomo.open_report(request, MAX_BYTES)
+    await report.close()
+    assert report.is_whole
+    return report.beginning
 
 
 async def has_custom_reports(platform: Platform) -> bool:
@@ -220,14 +229,11 @@ async def test_a_reader_that_is_not_there(platform: Platform, project: Project) 
 async def test_a_report_is_read_as_the_reader(platform: Platform, project: Project) -> None:
     state = await set_up(platform, project, Diary({}))
     parameters = {"idSite": state.ids.id_site or "", "period": "day", "date": "today"}
-    async with platform.reading.report(Request("VisitsSummary.get", parameters)) as parts:
-        body = b"".join([part async for part in parts])
-    assert b'"nb_visits":0' in body
+    assert b'"nb_visits":0' in await whole(platform.reading, Request("VisitsSummary.get", parameters))
     ids = SiteIds.of_metadata(state.ids.merged_into({})).dimensions[Scope.ACTION]
-    async with platform.reading.report(
-        Request("CustomDimensions.getCustomDimension", parameters | {"idDimension": ids["program"]})
-    ) as parts:
-        assert b"".join([part async for part in parts]) == b"[]"
+    of_dimension = parameters | {"idDimension": ids["program"]}
+    asked = Request("CustomDimensions.getCustomDimension", of_dimension)
+    assert await whole(platform.reading, asked) == b"[]"
 
 
 @pytest.mark.parametrize(
@@ -245,8 +251,7 @@ async def test_a_report_that_matomo_refuses(
     state = await set_up(platform, project, Diary({}))
     sent = {"idSite": state.ids.id_site or ""} | parameters
     with pytest.raises(MatomoError):
-        async with platform.reading.report(Request(method, sent)):
-            pass
+        await platform.reading.open_report(Request(method, sent), MAX_BYTES)
 
 
 async def test_what_is_in_the_query_wins_over_the_body(

@@ -59,6 +59,13 @@ def test_publishing_loads_nothing_of_the_server() -> None:
     assert done.stdout == "set()\n"
 
 
+def test_running_the_product_loads_nothing_that_its_parts_do() -> None:
+    heavy = "{'ray', 'asyncpg', 'cryptography', 'httpx', 'pydantic', 'rich'}"
+    code = f"import sys, broker.cli.main, broker.cli.up; print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 @pytest.mark.parametrize("lazy", COMMANDS, ids=lambda lazy: lazy.name)
 def test_every_command_has_help(lazy: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([lazy.name, "--help"]) == 0  # type: ignore[attr-defined]

@@ -25,6 +25,11 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
         "BROKER_DRAIN_S": "4",
         "BROKER_PUBLIC_WS_URL": f"ws://{BIND_HOST}:{ws_port}/api/v1/ws",
         "BROKER_STORAGE_PROJECT_VALUES": "200",
+        # Nobody is there but while a test is.
+        "BROKER_MATOMO_URL": f"http://127.0.0.1:{free_port()}",
+        "BROKER_MATOMO_TOKEN": "a-token-of-matomo",
+        "BROKER_MATOMO_READER": "reader",
+        "BROKER_MATOMO_READER_TOKEN": "a-reader-token-of-matomo",
     }
     instance = Instance(
         tmp_path_factory.mktemp("shared") / "data", ws_port=ws_port, host=BIND_HOST, environment=environment

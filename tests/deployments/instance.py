@@ -55,7 +55,7 @@ class Instance:
         self.ws_port = ws_port or free_port()
         self.ops_port = free_port()
         self.database_url = database_url
-        self._environment = environment or {}
+        self.environment = environment or {}
         self.lines: list[str] = []
         self.scratch: Path | None = None
         self._process: subprocess.Popen[str] | None = None
@@ -163,7 +163,7 @@ class Instance:
                     "BROKER_OWNERS": "2",
                     "BROKER_OPS_PORT": str(self.ops_port),
                     "BROKER_DATABASE_URL": self.database_url,
-                    **self._environment,
+                    **self.environment,
                 }
             ),
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from broker.deployments.data_dir import claim, find_scratch
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 
 
 def test_claim_is_exclusive_until_it_is_released(tmp_path: Path) -> None:

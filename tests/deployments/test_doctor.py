@@ -1,3 +1,4 @@
+import resource
 import socket
 from pathlib import Path
 
@@ -91,3 +92,13 @@ async def test_check_that_breaks_is_a_finding_and_not_the_end(
     found = await verdicts(settings_of(tmp_path), "python", "disk")
     assert found["python"] == (Verdict.ERROR, "KeyError: 'x'")
     assert found["disk"][0] is not Verdict.ERROR
+
+
+async def test_limit_of_open_files_below_the_viewers_is_a_warning(tmp_path: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert hard not in (resource.RLIM_INFINITY, 0)
+    verdict, detail = (await verdicts(settings_of(tmp_path, ws_connections=hard), "file limit"))["file limit"]
+    assert verdict is Verdict.WARNING
+    assert f"takes {hard - min(1_536, hard // 2)} viewers, not {hard}" in detail
+    verdict, detail = (await verdicts(settings_of(tmp_path, ws_connections=1), "file limit"))["file limit"]
+    assert (verdict, detail) == (Verdict.OK, f"{hard} open files a process")

@@ -14,7 +14,7 @@ from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.ports import free_port, replica_ports, require_free
 from broker.deployments.worker_setup import relax
 from broker.settings import SettingError, Settings
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 
 
 def scratch_of(tmp_path: Path, start: str) -> Path:

@@ -5,7 +5,7 @@ import pytest
 
 from broker.deployments.first_start import prepare
 from broker.settings import SettingError, Settings
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 from broker.storage.migrations import migrate
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]

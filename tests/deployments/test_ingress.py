@@ -13,7 +13,7 @@ import pytest
 from broker.deployments import ingress_check, ingress_start
 from broker.deployments.ports import free_port
 from broker.settings import Settings
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 from tests.deployments.ingress_stage import FRONT_DOOR, KEY, Ingress, Replica, call, get, parse, read_all
 
 GET = b"GET /x HTTP/1.1\r\nHost: localhost\r\n"

@@ -5,7 +5,7 @@ import pytest
 
 from broker.deployments import private_paths
 from broker.deployments.private_paths import require_private
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 
 
 @pytest.fixture

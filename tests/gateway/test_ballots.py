@@ -228,6 +228,17 @@ async def test_a_poll_that_is_used_stays_open(world: World) -> None:
     assert taken(world) - before == votes
 
 
+async def vote(viewer: Viewer, place: dict[str, Any], option: int, accepted: Counter[str]) -> RpcError:
+    """Vote for visitors by chance, and count what is accepted, until a vote is refused."""
+    while True:
+        visitor = f"v{random.randrange(2_000)}"
+        try:
+            answer = await viewer.call("respond", **place, visitorId=visitor, measureValue=option)
+        except RpcError as error:
+            return error
+        accepted[str(option)] += answer["accepted"]
+
+
 async def test_votes_are_exact_while_the_poll_closes(world: World) -> None:
     """Many connections, repeats and a closing: what was accepted is what is counted."""
     place = await asked(world)
@@ -239,19 +250,35 @@ async def test_votes_are_exact_while_the_poll_closes(world: World) -> None:
     accepted: Counter[str] = Counter({"0": await opened(world, place)})
     before = taken(world)
 
-    async def vote(viewer: Viewer, number: int) -> RpcError:
-        while True:
-            visitor, option = f"v{random.randrange(2_000)}", number % 2
-            try:
-                answer = await viewer.call("respond", **place, visitorId=visitor, measureValue=option)
-            except RpcError as error:
-                return error
-            accepted[str(option)] += answer["accepted"]
-
     viewers = [await world.join() for _ in range(20)]
-    refused = await asyncio.gather(*(vote(viewer, number) for number, viewer in enumerate(viewers)))
+    refused = await asyncio.gather(
+        *(vote(viewer, place, n % 2, accepted) for n, viewer in enumerate(viewers))
+    )
     assert {(error.code, error.name) for error in refused} == {(409, "conflict")}
     assert taken(world) - before > 100
+    assert await results(world, place) == dict(accepted)
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+async def test_votes_are_exact_while_the_event_closes_its_poll(world: World, is_heard: bool) -> None:
+    """The event is changed while many vote: the gateway hears of it, or the way to the owner is cut."""
+    place = await asked(world)
+    accepted: Counter[str] = Counter({"0": await opened(world, place)})
+    before = taken(world)
+
+    admin, viewers = await world.admin(), [await world.join() for _ in range(10)]
+    voting = [asyncio.create_task(vote(viewer, place, n % 2, accepted)) for n, viewer in enumerate(viewers)]
+    world.link.is_cut = not is_heard
+    try:
+        while taken(world) - before < 100:  # noqa: ASYNC110 - nothing here says when
+            await asyncio.sleep(0.01)
+        event = {"programId": place["programId"], "eventId": place["contextId"], "event": "Vote#ask"}
+        await admin.call("updateProgramEvent", **event, metadata=ASKED | {"closes": 1})
+        async with asyncio.timeout(5):
+            refused = await asyncio.gather(*voting)
+    finally:
+        world.link.is_cut = False
+    assert {(error.code, error.name) for error in refused} == {(409, "conflict")}
     assert await results(world, place) == dict(accepted)
 
 

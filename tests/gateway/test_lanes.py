@@ -142,11 +142,12 @@ async def test_connection_with_too_many_waiting_is_slowed_alone() -> None:
 async def test_connection_with_too_many_bytes_waiting_is_slowed() -> None:
     recorder = Recorder()
     lanes = Lanes(recorder.run, recorder.refuse, LaneLimits(running=1, waiting_bytes_per_connection=10))
-    lanes.submit(make_call(1, 1, b"x" * 10))
-    lanes.submit(make_call(1, 2, b"x" * 5))
-    lanes.submit(make_call(1, 3, b"x" * 5))
-    lanes.submit(make_call(1, 4, b"x"))
-    assert recorder.refused == [(4, "slow_down")]
+    lanes.submit(make_call(1, 1, b"x" * 10, ""))
+    lanes.submit(make_call(1, 2, b"x" * 5, ""))
+    lanes.submit(make_call(1, 3, b"x" * 2, "yyy"))
+    lanes.submit(make_call(1, 4, b"x", ""))
+    lanes.submit(make_call(1, 5, b"", "y"))
+    assert recorder.refused == [(4, "slow_down"), (5, "slow_down")]
     await lanes.close()
 
 

@@ -1,11 +1,14 @@
 """`broker.gateway.open_polls`: what native code is told of polls, and for how long."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+import asyncpg
 import pytest
 
-from broker.gateway.open_polls import OPEN_S, OpenPolls, PollName
+from broker.gateway.open_polls import LINGER_S, OPEN_S, OpenPolls, PollName
+from broker.storage.polls import Polls
 from tests.gateway.test_responses import ASKED
 from tests.gateway.world import World
 
@@ -32,7 +35,7 @@ class Case:
         self.world = world
         self.clock = world.product.clock
         self.table = Table()
-        self.polls = OpenPolls(self.table, world.product.services)
+        self.polls = OpenPolls(self.table, world.gateway._topics, world.product.services)
 
     async def ask(self, metadata: dict[str, Any], **program: Any) -> PollName:
         """An event of a new program, of which a vote is served and taken."""
@@ -53,10 +56,37 @@ class Case:
         self.polls.answered("demo", params)
         await self.polls.open_wanted()
 
+    async def change(self, name: PollName, metadata: dict[str, Any]) -> None:
+        """Give the event of a poll other metadata."""
+        admin = await self.world.admin()
+        place = {"programId": name.program_id, "eventId": name.context_id}
+        await admin.call("updateProgramEvent", **place, event="Vote#ask", metadata=metadata)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for what the feed brings."""
+        async with asyncio.timeout(5):
+            while not holds():  # noqa: ASYNC110 - nothing here says when
+                await asyncio.sleep(0.005)
+
 
 @pytest.fixture
 def case(world: World) -> Case:
     return Case(world)
+
+
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The queries about programs, events and polls, as they are asked."""
+    asked: list[str] = []
+    prepare = asyncpg.Connection._get_statement
+
+    async def get_statement(connection: Any, query: str, *args: Any, **kwargs: Any) -> Any:
+        if "programs" in query or "events" in query or "polls" in query:
+            asked.append(query)
+        return await prepare(connection, query, *args, **kwargs)
+
+    monkeypatch.setattr(asyncpg.Connection, "_get_statement", get_statement)
+    return asked
 
 
 async def test_a_poll_is_opened_as_it_is_declared(case: Case) -> None:
@@ -134,9 +164,134 @@ async def test_nothing_is_read_while_nothing_is_open(case: Case) -> None:
     name = await case.ask(ASKED)
     async with asyncio.timeout(5):
         await case.polls.renew_when_open()  # it is open, and was not used
-        case.clock.forward_ms += int(OPEN_S * 1_000)
+        case.clock.forward_ms += int(LINGER_S * 1_000)
         await case.polls.renew_when_open()  # it has lapsed
-    assert name in case.table.opened
+    assert name not in case.table.opened
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await case.polls.renew_when_open()
+
+
+async def test_a_round_asks_once_for_all_programs(case: Case, queries: list[str]) -> None:
+    names = [await case.ask(ASKED) for _ in range(5)]
+    await case.world.publish(names[0].program_id, 3)
+    opened = {name: case.table.opened[name] for name in names}
+    case.table.opened.clear()
+    await asyncio.sleep(0.05)  # what is told of the publishing
+    queries.clear()
+    for facts in opened.values():
+        case.polls.use(facts["poll"])
+    await case.polls.renew()
+    assert len(queries) == 1
+    await case.until(lambda: len(case.table.opened) == 5)
+    before = {name: facts | {"open_s": 0} for name, facts in opened.items()}
+    assert {name: facts | {"open_s": 0} for name, facts in case.table.opened.items()} == before
+    queries.clear()
+    await case.polls.renew()
+    assert not queries
+
+
+async def test_a_change_counts_as_soon_as_it_is_told(case: Case) -> None:
+    name, other = await case.ask(ASKED), await case.ask(ASKED)
+    await case.change(name, ASKED | {"options": ["Home", "Away", "Draw"]})
+    await case.until(lambda: name not in case.table.opened)
+    await case.polls.open_wanted()
+    assert case.table.opened[name]["options"] == 3
+    closes = {"closes": case.clock.now_ms() + 60_000, "allowChange": True}
+    await case.change(name, ASKED | closes)
+    await case.until(lambda: name not in case.table.opened)
+    await case.polls.open_wanted()
+    assert case.table.opened[name]["allow_change"]
+    await case.change(name, ASKED | {"closes": case.clock.now_ms() - 1})
+    await case.until(lambda: name not in case.table.opened)
+    await case.polls.open_wanted()
+    assert name not in case.table.opened
+    await case.change(name, ASKED)  # who votes now is served, and opens it
+    await case.see(name)
+    assert name in case.table.opened
+    admin = await case.world.admin()
+    await admin.call("deleteProgramEvent", programId=name.program_id, eventId=name.context_id)
+    await case.until(lambda: name not in case.table.opened)
+    await case.polls.open_wanted()
+    assert name not in case.table.opened
+    assert other in case.table.opened
+
+
+async def test_what_ends_a_program_ends_its_polls_at_once(case: Case) -> None:
+    private, erased, deleted = [await case.ask(ASKED) for _ in range(3)]
+    admin = await case.world.admin()
+    await case.world.set_access(private.program_id, "private")
+    await admin.call("admin/deleteAllProgramEvents", programId=erased.program_id)
+    await admin.call("admin/deleteProgram", programId=deleted.program_id)
+    await case.until(lambda: not case.table.opened)
+    await case.polls.open_wanted()
+    assert not case.table.opened
+    # Made again under its id it is another program, with polls of its own.
+    await admin.call("admin/createProgram", id=deleted.program_id, name="again")
+    event = await admin.call(
+        "producer", programId=deleted.program_id, event="Vote#ask", metadata=ASKED | {"allowChange": True}
+    )
+    again = deleted._replace(context_id=event["id"])
+    await case.see(again)
+    assert case.table.opened[again]["allow_change"]
+    await case.change(again, ASKED)
+    await case.until(lambda: again not in case.table.opened)
+
+
+async def test_free_contexts_end_with_the_next_round(case: Case) -> None:
+    program_id = await case.world.program(metadata={"freeContexts": True})
+    name = PollName("demo", program_id, "any", "whoWins")
+    await case.see(name)
+    poll = case.table.opened[name]["poll"]
+    admin = await case.world.admin()
+    times = {"scheduledStartTime": None, "scheduledEndTime": None}
+    await admin.call("updateProgram", programId=program_id, id=program_id, name="p", metadata={}, **times)
+    case.polls.use(poll)
+    await case.polls.renew()
+    assert name not in case.table.opened
+
+
+async def test_what_is_not_told_lets_a_poll_lapse(case: Case) -> None:
+    """While the owner cannot be heard, what it has committed is found by where the program stands."""
+    same, changed = await case.ask(ASKED), await case.ask(ASKED)
+    opened = dict(case.table.opened)
+    case.world.link.is_cut = True
+    try:
+        # The poll that waits at the owner is answered still; none comes after it.
+        followed = case.world.gateway._topics.find(f"demo/program/{same.program_id}")
+        assert followed is not None
+        await case.world.publish(same.program_id)
+        await case.until(lambda: (case.world.gateway._topics.position(followed) or ("", 0))[1] == 2)
+        await case.change(changed, ASKED | {"options": ["only one"]})
+        case.table.opened.clear()
+        for facts in opened.values():
+            case.polls.use(facts["poll"])
+        await case.polls.renew()
+        assert set(case.table.opened) == {same}
+    finally:
+        case.world.link.is_cut = False
+    case.table.opened[changed] = opened[changed]
+    await case.until(lambda: changed not in case.table.opened)
+    await case.polls.open_wanted()
+    assert case.table.opened[changed]["options"] == 1
+
+
+async def test_a_change_while_a_poll_is_read_is_not_missed(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, find = await case.ask(ASKED), Polls.find_contexts
+
+    async def read_before_a_change(polls: Polls, *wanted: Any) -> Any:
+        found = await find(polls, *wanted)
+        monkeypatch.undo()
+        await case.change(name, ASKED | {"options": ["only one"]})
+        await case.until(lambda: not case.polls._programs[name[:2]].reading)
+        return found
+
+    case.clock.forward_ms += int(OPEN_S * 1_000)
+    case.table.opened.clear()
+    monkeypatch.setattr(Polls, "find_contexts", read_before_a_change)
+    await case.see(name)
+    assert name not in case.table.opened
+    await case.polls.open_wanted()
+    assert case.table.opened[name]["options"] == 1

@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -102,6 +103,48 @@ class TestHandshake:
         with gateway.client("?access_token=t%261") as client:
             client.send("getProgram")
             assert gateway.upcall()[4] == 7
+
+    def test_ending_a_session_costs_the_same_however_many_there_are(self, gateway):
+        def cost_s(sessions: int) -> float:
+            """CPU seconds of ending 400 of so many sessions."""
+            for number in range(sessions):
+                gateway.server.grant("main", f"t{number}", number, 1, f"s{number}", 1 << 50)
+            begin_s = time.thread_time()
+            for number in range(400):
+                gateway.server.revoke("main", f"s{number}")
+            return time.thread_time() - begin_s
+
+        of_few_s = cost_s(2_000)
+        assert cost_s(64_000) < 8 * of_few_s
+
+    def test_nobody_keeps_a_session_that_ends_while_all_sign_in(self, gateway):
+        import threading
+
+        with ExitStack() as stack:
+            clients = [stack.enter_context(gateway.client()) for _ in range(30)]
+            conns = []
+            for client in clients:
+                client.send("getProgram")
+                conns.append(gateway.upcall()[1])
+            for number in range(20):
+                gateway.server.grant("main", "t", number + 1, 1, "ada", 1 << 50)
+                start = threading.Barrier(3)
+
+                def sign_in(some: list[int], start: threading.Barrier = start) -> None:
+                    start.wait()
+                    for conn in some:
+                        gateway.server.sign_in(conn, "main", "t")
+
+                threads = [threading.Thread(target=sign_in, args=(conns[half::2],)) for half in (0, 1)]
+                for thread in threads:
+                    thread.start()
+                start.wait()
+                gateway.server.revoke("main", "ada")
+                for thread in threads:
+                    thread.join()
+                for client in clients:
+                    client.send("getProgram")
+                    assert gateway.upcall()[4] == 0
 
     def test_unknown_token_asks_and_waits(self, gateway):
         import threading

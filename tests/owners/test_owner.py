@@ -6,14 +6,14 @@ from msgspec.structs import replace
 
 from broker.clock import SystemClock
 from broker.domain.programs import Access, Program
-from broker.errors import Conflict, NotFound
+from broker.errors import Conflict, NotFound, Unavailable
 from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
 from broker.owners.encoding import batch_json
 from broker.owners.log import LogLimits
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, EntryKind, HistoryLost, program_topic
-from broker.owners.sessions import PollAnswer
+from broker.owners.sessions import Follow, PollAnswer
 from broker.owners.topics import Hold, Topics
 from broker.storage.database import Database
 from broker.storage.history import History
@@ -446,6 +446,24 @@ async def test_program_made_again_meanwhile_is_told_as_gone(owner: Owner, dsn: s
     await gateway.follow(1, "p", Cursor(event["epoch"], 1))
     (entry,) = await gateway.until(1, 1)
     assert entry.kind == EntryKind.GONE
+
+
+@pytest.mark.parametrize("end", ["leave", "open"])
+async def test_a_session_that_ends_while_it_loads_is_left_in_no_topic(owner: Owner, end: str) -> None:
+    order = owner._topics._order
+    async with order:
+        following = asyncio.create_task(owner.open("s", [Follow(1, TOPIC, None)]))
+        while not order._waiters:  # noqa: ASYNC110 - who waits for a lock says so nowhere else
+            await asyncio.sleep(0)
+        if end == "leave":
+            owner.leave("s")
+        else:
+            await owner.open("s", [])  # the same gateway, which has given the first one up
+    (answer,) = await following
+    assert isinstance(answer, Unavailable)
+    with Hold() as hold:
+        topic = (await owner._topics.load([("demo", "p")], hold))["demo", "p"]
+        assert topic.waiters == {hold}
 
 
 async def test_large_backlog_comes_in_bounded_answers(owner: Owner) -> None:

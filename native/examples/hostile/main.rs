@@ -67,7 +67,7 @@ fn compare(runs: usize, seconds: u64, only: &[&str]) -> Outcome<()> {
     hub.set_accounts("localhost", "main", accounts);
     hub.open_log(viewers::TOPIC, "e", 0, true);
     let of_loop = Arc::clone(&hub);
-    let port = server.start(move |index| Gateway::new(Arc::clone(&of_loop), index))?;
+    let port = server.start(move |_| Gateway::new(Arc::clone(&of_loop)))?;
     go_before_the_loop()?;
     let is_over = Arc::new(AtomicBool::new(false));
     let publisher = publish(Arc::clone(&hub), Arc::clone(&is_over));

@@ -122,10 +122,7 @@ impl Server {
 
     fn start(&self, py: Python<'_>) -> PyResult<u16> {
         let hub = Arc::clone(&self.hub);
-        Ok(py.detach(|| {
-            self.server
-                .start(move |index| Gateway::new(Arc::clone(&hub), index))
-        })?)
+        Ok(py.detach(|| self.server.start(move |_| Gateway::new(Arc::clone(&hub))))?)
     }
 
     fn upcall_fd(&self) -> i32 {

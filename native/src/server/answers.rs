@@ -6,9 +6,9 @@ use crate::protocol::frame::{self, Opcode};
 
 /// A client may leave this many times the lag limit of answers unread …
 const UNREAD_FACTOR: usize = 4;
-/// … but only so many bytes while the loop is crowded. Longer recoveries then follow as pushes, which wait in the
-/// shared log.
-const CROWDED_BYTES: usize = 4 << 10;
+/// … but only so many bytes while the loop is crowded, and as many of calls without an answer. Longer recoveries then
+/// follow as pushes, which wait in the shared log.
+pub(super) const CROWDED_BYTES: usize = 4 << 10;
 
 impl Core {
     /// Sends a text message.
@@ -37,6 +37,7 @@ impl Core {
         } else {
             frame::encode(opcode, payload, false, &mut connection.out);
         }
+        self.weigh(slot);
         self.touch(slot);
     }
 
@@ -44,7 +45,31 @@ impl Core {
     pub(super) fn send_control(&mut self, slot: SlotIndex, opcode: Opcode, payload: &[u8]) {
         if self.may_answer(slot) {
             frame::encode(opcode, payload, false, &mut self.connections.at(slot).out);
+            self.weigh(slot);
             self.touch(slot);
+        }
+    }
+
+    /// Closes a connection that makes us hold more than its part while the loop is crowded.
+    pub(super) fn end_crowding(&mut self, slot: SlotIndex) {
+        self.weigh(slot);
+        if !self.is_crowded() {
+            return;
+        }
+        let connection = self.connections.at(slot);
+        let has_part = connection.decoder.held_bytes() > 0;
+        if has_part || connection.unfinished_bytes() > CROWDED_BYTES {
+            self.close(slot, 1013, "too much is waiting");
+        }
+    }
+
+    /// Ends a connection whose socket is full with more behind it than may wait while the loop is crowded. At once: a
+    /// farewell behind what is not read would not be read either.
+    pub(super) fn end_unread(&mut self, slot: SlotIndex) {
+        self.weigh(slot);
+        if self.is_crowded() && self.connections.at(slot).unsent_bytes() > CROWDED_BYTES {
+            self.close(slot, SLOW_CONSUMER.0, SLOW_CONSUMER.1);
+            self.drop_connection(slot);
         }
     }
 

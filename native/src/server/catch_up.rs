@@ -83,7 +83,7 @@ impl Core {
                 Moved::Blocked => {
                     connection.trim_out();
                     self.note_blocked(slot);
-                    self.weigh(slot);
+                    self.end_unread(slot);
                     return false;
                 }
                 Moved::Gone => {

@@ -57,8 +57,8 @@ pub struct Config {
     pub connections_per_address: usize,
     /// Who is not held to that limit.
     pub unlimited_addresses: Vec<Network>,
-    /// What all connections may have waiting here: parts of messages that have begun to come, and answers that they
-    /// do not read.
+    /// What all connections may have waiting here: parts of messages that have begun to come, handshakes and calls
+    /// that the application has not answered, and answers that are not read.
     pub waiting_bytes: usize,
     /// For each connection.
     pub subscriptions: usize,

@@ -67,6 +67,12 @@ pub(super) struct Handshake {
     pub was_asked: bool,
 }
 
+impl Handshake {
+    fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.request.held_bytes()
+    }
+}
+
 /// A cursor of a connection in a log.
 #[derive(Debug)]
 pub(super) struct Subscription {
@@ -235,10 +241,19 @@ impl Connection {
         }
     }
 
-    /// Bytes of memory that the client makes us hold by sending or reading in part.
+    /// Bytes of memory that the client makes us hold, of which it chooses how many: by sending in part, by calls and
+    /// handshakes that wait for the application, and by not reading. Everything of this kind is counted here.
     pub fn held_bytes(&self) -> usize {
-        let head = self.handshake.as_ref().map_or(0, |h| h.bytes.capacity());
-        head + self.input.capacity() + self.decoder.held_bytes() + self.unsent_bytes()
+        self.handshake.as_ref().map_or(0, |h| h.held_bytes())
+            + self.input.capacity()
+            + self.unfinished_bytes()
+            + self.out.capacity()
+    }
+
+    /// The part of it that is neither sent nor had its turn because it waits for more: messages in part, and calls
+    /// without an answer.
+    pub fn unfinished_bytes(&self) -> usize {
+        self.decoder.held_bytes() + self.calls.as_ref().map_or(0, |calls| calls.held_bytes())
     }
 
     /// Which of a topic's live lists it belongs to. Only a client with the full window can take every shared

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::answers::CROWDED_BYTES;
 use super::connection::{Bucket, NEVER, NoRoom, SlotIndex, State};
 use super::core::{Core, SLOW_CONSUMER};
 use super::mailbox::Refusal;
@@ -146,7 +147,15 @@ impl Core {
         connection.ping_ms = NEVER;
         connection.pong_ms = NEVER;
         connection.alarm_ms = NEVER;
-        connection.end_ms = now_ms + LINGER_MS;
+        let is_heavy = connection.unsent_bytes() > CROWDED_BYTES;
+        self.weigh(slot);
+        // What nobody reads must not be kept because of the farewell behind it.
+        let linger_ms = if is_heavy && self.is_crowded() {
+            0
+        } else {
+            LINGER_MS
+        };
+        self.connections.at(slot).end_ms = now_ms + linger_ms;
         self.schedule(slot);
         self.touch(slot);
     }

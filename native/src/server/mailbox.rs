@@ -19,8 +19,8 @@ pub enum Command {
     Resume(ConnId),
     Refuse(ConnId, Refusal),
     SignIn(ConnId, Arc<Session>),
-    /// Make the connections of revoked sessions anonymous.
-    Revoke,
+    /// Make these connections anonymous: their sessions are revoked.
+    Revoke(Vec<ConnId>),
     /// Answer a call: its ticket, whether it failed, the JSON.
     Reply(ConnId, u64, Answer, Vec<u8>),
     Retry(ConnId, u64),

@@ -40,7 +40,7 @@ pub fn start_prepared(config: Config, prepare: impl FnOnce(&Hub)) -> Running {
     prepare(&hub);
     let of_loop = Arc::clone(&hub);
     let port = server
-        .start(move |index| Gateway::new(Arc::clone(&of_loop), index))
+        .start(move |_| Gateway::new(Arc::clone(&of_loop)))
         .expect("a free port");
     Running { server, hub, port }
 }

@@ -32,9 +32,6 @@ from broker.storage.answer_log import MERGED_ROWS, AnswerLog, StoredTally
 from broker.storage.database import Database
 from broker.storage.fence import Fenced, connection_name
 
-COUNTER = "counter"
-"""Of the slots that counters have."""
-
 _RETRY_S = (0.05, 1.0)  # first and longest pause while the database is away
 _IDLE_S = 900.0  # how long a tally stays in memory that nobody counts in
 _DOOR_S = 3_600.0  # far longer than any door tries again

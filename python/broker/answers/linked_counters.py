@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from broker.answers.batches import Answer, Batch, Group, Outcomes
 from broker.answers.calls import COUNTER_CALLS
 from broker.answers.client import Entry
-from broker.answers.counter import COUNTER
+from broker.answers.placement import COUNTER
 from broker.clock import Clock
 from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource

@@ -13,9 +13,9 @@ from broker.clock import SystemClock
 from broker.deployments.data_dir import open_data_dir
 from broker.ids import IdSource
 from broker.settings import Settings
+from broker.setup_error import SetupError
 from broker.storage.database import Database
 from broker.storage.embedded.server import EmbeddedPostgres
-from broker.storage.errors import SetupError
 from broker.storage.migrations import migrate, pending
 
 T = TypeVar("T")

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 def to_wire(value: Any) -> Any:
@@ -37,7 +38,7 @@ def write_line(text: str) -> None:
 class Meter:
     """Shows how many bytes have gone."""
 
-    def __init__(self, progress: Progress, task: TaskID) -> None:
+    def __init__(self, progress: "Progress", task: "TaskID") -> None:
         self._progress = progress
         self._task = task
 
@@ -49,6 +50,10 @@ class Meter:
 @contextmanager
 def transfer_bar(text: str, total_bytes: int | None) -> Iterator[Meter]:
     """A progress bar on standard error; shows nothing where that is no terminal."""
+    # Not above: `broker up` would hold it for as long as it runs.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -8,7 +8,6 @@ import typer
 
 from broker.cli.output import write_line
 from broker.deployments.supervisor import Supervisor
-from broker.operations.analytics_platform import wanted_of
 from broker.settings import Settings
 
 _WIDTH = 11
@@ -56,7 +55,11 @@ def up(
         ray_address=ray_address,
         owners=owners,
     )
-    wanted_of(settings)  # a mistake in that file is told now, and not by a replica
+    if settings.matomo_setup:  # a mistake in that file is told now, and not by a replica
+        # Not above: this process would hold half of the API for as long as it runs.
+        from broker.operations.analytics_platform import wanted_of
+
+        wanted_of(settings)
     asyncio.run(Supervisor(settings, report).run())
 
 

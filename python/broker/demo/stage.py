@@ -15,7 +15,7 @@ from pathlib import Path
 
 from broker.deployments.ports import free_port, require_free
 from broker.settings import environment_without_settings
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 
 ACCOUNT = "demo"
 _HOST = "127.0.0.1"

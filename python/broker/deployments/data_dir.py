@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.deployments.private_paths import require_private
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 
 _LOG_BYTES = 16 << 20
 _SHARED = Path("/tmp")  # noqa: S108 - a private directory of a random name is made in it

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -39,7 +40,8 @@ Send = Callable[[Any], Awaitable[None]]
 _PATHS = "/api/v1/"
 _SERVE = "/-/"  # what Serve answers itself; HAProxy's checks ask there, without the ingress's header
 _ARRIVING = 1_000  # bodies at a time that take no place; each may be as large as a body may be
-_BODY = (b"content-length", b"transfer-encoding")
+_BODY = frozenset({b"content-length", b"transfer-encoding"})
+_NAME = itemgetter(0)  # of a header
 _FROM_INGRESS = HEADER.encode()
 _MALFORMED = InvalidRequest("the request is malformed")
 # By these Serve starts neither a task that waits for the client to hang up nor a timer.
@@ -88,10 +90,10 @@ class DirectRequests:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one ASGI scope."""
-        if scope["type"] == "http" and scope["path"].startswith(_SERVE) and _is_from_ingress(scope):
-            await self._api(scope, receive, send)
-        elif scope["type"] != "http" or not scope["path"].startswith(_PATHS) or self._is_full():
-            await self._theirs(scope, receive, send)
+        if scope["type"] != "http" or not scope["path"].startswith(_PATHS) or self._is_full():
+            is_asked = scope["type"] == "http" and scope["path"].startswith(_SERVE)
+            app = self._api if is_asked and _is_from_ingress(scope) else self._theirs
+            await app(scope, receive, send)
         elif _has_body(scope) and self._arriving < _ARRIVING:
             await self._serve_with_body(scope, receive, send)
         else:
@@ -146,11 +148,11 @@ class DirectRequests:
 
 
 def _has_body(scope: Any) -> bool:
-    return any(name in _BODY for name, _ in scope["headers"])
+    return not _BODY.isdisjoint(map(_NAME, scope["headers"]))
 
 
 def _is_from_ingress(scope: Any) -> bool:
-    return any(name == _FROM_INGRESS for name, _ in scope["headers"])
+    return _FROM_INGRESS in map(_NAME, scope["headers"])
 
 
 def through_serve(theirs: App) -> App:

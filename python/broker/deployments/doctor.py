@@ -20,18 +20,19 @@ from broker.deployments.data_dir import DirectoryInUse, claim
 from broker.deployments.haproxy import find_haproxy
 from broker.deployments.ports import require_free
 from broker.errors import Unavailable
+from broker.gateway.open_files import most_connections
 from broker.setting_rules import NODE
 from broker.settings import SettingError, Settings
+from broker.setup_error import SetupError
 from broker.storage.database import Database
 from broker.storage.embedded import cluster
 from broker.storage.embedded.binaries import find_binaries
 from broker.storage.embedded.os_user import choose
 from broker.storage.embedded.server import EmbeddedPostgres
-from broker.storage.errors import SetupError, setup_error
+from broker.storage.errors import setup_error
 from broker.storage.migrations import pending
 
 _OLDEST_PYTHON = (3, 11)
-_FILES = 4_096  # a gateway with a few thousand viewers; each takes one
 _DISK_BYTES = 1 << 30
 _DISK_WARN_BYTES = 10 << 30
 _DATABASE_S = 5.0
@@ -121,10 +122,14 @@ def _read_switch() -> str:
         return "unknown"
 
 
-async def _files(_settings: Settings) -> tuple[Verdict, str]:
+async def _files(settings: Settings) -> tuple[Verdict, str]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a start raises the soft limit to the hard one
-    if hard != resource.RLIM_INFINITY and hard < _FILES:
-        return Verdict.WARNING, f"{hard} open files a process; raise it (ulimit -Hn), each viewer takes one"
+    most = most_connections(settings.ws_connections, hard)
+    if most < settings.ws_connections:
+        return Verdict.WARNING, (
+            f"{hard} open files a process; a gateway takes {most} viewers, not {settings.ws_connections} as"
+            " BROKER_WS_CONNECTIONS says: raise the limit (ulimit -Hn), or lower the setting"
+        )
     return Verdict.OK, "unlimited" if hard == resource.RLIM_INFINITY else f"{hard} open files a process"
 
 

@@ -1,28 +1,30 @@
-"""What a database needs before anybody can log in: the schema, the default account, a first admin."""
+"""What a database needs before anybody can log in: the schema, the default account, a first admin.
 
-from dataclasses import dataclass
+A program of its own, too: it reads `{"dsn": …, "admin_password": …}` from standard input and writes what it
+did, or `{"failed": …}`, to standard output.
+"""
+
+import asyncio
+import sys
+from dataclasses import replace
+
+import orjson
 
 from broker.auth.administration import Administration
 from broker.clock import SystemClock
+from broker.deployments.preparation import Prepared
 from broker.domain.users import Role
 from broker.errors import Conflict, InvalidRequest, Unavailable
 from broker.ids import IdSource
+from broker.logs import configure_logs
 from broker.settings import SettingError, Settings
+from broker.setup_error import SetupError
 from broker.storage.database import Database
 from broker.storage.errors import setup_error
 from broker.storage.migrations import migrate
 
 _ADMIN = "admin"
 _VERSION = "SHOW server_version"
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What was found and done, for people: the server's version, migrations applied, and the account."""
-
-    version: str
-    applied: list[str]
-    account: str
 
 
 async def prepare(settings: Settings, dsn: str) -> Prepared:
@@ -78,3 +80,20 @@ async def _ensure_account(administration: Administration, name: str) -> None:
         return
     except InvalidRequest as error:
         raise SettingError(f"BROKER_DEFAULT_ACCOUNT: {error.message}") from error
+
+
+def main() -> None:
+    """Prepare the database that is named on standard input."""
+    settings = Settings.load(refuses_unknown=False)  # those of `broker up`, which refuses them itself
+    configure_logs(settings, "up")
+    secrets = orjson.loads(sys.stdin.buffer.read())
+    try:
+        settings = replace(settings, admin_password=secrets["admin_password"])
+        told: object = asyncio.run(prepare(settings, secrets["dsn"]))
+    except (SetupError, SettingError) as error:
+        told = {"failed": str(error)}
+    sys.stdout.buffer.write(orjson.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

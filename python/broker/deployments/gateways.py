@@ -25,7 +25,7 @@ from broker.deployments.ray_cluster import NAMESPACE
 from broker.logs import configure_logs
 from broker.metrics.counts import GATEWAY_REPLACEMENTS
 from broker.settings import Settings
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 
 if TYPE_CHECKING:
     from broker.deployments.compose import Opened

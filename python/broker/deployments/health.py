@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Mapping
 
-from broker.answers.counter import COUNTER
+from broker.answers.placement import COUNTER
 from broker.errors import BrokerError, Unavailable
 from broker.operations.services import Services
 from broker.owners.placement import OWNER

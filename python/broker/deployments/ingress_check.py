@@ -17,7 +17,7 @@ from broker.deployments.haproxy import CONFIGURATION
 from broker.deployments.ingress import APPLICATION
 from broker.deployments.ingress_start import FAULT
 from broker.settings import Settings
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 
 _LOOK_S = 0.5
 _SOON_S = 10.0  # a change of HAProxy's may be under way

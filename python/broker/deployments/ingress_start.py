@@ -23,7 +23,7 @@ from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.node_address import on_this_node
 from broker.deployments.private_paths import require_private
 from broker.settings import SettingError, Settings
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 
 FAULT = "fault"
 """Ends the name of the file with the reason."""

@@ -8,9 +8,9 @@ wakes for each. So what is written first in a turn of the event loop waits for a
 that turn at most.
 
 Trailers (RFC 9112, section 7.1.2) come through the same callback as headers, and uvicorn puts them into the
-list that the application has already: `Host` and `Authorization` of a trailer would count. Here they are
-dropped. The host of a target in absolute form, which uvicorn drops, is handed on for the application to
-compare.
+list that the application has already: `Host` and `Authorization` of a trailer would count. Here they go
+into another list, which nobody reads. The host of a target in absolute form, which uvicorn drops, is handed
+on for the application to compare.
 """
 
 import asyncio
@@ -67,26 +67,20 @@ class JoinedWrites:
 class JoiningProtocol(Protocol):
     """uvicorn's protocol over such a transport; the headers of a request are those in front of its body."""
 
-    _headers_are_over = False
-
-    def on_message_begin(self) -> None:
-        """Begin a request."""
-        self._headers_are_over = False
-        super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, and drop a trailer."""
-        if not self._headers_are_over:
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         """Start the request; whatever comes as a header from now on is a trailer."""
-        self._headers_are_over = True
+        if not self.url.startswith(b"/"):
+            self._keep_target_host()
+        super().on_headers_complete()
+        # What is added from now on is not in the application's list. A method around each header would cost
+        # more than checking a token does.
+        self.headers = self.headers.copy()
+
+    def _keep_target_host(self) -> None:
         scheme, _, rest = self.url.partition(b"://")
         if rest and scheme.isalpha():
             authority = rest.partition(b"/")[0].partition(b"?")[0]
             cast("dict[str, Any]", self.scope)["target_host"] = authority
-        super().on_headers_complete()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""

@@ -12,7 +12,7 @@ import orjson
 
 from broker import timers
 from broker.answers.actor import CounterActor
-from broker.answers.counter import COUNTER
+from broker.answers.placement import COUNTER
 from broker.clock import SystemClock
 from broker.deployments import gateways, ray_cluster, serve_app
 from broker.deployments.clock_watch import watch_clock

@@ -4,7 +4,7 @@ import random
 import socket
 from itertools import cycle
 
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 
 _REPLICA_PORTS = range(20_000, 30_000, 100)  # below the ports that the system hands out by itself
 _REPLICA_BLOCK = 100

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 
 _ROOT = 0
 _ACCESS_LIST = "system.posix_acl_access"  # what users and groups beside the owner's may do (acl(5))

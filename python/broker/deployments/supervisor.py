@@ -22,15 +22,16 @@ from typing import Any, TypeVar
 
 import orjson
 
-from broker.deployments import first_start, ray_logs
+from broker.deployments import ray_logs
 from broker.deployments.data_dir import Claim, claim
 from broker.deployments.environment import build_environment
 from broker.deployments.ports import require_free
+from broker.deployments.preparation import prepare_apart
 from broker.deployments.processes import MARK, end_marked
 from broker.logs import RAY_SHARE, configure_logs
 from broker.settings import Settings, child_environment
+from broker.setup_error import SetupError
 from broker.storage.embedded.server import EmbeddedPostgres
-from broker.storage.errors import SetupError
 
 T = TypeVar("T")
 
@@ -132,7 +133,7 @@ class Supervisor:
 
     async def _start_database(self, server: EmbeddedPostgres | None) -> None:
         self._dsn = self._settings.database_url if server is None else await server.start()
-        prepared = await first_start.prepare(self._settings, self._dsn)
+        prepared = await prepare_apart(self._settings, self._dsn)
         self._report("postgresql", f"{prepared.version}, {'embedded' if server else 'as configured'}")
         self._report("schema", ", ".join(prepared.applied) if prepared.applied else "up to date")
         self._report("account", prepared.account)

@@ -11,6 +11,7 @@ from broker.gateway.backfill import Backfill
 from broker.gateway.ballots import BallotPumps
 from broker.gateway.dispatcher import Dispatcher
 from broker.gateway.handshakes import Handshakes
+from broker.gateway.open_files import most_connections
 from broker.gateway.open_polls import RENEW_S, OpenPolls
 from broker.gateway.periodic import Periodic
 from broker.gateway.program_views import ProgramViews
@@ -101,7 +102,7 @@ class Gateway:
             self._sessions,
             services,
         )
-        self._polls = OpenPolls(self._server, services)
+        self._polls = OpenPolls(self._server, self._topics, services)
         self._ballots = BallotPumps(self._server, self._polls, services)
         self._dispatcher = Dispatcher(
             self._server,
@@ -278,14 +279,24 @@ def build_server(settings: Settings, *, host: str, port: int) -> Server:
         handshake_s=settings.ws_handshake_s,
         lag_bytes=settings.ws_lag_bytes,
         lag_s=settings.ws_lag_s,
-        connections=settings.ws_connections,
+        connections=_connections(settings),
         connections_per_address=settings.ws_connections_per_address,
         subscriptions=settings.ws_subscriptions,
         messages_per_s=settings.ws_messages_per_s,
         messages_burst=settings.ws_messages_burst,
         history_entries=settings.history_events,
         history_s=settings.history_hours * 3_600,
+        log_bytes=settings.history_bytes,
         trusted_proxies=list(settings.trusted_proxies),
         unlimited_addresses=list(settings.ws_unlimited_addresses),
         waiting_bytes=settings.ws_waiting_bytes,
     )
+
+
+def _connections(settings: Settings) -> int:
+    """How many connections the gateway may have here; says so when these are fewer than wanted."""
+    most = most_connections(settings.ws_connections)
+    if most < settings.ws_connections:
+        fields = {"connections": most, "wanted": settings.ws_connections}
+        _log.warning("connections_limited_by_open_files", extra=fields)
+    return most

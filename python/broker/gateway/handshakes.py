@@ -14,6 +14,7 @@ _log = logging.getLogger(__name__)
 
 CHECKED_AT_ONCE = 32  # a check of a new user is a query; more would only wait for the pool
 MAX_WAITING = 20_000  # handshakes a second that native code can bring, twice
+MAX_WAITING_BYTES = 32 << 20  # of tokens: as many of 1,600 bytes, which is longer than ours are
 
 
 class Doorkeeper(Protocol):
@@ -33,6 +34,7 @@ class Handshakes:
         self._door = door
         self._sessions = sessions
         self._waiting: asyncio.Queue[Authenticate] = asyncio.Queue(MAX_WAITING)
+        self._waiting_bytes = 0
         self._workers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -41,10 +43,12 @@ class Handshakes:
 
     def submit(self, handshake: Authenticate) -> None:
         """Check the token when a worker is free."""
-        try:
-            self._waiting.put_nowait(handshake)
-        except asyncio.QueueFull:
+        size = len(handshake.token)
+        if self._waiting.full() or self._waiting_bytes + size > MAX_WAITING_BYTES:
             self._refuse(handshake, Unavailable("too many handshakes are waiting", retry_after_s=1))
+            return
+        self._waiting_bytes += size
+        self._waiting.put_nowait(handshake)
 
     async def stop(self) -> None:
         """Cancel the workers; native code's own time limit ends what waits. Idempotent."""
@@ -56,6 +60,7 @@ class Handshakes:
     async def _work(self) -> None:
         while True:
             handshake = await self._waiting.get()
+            self._waiting_bytes -= len(handshake.token)
             try:
                 await self._sessions.open(handshake.account, handshake.token, handshake.address)
             except BrokerError as error:

@@ -32,7 +32,7 @@ Refuse = Callable[[Call, BrokerError], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneLimits:
-    """The bounds of `Lanes`; counts are calls, bytes are of params."""
+    """The bounds of `Lanes`; counts are calls, bytes are of methods and params."""
 
     running: int = 1_024
     running_per_connection: int = 256
@@ -84,9 +84,9 @@ class Lanes:
             return
         lane = self._lanes.setdefault(call.conn, _Lane())
         lane.waiting.append(call)
-        lane.waiting_bytes += len(call.params)
+        lane.waiting_bytes += call.size
         self._waiting += 1
-        self._waiting_bytes += len(call.params)
+        self._waiting_bytes += call.size
         self._offer(lane)
         self._begin()
 
@@ -103,7 +103,7 @@ class Lanes:
     def _refusal(self, call: Call) -> BrokerError | None:
         if self._closed:
             return Unavailable("this gateway is shutting down", retry_after_s=1)
-        limits, size = self._limits, len(call.params)
+        limits, size = self._limits, call.size
         lane = self._lanes.get(call.conn)
         if lane is not None and lane.waiting:
             too_many = len(lane.waiting) >= limits.waiting_per_connection
@@ -133,9 +133,9 @@ class Lanes:
             lane = self._ready.popleft()
             lane.is_ready = False
             call = lane.waiting.popleft()
-            lane.waiting_bytes -= len(call.params)
+            lane.waiting_bytes -= call.size
             self._waiting -= 1
-            self._waiting_bytes -= len(call.params)
+            self._waiting_bytes -= call.size
             lane.running += 1
             lane.method = call.method
             lane.head_is_unordered = True

@@ -1,31 +1,50 @@
 """Which polls native code takes votes for by itself, because the ordinary way has just served one.
 
-What holds of a poll (its program is public, its event has these options and is open) holds for a moment only.
-So a poll is opened for a second and a half, and as long as it is used it is read and opened anew twice a
-second: a change counts within a second, and when this process hangs or the database is away the votes soon
-come the ordinary way again, with its errors.
+What holds of a poll (its program is public, its event has these options and is open) is read once, after the
+program's topic is followed. From then on whatever changes it comes by the topic: the poll is closed at once,
+and read and opened anew if votes may still be taken. So a change counts here as soon as viewers hear of it.
+
+A poll is opened for a second and a half, and as long as it is used it is opened anew twice a second. Silence
+proves nothing: an owner may hang, a link be slow, a fence be lost. So one query a round asks where all
+programs with used polls stand. Those of whose topic everything is here go on; the others lapse, and their
+votes come the ordinary way again, with its errors, as when the database is away or this process hangs.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from broker.domain.answers import FREE_CONTEXTS, MAX_OPTION, NOTHING_DECLARED, Declaration, lower_uuid
+import orjson
+
+from broker.domain.answers import (
+    FREE_CONTEXTS,
+    MAX_OPTION,
+    NOTHING_DECLARED,
+    Declaration,
+    lower_uuid,
+    parse_declaration,
+)
 from broker.domain.programs import Access
 from broker.errors import BrokerError
+from broker.gateway.topics import Followed, Topics
 from broker.operations.program_access import WITHOUT_PROJECT
 from broker.operations.services import Services
-from broker.storage.polls import PollProgram, PollRow
+from broker.owners.protocol import Entry, EntryKind, program_topic
+from broker.storage.polls import PollHead, PollProgram, PollRow
 
 _log = logging.getLogger(__name__)
 
 RENEW_S = 0.5
 OPEN_S = 1.5  # three rounds: one may fail
-MAX_OPEN = 500  # two queries a round each at worst; votes of the others come the ordinary way
+LINGER_S = 10.0  # a program is followed so much longer than a poll of it is used
+MAX_OPEN = 500  # polls, and programs that are followed; votes of the others come the ordinary way
 _MAX_PLACES = 10_000
+_PIN = "polls"
+_CHANGES = ("eventUpdated", "eventDeleted")
+_REPLACES = (EntryKind.RESET, EntryKind.GONE, EntryKind.ATTRIBUTES)
 
 
 class PollName(NamedTuple):
@@ -44,6 +63,35 @@ class Place:
     name: PollName
     program_uid: int
     project_id: str | None
+
+
+class _Facts(NamedTuple):
+    """What is known of a poll that may be open."""
+
+    program: PollProgram
+    row: PollRow
+    context: Declaration
+
+
+@dataclass(slots=True, eq=False)
+class _Program:
+    """A program whose topic is followed for its polls.
+
+    Attributes:
+        reading: polls that are being read; one that changes meanwhile is taken out.
+        known: polls as they are now.
+        used: polls to open anew once the topic has got to `head`, for `OPEN_S` from `asked_s` on.
+        used_s: when a poll of it was used last.
+    """
+
+    key: tuple[str, str]
+    followed: Followed
+    used_s: float
+    reading: set[PollName] = field(default_factory=set)
+    known: dict[PollName, _Facts] = field(default_factory=dict)
+    used: Collection[PollName] = ()
+    head: PollHead | None = None
+    asked_s: float = 0.0
 
 
 class PollTable(Protocol):
@@ -73,16 +121,19 @@ class PollTable(Protocol):
 class OpenPolls:
     """See the module's docstring. `start` and `stop` on one event loop; nothing here fails a vote."""
 
-    def __init__(self, table: PollTable, services: Services) -> None:
+    def __init__(self, table: PollTable, topics: Topics, services: Services) -> None:
         self._table = table
+        self._topics = topics
+        self._polls = services.audience.polls
         self._known = services.audience.known
         self._clock = services.clock
+        self._programs: dict[tuple[str, str], _Program] = {}
         self._wanted: dict[PollName, None] = {}
         self._open: dict[PollName, float] = {}  # until when, on the monotonic clock
         self._used: dict[PollName, None] = {}
         self._places: OrderedDict[int, Place] = OrderedDict()
         self._arrived = asyncio.Event()
-        self._opened = asyncio.Event()
+        self._followed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -102,8 +153,7 @@ class OpenPolls:
         name = PollName(account, params["programId"], context, params["measureName"])
         now_s = self._clock.monotonic_s()
         if self._open.get(name, now_s) <= now_s and len(self._open) + len(self._wanted) < MAX_OPEN:
-            self._wanted[name] = None
-            self._arrived.set()
+            self._want([name])
 
     def use(self, poll: int) -> Place | None:
         """Where a poll belongs whose votes have just been taken; None for one that was forgotten."""
@@ -117,6 +167,9 @@ class OpenPolls:
         place = self._places.pop(poll, None)
         if place is not None:
             name = place.name
+            program = self._programs.get(name[:2])
+            if program is not None:
+                program.known.pop(name, None)
             self._close(name)
             measure = (name.measure_name, name.context_id)
             self._known.forget(name.account, name.program_id, place.program_uid, [measure])
@@ -124,31 +177,47 @@ class OpenPolls:
     async def open_wanted(self) -> None:
         """Open the polls of the votes that have been served since the last time."""
         wanted, self._wanted = self._wanted, {}
-        for name in wanted:
+        by_program = _by_program(wanted)
+        # All at a time: the owner of one may be away.
+        followed = await asyncio.gather(*(self._follow_public(key) for key in by_program))
+        for program, names in zip(followed, by_program.values(), strict=True):
             try:
-                await self._decide(name.account, name.program_id, [name])
+                await self._open_some(program, names)
             except BrokerError as error:
-                _log.info("poll_not_opened", extra={"cause": error.log_text})
+                _log.info("poll_not_opened", extra={"cause": error.log_text or error.message})
             except Exception:
                 _log.exception("poll_not_opened")
 
     async def renew_when_open(self) -> None:
-        """Wait until a poll is open, and `renew`: nobody wakes for nothing."""
-        await self._opened.wait()
+        """Wait until a program is followed, and `renew`: nobody wakes for nothing."""
+        await self._followed.wait()
         await self.renew()
-        if not self._open:
-            self._opened.clear()
+        if not self._programs:
+            self._followed.clear()
 
     async def renew(self) -> None:
-        """Read anew what is used and open it anew, or not. Raises Unavailable; the rest lapses then."""
+        """Open what is used anew, or not. Raises Unavailable; what is open lapses then."""
         now_s = self._clock.monotonic_s()
         self._open = {name: until_s for name, until_s in self._open.items() if until_s > now_s}
         used, self._used = self._used, {}
-        by_program: dict[tuple[str, str], list[PollName]] = {}
-        for name in used:
-            by_program.setdefault((name.account, name.program_id), []).append(name)
-        for (account, program_id), names in by_program.items():
-            await self._decide(account, program_id, names)
+        asked = {
+            program: names
+            for key, names in _by_program(used).items()
+            if (program := self._programs.get(key)) is not None and program.known
+        }
+        for program in list(self._programs.values()):
+            if program in asked:
+                program.used_s = now_s
+            elif program.used_s <= now_s - LINGER_S:
+                self._drop(program)
+            program.known = {
+                name: facts for name, facts in program.known.items() if name in self._open or name in used
+            }
+        if asked:
+            heads = await self._polls.heads(sorted({_uid(program) for program in asked}))
+            for program, names in asked.items():
+                if program.known:
+                    self._compare(program, heads.get(_uid(program)), names, now_s)
 
     async def _run(self) -> None:
         while True:
@@ -156,32 +225,137 @@ class OpenPolls:
             self._arrived.clear()
             await self.open_wanted()
 
-    async def _decide(self, account: str, program_id: str, names: Collection[PollName]) -> None:
-        """Open those polls of a program that anybody may answer, and close the others."""
-        contexts = {name.context_id for name in names}
-        program, declared = await self._known.look_again(account, program_id, contexts)
-        opened: dict[PollName, tuple[PollRow, Declaration]] = {}
-        if program is not None and Access(program.access) is Access.PUBLIC:
-            measures = {(name.measure_name, name.context_id): name for name in names}
-            # They have just been answered; what is deleted meanwhile may be made again.
-            rows = await self._known.rows(program.uid, measures.keys(), declared, lambda _new: None)
-            is_free = program.metadata.get(FREE_CONTEXTS) is True
-            for measure, row in rows.items():
-                context = declared.get(measure[1], NOTHING_DECLARED if is_free else None)
-                if context is not None and context.is_open(self._clock.now_ms()):
-                    opened[measures[measure]] = row, context
-        for name in names:
-            if program is not None and name in opened:
-                self._open_one(name, program, *opened[name])
-            else:
-                self._close(name)
+    def _want(self, names: Iterable[PollName]) -> None:
+        self._wanted.update(dict.fromkeys(names))
+        self._arrived.set()
 
-    def _open_one(self, name: PollName, program: PollProgram, row: PollRow, context: Declaration) -> None:
-        open_s = OPEN_S
+    async def _open_some(self, program: _Program | None, names: Collection[PollName]) -> None:
+        """Open those polls of a program that anybody may answer, and close the others."""
+        if program is None:
+            for name in names:
+                self._close(name)
+            return
+        program.reading.update(names)
+        try:
+            facts = await self._read(program.key, names)
+            # What has changed meanwhile is wanted anew already.
+            for name in program.reading.intersection(names):
+                if name in facts and self._is_followed(program):
+                    program.known[name] = facts[name]
+                    self._open_one(name, facts[name], OPEN_S)
+                else:
+                    program.known.pop(name, None)
+                    self._close(name)
+        finally:
+            program.reading.difference_update(names)
+
+    async def _follow_public(self, key: tuple[str, str]) -> _Program | None:
+        """The program, followed from now on; None when it is not public or cannot be followed."""
+        try:
+            seen = await self._known.program(*key)  # as of at most a second ago
+            if seen is None or Access(seen.access) is not Access.PUBLIC:
+                return None
+            async with asyncio.timeout(OPEN_S):
+                return await self._follow(key)
+        except (BrokerError, TimeoutError) as error:
+            _log.info("poll_not_opened", extra={"program": key[1], "cause": str(error)})
+        except Exception:
+            _log.exception("poll_not_opened")
+        return None
+
+    async def _follow(self, key: tuple[str, str]) -> _Program | None:
+        """Follow a program; None when that are too many. Raises NotFound, Unavailable."""
+        program = self._programs.get(key)
+        if program is not None and self._is_followed(program):
+            return program
+        if program is not None:
+            self._drop(program)
+        if len(self._programs) >= MAX_OPEN:
+            return None
+        topic = program_topic(*key)
+        followed = await self._topics.open(topic, pin=_PIN)
+        program = self._programs[key] = _Program(key, followed, self._clock.monotonic_s())
+        self._topics.watch(topic, _PIN, lambda entries: self._hear(program, entries))
+        self._followed.set()
+        return program
+
+    def _is_followed(self, program: _Program) -> bool:
+        return self._topics.find(program_topic(*program.key)) is program.followed
+
+    async def _read(self, key: tuple[str, str], names: Collection[PollName]) -> dict[PollName, _Facts]:
+        """Those of the polls that may be open. Read now: what others began to read before may be older."""
+        program = await self._polls.find_program(*key)
+        if program is None or Access(program.access) is not Access.PUBLIC:
+            return {}
+        events = await self._polls.find_contexts(program.uid, sorted({name.context_id for name in names}))
+        declared = {id_: parse_declaration(orjson.loads(metadata)) for id_, metadata in events.items()}
+        measures = {(name.measure_name, name.context_id): name for name in names}
+        # They have just been answered; what is deleted meanwhile may be made again.
+        rows = await self._known.rows(program.uid, measures.keys(), declared, lambda _new: None)
+        other = NOTHING_DECLARED if _is_free(program) else None
+        facts = {}
+        for measure, row in rows.items():
+            context = declared.get(measure[1], other)
+            if context is not None:
+                facts[measures[measure]] = _Facts(program, row, context)
+        return facts
+
+    def _hear(self, program: _Program, entries: Sequence[Entry]) -> None:
+        """Close what these entries of the program's topic change, and open what they let go on."""
+        changed: set[str] = set()
+        for entry in entries:
+            if entry.kind in _REPLACES:
+                self._read_anew(program, program.reading | program.known.keys())
+            elif entry.method in _CHANGES:
+                changed.add(orjson.loads(entry.params)["id"])
+        if changed:
+            polls = program.reading | program.known.keys()
+            self._read_anew(program, [name for name in polls if name.context_id in changed])
+        if entries and entries[-1].kind == EntryKind.GONE:
+            self._drop(program)
+        else:
+            self._go_on(program)
+
+    def _read_anew(self, program: _Program, names: Collection[PollName]) -> None:
+        for name in names:
+            program.known.pop(name, None)
+            self._close(name)
+        program.reading.difference_update(names)
+        self._want(names)
+
+    def _compare(
+        self, program: _Program, head: PollHead | None, names: Collection[PollName], asked_s: float
+    ) -> None:
+        """Go on with what is used of a program that stands at `head`, None when it is gone."""
+        facts = next(iter(program.known.values())).program
+        known = (facts.access, facts.project_id, _is_free(facts))
+        if head is None or (head.access, head.project_id, head.is_free) != known:
+            self._read_anew(program, list(program.known))
+            return
+        program.head, program.used, program.asked_s = head, names, asked_s
+        self._go_on(program)
+
+    def _go_on(self, program: _Program) -> None:
+        """Open what is used anew if everything of the topic is here that there was when it was asked."""
+        head = program.head
+        here = self._topics.position(program.followed)
+        if head is None or here is None or here[0] != head.epoch or here[1] < head.seq:
+            return
+        program.head = None
+        open_s = program.asked_s + OPEN_S - self._clock.monotonic_s()
+        for name in program.used:
+            if name in program.known:
+                self._open_one(name, program.known[name], open_s)
+
+    def _open_one(self, name: PollName, facts: _Facts, open_s: float) -> None:
+        program, row, context = facts
+        now_ms = self._clock.now_ms()
         if context.closes_ms is not None:
-            open_s = min(open_s, max(0, context.closes_ms - self._clock.now_ms()) / 1_000)
+            open_s = min(open_s, (context.closes_ms - now_ms) / 1_000)
+        if open_s <= 0 or not context.is_open(now_ms):
+            self._close(name)
+            return
         self._open[name] = self._clock.monotonic_s() + open_s
-        self._opened.set()
         self._places[row.uid] = Place(name, program.uid, program.project_id)
         self._places.move_to_end(row.uid)
         if len(self._places) > _MAX_PLACES:
@@ -200,3 +374,30 @@ class OpenPolls:
     def _close(self, name: PollName) -> None:
         self._open.pop(name, None)
         self._table.close_poll(*name)
+
+    def _drop(self, program: _Program) -> None:
+        """Follow a program no longer, and take no votes for it."""
+        for name in program.known:
+            self._close(name)
+        program.known.clear()
+        if self._programs.get(program.key) is program:
+            del self._programs[program.key]
+            topic = program_topic(*program.key)
+            self._topics.unwatch(topic, _PIN)
+            if self._is_followed(program):
+                self._topics.unpin(topic, _PIN)
+
+
+def _by_program(names: Iterable[PollName]) -> dict[tuple[str, str], list[PollName]]:
+    by_program: dict[tuple[str, str], list[PollName]] = {}
+    for name in names:
+        by_program.setdefault((name.account, name.program_id), []).append(name)
+    return by_program
+
+
+def _uid(program: _Program) -> int:
+    return next(iter(program.known.values())).program.uid
+
+
+def _is_free(program: PollProgram) -> bool:
+    return program.metadata.get(FREE_CONTEXTS) is True

@@ -1,7 +1,5 @@
 """Results and errors of operations as JSON-RPC 2.0 sees them."""
 
-from collections.abc import AsyncGenerator
-
 import orjson
 
 from broker.errors import BrokerError, InvalidRequest, PayloadTooLarge
@@ -76,8 +74,6 @@ async def _joined(stream: Stream, limit_bytes: int) -> bytes:
                 raise _too_large(limit_bytes)
             parts.append(chunk)
     finally:
-        # A generator left half-way would count as a list under way until it is collected.
-        if isinstance(stream.chunks, AsyncGenerator):
-            await stream.chunks.aclose()
+        await stream.close()
     joined = b"".join(parts)
     return joined if stream.media_type == "application/json" else orjson.dumps(joined.decode())

@@ -116,6 +116,18 @@ class Topics:
         """Let `seen` hear the entries of `topic` from now on, in place of the watcher of this name."""
         self._watchers.setdefault(topic, {})[name] = seen
 
+    def unwatch(self, topic: str, name: str) -> None:
+        """Undo `watch`; an unknown watcher is ignored."""
+        watchers = self._watchers.get(topic, {})
+        watchers.pop(name, None)
+        if not watchers:
+            self._watchers.pop(topic, None)
+
+    def position(self, followed: Followed) -> tuple[str, int] | None:
+        """Up to which seq of which epoch the topic's log has everything; None when it is followed no more."""
+        head = self._logs.head(followed.topic) if self.find(followed.topic) is followed else None
+        return None if head is None else head[:2]
+
     async def open(self, topic: str, *, from_start: bool = False, pin: str | None = None) -> Followed:
         """Follow `topic` and open its log; at once when it is open.
 
@@ -222,7 +234,7 @@ class Topics:
             if entry.kind == EntryKind.GONE:
                 break
         self._append(followed.topic, run)
-        for seen in self._watchers.get(followed.topic, {}).values():
+        for seen in list(self._watchers.get(followed.topic, {}).values()):
             seen(entries)
         if run and run[-1][0] == EntryKind.GONE:
             self._end(followed)

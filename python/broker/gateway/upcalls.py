@@ -42,6 +42,11 @@ class Call:
     params: bytes
     is_notification: bool
 
+    @property
+    def size(self) -> int:
+        """Bytes whose number the client has chosen, about."""
+        return len(self.method) + len(self.params)
+
 
 @dataclass(frozen=True, slots=True)
 class Idle:

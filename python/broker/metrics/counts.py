@@ -5,7 +5,9 @@ twentieth of the time of a short request.
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from broker.metrics import catalogue
@@ -30,11 +32,11 @@ class Count:
 
     def __init__(self, definition: Definition) -> None:
         self._name = definition.name
-        self._values: dict[tuple[str, ...], float] = {}
+        self._values: defaultdict[tuple[str, ...], float] = defaultdict(float)
 
     def add(self, *labels: str, amount: float = 1) -> None:
         """Count. Labels are values of ours, never what a caller sent."""
-        self._values[labels] = self._values.get(labels, 0) + amount
+        self._values[labels] += amount
 
     def samples(self) -> Iterator[Sample]:
         """What was counted."""
@@ -49,13 +51,13 @@ class Durations:
         self._name = definition.name
         self._bounds = definition.buckets
         # Calls in each bucket, beyond the one before it; beyond the last; and the sum.
-        self._values: dict[tuple[str, ...], list[float]] = {}
+        self._values: defaultdict[tuple[str, ...], list[float]] = defaultdict(
+            partial(list, [0.0] * (len(self._bounds) + 2))
+        )
 
     def observe(self, duration_s: float, *labels: str) -> None:
         """Count one call."""
-        values = self._values.get(labels)
-        if values is None:
-            values = self._values[labels] = [0.0] * (len(self._bounds) + 2)
+        values = self._values[labels]
         values[bisect_left(self._bounds, duration_s)] += 1
         values[-1] += duration_s
 

@@ -4,7 +4,7 @@ The default account's is that of the settings; `broker account set` gives any ac
 default account too. An operator chooses the address, so it may be inside the network.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -63,13 +63,16 @@ class AnalyticsPlatforms:
         self._clock = clock
         self._ids = ids
         self._config = MatomoConfig(timeout_s=settings.matomo_timeout_s)
-        self._http: httpx.AsyncClient | None = None  # opened when it is needed: most processes never do
+        # Opened when they are needed: most processes never do. Slow readers of reports hold connections, so
+        # set-ups have their own.
+        self._http: httpx.AsyncClient | None = None
+        self._report_http: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
-        """End what is under way and close all connections."""
-        await self.replies.close()
-        if self._http is not None:
-            await self._http.aclose()
+        """Close all connections."""
+        for http in (self._http, self._report_http):
+            if http is not None:
+                await http.aclose()
 
     async def open(self, account: str, project_id: str) -> OpenedProject:
         """A project with its account's Matomo.
@@ -93,21 +96,22 @@ class AnalyticsPlatforms:
 
     def platform(self, access: MatomoAccess) -> Platform:
         """The account's Matomo as its two users see it."""
-        return Platform(self._matomo(access.url, access.token), self.reading(access), access.reader)
+        if self._http is None:
+            self._http = open_http(self._config)
+        provisioning = Matomo(self._http, access.url, access.token, self._config)
+        reading = Matomo(self._http, access.url, access.reader_token, self._config)
+        return Platform(provisioning, reading, access.reader)
 
-    def reading(self, access: MatomoAccess) -> Matomo:
-        """The account's Matomo as the read-only user sees it."""
-        return self._matomo(access.url, access.reader_token)
+    def reporting(self, access: MatomoAccess) -> Matomo:
+        """The account's Matomo for reports, as the read-only user sees it."""
+        if self._report_http is None:
+            self._report_http = open_http(replace(self._config, connections=self._config.report_connections))
+        return Matomo(self._report_http, access.url, access.reader_token, self._config)
 
     def lease(self, account: str, project_id: str) -> Lease:
         """A lease to be taken."""
         seconds = 2 * self._config.timeout_s + _LEASE_SPARE_S
         return Lease(account, project_id, self._ids.uuid7(), seconds)
-
-    def _matomo(self, url: str, token: str) -> Matomo:
-        if self._http is None:
-            self._http = open_http(self._config)
-        return Matomo(self._http, url, token, self._config)
 
     def _access_of_settings(self, account: str) -> MatomoAccess:
         settings = self._settings

@@ -48,7 +48,7 @@ async def _report(context: Context, params: ReportParams) -> Json | Stream:
     return await platforms.replies.get(
         (account, params.project_id),
         opened.access.url,
-        platforms.reading(opened.access),
+        platforms.reporting(opened.access),
         Request(params.method, params.parameters(id_site)),
         params.kept_s(to_datetime(services.clock.now_ms())),
     )
@@ -80,9 +80,11 @@ def _operation(method: str) -> Operation:
             description="`method` is one of "
             + ", ".join(f"`{name}`" for name in sorted(METHODS))
             + "; others are 403. Site, user and format are the broker's. The reply is Matomo's JSON, at most"
-            " {report_limit_bytes} bytes. It may be a minute old, and an hour where its days are over."
+            " {report_limit_bytes} bytes; one that exceeds them or breaks off half-way ends without its last"
+            " chunk. It may be a minute old, and an hour where its days are over."
             " Without a body, parameters may be in the query whatever the HTTP method.",
             takes_query=True,
+            ends_with_client=True,
         ),
         own_effect=Effect.NONE,
         errors=(NotFound, InsufficientScope, SlowDown, BadGateway, GatewayTimeout),

@@ -57,7 +57,7 @@ async def invoke(operation: Operation, context: Context, raw: Mapping[str, Any])
     outcome = "cancelled"
     try:
         permissions.require_audience(operation.rule, context.principal)
-        params = parse_params(operation, raw)
+        params = validate(operation.params, raw)
         context.rule = operation.rule
         if context.idempotency_key is None or operation.effect is not Effect.KEYED:
             result = await operation.handler(context, params)
@@ -202,15 +202,6 @@ async def _slow_hash(context: Context, caller: str, key: str, password: object) 
         return None
     salt = hashlib.sha256(orjson.dumps([context.principal.account, caller, key])).digest()[:16]
     return await context.services.auth.hash_password(password, salt)
-
-
-def parse_params(operation: Operation, raw: Mapping[str, Any]) -> Any:
-    """Validate `raw` against the operation's params model, by wire names only.
-
-    Raises:
-        InvalidRequest: as `validate` does.
-    """
-    return validate(operation.params, raw)
 
 
 def validate(model: type[_Params], raw: Any, prefix: str = "") -> _Params:

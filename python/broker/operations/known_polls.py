@@ -116,18 +116,6 @@ class KnownPolls:
         for measure in measures:
             self._rows.forget((program_uid, measure))
 
-    async def look_again(
-        self, account: str, program_id: str, ids: Collection[str]
-    ) -> tuple[PollProgram | None, dict[str, Declaration]]:
-        """What `program` and `contexts` answer, read now, however fresh it is."""
-        self._programs.forget((account, program_id))
-        program = await self.program(account, program_id)
-        if program is None:
-            return None, {}
-        for id_ in ids:
-            self._contexts.forget((program.uid, id_))
-        return program, await self.contexts(program.uid, ids)
-
     async def close(self) -> None:
         """End the queries that are under way."""
         await self._programs.close()

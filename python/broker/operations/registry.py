@@ -9,7 +9,7 @@ The params model is the union of path, query and body fields under their wire na
 path's program. REST fills it from path, query and body; WebSocket from `params`.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from string import Formatter
@@ -42,12 +42,26 @@ class Json:
 class Stream:
     """A large result in chunks of UTF-8 that together make one document of `media_type`.
 
-    The REST door sends it as it comes; the WebSocket door joins it, up to its message limit.
+    The REST door sends it as it comes; the WebSocket door joins it, up to its message limit. Either closes
+    it, however far it has read.
+
+    Attributes:
+        release: gives up what the chunks are made from; called once, behind them, even when none was read.
     """
 
     chunks: AsyncIterator[bytes]
     media_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
+    release: Callable[[], Awaitable[None]] | None = None
+
+    async def close(self) -> None:
+        """End it; called once. A generator left half-way would hold what it has until it is collected."""
+        try:
+            if isinstance(self.chunks, AsyncGenerator):
+                await self.chunks.aclose()
+        finally:
+            if self.release is not None:
+                await self.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +115,7 @@ class Route:
         consumes: media types of a JSON body; `Context.body_type` is the one that came.
         whole_body: the param that a body of any JSON becomes as a whole; None makes its members params.
         takes_query: where no body comes with a method that has one, the query is read in its place.
+        ends_with_client: whether the work ends when the client hangs up before it is answered.
         is_proxy: whether the request is for another server: its query, whatever it is, becomes the param
             `query`, any `Accept` will do, and `Context.headers` has the headers.
         headers: names of headers that a success has besides `Location` of a created resource and `ETag`.
@@ -121,6 +136,7 @@ class Route:
     consumes: tuple[str, ...] = ("application/json",)
     whole_body: str | None = None
     takes_query: bool = False
+    ends_with_client: bool = False
     is_proxy: bool = False
     headers: tuple[str, ...] = ()
     also: Mapping[int, str] = field(default_factory=dict)

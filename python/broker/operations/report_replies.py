@@ -1,33 +1,33 @@
 """Reports as Matomo answers them: fetched within a project's share, kept for a while, and bounded.
 
-A report is read to its end before the first byte of it is answered, so that one that breaks off or is too
-large is an error and not half a reply. Small ones are read into memory and may be used again; of large ones
-all but the beginning is in a file without a name, and is answered from there in parts. Equal requests at the
-same time are one request to Matomo.
+A report that fits the look-ahead of `broker.analytics.matomo` is read whole before it is answered: what is
+wrong with it is an error and not half a reply. Equal requests meanwhile wait for it. One that is longer is
+passed on as it comes, at the pace of its reader, and holds its request to Matomo open. When it breaks off or
+exceeds the limit, the reply is cut so that it cannot be taken for a whole. On its way it is copied, to be
+kept, while it and all copies under way are small.
+
+Whoever asks first works for those who wait. When its client goes, its request to Matomo ends, and the next
+one asks.
 """
 
 import asyncio
 import hashlib
 import math
-import os
-import tempfile
-import weakref
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from enum import Enum
 
 import orjson
 
 from broker.analytics.errors import MatomoError, report_error
-from broker.analytics.matomo import Matomo, Request
-from broker.auth.single_flight import SingleFlight
+from broker.analytics.matomo import Matomo, OpenReport, Request
 from broker.clock import Clock
-from broker.errors import BadGateway, SlowDown
+from broker.errors import BrokerError, SlowDown
 from broker.operations.registry import Json, Stream
 
-_MEMORY_BYTES = 1 << 20  # of one report; a table of 1,000 rows has about a tenth of that
-_PART_BYTES = 256 << 10
+_KEPT_BYTES = 1 << 20  # of one report; a table of 10,000 rows has about that
+_PART_BYTES = 64 << 10  # of a kept one, sent at a time: what a slow reader holds of it
 _OVERHEAD_BYTES = 1024  # of one kept report beside its body
 
 
@@ -37,45 +37,15 @@ class ReportConfig:
 
     Attributes:
         max_bytes: of one report.
-        cache_bytes: of all reports that are kept.
+        cache_bytes: of all reports that are kept; of copies under way a quarter of that, besides.
         project_requests: that one project may have under way at a time.
+        account_requests: that one account may, so that none takes all connections with slow readers.
     """
 
     max_bytes: int
     cache_bytes: int
     project_requests: int = 8
-
-
-class Spool:
-    """Bytes that are written once, in order, then read any number of times: in memory while they are few."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._parts: list[bytes] = []
-        self._file: int | None = None
-
-    async def write(self, part: bytes) -> None:
-        """Append. One writer at a time."""
-        self.size += len(part)
-        if self._file is None and self.size <= _MEMORY_BYTES:
-            self._parts.append(part)
-            return
-        if self._file is None:
-            self._file = await asyncio.to_thread(_unnamed_file)
-            weakref.finalize(self, os.close, self._file)
-            await asyncio.to_thread(_write, self._file, b"".join(self._parts))
-            self._parts = []
-        await asyncio.to_thread(_write, self._file, part)
-
-    def small(self) -> bytes | None:
-        """All of it, when it is in memory."""
-        return None if self._file is not None else b"".join(self._parts)
-
-    async def read(self) -> AsyncIterator[bytes]:
-        """All of it, in parts."""
-        assert self._file is not None, "what is in memory is answered whole"
-        for start in range(0, self.size, _PART_BYTES):
-            yield await asyncio.to_thread(os.pread, self._file, _PART_BYTES, start)
+    account_requests: int = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +54,32 @@ class _Kept:
     ends_s: float
 
 
+class _End(Enum):
+    """How a request ended that has nothing for those who waited."""
+
+    LONG = "the report is passed on to one reader"
+    GONE = "its client has gone"
+
+
+_Outcome = _Kept | BrokerError | _End
+
+
 class ReportReplies:
-    """See the module's docstring. Use from one event loop; `close` ends what is under way."""
+    """See the module's docstring. Use from one event loop."""
 
     def __init__(self, clock: Clock, config: ReportConfig) -> None:
         self._clock = clock
         self._config = config
-        self._busy: Counter[tuple[str, str]] = Counter()
+        self._busy: Counter[tuple[str, ...]] = Counter()
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
         self._kept_bytes = 0
-        self._flights: SingleFlight[bytes, Spool] = SingleFlight()
-
-    async def close(self) -> None:
-        """End what is under way."""
-        await self._flights.close()
+        self._copied_bytes = 0
+        self._asking: dict[bytes, asyncio.Future[_Outcome]] = {}
 
     async def get(
         self, project: tuple[str, str], url: str, matomo: Matomo, request: Request, kept_s: float
     ) -> Json | Stream:
-        """A report, fetched or kept.
+        """A report, fetched or kept. A `Stream` must be closed, read or not.
 
         Args:
             project: account and project id; nothing is shared between two.
@@ -110,44 +87,108 @@ class ReportReplies:
             kept_s: how long it may be used again.
 
         Raises:
-            SlowDown: the project has as many requests under way as it may.
-            BadGateway, GatewayTimeout: Matomo failed, refused, or did not answer in time.
+            SlowDown: the project or its account has as many requests under way as it may.
+            BadGateway, GatewayTimeout: Matomo failed, refused, or did not answer in time. The stream's
+                chunks raise them too.
         """
         key = _key(project, url, request)
-        kept = self._find(key)
-        if kept is not None:
-            return Json(kept.body, _headers(kept.ends_s - self._clock.monotonic_s()))
-        spool = await self._flights.run(key, lambda: self._fetch(key, project, matomo, request, kept_s))
-        small = spool.small()
-        return Stream(spool.read(), headers=_headers(0)) if small is None else Json(small, _headers(kept_s))
+        joins = True
+        while True:
+            kept = self._find(key)
+            if kept is not None:
+                return self._answer(kept)
+            asking = self._asking.get(key) if joins else None
+            if asking is None:
+                return await self._ask(key, project, matomo, request, kept_s)
+            outcome = await asyncio.shield(asking)
+            if isinstance(outcome, _Kept):
+                return self._answer(outcome)
+            if isinstance(outcome, BrokerError):
+                raise outcome
+            joins = outcome is _End.GONE
 
-    async def _fetch(
+    async def _ask(
         self, key: bytes, project: tuple[str, str], matomo: Matomo, request: Request, kept_s: float
-    ) -> Spool:
-        if self._busy[project] >= self._config.project_requests:
-            raise SlowDown("too many reports of this project are under way", retry_after_s=1)
-        self._busy[project] += 1
+    ) -> Json | Stream:
+        self._take_share(project)
+        told: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
+        is_first = self._asking.setdefault(key, told) is told
+        outcome: _Outcome = _End.GONE
         try:
-            spool = await self._read(matomo, request)
+            report = await matomo.open_report(request, self._config.max_bytes)
+            if not report.is_whole:
+                outcome = _End.LONG
+                return self._passed_on(key, project, report, kept_s)
+            await report.close()
+            outcome = self._keep(key, report.beginning, kept_s)
+            return self._answer(outcome)
+        except MatomoError as error:
+            outcome = report_error(error)
+            raise outcome from error
+        finally:
+            if is_first:
+                del self._asking[key]
+                told.set_result(outcome)
+            if outcome is not _End.LONG:
+                self._leave_share(project)
+
+    def _passed_on(self, key: bytes, project: tuple[str, str], report: OpenReport, kept_s: float) -> Stream:
+        """A long report, which has its share until it is closed."""
+
+        async def release() -> None:
+            self._leave_share(project)
+            await report.close()
+
+        return Stream(self._parts(key, report, kept_s), headers=_headers(0), release=release)
+
+    async def _parts(self, key: bytes, report: OpenReport, kept_s: float) -> AsyncIterator[bytes]:
+        copy: bytearray | None = None
+        try:
+            copy = self._copied(bytearray(), report.beginning)
+            async for part in _slices(report.beginning):
+                yield part
+            async for part in report.rest():
+                copy = self._copied(copy, part)
+                yield part
+            if copy is not None:
+                self._keep(key, bytes(copy), kept_s)
         except MatomoError as error:
             raise report_error(error) from error
         finally:
-            self._busy[project] -= 1
-            if not self._busy[project]:
-                del self._busy[project]
-        small = spool.small()
-        if small is not None:
-            self._keep(key, _Kept(small, self._clock.monotonic_s() + kept_s))
-        return spool
+            self._copied_bytes -= len(copy or b"")
 
-    async def _read(self, matomo: Matomo, request: Request) -> Spool:
-        spool = Spool()
-        async with matomo.report(request) as parts:
-            async for part in parts:
-                if spool.size + len(part) > self._config.max_bytes:
-                    raise BadGateway(f"the report is over {self._config.max_bytes} bytes")
-                await spool.write(part)
-        return spool
+    def _copied(self, copy: bytearray | None, part: bytes) -> bytearray | None:
+        """The copy with the part; None, from then on, where it becomes too much."""
+        if copy is None:
+            return None
+        all_bytes = self._copied_bytes + len(part)
+        if len(copy) + len(part) > _KEPT_BYTES or all_bytes > self._config.cache_bytes // 4:
+            self._copied_bytes -= len(copy)
+            return None
+        self._copied_bytes = all_bytes
+        copy += part
+        return copy
+
+    def _take_share(self, project: tuple[str, str]) -> None:
+        account = project[:1]
+        config = self._config
+        is_full = self._busy[project] >= config.project_requests
+        if is_full or self._busy[account] >= config.account_requests:
+            whose = "this project" if is_full else "this account"
+            raise SlowDown(f"too many reports of {whose} are under way", retry_after_s=1)
+        self._busy.update((project, account))
+
+    def _leave_share(self, project: tuple[str, str]) -> None:
+        self._busy.subtract((project, project[:1]))
+        for one in (project, project[:1]):
+            if not self._busy[one]:
+                del self._busy[one]
+
+    def _answer(self, kept: _Kept) -> Json | Stream:
+        headers = _headers(kept.ends_s - self._clock.monotonic_s())
+        if len(kept.body) <= _PART_BYTES:
+            return Json(kept.body, headers)
+        return Stream(_slices(kept.body), headers=headers)
 
     def _find(self, key: bytes) -> _Kept | None:
         kept = self._kept.get(key)
@@ -159,13 +200,15 @@ class ReportReplies:
         self._kept.move_to_end(key)
         return kept
 
-    def _keep(self, key: bytes, kept: _Kept) -> None:
+    def _keep(self, key: bytes, body: bytes, kept_s: float) -> _Kept:
+        kept = _Kept(body, self._clock.monotonic_s() + kept_s)
         if key in self._kept:
             self._drop(key)
         self._kept[key] = kept
-        self._kept_bytes += len(kept.body) + _OVERHEAD_BYTES
+        self._kept_bytes += len(body) + _OVERHEAD_BYTES
         while self._kept_bytes > self._config.cache_bytes:
             self._drop(next(iter(self._kept)))
+        return kept
 
     def _drop(self, key: bytes) -> None:
         self._kept_bytes -= len(self._kept.pop(key).body) + _OVERHEAD_BYTES
@@ -181,14 +224,6 @@ def _key(project: tuple[str, str], url: str, request: Request) -> bytes:
     return hashlib.sha256(orjson.dumps(content)).digest()
 
 
-def _unnamed_file() -> int:
-    """A file that nobody else can open and that is gone with its descriptor."""
-    descriptor, path = tempfile.mkstemp(prefix="broker-report-")
-    Path(path).unlink()
-    return descriptor
-
-
-def _write(descriptor: int, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[os.write(descriptor, left) :]
+async def _slices(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), _PART_BYTES):
+        yield body[start : start + _PART_BYTES]

@@ -1,28 +1,34 @@
 """An owner as a Ray actor. Thin: what it does is `broker.owners.owner`."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from broker.errors import BrokerError
-from broker.owners.calls import OWNER_CALLS
-from broker.owners.commands import Answer, Command
-from broker.owners.owner import FollowAnswer, Owner
 from broker.owners.placement import OWNER
-from broker.owners.protocol import Entry
-from broker.owners.sessions import Follow, PollAnswer
 from broker.settings import Settings
 from broker.slots.actor import SlotActor
 
+if TYPE_CHECKING:
+    from broker.owners.commands import Answer, Command
+    from broker.owners.owner import Owner
+    from broker.owners.protocol import Entry, Head
+    from broker.owners.sessions import Follow, PollAnswer
 
-class OwnerActor(SlotActor[Owner]):
+
+class OwnerActor(SlotActor["Owner"]):
     """The class that a pool makes the owners' actors of. See `Owner` for each method."""
 
     kind: ClassVar[str] = OWNER
 
     def __init__(self, settings: Settings, dsn: str, index: int) -> None:
-        super().__init__(settings, dsn, index, OWNER_CALLS)
+        # Not above: the conductor, which names this class and no more, would hold it all.
+        from broker.owners.calls import OWNER_CALLS
+        from broker.owners.owner import Owner
 
-    async def submit(self, commands: Sequence[Command], wait_s: float) -> list[Answer] | BrokerError:
+        super().__init__(settings, dsn, index, OWNER_CALLS)
+        self._open = Owner.start
+
+    async def submit(self, commands: "Sequence[Command]", wait_s: float) -> "list[Answer] | BrokerError":
         """See `Owner.submit`."""
         owner = await self._get()
         return owner if isinstance(owner, BrokerError) else await owner.submit(commands, wait_s)
@@ -32,12 +38,12 @@ class OwnerActor(SlotActor[Owner]):
         if self._part is not None:
             self._part.nudge(account, channel)
 
-    async def open(self, name: str, follows: Sequence[Follow]) -> list[FollowAnswer] | BrokerError:
+    async def open(self, name: str, follows: "Sequence[Follow]") -> "list[Head | BrokerError] | BrokerError":
         """See `Owner.open`."""
         owner = await self._get()
         return owner if isinstance(owner, BrokerError) else await owner.open(name, follows)
 
-    async def follow(self, name: str, follows: Sequence[Follow]) -> list[FollowAnswer] | None:
+    async def follow(self, name: str, follows: "Sequence[Follow]") -> "list[Head | BrokerError] | None":
         """See `Owner.follow`."""
         return None if self._part is None else await self._part.follow(name, follows)
 
@@ -46,7 +52,7 @@ class OwnerActor(SlotActor[Owner]):
         if self._part is not None:
             self._part.unfollow(name, numbers)
 
-    async def poll(self, name: str, ack: int) -> PollAnswer | BrokerError | None:
+    async def poll(self, name: str, ack: int) -> "PollAnswer | BrokerError | None":
         """See `Owner.poll`."""
         return None if self._part is None else await self._part.poll(name, ack)
 
@@ -55,12 +61,14 @@ class OwnerActor(SlotActor[Owner]):
         if self._part is not None:
             self._part.leave(name)
 
-    async def history(self, topic: str, epoch: str, after_seq: int, limit: int) -> list[Entry] | BrokerError:
+    async def history(
+        self, topic: str, epoch: str, after_seq: int, limit: int
+    ) -> "list[Entry] | BrokerError":
         """See `Owner.history`."""
         owner = await self._get()
         if isinstance(owner, BrokerError):
             return owner
         return await owner.history(topic, epoch, after_seq, limit)
 
-    async def _start(self) -> Owner:
-        return await Owner.start(self._settings, self._dsn, self._index)
+    async def _start(self) -> "Owner":
+        return await self._open(self._settings, self._dsn, self._index)

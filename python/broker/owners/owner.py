@@ -225,6 +225,9 @@ class Owner:
                 topics = await self._load([follow.topic for follow in follows], hold)
             except Unavailable as error:
                 return [error] * len(follows)
+            if session.is_closed:
+                # Meanwhile: it would wait in the topics, and nobody would take it out again.
+                return [Unavailable("the session has ended", retry_after_s=1)] * len(follows)
             return [self._follow_topic(session, follow, topics.get(follow.topic)) for follow in follows]
 
     def _follow_topic(self, session: Session, follow: Follow, topic: Topic | None) -> FollowAnswer:

@@ -89,6 +89,7 @@ class Session:
         self.dirty: dict[int, Position] = {}
         self.news = asyncio.Event()
         self.used_s = clock.monotonic_s()
+        self.is_closed = False
         self._clock = clock
         self._answer = PollAnswer(0, [])
         self._polling: asyncio.Task[PollAnswer] | None = None
@@ -111,7 +112,8 @@ class Session:
             position.topic.waiters.discard(position)
 
     def close(self) -> None:
-        """Leave all topics and end the poll."""
+        """Leave all topics, for good, and end the poll."""
+        self.is_closed = True
         for number in list(self.positions):
             self.unfollow(number)
         if self._polling is not None:

@@ -32,6 +32,10 @@ class AccessLog:
         self._clock = clock
         self._lines: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
+        # What each line of this process has, without the brace at its end.
+        self._head = orjson.dumps({"level": "info", "logger": NAME, "event": "request"} | process_fields())[
+            :-1
+        ]
 
     def write(
         self, scope: Mapping[str, Any], host: bytes, address: str, exchange: Exchange, duration_s: float
@@ -41,10 +45,6 @@ class AccessLog:
             return
         fields = {
             "time": format_ms(self._clock.now_ms()),
-            "level": "info",
-            "logger": NAME,
-            "event": "request",
-            **process_fields(),
             "requestId": exchange.request_id,
             "address": address,
             "method": scope["method"],
@@ -54,7 +54,7 @@ class AccessLog:
             "durationS": round(duration_s, 6),
             "sentBytes": exchange.sent_bytes,
         }
-        self._lines.append(orjson.dumps(fields, default=repr))
+        self._lines.append(b"%b,%b" % (self._head, orjson.dumps(fields, default=repr)[1:]))
         if len(self._lines) >= _LINES:
             self.flush()
         elif self._timer is None:

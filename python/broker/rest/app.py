@@ -261,8 +261,12 @@ class RestApp:
             body=body,
         )
         exchange.has_effect = operation.effect is not Effect.NONE
-        result = await invoke(operation, context, merge_path(fields, endpoint, values))
-        await exchange.result(endpoint, result)
+        fields = merge_path(fields, endpoint, values)
+        if route.ends_with_client:
+            async with exchange.ended_by_client():
+                await exchange.result(endpoint, await invoke(operation, context, fields))
+        else:
+            await exchange.result(endpoint, await invoke(operation, context, fields))
 
     def _limit(self, endpoint: Endpoint) -> int:
         settings = self._services.settings

@@ -42,7 +42,7 @@ class Callers:
         """Args: key: the secret of the ingress; empty when there is none."""
         self._key = key.encode()
         self._proxies = proxies
-        # Reading addresses takes longer than most of what else a request takes.
+        # Reading addresses takes longer than most of what else a request takes. What is wrong is not kept.
         self._remembered = lru_cache(_CALLERS)(self._of_ingress)
 
     def identify(self, scope: Mapping[str, Any], headers: dict[bytes, bytes]) -> Caller:
@@ -56,14 +56,14 @@ class Callers:
         if not self._key:
             client = scope.get("client")
             return Caller(self._proxies.caller(client[0] if client else "", forwarded), is_operator=True)
+        read = self._remembered if len(forwarded) <= _REMEMBERED_CHARACTERS else self._of_ingress
+        return read(told, forwarded)
+
+    def _of_ingress(self, told: bytes, forwarded: str) -> Caller:
         secret, _, rest = told.partition(b" ")
         if not hmac.compare_digest(secret, self._key):
             raise InsufficientScope("requests must come through the ingress")
-        read = self._remembered if len(forwarded) <= _REMEMBERED_CHARACTERS else self._of_ingress
-        return read(rest, forwarded)
-
-    def _of_ingress(self, told: bytes, forwarded: str) -> Caller:
-        door, _, peer = told.decode("latin-1").partition(" ")
+        door, _, peer = rest.decode("latin-1").partition(" ")
         return Caller(self._proxies.caller(peer, forwarded), is_operator=door == OPERATIONS)
 
 

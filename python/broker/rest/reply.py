@@ -1,8 +1,8 @@
 """Writing a reply: status, headers, body or stream, and errors in their one shape."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +12,7 @@ from broker.errors import BrokerError, Unauthenticated
 from broker.operations.registry import Forwarded, Json, Reply, Result, Stream
 from broker.operations.rendering import result_json
 from broker.rest.headers import EVERY_REPLY, Header
-from broker.rest.request import Receive
+from broker.rest.request import ClientGone, Receive
 from broker.rest.routing import Endpoint
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -37,7 +37,8 @@ class Exchange:
     """
 
     __slots__ = (
-        "_if_none_match", "_is_head", "_receive", "_send", "has_effect", "request_id", "sent_bytes", "status",
+        "_if_none_match", "_is_head", "_is_over", "_is_watched", "_receive", "_send", "has_effect",
+        "request_id", "sent_bytes", "status",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +55,8 @@ class Exchange:
         self._if_none_match = if_none_match
         self._receive = receive
         self._is_head = is_head
+        self._is_over = False  # all of it has been handed over, or there is nothing to wait for
+        self._is_watched = False
         self.request_id = request_id
         self.has_effect = False
         self.status = 0
@@ -69,6 +72,7 @@ class Exchange:
         fixed = [(b"content-length", b"%d" % len(body))] if status not in (204, 304) else []
         if body:
             fixed.append((b"content-type", media_type.encode()))
+        self._is_over = True
         await self._send(self._start(status, [*fixed, *headers]))
         await self._send(self._part(b"" if self._is_head else body, more=False))
 
@@ -109,29 +113,66 @@ class Exchange:
         try:
             if self._is_head:
                 await self._send(self._start(status, fixed))
-                await self._send(self._part(b"", more=False))
+                await self._end()
                 return
             # The first part is made before the status is sent: what fails at once can still be told.
             first = await anext(chunks, b"")
             await self._send(self._start(status, fixed))
             await self._send(self._part(first, more=True))
-            await self._until_hung_up(chunks)
+            if self._is_watched:
+                async for chunk in chunks:
+                    await self._send(self._part(chunk, more=True))
+                await self._end()
+            else:
+                await self._until_hung_up(chunks)
         finally:
-            if isinstance(chunks, AsyncGenerator):
-                await chunks.aclose()
+            await stream.close()
 
-    async def _until_hung_up(self, chunks: Any) -> None:
+    async def _end(self) -> None:
+        """Send the end of a stream; from now on it is no loss when the client goes."""
+        self._is_over = True
+        await self._send(self._part(b"", more=False))
+
+    async def _until_hung_up(self, chunks: AsyncIterator[bytes]) -> None:
         hung_up = asyncio.ensure_future(self._hang_up())
         try:
             async for chunk in chunks:
                 if hung_up.done():
                     return
                 await self._send(self._part(chunk, more=True))
-            await self._send(self._part(b"", more=False))
+            await self._end()
         finally:
             hung_up.cancel()
             with suppress(asyncio.CancelledError):
                 await hung_up
+
+    @asynccontextmanager
+    async def ended_by_client(self) -> AsyncIterator[None]:
+        """Cancel the block when the client hangs up before it has the whole reply. Raises ClientGone then."""
+        task = asyncio.current_task()
+        assert task is not None, "what can be cancelled is a task"
+        is_gone = False
+
+        async def watch() -> None:
+            nonlocal is_gone
+            await self._hang_up()
+            if not self._is_over:
+                is_gone = True
+                task.cancel()
+
+        watching = asyncio.ensure_future(watch())
+        self._is_watched = True
+        try:
+            yield
+        except asyncio.CancelledError:
+            if is_gone and task.uncancel() == 0:
+                raise ClientGone("the client hung up") from None
+            raise
+        finally:
+            self._is_over = True
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
 
     async def _hang_up(self) -> None:
         """Return when the client is gone; a server goes on taking parts for nobody."""

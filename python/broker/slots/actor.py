@@ -13,7 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import ray
 
@@ -24,10 +24,11 @@ from broker.logs import configure_logs
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
 from broker.settings import Settings
-from broker.slots.calls import Calls
-from broker.slots.listener import Listener
 from broker.slots.placement import slot_name
-from broker.slots.wire import Address
+
+if TYPE_CHECKING:
+    from broker.slots.calls import Calls
+    from broker.slots.wire import Address
 
 _log = logging.getLogger(__name__)
 # What parts keep is tuples. At Python's 700, looking at them takes a quarter of an owner's time.
@@ -66,12 +67,15 @@ class SlotActor(ABC, Generic[P]):
     kind: ClassVar[str]
     late_s: ClassVar[float] = timers.EXACT_S
 
-    def __init__(self, settings: Settings, dsn: str, index: int, calls: Calls[Any]) -> None:
+    def __init__(self, settings: Settings, dsn: str, index: int, calls: "Calls[Any]") -> None:
         """Listen; nothing is started yet.
 
         Args:
             calls: what may be called over a link.
         """
+        # Not above: the conductor would hold it, which listens on nothing.
+        from broker.slots.listener import Listener
+
         configure_logs(settings, slot_name(self.kind, index))
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -90,7 +94,7 @@ class SlotActor(ABC, Generic[P]):
     async def _start(self) -> P:
         """Take the slot. Raises BrokerError when it cannot yet."""
 
-    async def address(self) -> Address:
+    async def address(self) -> "Address":
         """Where what is in its `Calls` can be called too, much cheaper."""
         return await self._listener.address()
 

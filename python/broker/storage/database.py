@@ -13,13 +13,12 @@ from broker.errors import Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.settings import SettingError
+from broker.storage import OLDEST_VERSION
 from broker.storage.errors import committing, connecting, unavailable, using
 from broker.storage.groups import Groups
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-OLDEST_VERSION = 14
 
 _CLOSE_S = 5.0
 _QUERIES_PER_CONNECTION = 1_000_000  # asyncpg's 50,000 is a few seconds of a busy owner

@@ -7,6 +7,7 @@ import asyncpg
 
 from broker.errors import OutcomeUnknown, Unavailable
 from broker.settings import SettingError
+from broker.setup_error import SetupError
 
 _RETRY_AFTER_S = 1
 
@@ -28,10 +29,6 @@ _AWAY_STATES = frozenset(
     }
 )
 """SQLSTATEs after which the same call may succeed later (PostgreSQL manual, appendix A)."""
-
-
-class SetupError(Exception):
-    """Something about this installation stops a start; the text is one line for the operator, no secrets."""
 
 
 class SchemaError(SetupError):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.setup_error import SetupError
 from broker.storage.embedded.binaries import Binaries, find_binaries, reachable, read_binaries
 from broker.storage.embedded.os_user import OsUser, choose
-from broker.storage.errors import SetupError
 
 
 def make_programs(directory: Path, version: str) -> Path:

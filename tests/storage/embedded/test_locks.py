@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.setup_error import SetupError
 from broker.storage.embedded.locks import SharedLock, exclusive
-from broker.storage.errors import SetupError
 
 
 def test_exclusive_lock_is_waited_for_in_bounds(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from broker.setup_error import SetupError
 from broker.storage.embedded import process
 from broker.storage.embedded.server import EmbeddedPostgres
-from broker.storage.errors import SetupError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 

@@ -74,6 +74,23 @@ pub struct Request {
 }
 
 impl Request {
+    /// Bytes of its texts.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let optional = [
+            &self.query,
+            &self.host,
+            &self.origin,
+            &self.authorization,
+            &self.forwarded_for,
+            &self.request_id,
+        ];
+        let optional = optional.into_iter().flatten();
+        self.method.capacity()
+            + self.path.capacity()
+            + optional.map(String::capacity).sum::<usize>()
+    }
+
     /// The first value of `name` in the query, decoded; `None` when it is absent or not UTF-8.
     #[must_use]
     pub fn query_value(&self, name: &str) -> Option<String> {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::super::connection::SlotIndex;
+use super::super::connection::{NoRoom, SlotIndex};
 use super::super::core::Core;
 use super::super::handler::Admission;
 use super::super::mailbox::Refusal;
-use super::super::refusals::refusal;
+use super::super::refusals::{build_refusal, refusal};
 use super::dispatch::Gateway;
 use super::upcalls::Upcall;
 use crate::protocol::handshake::Request;
@@ -44,13 +44,16 @@ impl Gateway {
             Token::Malformed => return Admission::Refuse(bad_token()),
             Token::Given(token) => token,
         };
-        if let Some(session) = self
+        let session = self
             .hub
             .grants
-            .find(&account.name, &token, core.shared.wall_ms())
-        {
-            Self::attach(core, slot, session);
+            .find(&account.name, &token, core.shared.wall_ms());
+        if session.is_some_and(|session| Self::attach(core, slot, session)) {
             return Admission::Accept;
+        }
+        core.weigh(slot);
+        if core.is_crowded() {
+            return Admission::Refuse(build_refusal(NoRoom::Gateway));
         }
         let conn = core.id(slot);
         let connection = core.connection(slot);

@@ -33,11 +33,23 @@ struct Batch {
     answers: Vec<u8>,
 }
 
+/// The answers of one batch that wait for the last: as long as one answer may be.
+pub(super) const MOST_BATCH_BYTES: usize = 16 << 20;
+
 /// The unanswered calls of one connection; it has none of these while it waits for nothing.
 #[derive(Debug, Default)]
 pub struct Calls {
     pending: Vec<Pending>,
     batches: Vec<Batch>,
+    /// Of what the pending calls and the batches have.
+    bytes: usize,
+}
+
+impl Pending {
+    fn bytes(&self) -> usize {
+        let texts = [&self.id, &self.subscribe].into_iter().flatten();
+        size_of::<Self>() + texts.map(|text| text.len()).sum::<usize>()
+    }
 }
 
 impl Calls {
@@ -51,6 +63,12 @@ impl Calls {
     #[must_use]
     pub fn len(&self) -> usize {
         self.pending.len()
+    }
+
+    /// Bytes that they take.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether the application has a call of this connection.
@@ -73,11 +91,18 @@ impl Calls {
             }
         }
         let changed = pieces.changed;
-        Some((self.pending.swap_remove(at), changed))
+        Some((self.remove(at), changed))
     }
 
     pub(super) fn add(&mut self, pending: Pending) {
+        self.bytes += pending.bytes();
         self.pending.push(pending);
+    }
+
+    fn remove(&mut self, at: usize) -> Pending {
+        let pending = self.pending.swap_remove(at);
+        self.bytes -= pending.bytes();
+        pending
     }
 
     /// Takes the call with this ticket out.
@@ -86,7 +111,7 @@ impl Calls {
             .pending
             .iter()
             .position(|pending| pending.ticket == ticket)?;
-        Some(self.pending.swap_remove(at))
+        Some(self.remove(at))
     }
 
     /// Notes that the subscriptions for which `matches` holds are not wanted any more.
@@ -100,6 +125,7 @@ impl Calls {
 
     /// Keeps a batch of which `missing` answers (at least one) are still to come.
     pub(super) fn keep_batch(&mut self, number: u64, missing: usize, answers: Vec<u8>) {
+        self.bytes += answers.capacity();
         self.batches.push(Batch {
             number,
             missing,
@@ -115,11 +141,24 @@ impl Calls {
             .iter()
             .position(|batch| batch.number == number)?;
         let batch = &mut self.batches[at];
+        self.bytes -= batch.answers.capacity();
         if let Some(answer) = answer {
             put_answer(answer, &mut batch.answers);
         }
         batch.missing -= 1;
-        (batch.missing == 0).then(|| finish(self.batches.swap_remove(at).answers))
+        if batch.missing > 0 {
+            self.bytes += batch.answers.capacity();
+            return None;
+        }
+        Some(finish(self.batches.swap_remove(at).answers))
+    }
+
+    /// Whether a batch can keep one more answer of so many bytes until its last has come.
+    pub(super) fn has_room(&self, number: u64, bytes: usize) -> bool {
+        let mut batches = self.batches.iter();
+        batches
+            .find(|batch| batch.number == number)
+            .is_none_or(|batch| batch.answers.len() + bytes <= MOST_BATCH_BYTES)
     }
 }
 

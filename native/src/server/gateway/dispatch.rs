@@ -11,25 +11,18 @@ use super::requests::Outcome;
 use super::votes::Names;
 use crate::protocol::handshake::Request;
 
-const UPKEEP_MS: u64 = 1_000;
-
 /// The application of a gateway's event loop.
 #[derive(Debug)]
 pub struct Gateway {
     pub(super) hub: Arc<Hub>,
-    next_upkeep_ms: u64,
-    /// Whether this loop's gateway does what has to be done once for all loops.
-    is_first: bool,
     pub(super) names: Names,
 }
 
 impl Gateway {
     #[must_use]
-    pub fn new(hub: Arc<Hub>, loop_index: usize) -> Self {
+    pub fn new(hub: Arc<Hub>) -> Self {
         Self {
             hub,
-            next_upkeep_ms: 0,
-            is_first: loop_index == 0,
             names: Names::default(),
         }
     }
@@ -58,7 +51,7 @@ impl Handler for Gateway {
                     self.sign_in(core, slot, session);
                 }
             }
-            Command::Revoke => Self::end_revoked(core),
+            Command::Revoke(connections) => Self::end_revoked(core, connections),
             Command::Access(number, undecided) => self.check_access(core, number, undecided),
             Command::Reply(id, ticket, answer, json) => {
                 if let Some((slot, pending)) = Self::take_pending(core, id, ticket) {
@@ -87,9 +80,6 @@ impl Handler for Gateway {
     }
 
     fn tick(&mut self, core: &mut Core) {
-        if self.is_first && core.now_ms >= self.next_upkeep_ms {
-            self.next_upkeep_ms = core.now_ms + UPKEEP_MS;
-            self.hub.upkeep();
-        }
+        self.hub.upkeep_when_due(core.now_ms);
     }
 }

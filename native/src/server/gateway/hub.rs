@@ -10,12 +10,16 @@ use super::super::mailbox::{Answer, Command, Refusal, Undecided};
 use super::super::shared::Shared;
 use super::accounts::{Account, Accounts};
 use super::ballots::Ballots;
+use super::grants::Grants;
 use super::outbox::{Fate, Mismatch, Settled};
-use super::sessions::{Grants, Session};
+use super::sessions::Session;
 use super::upcalls::{Upcall, Upcalls};
 
 /// How long the application may take to say what readers of a log that became private may do.
 pub(super) const DECIDE_MS: u64 = 10_000;
+
+/// How often logs and polls are looked at.
+const UPKEEP_MS: u64 = 1_000;
 
 /// How often expired tokens are forgotten: it looks at all of them. None is used meanwhile.
 const SWEEP_MS: u64 = 30_000;
@@ -33,6 +37,7 @@ pub struct Hub {
     /// What votes need to be taken here; without it the application takes all.
     pub ballots: OnceLock<Ballots>,
     numbers: AtomicU64,
+    next_upkeep_ms: AtomicU64,
     next_sweep_ms: AtomicU64,
 }
 
@@ -48,6 +53,7 @@ impl Hub {
             links: Lock::default(),
             ballots: OnceLock::new(),
             numbers: AtomicU64::new(1),
+            next_upkeep_ms: AtomicU64::new(0),
             next_sweep_ms: AtomicU64::new(0),
         })
     }
@@ -112,10 +118,17 @@ impl Hub {
     /// Forgets a subject's tokens and makes its connections anonymous; returns how many there were.
     pub fn revoke(&self, account: &str, subject: &str) -> usize {
         let connections = self.grants.revoke(account, subject);
-        for mailbox in &self.shared.mailboxes {
-            mailbox.send(Command::Revoke);
+        let count = connections.len();
+        let mut by_loop: Vec<Vec<ConnId>> = vec![Vec::new(); self.shared.mailboxes.len()];
+        for conn in connections {
+            by_loop[conn.loop_index()].push(conn);
         }
-        connections
+        for (mailbox, connections) in self.shared.mailboxes.iter().zip(by_loop) {
+            if !connections.is_empty() {
+                mailbox.send(Command::Revoke(connections));
+            }
+        }
+        count
     }
 
     /// Answers a call.
@@ -179,8 +192,22 @@ impl Hub {
         self.links.lock().get(topic).cloned().unwrap_or_default()
     }
 
-    /// Once a second on one loop: drops what is too old, and asks about logs that nobody follows.
-    pub(super) fn upkeep(&self) {
+    /// Does the upkeep of all loops once a second, on the loop that comes first: none of them has to live for it.
+    pub(super) fn upkeep_when_due(&self, now_ms: u64) {
+        let due_ms = self.next_upkeep_ms.load(Ordering::Relaxed);
+        let next_ms = now_ms + UPKEEP_MS;
+        let is_mine = now_ms >= due_ms
+            && self
+                .next_upkeep_ms
+                .compare_exchange(due_ms, next_ms, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if is_mine {
+            self.upkeep();
+        }
+    }
+
+    /// Drops what is too old, and asks about logs that nobody follows.
+    fn upkeep(&self) {
         let (now_ms, linger_ms) = (self.shared.now_ms(), self.shared.config.linger_ms);
         if now_ms >= self.next_sweep_ms.load(Ordering::Relaxed) {
             self.next_sweep_ms
@@ -205,5 +232,62 @@ impl Hub {
                 self.announce_access(&shared_log, Undecided::Expelled);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::config::Config;
+    use super::super::sessions::Attached;
+    use super::*;
+
+    /// Of each loop, the connections whose session ends.
+    fn ended(hub: &Hub) -> Vec<Vec<ConnId>> {
+        let take = |mailbox: &super::super::super::mailbox::Mailbox| {
+            let mut commands = Vec::new();
+            mailbox.take(&mut commands);
+            let connections = commands.into_iter().flat_map(|command| match command {
+                Command::Revoke(connections) => connections,
+                other => unreachable!("nobody asked for {other:?}"),
+            });
+            connections.collect()
+        };
+        hub.shared.mailboxes.iter().map(take).collect()
+    }
+
+    #[test]
+    fn the_loop_that_comes_first_does_the_upkeep_and_no_other() {
+        let shared = Shared::new(Config::default(), 2).expect("descriptors");
+        let hub = Hub::new(Arc::new(shared)).expect("descriptors");
+        hub.grant("t", Session::new("demo", 1, 2, "ada", 1));
+        let is_swept = || hub.grants.find("demo", "t", 0).is_none();
+        hub.next_upkeep_ms.store(500, Ordering::Relaxed);
+        hub.upkeep_when_due(499);
+        assert!(!is_swept());
+        hub.upkeep_when_due(500);
+        assert!(is_swept());
+        assert_eq!(hub.next_upkeep_ms.load(Ordering::Relaxed), 1_500);
+        hub.upkeep_when_due(1_499);
+        assert_eq!(hub.next_upkeep_ms.load(Ordering::Relaxed), 1_500);
+        hub.upkeep_when_due(1_600);
+        assert_eq!(hub.next_upkeep_ms.load(Ordering::Relaxed), 2_600);
+    }
+
+    #[test]
+    fn only_the_loops_that_have_a_connection_of_a_session_hear_of_its_end() {
+        let shared = Shared::new(Config::default(), 3).expect("descriptors");
+        let hub = Hub::new(Arc::new(shared)).expect("descriptors");
+        let attach = |conn| {
+            let session = hub.grants.find("demo", "t", 0).expect("granted");
+            Attached::new(session, conn).expect("not revoked")
+        };
+        hub.grant("t", Session::new("demo", 1, 2, "ada", u64::MAX));
+        assert_eq!(hub.revoke("demo", "ada"), 0);
+        assert_eq!(ended(&hub), [vec![], vec![], vec![]]);
+        hub.grant("t", Session::new("demo", 1, 2, "ada", u64::MAX));
+        let conn = ConnId::new(1, 5, 0);
+        let _attached = attach(conn);
+        assert_eq!(hub.revoke("demo", "ada"), 1);
+        assert_eq!(ended(&hub), [vec![], vec![conn], vec![]]);
     }
 }

@@ -49,7 +49,8 @@ impl Hub {
     /// Adds entries and wakes the loops. A topic without an open log is ignored: nobody follows it.
     ///
     /// # Errors
-    /// The first entry that does not follow; those before it have been added.
+    /// The first entry that does not follow; those before it have been added. Or the first channel that shows the
+    /// topic too and has not taken all of them.
     pub fn append(&self, topic: &str, entries: &[OwnedEntry]) -> Result<(), LogError> {
         let Some(shared_log) = self.shared().find_log(topic) else {
             return Ok(());
@@ -78,7 +79,8 @@ impl Hub {
         if !added.is_empty() {
             shared_log.announce(&self.shared().mailboxes);
             for channel in channels {
-                self.derive(&channel, &added)?;
+                // A channel that cannot take them keeps them from no other.
+                outcome = outcome.and(self.derive(&channel, &added));
             }
         }
         outcome
@@ -214,6 +216,34 @@ mod tests {
     use super::super::super::config::Config;
     use super::super::super::shared::Shared;
     use super::*;
+
+    #[test]
+    fn a_channel_that_has_ended_keeps_nothing_from_the_others() {
+        let shared = Shared::new(Config::default(), 1).expect("descriptors");
+        let hub = Hub::new(Arc::new(shared)).expect("descriptors");
+        hub.open_log("a/program/p", "e0", 0, true);
+        for channel in ["a/channel/one", "a/channel/two", "a/channel/three"] {
+            hub.open_log(channel, "", 0, true);
+            hub.link("a/program/p", channel);
+        }
+        let find = |channel| hub.shared().find_log(channel).expect("open");
+        // As it is between its end and its being forgotten.
+        let gone = entry(Kind::Gone, 0, 0, "over");
+        let ended = find("a/channel/two").log.lock().append(&gone.borrow(), 0);
+        assert!(ended.is_ok());
+        let told = hub.append("a/program/p", &[entry(Kind::Push, 0, 1, "event")]);
+        assert_eq!(told, Err(LogError::Ended));
+        for channel in ["a/channel/one", "a/channel/three"] {
+            let shared_log = find(channel);
+            let log = shared_log.log.lock();
+            let (mut items, begin) = (Vec::new(), log.tip() - 1);
+            let seen = log.put_items(begin, usize::MAX, usize::MAX, &mut items);
+            assert!(
+                seen.is_ok() && items.starts_with(br#"{"method":"event""#),
+                "{channel}"
+            );
+        }
+    }
 
     const PROGRAMS: usize = 3;
     const CHANNELS: usize = 2;

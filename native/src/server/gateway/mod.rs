@@ -10,6 +10,7 @@ mod ballot;
 mod ballots;
 mod calls;
 mod dispatch;
+mod grants;
 mod hub;
 mod logs;
 mod outbox;

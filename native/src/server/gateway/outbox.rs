@@ -8,8 +8,15 @@ use super::super::lock::Lock;
 
 /// Entries of one batch. All its answers are written in one turn of a loop, in some 2 ms.
 const BATCH_ENTRIES: usize = 4_000;
+/// Bytes of one batch. Ordinary records have ten bytes; one with all of a thousand options has two thousand.
+const BATCH_BYTES: usize = 1 << 20;
 /// Entries that wait for one counter, about 7 MB; more are refused as overload.
 const MOST_WAITING: usize = 200_000;
+/// Bytes that wait for one counter, of records and of what they are kept in.
+const MOST_WAITING_BYTES: usize = 16 << 20;
+/// What a record takes beside its bytes, and a group beside its records.
+const RECORD_BYTES: usize = size_of::<Waiting>();
+const GROUP_BYTES: usize = size_of::<Group>() + 2 * size_of::<(GroupKey, usize)>() + 64;
 
 /// Which records are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +85,7 @@ pub(super) struct Lane(Lock<Queue>);
 struct Queue {
     batches: VecDeque<Batch>,
     waiting: usize,
+    waiting_bytes: usize,
     /// The groups that the application has, without their records.
     in_flight: Option<Vec<Group>>,
     /// The application knows that there is something.
@@ -89,11 +97,13 @@ struct Batch {
     groups: Vec<Group>,
     places: HashMap<GroupKey, usize>,
     entries: usize,
+    bytes: usize,
 }
 
 impl Lane {
     pub fn is_full(&self) -> bool {
-        self.0.lock().waiting >= MOST_WAITING
+        let queue = self.0.lock();
+        queue.waiting >= MOST_WAITING || queue.waiting_bytes >= MOST_WAITING_BYTES
     }
 
     /// Adds a record; returns whether the application must be told that there is something.
@@ -103,12 +113,12 @@ impl Lane {
         if queue
             .batches
             .back()
-            .is_none_or(|batch| batch.entries >= BATCH_ENTRIES)
+            .is_none_or(|batch| batch.entries >= BATCH_ENTRIES || batch.bytes >= BATCH_BYTES)
         {
             queue.batches.push_back(Batch::default());
         }
         if let Some(batch) = queue.batches.back_mut() {
-            batch.push(key, record, waiting);
+            queue.waiting_bytes += batch.push(key, record, waiting);
         }
         !std::mem::replace(&mut queue.is_announced, true)
     }
@@ -125,6 +135,7 @@ impl Lane {
             return Vec::new();
         };
         queue.waiting -= batch.entries;
+        queue.waiting_bytes -= batch.bytes;
         let taken = batch
             .groups
             .iter_mut()
@@ -160,10 +171,13 @@ impl Lane {
 }
 
 impl Batch {
-    fn push(&mut self, key: GroupKey, record: &[u8], waiting: Waiting) {
+    /// Returns the bytes that it takes.
+    fn push(&mut self, key: GroupKey, record: &[u8], waiting: Waiting) -> usize {
         self.entries += 1;
+        let mut bytes = record.len() + RECORD_BYTES;
         let place = *self.places.entry(key).or_insert(self.groups.len());
         if place == self.groups.len() {
+            bytes += GROUP_BYTES;
             self.groups.push(Group {
                 key,
                 records: Vec::new(),
@@ -173,6 +187,8 @@ impl Batch {
         let group = &mut self.groups[place];
         group.records.extend_from_slice(record);
         group.waiting.push(waiting);
+        self.bytes += bytes;
+        bytes
     }
 }
 
@@ -285,5 +301,23 @@ mod tests {
         assert!(lane.is_full());
         assert_eq!(lane.take()[0].1.len(), BATCH_ENTRIES);
         assert!(!lane.is_full());
+    }
+
+    #[test]
+    fn long_records_and_many_groups_are_bounded_by_their_bytes() {
+        let keys: [fn(u64) -> GroupKey; 2] = [|_| KEY, |poll| GroupKey { poll, ..KEY }];
+        for (key, bytes) in keys.into_iter().zip([2_000, 9]) {
+            let (lane, record, mut count) = (Lane::default(), vec![7; bytes], 0);
+            while !lane.is_full() {
+                lane.push(key(count), &record, waiting(count));
+                count += 1;
+            }
+            let most = u64::try_from(MOST_WAITING_BYTES / bytes).expect("small");
+            assert!(count <= most && count < MOST_WAITING as u64, "{count}");
+            let taken = lane.take();
+            let held = |(_, records): &Records| records.len() + RECORD_BYTES;
+            assert!(taken.iter().map(held).sum::<usize>() <= BATCH_BYTES + 4_000);
+            assert!(!lane.is_full());
+        }
     }
 }

@@ -13,6 +13,9 @@ use crate::protocol::jsonrpc::{self, Call, Incoming, Rejection};
 /// Unanswered calls of one connection; then nothing is read from it until half of them are answered.
 const MOST_CALLS: usize = 256;
 
+const TOO_LONG: &str =
+    "the call was made; its answer is too long beside those of its batch, ask for it alone";
+
 /// What became of a native operation.
 pub(super) enum Outcome {
     Result(Vec<u8>),
@@ -226,10 +229,18 @@ impl Gateway {
 
     /// Delivers the answer to a call that the application had.
     pub(super) fn finish(core: &mut Core, slot: SlotIndex, pending: &Pending, outcome: &Outcome) {
-        let answer = render(pending.id.as_deref(), outcome);
+        let mut answer = render(pending.id.as_deref(), outcome);
         let message = match pending.batch {
             None => answer,
-            Some(number) => Self::calls(core, slot).answer_batch(number, answer.as_deref()),
+            Some(number) => {
+                let calls = Self::calls(core, slot);
+                let bytes = answer.as_ref().map_or(0, Vec::len);
+                if !calls.has_room(number, bytes) {
+                    let refused = Outcome::Error(error(413, "payload_too_large", TOO_LONG));
+                    answer = render(pending.id.as_deref(), &refused);
+                }
+                calls.answer_batch(number, answer.as_deref())
+            }
         };
         if let Some(message) = message.filter(|message| !message.is_empty()) {
             core.send_text(slot, &message);
@@ -246,6 +257,7 @@ impl Gateway {
         if connection.paused && waiting <= MOST_CALLS / 2 {
             core.set_paused(slot, false);
         }
+        core.end_crowding(slot);
     }
 
     pub(super) fn take_pending(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::connection::SlotIndex;
+use super::super::connection::{ConnId, SlotIndex};
 use super::super::core::Core;
 use super::super::mailbox::Undecided;
 use super::super::topics::SharedLog;
@@ -27,15 +27,29 @@ impl Gateway {
         Some(session.reader)
     }
 
-    pub(super) fn attach(core: &mut Core, slot: SlotIndex, session: Arc<Session>) {
+    /// Gives a connection a session; false, and it keeps what it has, when that has been revoked.
+    pub(super) fn attach(core: &mut Core, slot: SlotIndex, session: Arc<Session>) -> bool {
         let remaining_ms = session.expires_ms.saturating_sub(core.shared.wall_ms());
         let alarm_ms = core
             .now_ms
             .saturating_add(remaining_ms.saturating_sub(WARNING_MS));
+        let conn = core.id(slot);
         let connection = core.connection(slot);
-        connection.session = Some(Attached::new(session));
+        if connection
+            .session
+            .as_ref()
+            .is_some_and(|has| has.is(&session))
+        {
+            // It is entered once: a second one would take the entry along when it goes.
+            return !session.is_revoked();
+        }
+        let Some(attached) = Attached::new(session, conn) else {
+            return false;
+        };
+        connection.session = Some(attached);
         connection.warned = false;
         core.set_alarm(slot, Some(alarm_ms));
+        true
     }
 
     pub(super) fn sign_in(&self, core: &mut Core, slot: SlotIndex, session: Arc<Session>) {
@@ -44,11 +58,10 @@ impl Gateway {
             .account
             .as_ref()
             .is_some_and(|account| account.name == session.account);
-        if !is_here || session.is_revoked() {
+        let reader = session.reader;
+        if !is_here || !Self::attach(core, slot, session) {
             return;
         }
-        let reader = session.reader;
-        Self::attach(core, slot, session);
         for log in core.followed(slot) {
             let allowed = log.access.lock().allows(Some(reader));
             match allowed {
@@ -85,14 +98,14 @@ impl Gateway {
         }
     }
 
-    pub(super) fn end_revoked(core: &mut Core) {
-        for slot in core.connections.slots() {
-            if core
-                .connection(slot)
-                .session
-                .as_ref()
-                .is_some_and(|session| session.is_revoked())
-            {
+    /// Makes these connections anonymous, unless they have got another session meanwhile.
+    pub(super) fn end_revoked(core: &mut Core, connections: Vec<ConnId>) {
+        for conn in connections {
+            let Some(slot) = core.connections.find(conn) else {
+                continue;
+            };
+            let session = &core.connection(slot).session;
+            if session.as_ref().is_some_and(|session| session.is_revoked()) {
                 Self::sign_out(core, slot, "token_revoked");
             }
         }

@@ -1,13 +1,14 @@
-//! What tokens stand for, and who holds them.
+//! What a granted token stands for, and which connections use it.
+//!
+//! A session and its connections agree under the session's lock: a connection is entered there before it has the
+//! session, and whoever revokes marks the session and takes the list in one step. So each connection is either in the
+//! list, or finds the session revoked; none is missed, and nobody looks at connections that have other sessions.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::collections::HashSet;
+use std::sync::Arc;
 
+use super::super::connection::ConnId;
 use super::super::lock::Lock;
-
-/// Tokens remembered at most; beyond this the expired go, then all, and are asked for again.
-const MOST_GRANTS: usize = 1 << 20;
 
 /// What a granted token stands for.
 #[derive(Debug)]
@@ -19,8 +20,8 @@ pub struct Session {
     pub subject: String,
     /// Milliseconds since 1970; from then on the token means nothing.
     pub expires_ms: u64,
-    is_revoked: AtomicBool,
-    connections: AtomicUsize,
+    /// The connections that have it; None once it is revoked.
+    connections: Lock<Option<HashSet<ConnId>>>,
 }
 
 impl Session {
@@ -32,26 +33,45 @@ impl Session {
             reader,
             subject: subject.to_owned(),
             expires_ms,
-            is_revoked: AtomicBool::new(false),
-            connections: AtomicUsize::new(0),
+            connections: Lock::new(Some(HashSet::new())),
         }
     }
 
     #[must_use]
     pub fn is_revoked(&self) -> bool {
-        self.is_revoked.load(Ordering::Acquire)
+        self.connections.lock().is_none()
+    }
+
+    /// Ends it for good; returns the connections that have it. Nothing the second time.
+    pub(super) fn revoke(&self) -> HashSet<ConnId> {
+        self.connections.lock().take().unwrap_or_default()
+    }
+
+    /// Whether it says the same as another one, which nobody has to have instead.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let say = |session: &Self| (session.principal, session.reader, session.expires_ms);
+        say(self) == say(other) && self.account == other.account && self.subject == other.subject
     }
 }
 
-/// A session in use by one connection, which it counts.
+/// A session in use by one connection, which the session knows.
 #[derive(Debug)]
-pub struct Attached(Arc<Session>);
+pub struct Attached {
+    session: Arc<Session>,
+    conn: ConnId,
+}
 
 impl Attached {
+    /// Gives a connection, which has no other [`Attached`] now, a session; None when that has been revoked.
     #[must_use]
-    pub fn new(session: Arc<Session>) -> Self {
-        session.connections.fetch_add(1, Ordering::Relaxed);
-        Self(session)
+    pub fn new(session: Arc<Session>, conn: ConnId) -> Option<Self> {
+        session.connections.lock().as_mut()?.insert(conn);
+        Some(Self { session, conn })
+    }
+
+    /// Whether it is of this very session.
+    pub(super) fn is(&self, session: &Arc<Session>) -> bool {
+        Arc::ptr_eq(&self.session, session)
     }
 }
 
@@ -59,121 +79,69 @@ impl std::ops::Deref for Attached {
     type Target = Session;
 
     fn deref(&self) -> &Session {
-        &self.0
+        &self.session
     }
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The granted tokens of all accounts.
-#[derive(Debug, Default)]
-pub(super) struct Grants(Lock<Tables>);
-
-#[derive(Debug, Default)]
-struct Tables {
-    by_token: HashMap<(String, String), Arc<Session>>,
-    /// All sessions of a subject that are cached or in use.
-    by_subject: HashMap<(String, String), Vec<Weak<Session>>>,
-}
-
-impl Grants {
-    pub fn add(&self, token: &str, session: Session, wall_ms: u64) {
-        let session = Arc::new(session);
-        let mut tables = self.0.lock();
-        if tables.by_token.len() >= MOST_GRANTS {
-            tables.make_room(wall_ms);
-        }
-        let of_subject = tables
-            .by_subject
-            .entry((session.account.clone(), session.subject.clone()))
-            .or_default();
-        of_subject.retain(|weak| weak.strong_count() > 0);
-        of_subject.push(Arc::downgrade(&session));
-        tables
-            .by_token
-            .insert((session.account.clone(), token.to_owned()), session);
-    }
-
-    /// The session of a token that has neither expired nor been revoked.
-    pub fn find(&self, account: &str, token: &str, wall_ms: u64) -> Option<Arc<Session>> {
-        let tables = self.0.lock();
-        let session = tables
-            .by_token
-            .get(&(account.to_owned(), token.to_owned()))?;
-        (session.expires_ms > wall_ms).then(|| Arc::clone(session))
-    }
-
-    /// Forgets a subject's tokens and marks its sessions; returns how many connections use them.
-    pub fn revoke(&self, account: &str, subject: &str) -> usize {
-        let mut tables = self.0.lock();
-        tables
-            .by_token
-            .retain(|_, session| session.account != account || session.subject != subject);
-        let sessions = tables
-            .by_subject
-            .remove(&(account.to_owned(), subject.to_owned()))
-            .unwrap_or_default();
-        let mut connections = 0;
-        for session in sessions.iter().filter_map(Weak::upgrade) {
-            if !session.is_revoked.swap(true, Ordering::AcqRel) {
-                connections += session.connections.load(Ordering::Relaxed);
-            }
-        }
-        connections
-    }
-
-    /// Forgets what has expired.
-    pub fn sweep(&self, wall_ms: u64) {
-        let mut tables = self.0.lock();
-        tables
-            .by_token
-            .retain(|_, session| session.expires_ms > wall_ms);
-        tables
-            .by_subject
-            .retain(|_, sessions| sessions.iter().any(|weak| weak.strong_count() > 0));
-    }
-}
-
-impl Tables {
-    fn make_room(&mut self, wall_ms: u64) {
-        self.by_token
-            .retain(|_, session| session.expires_ms > wall_ms);
-        if self.by_token.len() >= MOST_GRANTS {
-            self.by_token.clear();
+        if let Some(connections) = self.session.connections.lock().as_mut() {
+            connections.remove(&self.conn);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
 
-    fn session(expires_ms: u64) -> Session {
-        Session::new("demo", 1, 2, "ada", expires_ms)
+    fn session() -> Arc<Session> {
+        Arc::new(Session::new("demo", 1, 2, "ada", 100))
     }
 
     #[test]
-    fn a_grant_holds_until_it_expires_and_in_its_account_only() {
-        let grants = Grants::default();
-        grants.add("t", session(100), 0);
-        assert!(grants.find("demo", "t", 99).is_some());
-        assert!(grants.find("demo", "t", 100).is_none());
-        assert!(grants.find("other", "t", 0).is_none());
+    fn who_revokes_learns_of_the_connections_that_have_the_session() {
+        let session = session();
+        let gone = Attached::new(Arc::clone(&session), ConnId(1));
+        let here = Attached::new(Arc::clone(&session), ConnId(2)).expect("not revoked");
+        drop(gone);
+        assert_eq!(session.revoke(), HashSet::from([ConnId(2)]));
+        assert!(here.is_revoked());
+        assert!(Attached::new(Arc::clone(&session), ConnId(3)).is_none());
+        assert!(session.revoke().is_empty());
     }
 
+    /// Threads attach and let go while another one revokes: who has the session afterwards is in the list.
     #[test]
-    fn revoking_counts_the_connections_and_forgets_the_tokens() {
-        let grants = Grants::default();
-        grants.add("t", session(100), 0);
-        grants.add("u", session(100), 0);
-        let attached = Attached::new(grants.find("demo", "t", 0).expect("granted above"));
-        assert_eq!(grants.revoke("demo", "ada"), 1);
-        assert!(attached.is_revoked());
-        assert!(grants.find("demo", "u", 0).is_none());
-        assert_eq!(grants.revoke("demo", "ada"), 0);
+    fn nobody_is_missed_who_attaches_while_the_session_is_revoked() {
+        const THREADS: u64 = 3;
+        for _ in 0..300 {
+            let (session, start) = (session(), Arc::new(Barrier::new(4)));
+            let threads = (0..THREADS).map(|thread| {
+                let (session, start) = (Arc::clone(&session), Arc::clone(&start));
+                thread::spawn(move || {
+                    start.wait();
+                    let attach = |number| {
+                        let conn = ConnId(number * THREADS + thread);
+                        Attached::new(Arc::clone(&session), conn)
+                    };
+                    // Every second one has gone again at once.
+                    let attached = (0..100).map_while(attach);
+                    attached.step_by(2).collect::<Vec<_>>()
+                })
+            });
+            let threads: Vec<_> = threads.collect();
+            start.wait();
+            let told = session.revoke();
+            let kept: Vec<_> = threads
+                .into_iter()
+                .flat_map(|thread| thread.join().expect("does not panic"))
+                .collect();
+            assert!(kept.iter().all(|attached| told.contains(&attached.conn)));
+            assert!(told.len() >= kept.len());
+        }
     }
 }

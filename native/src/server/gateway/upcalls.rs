@@ -10,7 +10,7 @@ use super::super::sys;
 /// Questions of clients that may wait at once; more are refused as overload. A million clients that
 /// reconnect with tokens fill it in seconds if the application stands still, and 64 K of them are about 50 MB.
 const MOST_WAITING: usize = 1 << 16;
-/// Bytes of params that may wait at once: as many as the application itself keeps.
+/// Bytes of params, methods and tokens that may wait at once: as many as the application itself keeps.
 const MOST_WAITING_BYTES: usize = 64 << 20;
 
 /// What native code cannot decide.
@@ -54,15 +54,26 @@ pub struct Upcalls {
 #[derive(Debug, Default)]
 struct Queue {
     upcalls: VecDeque<Upcall>,
-    /// Of all params in it.
+    /// See [`Upcall::bytes`].
     bytes: usize,
 }
 
+impl Queue {
+    /// Returns whether nothing waited before.
+    fn push(&mut self, upcall: Upcall) -> bool {
+        self.bytes += upcall.bytes();
+        self.upcalls.push_back(upcall);
+        self.upcalls.len() == 1
+    }
+}
+
 impl Upcall {
+    /// What a client makes us keep: whatever it has chosen the length of.
     fn bytes(&self) -> usize {
         match self {
-            Self::Call { params, .. } => params.len(),
-            _ => 0,
+            Self::Call { method, params, .. } => method.len() + params.len(),
+            Self::Authenticate { token, .. } => token.len(),
+            Self::Idle { .. } | Self::Access { .. } | Self::Ballots { .. } => 0,
         }
     }
 }
@@ -90,32 +101,36 @@ impl Upcalls {
         if queue.upcalls.len() >= MOST_WAITING || bytes > MOST_WAITING_BYTES {
             return false;
         }
-        self.push(&mut queue, upcall);
+        let is_first = queue.push(upcall);
+        drop(queue);
+        self.wake_for(is_first);
         true
     }
 
     /// Adds a question of our own, of which there is at most one for each log and occasion.
     pub fn tell(&self, upcall: Upcall) {
-        self.push(&mut self.queue.lock(), upcall);
+        let is_first = self.queue.lock().push(upcall);
+        self.wake_for(is_first);
     }
 
-    fn push(&self, queue: &mut Queue, upcall: Upcall) {
-        if queue.upcalls.is_empty() {
+    /// Outside the lock: a loop that asks does not wait for another's system call.
+    fn wake_for(&self, is_first: bool) {
+        if is_first {
             sys::wake(&self.wake);
         }
-        queue.bytes += upcall.bytes();
-        queue.upcalls.push_back(upcall);
     }
 
     /// At most `limit` questions, oldest first.
     pub fn take(&self, limit: usize) -> Vec<Upcall> {
+        // Cleared first: what comes into an empty queue after this line wakes again.
+        sys::clear_wake(&self.wake);
         let mut queue = self.queue.lock();
         let count = limit.min(queue.upcalls.len());
         let taken: Vec<_> = queue.upcalls.drain(..count).collect();
         queue.bytes -= taken.iter().map(Upcall::bytes).sum::<usize>();
-        if queue.upcalls.is_empty() {
-            sys::clear_wake(&self.wake);
-        }
+        let has_more = !queue.upcalls.is_empty();
+        drop(queue);
+        self.wake_for(has_more);
         taken
     }
 }
@@ -146,24 +161,73 @@ mod tests {
     }
 
     #[test]
-    fn params_that_wait_are_bounded() {
-        let upcalls = Upcalls::open().expect("a descriptor");
-        let call = |bytes: usize| Upcall::Call {
+    fn what_clients_have_chosen_is_bounded_while_it_waits() {
+        let call = |method: usize, params: usize| Upcall::Call {
             conn: ConnId(0),
             ticket: 0,
             account: String::new(),
             principal: 0,
             address: String::new(),
-            method: String::new(),
-            params: vec![0; bytes],
+            method: "m".repeat(method),
+            params: vec![0; params],
             is_notification: false,
         };
-        for _ in 0..64 {
-            assert!(upcalls.ask(call(1 << 20)));
+        let handshake = |bytes: usize| Upcall::Authenticate {
+            conn: ConnId(0),
+            account: String::new(),
+            token: "t".repeat(bytes),
+            address: String::new(),
+        };
+        let kinds: [&dyn Fn(usize) -> Upcall; 3] =
+            [&|bytes| call(0, bytes), &|bytes| call(bytes, 0), &handshake];
+        for build in kinds {
+            let upcalls = Upcalls::open().expect("a descriptor");
+            for _ in 0..64 {
+                assert!(upcalls.ask(build(1 << 20)));
+            }
+            assert!(!upcalls.ask(build(1)));
+            assert!(upcalls.ask(build(0)));
+            upcalls.take(1);
+            assert!(upcalls.ask(build(1 << 20)));
         }
-        assert!(!upcalls.ask(call(1)));
-        assert!(upcalls.ask(call(0)));
+    }
+
+    /// Whoever takes when the descriptor says so, and then only, gets all.
+    #[test]
+    fn the_descriptor_tells_of_everything_whoever_asks_meanwhile() {
+        const EACH: usize = 5_000;
+        let upcalls = std::sync::Arc::new(Upcalls::open().expect("a descriptor"));
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let upcalls = std::sync::Arc::clone(&upcalls);
+                std::thread::spawn(move || {
+                    for lane in 0..EACH {
+                        upcalls.tell(Upcall::Ballots { lane });
+                    }
+                })
+            })
+            .collect();
+        let (mut taken, mut ready) = (0, [0u8; 8]);
+        while taken < 3 * EACH {
+            let mut polled = [rustix::event::PollFd::new(
+                &upcalls.wake,
+                rustix::event::PollFlags::IN,
+            )];
+            let second = rustix::event::Timespec {
+                tv_sec: 20,
+                tv_nsec: 0,
+            };
+            let count = rustix::event::poll(&mut polled, Some(&second)).expect("a descriptor");
+            assert_eq!(count, 1, "{taken} were told of");
+            taken += upcalls.take(7).len();
+        }
+        for thread in threads {
+            thread.join().expect("does not panic");
+        }
         upcalls.take(1);
-        assert!(upcalls.ask(call(1 << 20)));
+        assert!(
+            rustix::io::read(&upcalls.wake, &mut ready).is_err(),
+            "nothing is left"
+        );
     }
 }

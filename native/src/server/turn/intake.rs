@@ -142,7 +142,8 @@ impl<H: Handler> Loop<H> {
         match handshake::parse(&pending.bytes, &limits) {
             Ok(Head::Partial) => self.keep_head(slot),
             Ok(Head::Complete { request, consumed }) => {
-                pending.bytes.drain(..consumed);
+                // What is taken off keeps no memory; nearly always nothing follows.
+                pending.bytes = pending.bytes.split_off(consumed);
                 pending.request = request.clone();
                 self.begin(slot, &request);
             }
@@ -158,6 +159,7 @@ impl<H: Handler> Loop<H> {
         }
     }
 
+    /// Keeps a head that is not complete, unless too much waits already.
     fn keep_head(&mut self, slot: SlotIndex) {
         self.core.weigh(slot);
         if self.core.is_crowded() {
@@ -189,7 +191,10 @@ impl<H: Handler> Loop<H> {
         }
         match self.handler.handshake(&mut self.core, slot, request) {
             Admission::Accept => self.admit(slot),
-            Admission::Wait => self.core.connection(slot).state = State::Waiting,
+            Admission::Wait => {
+                self.core.connection(slot).state = State::Waiting;
+                self.core.weigh(slot);
+            }
             Admission::Refuse(refusal) => self.core.refuse(slot, &refusal),
         }
     }
@@ -268,10 +273,7 @@ impl<H: Handler> Loop<H> {
             connection.message_ms = connection.message_ms.min(complete_by_ms);
         }
         self.core.schedule(slot);
-        self.core.weigh(slot);
-        if self.core.is_crowded() && self.core.connection(slot).decoder.held_bytes() > 0 {
-            self.core.close(slot, 1013, "too much is waiting");
-        }
+        self.core.end_crowding(slot);
     }
 }
 

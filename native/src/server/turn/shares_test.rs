@@ -47,7 +47,7 @@ impl Stage {
         hub.open_log(TOPIC, "e", 0, true);
         let poll = Poll::open().expect("descriptors");
         let core = Core::new(shared, 0, poll, open_sender(send).expect("a way to send"));
-        let gateway = Gateway::new(Arc::clone(&hub), 0);
+        let gateway = Gateway::new(Arc::clone(&hub));
         let mut event_loop = Loop::new(core, gateway, listener).expect("descriptors");
         event_loop.patience = Patience {
             most: Duration::ZERO,

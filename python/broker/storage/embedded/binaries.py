@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.storage.database import OLDEST_VERSION
+from broker.setup_error import SetupError
+from broker.storage import OLDEST_VERSION
 from broker.storage.embedded.os_user import OsUser
-from broker.storage.errors import SetupError
 
 _SYSTEM_PATTERNS = (
     "/usr/lib/postgresql/*/bin",  # Debian

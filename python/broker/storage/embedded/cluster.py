@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from broker.setup_error import SetupError
 from broker.storage.embedded.binaries import Binaries
 from broker.storage.embedded.os_user import OsUser
 from broker.storage.embedded.process import program_environment
-from broker.storage.errors import SetupError
 
 SUPERUSER = "broker"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 
 _POLL_S = 0.02
 

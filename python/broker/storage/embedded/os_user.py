@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.storage.errors import SetupError
+from broker.setup_error import SetupError
 
 _CANDIDATES = ("postgres", "nobody")
 

@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker.setup_error import SetupError
 from broker.storage.embedded.os_user import OsUser
-from broker.storage.errors import SetupError
 
 _POLL_S = 0.01
 _START_S = 120.0  # recovery after a crash reads the log since the last checkpoint

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from broker.setup_error import SetupError
 from broker.storage.embedded import cluster, process
 from broker.storage.embedded.binaries import find_binaries, reachable
 from broker.storage.embedded.locks import SharedLock, exclusive
 from broker.storage.embedded.os_user import OsUser, choose
-from broker.storage.errors import SetupError
 
 _LOCK_S = 150.0  # longer than another user's start may take
 _WATCH_S = 5.0  # between two looks at a server whose end is told
