@@ -71,6 +71,7 @@ class FetchRequest:
         total_s: from the first look-up to the last byte, over all redirects.
         max_bytes: of the reply's body, as sent and unpacked.
         check: called with each target before it is asked, those of redirects too; raises to refuse it.
+        count: called with the bytes of a body that are kept, as they arrive; raises to refuse them.
     """
 
     url: str
@@ -80,6 +81,7 @@ class FetchRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     check: Callable[[Target], None] | None = None
+    count: Callable[[int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +221,8 @@ async def _read(reply: httpcore.Response, request: FetchRequest, target: Target)
     has_body = request.method != "HEAD" and reply.status not in _NO_BODY
     if has_body and length.isdecimal() and len(length) < 20 and int(length) > request.max_bytes:
         raise too_large(request.max_bytes)
-    body = await read_body(
-        reply.aiter_stream(), headers.get("content-encoding", "") if has_body else "", request.max_bytes
-    )
+    encoding = headers.get("content-encoding", "") if has_body else ""
+    body = await read_body(reply.aiter_stream(), encoding, request.max_bytes, request.count)
     return Fetched(reply.status, headers, body, target.text)
 
 

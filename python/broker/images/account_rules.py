@@ -13,9 +13,9 @@ class AccountRules:
 
     Attributes:
         presets: name → options in their one spelling.
-        signing_key: with which URLs must be signed; None takes unsigned ones.
+        signing_keys: with one of which URLs must be signed; none takes unsigned ones.
     """
 
     hosts: HostRules = field(default_factory=HostRules)
     presets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    signing_key: bytes | None = None
+    signing_keys: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ import hashlib
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,19 +53,24 @@ class DiskCache(Generic[Head]):
         self._written_bytes = 0
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def read(self, key: str) -> tuple[Head, bytes] | None:
-        """The entry under a key, or None."""
+    def read(self, key: str, admit: Callable[[int], None] | None = None) -> tuple[Head, bytes] | None:
+        """The entry under a key, or None.
+
+        Args:
+            admit: called with the size of a body before it is read; raises to refuse it.
+        """
         path = self._path(key)
         try:
-            data = path.read_bytes()
-        except OSError:
+            with path.open("rb") as file:
+                head = file.read(int.from_bytes(file.read(_PREFIX_BYTES), "big"))
+                kept = self._decoder.decode(head)
+                if admit is not None:
+                    admit(os.fstat(file.fileno()).st_size - file.tell())
+                body = file.read()
+        except (OSError, msgspec.MsgspecError):
             return None
         self._renew(path)
-        end = _PREFIX_BYTES + int.from_bytes(data[:_PREFIX_BYTES], "big")
-        try:
-            return self._decoder.decode(data[_PREFIX_BYTES:end]), data[end:]
-        except msgspec.MsgspecError:
-            return None
+        return kept, body
 
     def write(self, key: str, head: Head, body: bytes) -> None:
         """Put an entry in the place of the one before. On a full or broken disk it is lost."""

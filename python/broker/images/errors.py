@@ -1,6 +1,7 @@
 """What a request for a picture fails with, beside the errors of `broker.fetching`."""
 
-from broker.errors import BadGateway, BrokerError, FieldFault
+from broker.errors import BadGateway, BrokerError, FieldFault, GatewayTimeout
+from broker.fetching.errors import InvalidUrl, UpstreamFailed, UpstreamTimeout
 
 
 class InvalidOptions(BrokerError):
@@ -17,6 +18,18 @@ class InvalidImageUrl(BrokerError):
     name = "invalid_url"
 
 
+class SourceFailed(BadGateway):
+    """The source cannot be had: no connection, another status than 200, too many redirects or bytes."""
+
+    name = "upstream_failed"
+
+
+class SourceTimeout(GatewayTimeout):
+    """The source was not there in time, counted over all redirects."""
+
+    name = "upstream_timeout"
+
+
 class UnprocessableImage(BadGateway):
     """What the upstream sent is no picture of an allowed type, is cut off, broken, or over a limit."""
 
@@ -30,6 +43,18 @@ class DecoderEnded(UnprocessableImage):
 def invalid_option(name: str, message: str) -> InvalidOptions:
     """The error that names one option and what is allowed for it."""
     return InvalidOptions(f"{name}: {message}", faults=[FieldFault(name, message)])
+
+
+def told_of_source(error: BrokerError) -> BrokerError:
+    """An error of fetching as those who ask for pictures know it."""
+    for kind, told in (
+        (UpstreamTimeout, SourceTimeout),
+        (UpstreamFailed, SourceFailed),
+        (InvalidUrl, InvalidImageUrl),
+    ):
+        if isinstance(error, kind):
+            return told(error.message, log_text=error.log_text)
+    return error
 
 
 class FacesUnavailable(Exception):

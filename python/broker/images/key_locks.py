@@ -1,7 +1,8 @@
 """One at a time for a key, over all processes of a node.
 
 A key has one of a fixed number of files, which is locked as a whole (flock(2)). Two keys may share one, which
-costs time and is never wrong. A process that dies gives up its locks.
+costs time and is never wrong; who holds one must not ask for another of the same directory. A process that
+dies gives up its locks. Where the disk is full or broken nobody waits for anybody.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import fcntl
 import os
 import zlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 _LOCKS = 1_024
@@ -26,17 +27,20 @@ class KeyLocks:
     @asynccontextmanager
     async def held(self, key: str) -> AsyncIterator[None]:
         """Hold the key's lock. Safe to cancel while it waits."""
-        descriptor = os.open(
-            self._directory / str(zlib.crc32(key.encode()) % _LOCKS),
-            os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
-            0o600,
-        )
+        descriptor = self._open(key)
         try:
-            while not _try_lock(descriptor):  # noqa: ASYNC110  # the holder is another process
-                await asyncio.sleep(_LOOK_S)
+            while descriptor is not None and not _try_lock(descriptor):
+                await asyncio.sleep(_LOOK_S)  # the holder is another process, or another key
             yield
         finally:
-            os.close(descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _open(self, key: str) -> int | None:
+        path = self._directory / str(zlib.crc32(key.encode()) % _LOCKS)
+        with suppress(OSError):
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return None
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -25,11 +25,12 @@ from broker.images.child import Job, Reply
 from broker.images.decoding import DecodeLimits
 from broker.images.describing import Description
 from broker.images.disk_cache import DiskCache
-from broker.images.errors import DecoderEnded, FacesUnavailable
+from broker.images.errors import DecoderEnded, FacesUnavailable, told_of_source
 from broker.images.geometry import Face, Size
 from broker.images.key_locks import KeyLocks
 from broker.images.options import Format, Options, parse_options
 from broker.images.rendering import MEDIA_TYPES
+from broker.images.signatures import Signature, check_signature
 from broker.images.sources import Source, Sources
 from broker.images.workers import Workers
 
@@ -58,7 +59,8 @@ class ServiceConfig:
     """How long and how much is remembered.
 
     Attributes:
-        fresh_s: of a result, counted from its making; error_s: of an error.
+        fresh_s: of a result, counted from its making; error_s: of an error, and of what was made of a source
+            whose server fails.
         memory_bytes: of results in this process.
     """
 
@@ -152,42 +154,37 @@ class ImageService:
         await self._detections.close()
         await self._sources.close()
 
-    async def get(self, account: str, options_text: str, url: str) -> Picture:
+    async def get(
+        self, account: str, options_text: str, url: str, signature: Signature | None = None
+    ) -> Picture:
         """The picture, from a cache or made now. Safe to cancel: others who wait for it get it.
+
+        Args:
+            options_text: as it was written, which is what a signature is made of.
 
         Raises:
             NotFound: no such account.
-            InvalidOptions, InvalidUrl, ForbiddenUrl: what is asked for is not allowed.
-            UpstreamFailed, UpstreamTimeout, UnprocessableImage: no picture could be had or made.
+            InvalidOptions, InvalidImageUrl, ForbiddenUrl: what is asked for is not allowed.
+            SourceFailed, SourceTimeout, UnprocessableImage: no picture could be had or made.
             Unavailable: too much is asked for at once.
         """
         rules = await self._rules(account)
+        if rules.signing_keys:
+            check_signature(rules.signing_keys, account, options_text, url, signature, self._now_s())
         options = parse_options(options_text, rules.presets)
-        rules.hosts.check(url)
-        key = f"{account}\n{options.text()}\n{url}"
-        error = self._errors.get(key)
-        if error is not None:
-            raise copy(error)  # one that is raised again and again would gather tracebacks
+        try:
+            rules.hosts.check(url)
+        except BrokerError as error:
+            raise told_of_source(error) from None
+        key = _key(account, options, url)
+        known_error = self._errors.get(key)
+        if known_error is not None:
+            raise copy(known_error)  # one that is raised again and again would gather tracebacks
         kept = self._memory.get(key)
         if kept is not None and self._is_fresh(kept[0]):
             self.counts.memory_hits += 1
             return _picture(kept, is_hit=True)
         return await self._flights.run(key, lambda: self._load(key, account, options, url, rules))
-
-    async def forget(self, account: str, url: str) -> bool:
-        """Fetch the source anew when it is asked for next; whether anything of it was kept.
-
-        Results of it stay on disk, tied to its digest, and are served again only if its bytes are the same.
-        """
-        for key in [
-            key for key in self._memory if key.startswith(f"{account}\n") and key.endswith(f"\n{url}")
-        ]:
-            del self._memory[key]
-        for key in [
-            key for key in self._errors if key.startswith(f"{account}\n") and key.endswith(f"\n{url}")
-        ]:
-            del self._errors[key]
-        return await self._sources.forget(account, url)
 
     async def _load(self, key: str, account: str, options: Options, url: str, rules: AccountRules) -> Picture:
         async with self._locks.held(key):
@@ -196,8 +193,9 @@ class ImageService:
             except Unavailable:
                 raise
             except BrokerError as error:
-                self._errors[key] = error
-                raise
+                # What is remembered is a copy: an error that was raised holds all that was at hand then.
+                self._errors[key] = copy(told_of_source(error))
+                raise told_of_source(error) from None
 
     async def _find_or_make(
         self, key: str, account: str, options: Options, url: str, rules: AccountRules
@@ -207,15 +205,19 @@ class ImageService:
             self.counts.disk_hits += 1
             self._remember(key, kept)
             return _picture(kept, is_hit=True)
-        source = await self._sources.get(account, url, rules.hosts)
+        found = await self._sources.get(account, url, rules.hosts)
+        source = found.source
+        made_time = self._now_s()
+        if found.is_stale:  # what comes of it is to be looked at again soon
+            made_time -= max(0.0, self._config.fresh_s - self._config.error_s)
         if kept is not None and kept[0].source == source.digest:
-            kept = msgspec.structs.replace(kept[0], made_time=self._now_s()), kept[1]
+            kept = msgspec.structs.replace(kept[0], made_time=made_time), kept[1]
             self.counts.disk_hits += 1
             made = _picture(kept, is_hit=True)
         else:
             self.counts.misses += 1
             type_, body = await self._make(source, options)
-            kept = ResultHead(type_, _etag(body), source.digest, self._now_s()), body
+            kept = ResultHead(type_, _etag(body), source.digest, made_time), body
             made = _picture(kept, is_hit=False)
         self._remember(key, kept)
         await asyncio.to_thread(self._results.write, key, *kept)
@@ -225,7 +227,7 @@ class ImageService:
         if options.format is Format.JSON:
             return MEDIA_TYPES[Format.JSON], await self._describe(source)
         faces = await self._faces_or_none(source) if options.fit.is_face else ()
-        reply, body = await self._workers.run(Job("render", self._limits, options, faces or ()), source.body)
+        reply, body = await self._work(Job("render", self._limits, options, faces or ()), source)
         return MEDIA_TYPES[reply.format], body
 
     async def _describe(self, source: Source) -> bytes:
@@ -264,7 +266,7 @@ class ImageService:
         try:
             return await self._workers.run(job, source.body)
         except DecoderEnded as error:
-            self._ended[source.digest] = error
+            self._ended[source.digest] = copy(error)
             raise
 
     def _remember(self, key: str, kept: tuple[ResultHead, bytes]) -> None:
@@ -276,6 +278,11 @@ class ImageService:
 
     def _now_s(self) -> float:
         return self._clock.now_ms() / 1_000
+
+
+def _key(account: str, options: Options, url: str) -> str:
+    """A name of fixed length: URLs may be long, and ten thousands of keys are kept."""
+    return hashlib.sha256(f"{account}\n{options.text()}\n{url}".encode()).hexdigest()
 
 
 def _picture(kept: tuple[ResultHead, bytes], *, is_hit: bool) -> Picture:

@@ -4,28 +4,40 @@ A source is fresh for a while; after that it is asked for with the validators th
 section 13.1), and stays as it is when the server says so. A server that fails then does not take its pictures
 with it: the old one is shown for some time (RFC 5861, section 4). Each source carries the digest of its
 bytes, which results and faces are tied to: they outlive a new fetch that brings the same picture.
+
+The bytes of all sources that a process holds are counted, those that are still arriving too. What does not
+fit is refused at once, and so is what would be one fetch too many, of all or of one host: a server that is
+slow on purpose takes the places of its own pictures only.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
+from cachetools import TTLCache
 
 from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
 from broker.errors import BrokerError, Unavailable
 from broker.fetching.errors import UpstreamFailed, UpstreamTimeout
 from broker.fetching.fetcher import Fetched, Fetcher, FetchRequest
+from broker.fetching.urls import parse_url
 from broker.images.disk_cache import DiskCache
 from broker.images.host_rules import HostRules
+from broker.images.key_locks import KeyLocks
+from broker.images.memory_budget import MemoryBudget
 
 _ACCEPT = "image/avif,image/webp,image/png,image/jpeg,image/gif;q=0.9"
 _USER_AGENT = "onair-broker"
 _VALIDATORS = {"etag": "if-none-match", "last-modified": "if-modified-since"}
 _MAX_VALIDATOR_CHARACTERS = 1_024
 _PASSING = frozenset({408, 429, *range(500, 600)})
+_FAILING_SOURCES = 10_000  # remembered at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +47,19 @@ class SourceConfig:
     Attributes:
         max_bytes: of one source; total_s: of its fetching, over all redirects.
         fresh_s: how long a source is not asked for again, and `stale_s` how long it is shown while its server
-            fails.
-        memory_bytes: that all fetches under way may hold together; more of them wait, within their time.
+            fails, which is then not asked again for `retry_s`.
+        memory_bytes: of all sources that are held at a time.
+        fetches: under way at a time, and `fetches_per_host` of one host.
     """
 
     max_bytes: int = 20 << 20
     total_s: float = 10.0
     fresh_s: float = 3_600.0
     stale_s: float = 86_400.0
-    memory_bytes: int = 128 << 20
+    retry_s: float = 300.0
+    memory_bytes: int = 256 << 20
+    fetches: int = 256
+    fetches_per_host: int = 32
 
 
 class SourceHead(msgspec.Struct, frozen=True):
@@ -54,103 +70,196 @@ class SourceHead(msgspec.Struct, frozen=True):
     validators: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Source:
-    """A source picture. `digest` names its bytes."""
+    """A source picture; its bytes count as held for as long as this object lives. `digest` names them."""
 
     digest: str
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A source, and whether it is older than it should be, because its server fails."""
+
+    source: Source
+    is_stale: bool = False
 
 
 class Sources:
     """The sources of all accounts. Safe for concurrent use within one event loop.
 
     Args:
-        cache: shared with other processes.
+        cache, locks: shared with other processes. The locks are of this class alone.
         clock: its wall clock says how old a source is, so a wrong one costs a fetch and never shows a wrong
             picture.
     """
 
     def __init__(
-        self, fetcher: Fetcher, cache: DiskCache[SourceHead], clock: Clock, config: SourceConfig
+        self,
+        fetcher: Fetcher,
+        cache: DiskCache[SourceHead],
+        locks: KeyLocks,
+        clock: Clock,
+        config: SourceConfig,
     ) -> None:
         self._fetcher = fetcher
         self._cache = cache
+        self._locks = locks
         self._clock = clock
         self._config = config
-        self._flights: SingleFlight[str, Source] = SingleFlight()
-        self._fetches = asyncio.Semaphore(max(1, config.memory_bytes // config.max_bytes))
+        self._flights: SingleFlight[str, Found] = SingleFlight()
+        self._hosts: Counter[str] = Counter()
+        self._failing: TTLCache[str, bool] = TTLCache(
+            _FAILING_SOURCES, config.retry_s, timer=clock.monotonic_s
+        )
+        self.memory = MemoryBudget(config.memory_bytes)
         self.fetched = 0
 
-    async def get(self, account: str, url: str, rules: HostRules) -> Source:
+    async def get(self, account: str, url: str, rules: HostRules) -> Found:
         """The source, from the cache while it is fresh.
 
         Raises:
             InvalidUrl, ForbiddenUrl: the URL is malformed, or not for us to ask.
             UpstreamFailed, UpstreamTimeout: no picture could be had.
+            Unavailable: too many are fetched or held.
         """
         rules.check(url)
         key = _key(account, url)
         return await self._flights.run(key, lambda: self._load(key, url, rules))
 
-    async def forget(self, account: str, url: str) -> bool:
-        """Have the source fetched anew; whether it was kept."""
-        return await asyncio.to_thread(self._cache.remove, _key(account, url))
-
     async def close(self) -> None:
         """End what runs."""
         await self._flights.close()
 
-    async def _load(self, key: str, url: str, rules: HostRules) -> Source:
-        kept = await asyncio.to_thread(self._cache.read, key)
-        age_s = self._now_s() - kept[0].checked_time if kept is not None else -1.0
-        if kept is not None and 0 <= age_s < self._config.fresh_s:
-            return Source(kept[0].digest, kept[1])
+    async def _load(self, key: str, url: str, rules: HostRules) -> Found:
+        kept = await asyncio.to_thread(self._read, key)
+        if kept is not None and self._is_fresh(kept[0]):
+            return Found(kept[1])
+        del kept  # its bytes need not be held twice
+        async with self._locks.held(key):
+            kept = await asyncio.to_thread(self._read, key)
+            if kept is not None and self._is_fresh(kept[0]):
+                return Found(kept[1])  # another process has fetched it meanwhile
+            return await self._refresh(key, url, rules, kept)
+
+    async def _refresh(
+        self, key: str, url: str, rules: HostRules, kept: tuple[SourceHead, Source] | None
+    ) -> Found:
+        """Ask the server, unless it was failing a moment ago."""
+        may_be_stale = kept is not None and 0 <= self._age_s(kept[0]) < self._config.stale_s
+        if kept is not None and may_be_stale and key in self._failing:
+            return Found(kept[1], is_stale=True)
         try:
-            head, body = await self._ask(url, rules, kept)
+            head, source = await self._ask(url, rules, kept)
         except _Failing as failing:
-            if kept is None or not 0 <= age_s < self._config.stale_s:
+            if kept is None or not may_be_stale:
                 raise failing.error from None
-            return Source(kept[0].digest, kept[1])
-        await asyncio.to_thread(self._cache.write, key, head, body)
-        return Source(head.digest, body)
+            self._failing[key] = True
+            return Found(kept[1], is_stale=True)
+        await asyncio.to_thread(self._cache.write, key, head, source.body)
+        return Found(source)
+
+    def _read(self, key: str) -> tuple[SourceHead, Source] | None:
+        """What is on disk. Called in a thread. Raises Unavailable where it cannot be held."""
+        with self._counting() as count:
+            kept = self._cache.read(key, count.take)
+            if kept is None:
+                return None
+            return kept[0], count.keep(Source(kept[0].digest, kept[1]))
 
     async def _ask(
-        self, url: str, rules: HostRules, kept: tuple[SourceHead, bytes] | None
-    ) -> tuple[SourceHead, bytes]:
+        self, url: str, rules: HostRules, kept: tuple[SourceHead, Source] | None
+    ) -> tuple[SourceHead, Source]:
         """The source as its server has it now. Raises _Failing for what may be over soon."""
-        try:
-            fetched = await self._fetch(url, rules, {} if kept is None else kept[0].validators)
-        except (UpstreamFailed, UpstreamTimeout) as error:
-            raise _Failing(error) from error
-        if fetched.status == 304 and kept is not None:
-            return msgspec.structs.replace(kept[0], checked_time=self._now_s()), kept[1]
-        if fetched.status != 200:
-            answered = UpstreamFailed(f"the upstream answers {fetched.status}")
-            raise _Failing(answered) if fetched.status in _PASSING else answered
-        digest = hashlib.sha256(fetched.body).hexdigest()
-        return SourceHead(digest, self._now_s(), _validators(fetched.headers)), fetched.body
+        with self._counting() as count:
+            try:
+                fetched = await self._fetch(url, rules, {} if kept is None else kept[0].validators, count)
+            except (UpstreamFailed, UpstreamTimeout) as error:
+                raise _Failing(error) from error
+            if fetched.status == 304 and kept is not None:
+                return msgspec.structs.replace(kept[0], checked_time=self._now_s()), kept[1]
+            if fetched.status != 200:
+                answered = UpstreamFailed(f"the upstream answers {fetched.status}")
+                raise _Failing(answered) if fetched.status in _PASSING else answered
+            digest = await asyncio.to_thread(_digest, fetched.body)
+            head = SourceHead(digest, self._now_s(), _validators(fetched.headers))
+            return head, count.keep(Source(digest, fetched.body))
 
-    async def _fetch(self, url: str, rules: HostRules, validators: Mapping[str, str]) -> Fetched:
+    async def _fetch(
+        self, url: str, rules: HostRules, validators: Mapping[str, str], count: "_Count"
+    ) -> Fetched:
         config = self._config
         headers = {"accept": _ACCEPT, "user-agent": _USER_AGENT}
         headers |= {_VALIDATORS[name]: value for name, value in validators.items()}
         request = FetchRequest(
-            url, config.total_s, config.max_bytes, headers=headers, check=rules.check_target
+            url,
+            config.total_s,
+            config.max_bytes,
+            headers=headers,
+            check=rules.check_target,
+            count=count.take,
         )
-        try:
-            async with asyncio.timeout(config.total_s):
-                await self._fetches.acquire()
-        except TimeoutError:
-            raise Unavailable("too many pictures are being fetched", retry_after_s=1) from None
-        try:
+        with self._place(parse_url(url).host):
             self.fetched += 1
             return await self._fetcher.fetch(request)
+
+    @contextmanager
+    def _place(self, host: str) -> Iterator[None]:
+        """Be one of the fetches under way. Raises Unavailable where there are too many."""
+        if self._hosts.total() >= self._config.fetches:
+            raise Unavailable("too many pictures are being fetched", retry_after_s=1)
+        if self._hosts[host] >= self._config.fetches_per_host:
+            raise Unavailable("too many pictures are being fetched from this host", retry_after_s=1)
+        self._hosts[host] += 1
+        try:
+            yield
         finally:
-            self._fetches.release()
+            self._hosts[host] -= 1
+            if not self._hosts[host]:
+                del self._hosts[host]
+
+    @contextmanager
+    def _counting(self) -> Iterator["_Count"]:
+        """Count bytes that are held, and forget those that no source has come to hold."""
+        count = _Count(self.memory)
+        try:
+            yield count
+        finally:
+            count.drop()
+
+    def _is_fresh(self, head: SourceHead) -> bool:
+        return 0 <= self._age_s(head) < self._config.fresh_s
+
+    def _age_s(self, head: SourceHead) -> float:
+        return self._now_s() - head.checked_time
 
     def _now_s(self) -> float:
         return self._clock.now_ms() / 1_000
+
+
+class _Count:
+    """The bytes of one body on its way to being a source."""
+
+    def __init__(self, memory: MemoryBudget) -> None:
+        self._memory = memory
+        self._held_bytes = 0
+
+    def take(self, size_bytes: int) -> None:
+        """Count some more. Raises Unavailable."""
+        self._memory.take(size_bytes)
+        self._held_bytes += size_bytes
+
+    def keep(self, source: Source) -> Source:
+        """They count from now on for as long as the source lives."""
+        weakref.finalize(source, self._memory.give_back, self._held_bytes).atexit = False
+        self._held_bytes = 0
+        return source
+
+    def drop(self) -> None:
+        """They are not held."""
+        self._memory.give_back(self._held_bytes)
+        self._held_bytes = 0
 
 
 class _Failing(Exception):
@@ -163,6 +272,10 @@ class _Failing(Exception):
 
 def _key(account: str, url: str) -> str:
     return f"source\n{account}\n{url}"
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
 
 
 def _validators(headers: Mapping[str, str]) -> dict[str, str]:
