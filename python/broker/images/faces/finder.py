@@ -15,6 +15,7 @@ from broker.images.faces.models import InsightFaceModels, find_models
 from broker.images.faces.net import FaceNet
 from broker.images.faces.resampling import Pixels
 from broker.images.geometry import Face, Size
+from broker.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,17 @@ class FacesConfig:
     waiting: int = 64
     may_use_gpu: bool = False
     threads: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings, *, may_use_gpu: bool) -> "FacesConfig":
+        """What the settings say of faces."""
+        return cls(
+            models=Path(settings.faces_models) if settings.faces_models else None,
+            detector=settings.faces_detector,
+            min_score=settings.faces_min_score,
+            timeout_s=settings.faces_timeout_s,
+            may_use_gpu=may_use_gpu,
+        )
 
 
 class LocalFaceFinder:
