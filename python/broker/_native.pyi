@@ -107,14 +107,23 @@ class Server:
 
     # -- logs
 
-    def open_log(self, topic: str, epoch: str, seq: int, public: bool) -> None:
-        """Make a log whose next push is `seq + 1` of `epoch`; one that is open is left as it is."""
+    def open_log(self, topic: str, epoch: str, seq: int, public: bool, message_id: str = "") -> None:
+        """Make a log whose next push is `seq + 1` of `epoch`; one that is open is left as it is.
+
+        `message_id` is that of the message at `seq`, empty where it is not known.
+        """
 
     def append(self, topic: str, entries: list[Entry]) -> None:
-        """Add entries and wake the loops. A push at or below the head is skipped; a gap raises ValueError."""
+        """Add entries and wake the loops. A push at or below the head is skipped.
+
+        A gap raises ValueError, and so does another push than the one that has its seq.
+        """
 
     def backfill(self, topic: str, epoch: str, entries: list[Entry]) -> None:
         """Put older pushes of the current epoch before the log's first one; those already there are skipped."""
+
+    def newest_id(self, topic: str) -> str:
+        """The id of the newest push, empty where it is not known or there is no such log."""
 
     def head(self, topic: str) -> tuple[str, int, int] | None:
         """(epoch, seq of the newest push, seq before the oldest one kept), or None without such a log."""

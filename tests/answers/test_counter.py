@@ -10,7 +10,7 @@ from broker.answers.counter import Counter, CounterLimits
 from broker.errors import InternalError, Unavailable
 from broker.storage.answer_log import AnswerLog, DoorWrite, PollWrite
 from tests.answers.support import batch, make_polls, open_counter, read_totals, seen, session, vote
-from tests.owners.support import create_programs
+from tests.owners.support import create_programs, fetch
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -146,6 +146,23 @@ async def test_connections_cut_again_and_again_lose_and_double_nothing(dsn: str,
         sent = sum([await door for door in doors])
     await cutter.close()
     assert await read_totals(dsn, poll) == [3 * sent, 2 * sent]
+
+
+async def test_tally_ahead_of_its_database_is_read_again(dsn: str, poll: int) -> None:
+    """The database was restored to a moment before the last commits; who was lost may vote again."""
+    async with open_counter(dsn) as counter:
+        await counter.submit(batch("d", 1, poll, [vote(poll, "ann", 0)]), 5)
+        before = await fetch(dsn, "SELECT * FROM answer_tallies")
+        await counter.submit(batch("d", 2, poll, [vote(poll, "bob", 0), vote(poll, "eve", 1)]), 5)
+        await fetch(dsn, "DELETE FROM answer_records WHERE number = 2")
+        await fetch(dsn, "UPDATE answer_tallies SET totals = $1", before[0]["totals"])
+        await fetch(dsn, "UPDATE answer_doors SET number = 1")
+        await fetch(dsn, "UPDATE owner_slots SET generation = generation - 1")
+        again = [vote(poll, "ann", 1), vote(poll, "bob", 0), vote(poll, "joe", 1)]
+        assert await counter.submit(batch("d", 3, poll, again), 5) == (b"\x00\x01\x01",)
+        assert await read_totals(dsn, poll) == [2, 1]
+    async with open_counter(dsn) as counter:
+        assert await counter.submit(batch("d", 4, poll, [vote(poll, "joe", 1)]), 5) == (b"\x00",)
 
 
 async def test_older_counter_is_shut_out_and_over(dsn: str, poll: int) -> None:

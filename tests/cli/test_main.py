@@ -147,6 +147,12 @@ def test_cursor_is_read(text: str | None, cursor: Cursor | None) -> None:
     assert parse_cursor(text) == cursor
 
 
+def test_cursor_may_name_the_message_it_has_seen() -> None:
+    cursor = parse_cursor("a:b:12:018f2b1c-0000-7000-8000-00000000000a")
+    assert cursor == Cursor("a:b", 12)
+    assert cursor.id == "018f2b1c-0000-7000-8000-00000000000a"
+
+
 def test_lines_are_read_one_event_each(tmp_path: Path) -> None:
     file = tmp_path / "e.ndjson"
     file.write_bytes(orjson.dumps({"event": "A#b"}) + b"\n\n" + orjson.dumps({"event": "C#d"}))

@@ -173,7 +173,7 @@ async def test_cut_connection_is_recovered_from_the_cursor() -> None:
 
     async def second(line: Line) -> None:
         params = await line.accept(4, 3, 4)
-        assert params["since"] == {"epoch": "e1", "seq": 2}
+        assert params["since"] == {"epoch": "e1", "seq": 2, "id": "0190c000-0000-7000-8000-000000000002"}
         await line.push(5)
         await _idle(line)
 

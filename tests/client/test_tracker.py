@@ -40,6 +40,24 @@ def test_history_is_asked_for_until_there_is_a_cursor() -> None:
     assert tracker.params() == {"programId": "final", "since": {"epoch": "e1", "seq": 7}}
 
 
+def test_cursor_says_what_it_has_seen() -> None:
+    tracker = Tracker("final")
+    tracker.open(_result("e1", 7) | {"id": "of-7"})
+    assert tracker.params()["since"] == {"epoch": "e1", "seq": 7, "id": "of-7"}
+    tracker.take("event", event(8))
+    assert tracker.params()["since"]["id"] == event(8)["id"]
+    tracker.take("eventDeleted", {"programId": "final", "epoch": "e1", "seq": 9, "id": "of-2"})
+    assert tracker.params()["since"] == {"epoch": "e1", "seq": 9, "id": "of-2"}
+    tracker.take("historyReplaced", {"programId": "final", "epoch": "e2", "seq": 3})
+    assert tracker.params()["since"] == {"epoch": "e2", "seq": 3}
+
+
+def test_cursor_without_an_id_takes_that_of_the_answer() -> None:
+    tracker = Tracker("final", Cursor("e1", 7))
+    tracker.open(_result("e1", 7) | {"id": "of-7"})
+    assert tracker.params()["since"]["id"] == "of-7"
+
+
 def test_since_wins_over_history() -> None:
     assert "history" not in Tracker("final", Cursor("e1", 3), 5).params()
 

@@ -43,6 +43,22 @@ async def test_database_is_asked_for_its_version_and_schema(tmp_path: Path, post
     assert "up to date" in detail
 
 
+@pytest.mark.postgres
+async def test_server_that_may_lose_what_it_has_committed_is_a_warning(
+    tmp_path: Path, postgres_dsn: str
+) -> None:
+    """The server of the tests is one: it does not flush."""
+    settings = settings_of(tmp_path, database_url=postgres_dsn)
+    verdict, detail = (await verdicts(settings, "durability"))["durability"]
+    assert verdict is Verdict.WARNING
+    assert [risk.partition(":")[0] for risk in detail.split("; ")] == [
+        "fsync is off",
+        "full_page_writes is off",
+        "synchronous_commit is off",
+    ]
+    assert (await verdicts(settings_of(tmp_path), "durability"))["durability"][0] is Verdict.OK
+
+
 async def test_database_that_is_away_is_an_error(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, database_url=f"postgresql://broker@127.0.0.1:{free_port()}/x")
     verdict, detail = (await verdicts(settings, "postgresql"))["postgresql"]

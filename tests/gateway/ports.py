@@ -46,7 +46,7 @@ class MemoryLogs:
     ended: list[MemoryLog] = field(default_factory=list)
     limit: int = 1_000_000
 
-    def open_log(self, topic: str, epoch: str, seq: int, public: bool) -> None:
+    def open_log(self, topic: str, epoch: str, seq: int, public: bool, message_id: str = "") -> None:
         self.logs.setdefault(topic, MemoryLog(epoch, seq, seq, public))
 
     def append(self, topic: str, entries: list[tuple[int, str, int, str, bytes]]) -> None:
@@ -80,6 +80,9 @@ class MemoryLogs:
     def head(self, topic: str) -> tuple[str, int, int] | None:
         log = self.logs.get(topic)
         return None if log is None else (log.epoch, log.seq, log.floor)
+
+    def newest_id(self, topic: str) -> str:
+        return ""
 
     def close_log(self, topic: str) -> bool:
         if topic not in self.logs or self.logs[topic].subscribers:

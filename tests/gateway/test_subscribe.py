@@ -9,12 +9,26 @@ from tests.gateway.world import World, seqs
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 
+async def test_cursor_with_another_message_at_its_seq_is_not_recovered(world: World) -> None:
+    """Its seq exists again, after a database that was restored: what it has seen there is gone."""
+    program = await world.program()
+    await world.publish(program, 5)
+    events = await (await world.admin()).call("getProgramEvents", programId=program)
+    ids = [event["id"] for event in events]
+    for seq, seen, missed in ((3, 2, 2), (3, 1, None), (5, 4, 0), (5, 0, None), (0, 0, 5)):
+        since = {"epoch": events[0]["epoch"], "seq": seq, "id": ids[seen]}
+        answer = await (await world.join()).call("subscribe", programId=program, since=since)
+        assert answer["recovered"] is (missed is not None)
+        assert [event["id"] for event in answer["events"]] == (ids[5 - missed :] if missed else [])
+        assert (answer["seq"], answer["id"]) == (5, ids[4])
+
+
 async def test_subscriber_gets_what_is_published(world: World) -> None:
     program = await world.program()
     await world.publish(program, 2)
     viewer = await world.join()
     answer = await viewer.call("subscribe", programId=program)
-    assert list(answer) == ["programId", "epoch", "seq", "recovered", "events"]
+    assert list(answer) == ["programId", "epoch", "seq", "id", "recovered", "events"]
     assert (answer["programId"], answer["seq"], answer["recovered"], answer["events"]) == (
         program,
         2,

@@ -14,6 +14,15 @@ from tests.native.harness import PROGRAM, push, wait_for
 CHANNEL = "main/channel/project:x"
 
 
+OTHER = {"epoch": "e1", "seq": 2, "id": "x"}
+
+
+def named(seq, id_):
+    """The push `seq` of this id, as the broker writes it."""
+    params = {"seq": seq, "epoch": "e1", "id": id_, "metadata": {"id": "y"}}
+    return (0, "e1", seq, "event", json.dumps(params, separators=(",", ":")).encode())
+
+
 def expires_in(seconds: float) -> int:
     return int((time.time() + seconds) * 1000)
 
@@ -200,6 +209,26 @@ class TestRecovery:
             gateway.server.append(PROGRAM, [(4, "e1", 0, "x", b"{}")])
         assert gateway.server.head(PROGRAM) == ("e1", 1, 0)
         assert gateway.server.head("nothing") is None
+
+    def test_cursor_with_another_id_is_lost(self, gateway):
+        """Its seq exists, and is another message: the history that it came from is gone."""
+        gateway.server.append(PROGRAM, [named(1, "a"), named(2, "b"), named(3, "c")])
+        with gateway.client() as client:
+            same = client.subscribe(since={"epoch": "e1", "seq": 2, "id": "b"})
+            assert (same["recovered"], same["seq"], same["id"], len(same["events"])) == (True, 3, "c", 1)
+        with gateway.client() as client:
+            number = client.send("subscribe", {"programId": "final", "since": OTHER})
+            kind, conn, ticket, *_ = gateway.upcall()
+            assert kind == "call"
+            gateway.server.retry(conn, ticket)
+            answer = client.receive()
+            assert answer["id"] == number
+            assert (answer["result"]["recovered"], answer["result"]["events"]) == (False, [])
+
+    def test_another_push_of_a_known_seq_raises(self, gateway):
+        gateway.server.append(PROGRAM, [named(1, "a"), named(1, "a")])
+        with pytest.raises(ValueError, match="seq 1 was another push"):
+            gateway.server.append(PROGRAM, [named(1, "b")])
 
     def test_reset_begins_an_epoch(self, gateway):
         with gateway.client() as client:

@@ -102,6 +102,21 @@ async def test_it_tells_at_most_once_a_second_and_the_newest(scene: Scene) -> No
     assert log(channel) == [{"m": 1}, {"m": 4}]
 
 
+async def test_poll_that_the_database_has_lost_is_told_as_empty_and_once(scene: Scene) -> None:
+    scene.stored.counts = {"kept": [1], "lost": [2, 1]}
+    channel = await opened(scene)
+    scene.stored.counts = {"kept": [1]}
+    for _ in range(2):
+        await channel._look()
+        scene.clock.ms += 1_000
+    assert log(channel) == [{"lost": 0}]
+    (step,) = channel.log.since(0, 10)
+    assert orjson.loads(step.entry.params)["results"][0]["results"] == {"0": 0, "1": 0}
+    scene.stored.counts = {"kept": [1], "lost": [0, 1]}
+    await channel._look()
+    assert log(channel)[1:] == [{"lost": 1}]
+
+
 async def test_who_was_behind_is_told_how_it_is_now(scene: Scene) -> None:
     channel = await opened(scene)
     before = channel.head().seq

@@ -48,7 +48,7 @@ class Tables:
         for uid, move in writes.moves.items():
             old = self.heads[by_uid[uid]]
             history = old.history + 10 if uid in writes.erased else old.history
-            moved = HeadRow(uid, history, *move[1:], old.public, old.project_id)
+            moved = HeadRow(uid, history, *move[1:], old.public, old.project_id, "")
             self.heads[by_uid[uid]] = moved
         for kept in writes.keys:
             self.keys[kept.account, kept.caller, kept.key] = (
@@ -59,7 +59,7 @@ class Tables:
 
 def tables() -> Tables:
     heads = {
-        ("demo", name): HeadRow(uid, uid + 4, f"epoch-{name}", "created", 0, 0, 0, None, True, None)
+        ("demo", name): HeadRow(uid, uid + 4, f"epoch-{name}", "created", 0, 0, 0, None, True, None, "")
         for uid, name in enumerate(PROGRAMS, 1)
     }
     return Tables(heads)

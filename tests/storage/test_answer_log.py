@@ -8,7 +8,7 @@ import pytest
 
 from broker.errors import Unavailable
 from broker.storage import answer_log as module
-from broker.storage.answer_log import AnswerLog, DoorWrite, PollWrite, StoredTally
+from broker.storage.answer_log import AnswerLog, DoorWrite, PollWrite, RecordsLost, StoredTally
 from broker.storage.fence import Fenced
 from tests.storage.answers import build_write, fetch, make_polls, open_counter, until_waiting
 
@@ -53,16 +53,16 @@ async def test_what_was_committed_is_loaded_in_order(dsn: str, log: AnswerLog, g
     one, two = await make_polls(dsn, "one", "two")
     await log.commit(generation, [build_write(one, 1, b"ab"), build_write(two, 1, b"\x00")], [])
     last = PollWrite(one, 0, 3, b"ef", [7, 0, 1], 9, 8, 6)
-    await log.commit(generation, [build_write(one, 2, b"cd"), build_write(one, 5, b"z", shard=1)], [])
+    await log.commit(generation, [build_write(one, 2, b"cd"), build_write(one, 1, b"z", shard=1)], [])
     assert await log.commit(generation, [last], []) == {one}
     assert await log.load([(two, 0), (one, 1), (one, 0)]) == {
         (one, 0): StoredTally(impressions=9, newest=3, records=[b"ab", b"cd", b"ef"], loose=3),
-        (one, 1): StoredTally(impressions=15, newest=5, records=[b"z"], loose=1),
+        (one, 1): StoredTally(impressions=11, newest=1, records=[b"z"], loose=1),
         (two, 0): StoredTally(impressions=11, newest=1, records=[b"\x00"], loose=1),
     }
     assert await fetch(dsn, TALLIES) == [
         (one, 0, [7, 0, 1], 9, 8, 6),
-        (one, 1, [5, 0, 2], 15, 25, 35),
+        (one, 1, [1, 0, 2], 11, 21, 31),
         (two, 0, [1, 0, 2], 11, 21, 31),
     ]
 
@@ -79,7 +79,7 @@ async def test_write_without_records_leaves_only_its_counts(
     dsn: str, log: AnswerLog, generation: int
 ) -> None:
     (poll,) = await make_polls(dsn, "one")
-    assert await log.commit(generation, [PollWrite(poll, 0, 1, b"", [], 4, 0, 0)], []) == {poll}
+    assert await log.commit(generation, [PollWrite(poll, 0, 0, b"", [], 4, 0, 0)], []) == {poll}
     assert await log.load([(poll, 0)]) == {(poll, 0): StoredTally(4, 0, [], 0)}
     assert await fetch(dsn, TALLIES) == [(poll, 0, [], 4, 0, 0)]
 
@@ -181,6 +181,18 @@ async def test_number_that_is_taken_writes_nothing(dsn: str, log: AnswerLog, gen
     await log.commit(generation, [build_write(poll, 1, b"a")], [])
     with pytest.raises(asyncpg.UniqueViolationError):
         await log.commit(generation, [build_write(poll, 1, b"b")], [DoorWrite("d", 1, b"")])
+    assert (await log.load([(poll, 0)]))[poll, 0].records == [b"a"]
+    assert await log.find_doors(["d"]) == {}
+
+
+@pytest.mark.parametrize(("number", "records"), [(3, b"b"), (2, b"")])
+async def test_write_after_a_row_that_was_lost_writes_nothing(
+    dsn: str, log: AnswerLog, generation: int, number: int, records: bytes
+) -> None:
+    (poll,) = await make_polls(dsn, "one")
+    await log.commit(generation, [build_write(poll, 1, b"a")], [])
+    with pytest.raises(RecordsLost):
+        await log.commit(generation, [build_write(poll, number, records)], [DoorWrite("d", 1, b"")])
     assert (await log.load([(poll, 0)]))[poll, 0].records == [b"a"]
     assert await log.find_doors(["d"]) == {}
 

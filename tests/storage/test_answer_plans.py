@@ -61,7 +61,7 @@ async def run_all(log: AnswerLog, generation: int, polls: Polls, uid: int, poll:
     """Every query of the two repositories, in all their forms."""
     await log.load([(poll, 0), (poll + 1, 1)])
     await log.find_doors(["1", "2"])
-    writes = [PollWrite(poll, 0, 10, b"a", [1], 1, 1, 1), PollWrite(poll + 1, 0, 10, b"", [1], 1, 1, 1)]
+    writes = [PollWrite(poll, 0, 3, b"a", [1], 1, 1, 1), PollWrite(poll + 1, 0, 2, b"", [1], 1, 1, 1)]
     await log.commit(generation, writes, [DoorWrite("1", 1, b"")])
     await log.merge(generation, poll, 1)
     await log.forget_doors(60)

@@ -200,8 +200,8 @@ async def test_count_sums_over_shards(dsn: str, polls: Polls) -> None:
     uid = await make_program(dsn, polls, project="own")
     poll = await make_poll(polls, uid)
     writes = [
-        PollWrite(poll, 0, 1, b"", [1, 0, *range(98)], 10, 2, 3),
-        PollWrite(poll, 1, 1, b"", [2], 20, 4, 1),
+        PollWrite(poll, 0, 0, b"", [1, 0, *range(98)], 10, 2, 3),
+        PollWrite(poll, 1, 0, b"", [2], 20, 4, 1),
     ]
     async with open_counter(dsn) as (log, generation):
         await log.commit(generation, writes, [])

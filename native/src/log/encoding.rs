@@ -44,7 +44,7 @@ pub(super) fn payload<'a>(meta: &Meta, frame: &'a [u8]) -> &'a [u8] {
 pub(super) fn put_item(meta: &Meta, frame: &[u8], out: &mut Vec<u8>) {
     let body = payload(meta, frame);
     let method = &body[BEFORE_METHOD.len()..][..usize::from(meta.method_bytes)];
-    let params = &body[BEFORE_METHOD.len() + method.len() + BEFORE_PARAMS.len()..body.len() - 1];
+    let params = params(meta, frame);
     if meta.is_event {
         out.extend_from_slice(params);
         return;
@@ -53,6 +53,26 @@ pub(super) fn put_item(meta: &Meta, frame: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(method);
     out.push(b'"');
     put_members(params, out);
+}
+
+const ID: &[u8] = br#""id":""#;
+/// The broker's own members of a push end before this: seq, epoch, the ids and the program's.
+const ID_WITHIN: usize = 512;
+
+/// The id in the params of a push: that of the event that it is about. It stands before everything that a producer
+/// has written, and no value before it has a quotation mark.
+pub(super) fn message_id(params: &[u8]) -> Option<&str> {
+    let head = &params[..params.len().min(ID_WITHIN)];
+    let start = head.windows(ID.len()).position(|window| window == ID)? + ID.len();
+    let length = head[start..].iter().position(|&byte| byte == b'"')?;
+    std::str::from_utf8(&head[start..start + length]).ok()
+}
+
+/// The params in a frame.
+pub(super) fn params<'a>(meta: &Meta, frame: &'a [u8]) -> &'a [u8] {
+    let body = payload(meta, frame);
+    let before = BEFORE_METHOD.len() + usize::from(meta.method_bytes) + BEFORE_PARAMS.len();
+    &body[before..body.len() - 1]
 }
 
 /// `params` with `"channel": channel` put first; `params` is a JSON object.
@@ -97,6 +117,19 @@ mod tests {
             br#"{"channel":"a\"b","x":1}"#
         );
         assert_eq!(channel_params("a", b"{ }"), br#"{"channel":"a"}"#);
+    }
+
+    #[test]
+    fn id_is_the_brokers_own() {
+        let push = br#"{"seq":1,"epoch":"e","id":"018f-a","programId":"p","metadata":{"id":"x"}}"#;
+        assert_eq!(message_id(push), Some("018f-a"));
+        let deleted = br#"{"seq":2,"epoch":"e","programId":"p","id":"018f-a"}"#;
+        assert_eq!(message_id(deleted), Some("018f-a"));
+        assert_eq!(
+            message_id(br#"{"programId":"p","epoch":"e","seq":2}"#),
+            None
+        );
+        assert_eq!(message_id(br#"{"id":"open"#), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::model::{Model, ROOMY, Step, message};
-use super::{Entry, Kind, Limits, Log, Span};
+use super::{Appended, Entry, Kind, Limits, Log, LogError, Span};
 
 fn push<'a>(epoch: &'a str, seq: u64, params: &'a [u8]) -> Entry<'a> {
     Entry {
@@ -259,4 +259,68 @@ fn a_past_that_is_brought_back_leads_on_to_what_is_left() {
         .expect("it reaches the oldest kept");
     let cursor = log.after("e", 1).expect("brought back");
     assert_eq!(read_all(&mut log, cursor, 1, false).len(), 3);
+}
+
+fn event(seq: u64, id: &str) -> Vec<u8> {
+    format!(r#"{{"seq":{seq},"epoch":"e","id":"{id}","metadata":{{"id":"x"}}}}"#).into_bytes()
+}
+
+#[test]
+fn ids_are_known_from_the_floor_on() {
+    let limits = Limits {
+        entries: 3,
+        age_ms: 0,
+        bytes: u64::MAX,
+    };
+    let mut log = Log::after_message("e", 5, "id-5", limits);
+    assert_eq!(
+        (log.id_at(5), log.id_at(4), log.id_at(6)),
+        (Some("id-5"), None, None)
+    );
+    for seq in 6..=12 {
+        let params = event(seq, &format!("id-{seq}"));
+        log.append(&push("e", seq, &params), seq * 5_000)
+            .expect("in order");
+    }
+    assert_eq!(log.floor(), 11);
+    assert_eq!(
+        (log.id_at(10), log.id_at(11), log.id_at(12)),
+        (None, Some("id-11"), Some("id-12"))
+    );
+    let older: Vec<_> = (8..=11)
+        .map(|seq| event(seq, &format!("id-{seq}")))
+        .collect();
+    let entries: Vec<_> = (8..=11)
+        .zip(&older)
+        .map(|(seq, params)| push("e", seq, params))
+        .collect();
+    log.backfill("e", &entries, 60_000)
+        .expect("reaches the log");
+    // There is room for two; of the third its id is kept.
+    assert_eq!(log.floor(), 9);
+    assert_eq!(
+        (log.id_at(8), log.id_at(9), log.id_at(10)),
+        (None, Some("id-9"), Some("id-10"))
+    );
+}
+
+#[test]
+fn another_push_of_a_known_seq_is_refused() {
+    let mut log = Log::new("e", 0, ROOMY);
+    let (first, other) = (event(1, "id-1"), event(1, "id-x"));
+    assert_eq!(log.append(&push("e", 1, &first), 0), Ok(Appended::Added));
+    assert_eq!(log.append(&push("e", 1, &first), 0), Ok(Appended::Skipped));
+    assert_eq!(
+        log.append(&push("e", 1, &other), 0),
+        Err(LogError::Other { seq: 1 })
+    );
+    let reset = Entry {
+        kind: Kind::Reset,
+        epoch: "e2",
+        seq: 1,
+        method: "historyReplaced",
+        params: b"{}",
+    };
+    assert_eq!(log.append(&reset, 0), Ok(Appended::Added));
+    assert_eq!(log.id_at(1), None);
 }

@@ -114,6 +114,16 @@ impl Segment {
         low + u64::from(is_push)
     }
 
+    /// The index of the push `seq`, the first one from `from` on; None when another entry comes before it that is
+    /// none of its notices.
+    pub fn push_at(&self, from: u64, seq: u64) -> Option<u64> {
+        (from..self.end())
+            .map(|index| (index, self.meta(index)))
+            .find(|(_, meta)| meta.kind == Kind::Push)
+            .filter(|(_, meta)| meta.seq == seq)
+            .map(|(index, _)| index)
+    }
+
     fn at(&self, index: u64) -> usize {
         usize::try_from(index - self.first).unwrap_or(usize::MAX)
     }

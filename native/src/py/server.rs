@@ -195,8 +195,20 @@ impl Server {
         py.detach(|| self.hub.revoke(account, subject))
     }
 
-    fn open_log(&self, py: Python<'_>, topic: &str, epoch: &str, seq: u64, public: bool) {
-        py.detach(|| self.hub.open_log(topic, epoch, seq, public));
+    #[pyo3(signature = (topic, epoch, seq, public, message_id = ""))]
+    fn open_log(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        epoch: &str,
+        seq: u64,
+        public: bool,
+        message_id: &str,
+    ) {
+        py.detach(|| {
+            self.hub
+                .open_log_after(topic, epoch, seq, message_id, public);
+        });
     }
 
     fn append(&self, py: Python<'_>, topic: &str, entries: Vec<Entry>) -> PyResult<()> {
@@ -215,6 +227,10 @@ impl Server {
         let entries = read_entries(entries)?;
         py.detach(|| self.hub.backfill(topic, epoch, &entries))
             .map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    fn newest_id(&self, py: Python<'_>, topic: &str) -> String {
+        py.detach(|| self.hub.newest_id(topic)).unwrap_or_default()
     }
 
     fn head(&self, py: Python<'_>, topic: &str) -> Option<(String, u64, u64)> {

@@ -7,7 +7,7 @@ one statement. Only then are the doors answered.
 When a commit fails, memory is ahead of the database or the database ahead of memory; nobody knows which. The
 tallies and doors that it touched are forgotten, the counter's generation is counted up, which ends the doubt
 (`broker.storage.fence`), and they are read again from the database, where a batch that did get through is
-found by its door and number.
+found by its door and number. So it is when the database turns out to have lost what it had.
 
 Bounds: the queue (batches and bytes; over them `Unavailable` at once), the group, the time that a batch waits
 (its door says how long; then `Unavailable`, or `OutcomeUnknown` while a commit of it is in doubt), and how
@@ -26,9 +26,9 @@ from broker.answers.work import Counted, Door, PollShard, Work, too_late
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailable
 from broker.metrics import catalogue
-from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, VOTES, Sample
+from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, VOTES, Sample
 from broker.settings import Settings
-from broker.storage.answer_log import MERGED_ROWS, AnswerLog, StoredTally
+from broker.storage.answer_log import MERGED_ROWS, AnswerLog, RecordsLost, StoredTally
 from broker.storage.database import Database
 from broker.storage.fence import Fenced, connection_name
 
@@ -197,6 +197,11 @@ class Counter:
                 return
             except Fenced:
                 raise
+            except RecordsLost:
+                _log.error("answers_lost", extra={"slot": self._slot, "batches": len(group)})
+                LOSSES.add()
+                self._doubt(group)
+                await asyncio.sleep(pause_s)
             except Unavailable as error:
                 _log.warning("count_in_doubt", extra={"batches": len(group), "cause": error.log_text})
                 self._doubt(group)

@@ -1,6 +1,7 @@
 """`broker tail`."""
 
 import asyncio
+import re
 from typing import Annotated, Any
 
 import orjson
@@ -18,11 +19,15 @@ from broker.client import (
     HistoryReplaced,
 )
 
+# The id is a UUID, which no seq and no end of an epoch looks like.
+_CURSOR = re.compile(r"(?P<epoch>.+?):(?P<seq>[0-9]+)(:(?P<id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}))?")
+
 
 def tail(
     program: Annotated[str, typer.Argument(help="Id of the program.")],
     since: Annotated[
-        str | None, typer.Option(metavar="EPOCH:SEQ", help="Go on after this position.", show_default=False)
+        str | None,
+        typer.Option(metavar="EPOCH:SEQ[:ID]", help="Go on after this position.", show_default=False),
     ] = None,
     history: Annotated[int, typer.Option(min=0, help="Begin with the last so many events.")] = 0,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many.", show_default=False)] = None,
@@ -49,13 +54,13 @@ def tail(
 
 
 def parse_cursor(text: str | None) -> Cursor | None:
-    """Read `EPOCH:SEQ`. Raises BadParameter."""
+    """Read `EPOCH:SEQ` or `EPOCH:SEQ:ID`. Raises BadParameter."""
     if text is None:
         return None
-    epoch, _, seq = text.rpartition(":")
-    if not epoch or not seq.isascii() or not seq.isdigit():
-        raise typer.BadParameter("--since must be EPOCH:SEQ, such as Xy3kQ0aB12cd:41")
-    return Cursor(epoch, int(seq))
+    found = _CURSOR.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter("--since must be EPOCH:SEQ or EPOCH:SEQ:ID, such as Xy3kQ0aB12cd:41")
+    return Cursor(found["epoch"], int(found["seq"]), found["id"])
 
 
 def render(change: Change) -> str:
@@ -70,7 +75,7 @@ def render(change: Change) -> str:
         case EventsDeleted():
             return f"{'':>6}  all {change.deleted} events were deleted; epoch {change.epoch}"
         case HistoryReplaced():
-            return f"{'':>6}  {change.seq} events were imported; epoch {change.epoch}"
+            return f"{'':>6}  the history was replaced, up to {change.seq}; epoch {change.epoch}"
 
 
 def _event_line(event: Event) -> str:

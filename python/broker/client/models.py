@@ -17,10 +17,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A position in a program's history: everything up to and including `seq` of `epoch` is known."""
+    """A position in a program's history: everything up to and including `seq` of `epoch` is known.
+
+    `id` is that of the message at `seq` where it was seen. The broker compares it: another one there means
+    that it has lost history, and whoever comes back is told so. Cursors are equal with it and without it.
+    """
 
     epoch: str
     seq: int
+    id: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,10 @@ class EventsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class HistoryReplaced:
-    """An import replaced the events; read them by REST. The next push has `seq + 1` of `epoch`."""
+    """An import replaced the events, or the broker has lost some that were told; read them by REST.
+
+    The next push has `seq + 1` of `epoch`.
+    """
 
     program_id: str
     epoch: str
@@ -117,11 +125,13 @@ def position(change: Change) -> Cursor:
     """Where in the history a change stands; what comes next is `seq + 1` of `epoch`."""
     match change:
         case EventUpdated(event):
-            return Cursor(event.epoch, event.seq)
+            return Cursor(event.epoch, event.seq, event.id)
         case EventsDeleted():
             return Cursor(change.epoch, 0)
-        case _:
+        case HistoryReplaced():
             return Cursor(change.epoch, change.seq)
+        case _:
+            return Cursor(change.epoch, change.seq, change.id or None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A subscription's memory: which notification comes next, which is a repeat, which means a hole. No I/O.
 
 A program's pushes carry `epoch` and `seq`, counted without a gap. The tracker keeps the position of the last
-push handed out, its *cursor*, and takes what comes in:
+push handed out with its id, its *cursor*, and takes what comes in:
 
 * the next `seq` of the epoch is handed out and moves the cursor;
 * a `seq` at or below the cursor has been handed out before and is dropped;
@@ -53,7 +53,10 @@ class Tracker:
         """The params of the next `subscribe`."""
         params: dict[str, Any] = {"programId": self._program_id}
         if self._cursor is not None:
-            params["since"] = {"epoch": self._cursor.epoch, "seq": self._cursor.seq}
+            cursor = self._cursor
+            params["since"] = {"epoch": cursor.epoch, "seq": cursor.seq}
+            if cursor.id is not None:
+                params["since"]["id"] = cursor.id
         elif self._history:
             params["history"] = self._history
         return params
@@ -75,6 +78,8 @@ class Tracker:
             self._cursor = head
         elif self._cursor != head:
             raise ProtocolError(f"recovery ended at {self._cursor}, not at {head}")
+        elif self._cursor.id is None:
+            self._cursor = head
         return changes
 
     def _recover(self, items: Any) -> list[Change]:
@@ -137,7 +142,8 @@ def _position(params: Mapping[str, Any]) -> Cursor:
     epoch, seq = params.get("epoch"), params.get("seq")
     if not isinstance(epoch, str) or not isinstance(seq, int) or seq < 0:
         raise ProtocolError("a push without epoch and seq")
-    return Cursor(epoch, seq)
+    id_ = params.get("id")
+    return Cursor(epoch, seq, id_ if isinstance(id_, str) else None)
 
 
 def _before(item: Mapping[str, Any]) -> Cursor:

@@ -27,6 +27,7 @@ from broker.setting_rules import NODE
 from broker.settings import SettingError, Settings
 from broker.setup_error import SetupError
 from broker.storage.database import Database
+from broker.storage.durability import find_risks
 from broker.storage.embedded import cluster
 from broker.storage.embedded.binaries import find_binaries
 from broker.storage.embedded.os_user import choose
@@ -202,6 +203,21 @@ async def _schema(dsn: str, place: str) -> tuple[Verdict, str]:
     return Verdict.OK, f"{text}, schema up to date"
 
 
+async def _durability(settings: Settings) -> tuple[Verdict, str]:
+    if not settings.database_url:
+        return Verdict.OK, "embedded, every commit is flushed"
+    try:
+        database = await Database.open(settings.database_url, size=1, timeout_s=_DATABASE_S)
+        try:
+            async with database.connection() as connection:
+                risks = await find_risks(connection)
+        finally:
+            await database.close()
+    except Unavailable as error:
+        raise setup_error(error) from error
+    return (Verdict.WARNING, "; ".join(risks)) if risks else (Verdict.OK, "every commit is flushed")
+
+
 async def _ports(settings: Settings) -> tuple[Verdict, str]:
     if _is_running(settings.data_dir):
         return Verdict.OK, "held by the running `broker up`"
@@ -265,6 +281,7 @@ CHECKS: dict[str, Check] = {
     "data directory": _data_dir,
     "disk": _disk,
     "postgresql": _postgresql,
+    "durability": _durability,
     "ports": _ports,
     "ray": _ray,
     "haproxy": _haproxy,

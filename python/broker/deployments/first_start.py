@@ -20,6 +20,7 @@ from broker.logs import configure_logs
 from broker.settings import SettingError, Settings
 from broker.setup_error import SetupError
 from broker.storage.database import Database
+from broker.storage.durability import find_risks
 from broker.storage.errors import setup_error
 from broker.storage.migrations import migrate
 
@@ -42,12 +43,13 @@ async def prepare(settings: Settings, dsn: str) -> Prepared:
         try:
             async with database.connection() as connection:
                 version = await connection.fetchval(_VERSION)
+                risks = await find_risks(connection)
             account = await _ensure_admin(settings, database)
         finally:
             await database.close()
     except Unavailable as error:
         raise setup_error(error) from error
-    return Prepared(f"PostgreSQL {version}", applied, account)
+    return Prepared(f"PostgreSQL {version}", applied, account, risks)
 
 
 async def _ensure_admin(settings: Settings, database: Database) -> str:

@@ -18,11 +18,15 @@ _PROGRAM = "broker.deployments.first_start"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was found and done, for people: the server's version, migrations applied, and the account."""
+    """What was found and done, for people: the server's version, migrations applied, the account, and risks.
+
+    The risks are those of losing what was committed.
+    """
 
     version: str
     applied: list[str]
     account: str
+    risks: list[str]
 
 
 async def prepare_apart(settings: Settings, dsn: str) -> Prepared:

@@ -135,6 +135,9 @@ class Supervisor:
         self._dsn = self._settings.database_url if server is None else await server.start()
         prepared = await prepare_apart(self._settings, self._dsn)
         self._report("postgresql", f"{prepared.version}, {'embedded' if server else 'as configured'}")
+        for risk in prepared.risks:
+            self._report("warning", f"PostgreSQL: {risk}")
+            _log.warning("database_not_durable", extra={"cause": risk})
         self._report("schema", ", ".join(prepared.applied) if prepared.applied else "up to date")
         self._report("account", prepared.account)
 

@@ -30,8 +30,9 @@ class HeadRow(NamedTuple):
     """Where a program's history stands, and what decides who may follow it.
 
     `uid` is the program's number, `history` that of what happened in this epoch: its events have it.
-    `reason` (`created`, `imported`, `erased`), `base` and `deleted` tell how the epoch began: the seq before
-    its first push, and how many events its beginning deleted. `changed_ms` is None while nothing happened.
+    `reason` (`created`, `imported`, `erased`, `lost`), `base` and `deleted` tell how the epoch began: the seq
+    before its first push, and how many events its beginning deleted. `changed_ms` is None while nothing
+    happened. `id` is that of the event that the push `seq` is about; empty when that is not known.
     """
 
     uid: int
@@ -44,6 +45,7 @@ class HeadRow(NamedTuple):
     changed_ms: int | None
     public: bool
     project_id: str | None
+    id: str
 
 
 class PushRow(NamedTuple):

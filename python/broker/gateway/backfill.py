@@ -32,18 +32,23 @@ class Backfill:
         """Drop what is known of a topic that is followed no more."""
         self._floors.pop(topic, None)
 
-    async def since(self, topic: str, epoch: str, seq: int) -> None:
+    async def since(self, topic: str, epoch: str, seq: int, *, is_compared: bool = False) -> None:
         """Let the log reach back to after `seq` of `epoch`, as far as the history limit allows.
 
-        What cannot be had is left out: native code then answers that the position is lost.
+        With `is_compared` to `seq` itself, so that its message can be compared with the one that a viewer has
+        seen. What cannot be had is left out: native code then answers that the position is lost.
 
         Raises:
             Unavailable: the owner cannot be reached in time.
         """
         head = self._logs.head(topic)
-        if head is None or head[0] != epoch or not head[1] - self._history_events <= seq < head[2]:
+        if (
+            head is None
+            or head[0] != epoch
+            or not head[1] - self._history_events <= seq < head[2] + is_compared
+        ):
             return
-        await self._reach(topic, epoch, seq)
+        await self._reach(topic, epoch, seq - is_compared)
 
     async def last(self, topic: str, count: int) -> None:
         """Let the log hold the last `count` pushes, or all there are. Raises as `since` does."""

@@ -17,10 +17,14 @@ _Params = TypeVar("_Params", bound="TargetParams")
 
 
 class Since(Model):
-    """A viewer's position: it has everything up to and including `seq` of `epoch`."""
+    """A viewer's position: it has everything up to and including `seq` of `epoch`.
+
+    `id` is that of the message it has seen at `seq`.
+    """
 
     epoch: str = Field(min_length=1, max_length=64)
     seq: int = Field(ge=0, le=MAX_INTEGER)
+    id: str | None = Field(default=None, min_length=1, max_length=64)
 
 
 class TargetParams(Model):

@@ -137,7 +137,9 @@ class Subscriptions:
         topic = program_topic(principal.account, wanted.program_id)
         await self._open_readable(principal, topic, wanted.program_id)
         if wanted.since is not None:
-            await self._backfill.since(topic, wanted.since.epoch, wanted.since.seq)
+            await self._backfill.since(
+                topic, wanted.since.epoch, wanted.since.seq, is_compared=wanted.since.id is not None
+            )
         elif wanted.history:
             await self._backfill.last(topic, wanted.history)
         return topic

@@ -31,17 +31,20 @@ _log = logging.getLogger(__name__)
 class Logs(Protocol):
     """The part of the native server that keeps topics' logs; see `broker._native.Server`."""
 
-    def open_log(self, topic: str, epoch: str, seq: int, public: bool) -> None:
-        """Make a log whose next push is `seq + 1`."""
+    def open_log(self, topic: str, epoch: str, seq: int, public: bool, message_id: str = "") -> None:
+        """Make a log whose next push is `seq + 1`, after a message of this id."""
 
     def append(self, topic: str, entries: "list[NativeEntry]") -> None:
-        """Add entries; a gap raises ValueError."""
+        """Add entries; a gap, or another push than the one that is there, raises ValueError."""
 
     def backfill(self, topic: str, epoch: str, entries: "list[NativeEntry]") -> None:
         """Put older pushes before the first one kept."""
 
     def head(self, topic: str) -> tuple[str, int, int] | None:
         """(epoch, newest seq, seq before the oldest one kept)."""
+
+    def newest_id(self, topic: str) -> str:
+        """The id of the newest push, empty where it is not known."""
 
     def close_log(self, topic: str) -> bool:
         """Drop a log; false when it has subscribers."""
@@ -174,7 +177,8 @@ class Topics:
         try:
             self._apply(followed, entries)
         except ValueError as error:
-            # The feed promises no gap. If it breaks the promise, begin again where the log stands.
+            # The feed promises no gap, and no seq twice. If it breaks the promise, begin again where the log
+            # stands.
             _log.error("topic_gap", extra={"topic": topic, "cause": str(error)})
             self._spawn(self._repair(followed))
 
@@ -201,7 +205,8 @@ class Topics:
             self._forget(followed)
             raise
         base = early[0].seq - 1 if early else head.seq
-        self._logs.open_log(topic, head.epoch, base, head.attributes.public)
+        id_ = head.id if base == head.seq else ""
+        self._logs.open_log(topic, head.epoch, base, head.attributes.public, id_)
         followed.attributes = head.attributes
         waiting, followed.buffer = [*early, *(followed.buffer or ())], None
         # Linked channels must hear the early entries: `on_attributes` links before they are appended.
@@ -282,7 +287,8 @@ class Topics:
             await self._feed.unfollow(followed.topic)
             followed.buffer.clear()
             try:
-                await self._feed.follow(followed.topic, Cursor(head[0], head[1]))
+                cursor = Cursor(head[0], head[1], self._logs.newest_id(followed.topic))
+                await self._feed.follow(followed.topic, cursor)
             except HistoryLost:
                 now = await self._feed.follow(followed.topic)
                 resets.append(_reset(followed.topic, now))

@@ -76,6 +76,9 @@ COMMIT_SECONDS = Definition(
 )
 COMMITTED = _counter("broker_committed_total", "Changes, or batches of answers, in those commits.", "slot")
 DOUBTS = _counter("broker_commits_in_doubt_total", "Commits whose outcome had to be looked up.", "slot")
+LOSSES = _counter(
+    "broker_histories_lost_total", "Histories of programs, and tallies, whose end the database had lost."
+)
 GENERATION = _gauge(
     "broker_slot_generation",
     "Fence of the slot: rises when a process takes it from another, and with each commit in doubt.",
@@ -133,8 +136,8 @@ GATEWAYS = _gauge("broker_gateways", "Gateways that take connections, on all nod
 CATALOGUE = (
     UP, INFO, START, CPU, RESIDENT, FILES, LAG,
     OPERATIONS, OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, HTTP_RESPONSES, HTTP_REQUESTS,
-    COMMIT_SECONDS, COMMITTED, DOUBTS, GENERATION, QUEUE, QUEUE_BYTES, TOPICS, FOLLOWERS, VOTES, TALLIES,
-    DATABASE, DATABASE_MAX,
+    COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, GENERATION, QUEUE, QUEUE_BYTES, TOPICS, FOLLOWERS, VOTES,
+    TALLIES, DATABASE, DATABASE_MAX,
     CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DELIVERIES,
     DELIVERED_BYTES, MESSAGES, HANDSHAKES, REFUSED, NATIVE_VOTES, CLOSES,
     SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, GATEWAYS,

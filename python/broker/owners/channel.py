@@ -42,6 +42,9 @@ class ProgramsChannel(TailedChannel):
             return LOOK_S
         return min(LOOK_S, max(_SOONEST_S, (self._boundary_ms - self._clock.now_ms()) / 1000))
 
+    async def _newest(self) -> int:
+        return await self._changes.newest(self._account)
+
     async def _read(self, after: int, limit: int) -> list[Step]:
         rows = await self._changes.after(self._account, after, limit)
         return [self._notice(row.id, "program", _notice_json(row)) for row in rows]

@@ -64,6 +64,11 @@ class Channels:
         if channel is not None:
             channel.nudge()
 
+    def doubt(self) -> None:
+        """The database may be another one than a moment ago, without all that was told."""
+        for channel in self._channels.values():
+            channel.doubt()
+
     async def sweep(self) -> None:
         """Forget old entries, and channels that nobody has followed for a while."""
         now_s = self._clock.monotonic_s()

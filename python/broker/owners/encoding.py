@@ -41,10 +41,26 @@ def deleted_json(epoch: str, program_id: str, event_id: str, seq: int) -> bytes:
 _METHODS = {"event": "event", "updated": "eventUpdated", "deleted": "eventDeleted"}
 
 
+_ID = b'"id":"'
+
+
+def message_id(params: bytes) -> str:
+    """The id of the event that a push is about, empty where the params have none.
+
+    It stands before everything that a producer has written, and before it nothing has a quotation mark.
+    """
+    start = params.find(_ID) + len(_ID)
+    return "" if start < len(_ID) else params[start : params.index(b'"', start)].decode()
+
+
 def push_json(epoch: str, program_id: str, push: PushRow) -> bytes:
-    """The params of a push that is read back, byte for byte as they were told."""
+    """The params of a push that is read back, byte for byte as they were told.
+
+    One that was told in an epoch whose end was lost belongs to the epoch that goes on from there.
+    """
     if push.told is not None:
-        return push.told
+        fields = orjson.loads(push.told)
+        return push.told if fields["epoch"] == epoch else orjson.dumps(fields | {"epoch": epoch})
     if push.event is None:
         return deleted_json(epoch, program_id, push.event_id, push.seq)
     return event_json(epoch, program_id, push.event, push.seq)
@@ -57,8 +73,8 @@ def push_entry(epoch: str, program_id: str, push: PushRow) -> Entry:
 
 
 def reset_entry(program_id: str, epoch: str, reason: str, base: int, deleted: int) -> Entry:
-    """The entry that begins an epoch by an import (`imported`) or an erasure (`erased`)."""
-    if reason == "imported":
+    """The entry that begins an epoch by an import (`imported`), an erasure (`erased`) or a loss (`lost`)."""
+    if reason != "erased":
         params = {"programId": program_id, "epoch": epoch, "seq": base}
         return Entry(EntryKind.RESET, epoch, base, "historyReplaced", orjson.dumps(params))
     params = {"programId": program_id, "deleted": deleted, "epoch": epoch, "seq": base}

@@ -1,9 +1,10 @@
 """The port `Feed` over links: a gateway's following of topics, whatever happens to the owners.
 
 For each owner there is one session there and one task here. The task opens the session with the cursors of
-everything that is followed, then polls: each poll acknowledges the answer before it. When anything goes wrong
-(the owner died, an answer does not come, the session is unknown) it opens a new session with the cursors
-reached; the owner makes up what was missed. So the sink hears every entry once and in order.
+everything that is followed, then polls: each poll acknowledges the answer before it. A cursor names the last
+message that was taken too, so that an owner sees when the database has another one there. When anything goes
+wrong (the owner died, an answer does not come, the session is unknown) it opens a new session with the
+cursors reached; the owner makes up what was missed. So the sink hears every entry once and in order.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from broker.clock import Clock
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
-from broker.owners.encoding import attributes_entry, gone_entry, parse_attributes
+from broker.owners.encoding import attributes_entry, gone_entry, message_id, parse_attributes
 from broker.owners.feed import Sink
 from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
@@ -85,7 +86,8 @@ class LinkedFeed:
         following = self._followings.get(topic)
         if following is not None:
             if following.cursor is not None and following.attributes is not None:
-                return Head(following.cursor.epoch, following.cursor.seq, following.attributes)
+                cursor = following.cursor
+                return Head(cursor.epoch, cursor.seq, following.attributes, cursor.id, cursor.uid)
             return await asyncio.shield(following.head)
         following = self._followings[topic] = _Following(topic, cursor)
         try:
@@ -201,10 +203,11 @@ class _Poller:
             self._followings[following.number] = following
 
     def _activate(self, following: _Following, head: Head) -> Head:
-        following.cursor = Cursor(head.epoch, head.seq)
+        following.cursor = Cursor(head.epoch, head.seq, head.id, head.uid)
         following.attributes = head.attributes
         if following.early:
-            following.cursor = Cursor(following.early[-1].epoch, following.early[-1].seq)
+            for batch in following.early:
+                following.cursor = _after(following.cursor, batch)
             # handed over after the caller has seen the head
             asyncio.get_running_loop().call_soon(self._hand_over_early, following)
         return head
@@ -337,7 +340,7 @@ class _Poller:
 
     def _take_batch(self, following: _Following, batch: Batch) -> None:
         if following.cursor is not None:
-            following.cursor = Cursor(batch.epoch, batch.seq)
+            following.cursor = _after(following.cursor, batch)
         if following.cursor is None or following.early:
             following.early.append(batch)
         else:
@@ -362,3 +365,16 @@ class _Poller:
         is_new = attributes != following.attributes
         following.attributes = attributes
         return is_new
+
+
+def _after(cursor: Cursor, batch: Batch) -> Cursor:
+    """The cursor of who had everything up to `cursor` and has taken a batch."""
+    id_ = cursor.id
+    for entry in reversed(batch.entries):
+        if entry.kind == EntryKind.PUSH:
+            id_ = message_id(entry.params)
+            break
+        if entry.kind == EntryKind.RESET:
+            id_ = ""
+            break
+    return Cursor(batch.epoch, batch.seq, id_, cursor.uid)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.owners.protocol import Entry
+from broker.owners.protocol import Entry, EntryKind
 
 ENTRY_OVERHEAD_BYTES = 200  # of an entry besides its JSON, about
 
@@ -60,6 +60,18 @@ class Log:
         assert offset >= self.first  # the caller reads the database instead
         start = offset - self.first
         return self._steps[start : start + limit]
+
+    def find_push(self, epoch: str, seq: int) -> Entry | None:
+        """The push with this seq; None when it is not here."""
+        for step in reversed(self._steps):
+            entry = step.entry
+            if entry.kind == EntryKind.PUSH and (entry.epoch, entry.seq) == (epoch, seq):
+                return entry
+        return None
+
+    def kept(self) -> Sequence[Step]:
+        """All entries that are kept, oldest first."""
+        return self._steps
 
     def trim(self, now_s: float) -> None:
         """Forget what is over the limits."""

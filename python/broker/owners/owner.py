@@ -7,7 +7,7 @@ is over: `ended` returns, and its process should go, so that who still asks it f
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from broker.clock import Clock, SystemClock
 from broker.errors import BrokerError, NotFound, Unavailable
@@ -116,6 +116,7 @@ class Owner:
             settings, database, index, generation, clock, log_limits or LogLimits(),
             writer_limits or WriterLimits(),
         )  # fmt: skip
+        database.on_loss(owner._doubt)
         owner._tasks = [
             asyncio.create_task(owner._writer.run(), name="writer"),
             asyncio.create_task(owner._watch(), name="watch"),
@@ -223,12 +224,27 @@ class Owner:
         with Hold() as hold:
             try:
                 topics = await self._load([follow.topic for follow in follows], hold)
+                await self._examine(follows, topics)
             except Unavailable as error:
                 return [error] * len(follows)
             if session.is_closed:
                 # Meanwhile: it would wait in the topics, and nobody would take it out again.
                 return [Unavailable("the session has ended", retry_after_s=1)] * len(follows)
             return [self._follow_topic(session, follow, topics.get(follow.topic)) for follow in follows]
+
+    async def _examine(self, follows: Sequence[Follow], topics: Mapping[str, Topic]) -> None:
+        """Look whether the database has what the followers have seen, and see to it where it has not.
+
+        Raises Unavailable.
+        """
+        cursors = [
+            (topic, follow.cursor)
+            for follow in follows
+            if follow.cursor is not None and isinstance(topic := topics.get(follow.topic), ProgramTopic)
+        ]
+        disputed = await self._topics.disputed(cursors)
+        if disputed:
+            await self._writer.examine(disputed)
 
     def _follow_topic(self, session: Session, follow: Follow, topic: Topic | None) -> FollowAnswer:
         if topic is None:
@@ -267,7 +283,8 @@ class Owner:
         if not isinstance(topic, ProgramTopic):
             raise NotFound("no such topic")
         head = topic.head()
-        if head.epoch != epoch or head.seq - after_seq > self._settings.history_events:
+        # One more than recovery tells: the message that the follower has seen last is compared.
+        if head.epoch != epoch or head.seq - after_seq > self._settings.history_events + 1:
             raise _lost()
         pushes = await self._history.pushes(topic.uid, epoch, after_seq, head.seq, limit)
         oldest_ms = self._clock.now_ms() - int(self._settings.history_hours * 3_600_000)
@@ -278,6 +295,11 @@ class Owner:
 
     # -- keeping house
 
+    def _doubt(self) -> None:
+        """The server of the database may be another one than before: it has lost a connection."""
+        self._writer.doubt()
+        self._channels.doubt()
+
     async def _watch(self) -> None:
         """Raise Fenced when the slot has another owner."""
         while True:
@@ -286,6 +308,8 @@ class Owner:
                 newest = await self._journal.generation()
             except Unavailable:
                 continue
+            if newest < self._writer.generation:
+                self._writer.doubt(is_forgotten=True)
             # asked after the query: the writer may have renewed meanwhile
             if newest > self._writer.generation and not self._writer.is_renewing:
                 raise Fenced(self._slot)

@@ -71,19 +71,31 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a topic stands: what comes next is `seq + 1` of `epoch`."""
+    """Where a topic stands: what comes next is `seq + 1` of `epoch`.
+
+    `id` and `uid` are those of a `Cursor` that has everything.
+    """
 
     epoch: str
     seq: int
     attributes: Attributes
+    id: str = ""
+    uid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A follower's position: it has everything up to and including `seq` of `epoch`."""
+    """A follower's position: it has everything up to and including `seq` of `epoch`.
+
+    It says what it has seen, too: `id` is that of the message at `seq` (of the event that the message is
+    about), `uid` the number of the program. Where the database has another message there, or none, it has
+    lost what the follower was told. What is empty or 0 is not known and is compared with nothing.
+    """
 
     epoch: str
     seq: int
+    id: str = ""
+    uid: int = 0
 
 
 class Caller(NamedTuple):

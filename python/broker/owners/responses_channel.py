@@ -90,6 +90,8 @@ class ResponsesChannel(Channel):
         self._is_there = True
         self._change_attributes(_attributes(program))
         now = _results(self._account, await self._counts())
+        for poll in self._told.keys() - now.keys():
+            now[poll] = _emptied(self._told[poll])  # the database has lost it, and nobody has voted since
         changed = [poll for poll, result in now.items() if self._told.get(poll) != result][:_TOLD_AT_ONCE]
         if changed:
             self._told_s = self._clock.monotonic_s()
@@ -140,6 +142,12 @@ def _result(account: str, count: PollCount) -> bytes:
             context_id=count.context,
         )
     )
+
+
+def _emptied(result: bytes) -> bytes:
+    """The JSON of the live results of a poll that is there no more."""
+    fields = orjson.loads(result)
+    return orjson.dumps(fields | {"results": dict.fromkeys(fields["results"], 0), "total": 0})
 
 
 def _attributes(program: Program) -> Attributes:

@@ -149,7 +149,7 @@ class Sequencer:
             events.append(params)
             entries.append(Entry(EntryKind.PUSH, head.epoch, seq, "event", params))
         if events:
-            self._move(command, _advanced(head, seq, accepted_ms))
+            self._move(command, _advanced(head, seq, accepted_ms, row.id))
             subject = (command.account, command.program_id, head.project_id)
             self.published[subject] = self.published.get(subject, 0) + len(events)
         if command.key is not None:
@@ -174,7 +174,7 @@ class Sequencer:
     def _update_event(self, command: UpdateEvent, head: HeadRow) -> bytes:
         """Change an event. The answer is the notification, its `seq` too; the stored event keeps its own."""
         old = self._event(head, command.event_id)
-        head = _advanced(head, head.seq + 1, self._accepted_ms(head))
+        head = _advanced(head, head.seq + 1, self._accepted_ms(head), old.id)
         new = self._changed(old, command.changes)
         before = event_json(head.epoch, command.program_id, old, old.seq)
         params = event_json(head.epoch, command.program_id, new, head.seq)
@@ -198,7 +198,7 @@ class Sequencer:
 
     def _delete_event(self, command: DeleteEvent, head: HeadRow) -> None:
         old = self._event(head, command.event_id)
-        head = _advanced(head, head.seq + 1, self._accepted_ms(head))
+        head = _advanced(head, head.seq + 1, self._accepted_ms(head), old.id)
         before = event_json(head.epoch, command.program_id, old, old.seq)
         self._change(head, old, "deleted", before, None)
         self.writes.deleted.add((head.history, old.id))
@@ -233,6 +233,7 @@ class Sequencer:
             changed_ms=self._accepted_ms(head),
             public=head.public,
             project_id=head.project_id,
+            id="",
         )
         self._move(command, new)
         self._entry(command, reset_entry(command.program_id, new.epoch, reason, base, deleted))
@@ -275,6 +276,20 @@ class Sequencer:
         self._entry(command, gone_entry(command.program_id, head.epoch, head.seq))
         del self.heads[command.account, command.program_id]
 
+    def go_on_after_a_loss(self, program: ProgramKey) -> None:
+        """Begin a new epoch where the program stands: the database has lost what was told after it."""
+        head = self.heads[program]
+        new = head._replace(
+            epoch=self._new_epoch(),
+            reason="lost",
+            base=head.seq,
+            deleted=0,
+            changed_ms=self._accepted_ms(head),
+        )
+        self.heads[program] = new
+        self._move_head(new)
+        self.entries.setdefault(program, []).append(reset_entry(program[1], new.epoch, "lost", new.seq, 0))
+
     # -- what all share
 
     def _accepted_ms(self, head: HeadRow) -> int:
@@ -282,8 +297,11 @@ class Sequencer:
         return self._now_ms if head.changed_ms is None else max(self._now_ms, head.changed_ms)
 
     def _move(self, command: Command, head: HeadRow) -> None:
-        assert head.changed_ms is not None  # whoever moves a head accepts something
         self.heads[command.account, command.program_id] = head
+        self._move_head(head)
+
+    def _move_head(self, head: HeadRow) -> None:
+        assert head.changed_ms is not None  # whoever moves a head accepts something
         move = HeadMove(head.uid, head.epoch, head.reason, head.base, head.deleted, head.seq, head.changed_ms)
         self.writes.moves[head.uid] = move
 
@@ -307,10 +325,10 @@ def _require(command: Command, caller: Caller, head: HeadRow) -> None:
     permissions.require(_RULES[type(command)], principal, target, missing)
 
 
-def _advanced(head: HeadRow, seq: int, changed_ms: int) -> HeadRow:
+def _advanced(head: HeadRow, seq: int, changed_ms: int, id_: str) -> HeadRow:
     """The head after a push; `_replace` takes twice as long, and this is done for each publish."""
-    uid, history, epoch, reason, base, deleted, _, _, public, project_id = head
-    return HeadRow(uid, history, epoch, reason, base, deleted, seq, changed_ms, public, project_id)
+    uid, history, epoch, reason, base, deleted, _, _, public, project_id, _ = head
+    return HeadRow(uid, history, epoch, reason, base, deleted, seq, changed_ms, public, project_id, id_)
 
 
 def _result(command: Command, answer: Answer, now_ms: int) -> KeptResult:

@@ -102,7 +102,11 @@ class Session:
         topic.waiters.add(position)
         if position.offset is None:
             position.wake()
-        return Head(position.epoch, position.seq, topic.head().attributes)
+        head = topic.head()
+        if follow.cursor is None:
+            return head
+        cursor = follow.cursor
+        return Head(cursor.epoch, cursor.seq, head.attributes, cursor.id, head.uid)
 
     def unfollow(self, number: int) -> None:
         """Stop; unknown numbers are ignored."""

@@ -33,6 +33,9 @@ class StorageChannel(TailedChannel):
         self._project_id = project_id
         self._values = values
 
+    async def _newest(self) -> int:
+        return await self._values.newest(self._account, self._project_id) or 0
+
     async def _read(self, after: int, limit: int) -> list[Step]:
         rows = await self._values.after(self._account, self._project_id, after, limit)
         return [self._notice(row.number, "stored", self._params(row.value)) for row in rows]

@@ -36,6 +36,7 @@ class Channel(ABC):
         self._clock = clock
         self._attributes = Attributes(public=public, project_id=None)
         self._nudged = asyncio.Event()
+        self._is_doubtful = False
 
     def head(self) -> Head:
         """See `Topic.head`."""
@@ -44,6 +45,11 @@ class Channel(ABC):
     def nudge(self) -> None:
         """Look at once: there is news."""
         self._nudged.set()
+
+    def doubt(self) -> None:
+        """Look whether the database still has what was told."""
+        self._is_doubtful = True
+        self.nudge()
 
     @abstractmethod
     async def read_behind(self, epoch: str, seq: int, limit: int) -> tuple[Sequence[Step], int | None]:
@@ -107,11 +113,38 @@ class TailedChannel(Channel):
 
     async def _tell_news(self) -> bool:
         """Tell all rows that are new; false when there was none. Raises Unavailable."""
+        if self._is_doubtful:
+            await self._go_back()
         found = False
         while steps := await self._read(self._seq, self._page):
             found = True
             self._tell(steps)
         return found
+
+    async def _go_back(self) -> None:
+        """Go on after the last row that was told and is still there: a number after it may be used again.
+
+        Where none of those remembered is there, what was written before this looked is not told.
+        """
+        self._is_doubtful = False
+        told = {step.seq: step.entry.params for step in self.log.kept()}
+        number = min(told, default=self._seq + 1) - 1
+        after = number
+        try:
+            number = min(number, await self._newest())
+            while after < self._seq and (rows := await self._read(after, self._page)):
+                after = rows[-1].seq
+                number = max([number, *(row.seq for row in rows if told.get(row.seq) == row.entry.params)])
+        except BaseException:
+            self._is_doubtful = True
+            raise
+        if number < self._seq:
+            _log.warning("channel_went_back", extra={"channel": self.name, "to": number, "from": self._seq})
+            self._seq = number
+
+    @abstractmethod
+    async def _newest(self) -> int:
+        """The number of the newest row, 0 without one. Raises Unavailable."""
 
     @abstractmethod
     async def _read(self, after: int, limit: int) -> list[Step]:

@@ -5,12 +5,18 @@ database says, and a `Log` of recent entries. One lock, `order`, is held by the 
 the appending that follows it; a topic is loaded under it too. So at every moment when the lock is free,
 memory says what the database says.
 
+A database that was restored, or a standby that was promoted before it had everything, may stand behind what
+memory has told, or say something else. Nothing may be numbered twice, so the writer then begins a new epoch
+(`ProgramTopic.resync`, `broker.owners.writer`); followers are told `historyReplaced` by its reset. A gateway
+may remember more than an owner that was started since: `disputed` finds its cursors that the database does
+not lead on from.
+
 A follower that stands before the log's first entry is served from the database by `read_behind`, up to where
 the topic stood when the reading began, and from there on by the log.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol, Self
 
 from broker.clock import Clock
@@ -19,15 +25,19 @@ from broker.owners.encoding import (
     attributes_entry,
     attributes_of,
     gone_entry,
+    message_id,
     parse_attributes,
     push_entry,
     reset_entry,
 )
 from broker.owners.log import Log, LogLimits, Step
-from broker.owners.protocol import Entry, EntryKind, Head, program_topic
+from broker.owners.protocol import Cursor, Entry, EntryKind, Head, program_topic
 from broker.storage.history import History
 
 _RESYNC_PAGE = 10_000  # pushes a query
+
+Begun = Mapping[ProgramKey, Collection[str]]
+"""The epochs that a program may have turned to since it was last looked at: the writer of it has tried to."""
 
 
 class Waiter(Protocol):
@@ -97,13 +107,36 @@ class ProgramTopic:
         self.attributes = attributes_of(head)
         self.reset = self._reset_of(head)
         self.gone: Entry | None = None
+        self._loaded_id = head.id
+        self._newest: Entry | None = None  # push that was appended to the epoch
         self._history = history
         self._order = order
         self._clock = clock
 
+    @property
+    def id(self) -> str:
+        """The id of the message at `seq`, empty where it is not known."""
+        return self._loaded_id if self._newest is None else message_id(self._newest.params)
+
     def head(self) -> Head:
         """See `Topic.head`."""
-        return Head(self.epoch, self.seq, self.attributes)
+        return Head(self.epoch, self.seq, self.attributes, self.id, self.uid)
+
+    def cursor(self) -> Cursor:
+        """The cursor of who has everything."""
+        return Cursor(self.epoch, self.seq, self.id, self.uid)
+
+    def agrees(self, cursor: Cursor) -> bool | None:
+        """Whether a follower's cursor leads to here; None when the id that it names is in the database only.
+
+        One of another epoch does, as far as can be said, unless this program has not had another one.
+        """
+        if cursor.epoch != self.epoch:
+            return self.gone is not None or cursor.uid != self.uid or self.reset is not None
+        if cursor.seq >= self.seq or not cursor.id:
+            return cursor.seq < self.seq or (cursor.seq == self.seq and _are_same(cursor.id, self.id))
+        push = self.log.find_push(cursor.epoch, cursor.seq)
+        return None if push is None else message_id(push.params) == cursor.id
 
     def append(self, entries: Sequence[Entry]) -> bool:
         """Add what was committed; entries that are here already are left out.
@@ -117,11 +150,12 @@ class ProgramTopic:
                     return False
                 if entry.seq <= self.seq:
                     continue
-                self.seq = entry.seq
+                self.seq, self._newest = entry.seq, entry
             elif entry.kind == EntryKind.RESET:
                 if entry.epoch == self.epoch and entry.seq <= self.seq:
                     continue
                 self.epoch, self.seq, self.base, self.reset = entry.epoch, entry.seq, entry.seq, entry
+                self._loaded_id, self._newest = "", None
             elif entry.kind == EntryKind.ATTRIBUTES:
                 self.attributes = parse_attributes(entry.params)
             elif entry.kind == EntryKind.GONE:
@@ -172,15 +206,21 @@ class ProgramTopic:
             return []
         return await self._history.pushes(self.uid, epoch, after_seq, upto_seq, limit)
 
-    async def resync(self, head: HeadRow | None) -> None:
-        """Append what the database has and memory has not. Only under the lock. Raises Unavailable."""
+    async def resync(self, head: HeadRow | None, begun: Collection[str] = ()) -> bool:
+        """Append what the database has and memory has not. Only under the lock. Raises Unavailable.
+
+        Returns:
+            False when the database lacks what memory has told; then nothing was done.
+        """
         program_id = self.key[1]
         if head is None or head.uid != self.uid:
             self.append([gone_entry(program_id, self.epoch, self.seq)])
-            return
+            return True
+        if not continues(head, self.cursor(), begun):
+            return False
         if head.epoch != self.epoch:
             reset = self._reset_of(head)
-            assert reset is not None  # a new epoch of the same program began by an import or an erasure
+            assert reset is not None  # an epoch that a writer began has its reset
             self.append([reset])
         while self.seq < head.seq:
             pushes = await self._read(head.epoch, self.seq, head.seq, _RESYNC_PAGE)
@@ -190,6 +230,7 @@ class ProgramTopic:
         attributes = attributes_of(head)
         if attributes != self.attributes:
             self.append([attributes_entry(self.epoch, self.seq, attributes)])
+        return True
 
     def _reset_of(self, head: HeadRow) -> Entry | None:
         if head.reason == "created":
@@ -247,16 +288,52 @@ class Topics:
                 del self._topics[key]
         return stale
 
-    async def resync(self, keys: Collection[ProgramKey]) -> None:
-        """Read what memory may lack of these topics. Only under the lock. Raises Unavailable."""
+    def keys(self) -> set[ProgramKey]:
+        """The programs whose topics are in memory."""
+        return set(self._topics)
+
+    def find_cursor(self, key: ProgramKey) -> Cursor | None:
+        """Where followers of a program stand that have everything; None when its topic is not in memory."""
+        topic = self._topics.get(key)
+        return None if topic is None else topic.cursor()
+
+    async def disputed(
+        self, cursors: Collection[tuple[ProgramTopic, Cursor]]
+    ) -> dict[ProgramKey, list[Cursor]]:
+        """Those cursors of followers that do not lead to where their topics stand. Raises Unavailable."""
+        found: dict[ProgramKey, list[Cursor]] = {}
+        unknown = []
+        for topic, cursor in cursors:
+            agrees = topic.agrees(cursor)
+            if agrees is None:
+                unknown.append((topic, cursor))
+            elif not agrees:
+                found.setdefault(topic.key, []).append(cursor)
+        if unknown:
+            places = {(topic.uid, cursor.epoch, cursor.seq) for topic, cursor in unknown}
+            ids = await self._history.message_ids(places)
+            for topic, cursor in unknown:
+                if not _are_same(cursor.id, ids.get((topic.uid, cursor.seq), "")):
+                    found.setdefault(topic.key, []).append(cursor)
+        return found
+
+    async def resync(
+        self, keys: Collection[ProgramKey], begun: Begun | None = None
+    ) -> dict[ProgramKey, Cursor]:
+        """Read what memory may lack of these topics. Only under the lock. Raises Unavailable.
+
+        Returns:
+            What memory has told of the topics of which the database says less or something else.
+        """
         held = {key: self._topics[key] for key in keys if key in self._topics}
-        if not held:
-            return
-        heads = await self._history.heads(held)
+        lost: dict[ProgramKey, Cursor] = {}
+        heads = await self._history.heads(held) if held else {}
         for key, topic in held.items():
-            await topic.resync(heads.get(key))
+            if not await topic.resync(heads.get(key), (begun or {}).get(key, ())):
+                lost[key] = topic.cursor()
             if topic.gone is not None:
                 self._topics.pop(key, None)  # a sweep may have come first
+        return lost
 
     def sweep(self) -> None:
         """Forget old entries, and topics that nobody has followed for a while."""
@@ -267,6 +344,24 @@ class Topics:
                 topic.idle_since_s = now_s
             elif now_s - topic.idle_since_s >= self._linger_s:
                 del self._topics[key]
+
+
+def continues(head: HeadRow, cursor: Cursor, begun: Collection[str]) -> bool:
+    """Whether the database's head is where the cursor of the program's own writer stands, or further on.
+
+    A newer epoch is further on when it is one of `begun`; nobody else begins any. Further on in the same
+    epoch is enough: what else was written was written under another generation of the slot.
+    """
+    if head.uid != cursor.uid:
+        return True  # another program of this id
+    if head.epoch != cursor.epoch:
+        return head.epoch in begun
+    return head.seq > cursor.seq or (head.seq == cursor.seq and _are_same(head.id, cursor.id))
+
+
+def _are_same(one: str, other: str) -> bool:
+    """Whether two ids may be the same, as far as they are known."""
+    return one == other or not one or not other
 
 
 def _is_contiguous(pushes: Sequence[PushRow], after_seq: int, upto_seq: int, limit: int) -> bool:

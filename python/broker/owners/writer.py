@@ -8,6 +8,11 @@ A transaction that fails in the middle of things may have been committed. The wr
 generation up (`Journal.renew`), which ends the doubt, brings the topics in memory up to what the database
 says, and writes the group again, this time looking first for what is there already.
 
+A server that was promoted or restored may lack what was committed. Under the generation of this writer nobody
+else writes its programs, so such a one stands behind what the writer knows: when a group finds a program's
+head so, and when the topics in memory are compared with the database (`doubt`, `examine`), the program gets a
+new epoch (reason `lost`) before anything else happens to it, and its followers a reset.
+
 Bounds: the queue (commands and bytes; over them `Unavailable` at once), the group, and the time that a
 command waits (its caller says how long; then `Unavailable`, or `OutcomeUnknown` while a try of it is in
 doubt).
@@ -17,7 +22,7 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.clock import Clock
@@ -25,7 +30,7 @@ from broker.domain.history import Found, HeadRow, ProgramKey
 from broker.errors import InternalError, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
-from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, Sample
+from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, Sample
 from broker.owners.commands import (
     EXCLUSIVE,
     AdoptImport,
@@ -39,8 +44,9 @@ from broker.owners.commands import (
     size_bytes,
 )
 from broker.owners.encoding import push_json
+from broker.owners.protocol import Cursor
 from broker.owners.sequencer import INTERNAL_CALLER, Sequencer
-from broker.owners.topics import Topics
+from broker.owners.topics import Topics, continues
 from broker.storage.fence import Fenced
 from broker.storage.journal import AlreadyWritten, GroupTransaction, Journal
 from broker.storage.statistics_recorder import Recorder
@@ -130,6 +136,10 @@ class Writer:
         self._pending: dict[str, _Pending] = {}
         self._arrived = asyncio.Event()
         self._heads: dict[ProgramKey, HeadRow] = {}
+        self._former_heads: dict[ProgramKey, HeadRow] = {}  # as they were told, before something went wrong
+        self._begun: dict[ProgramKey, set[str]] = {}  # epochs that may have been written
+        self._disputed: dict[ProgramKey, set[Cursor]] = {}
+        self._is_due = False  # to settle what is in doubt, though nothing is queued
         self._unsettled: set[ProgramKey] = set()
         self._writing: Sequence[_Pending] = ()  # the group whose transaction is under way
         self._doubtful = False
@@ -173,6 +183,30 @@ class Writer:
         self._arrived.set()
         return None
 
+    def doubt(self, *, is_forgotten: bool = False) -> None:
+        """Compare everything in memory with the database: it may be another one than a moment ago.
+
+        `is_forgotten` when it does not know this writer's generation any more.
+        """
+        self._unsettled |= self._topics.keys()
+        self._doubtful |= is_forgotten
+        self._is_due = True
+        self._arrived.set()
+
+    async def examine(self, disputed: Mapping[ProgramKey, Collection[Cursor]]) -> None:
+        """Begin new epochs for the programs of which the database lacks what these cursors have seen.
+
+        Raises Unavailable; then it is still to be done.
+        """
+        self._dispute(disputed)
+        try:
+            async with self._order:
+                await self._settle()
+        except Fenced:
+            self._is_due = True
+            self._arrived.set()  # `run` meets it too, and ends
+            raise _unavailable("the program's owner is going away") from None
+
     def figures(self) -> Iterator[Sample]:
         """What waits, and under which generation it is written."""
         yield Sample(catalogue.QUEUE.name, ("writer",), len(self._queue))
@@ -211,7 +245,10 @@ class Writer:
         """Until something is queued; with doubts left, not for long."""
         while not self._queue:
             self._arrived.clear()
-            if not self._doubtful:
+            if self._is_due:
+                self._is_due = False
+                return
+            if not (self._doubtful or self._unsettled or self._disputed):
                 await self._arrived.wait()
                 continue
             try:
@@ -305,31 +342,36 @@ class Writer:
 
     async def _write(self, group: Sequence[_Pending], check: bool) -> Sequencer:
         """Write a group: in one statement if it only publishes to programs whose heads are known."""
-        known, self._heads = self._heads, {}  # after a failure nothing is known
+        known, self._heads = self._heads, {}  # after a failure nothing is sure
         heads = None if check else _heads_of(group, known)
-        if heads is not None:
-            done = self._sequence(group, Found(heads))
-            if await self._journal.append(self.generation, done.writes, heads.values()):
-                known.update(done.heads)
-                self._heads = known
-                return done
-            check = True
-        done = await self._journal.write(
-            self.generation, lambda transaction: self._plan(transaction, group, check)
-        )
+        try:
+            if heads is not None:
+                done = _add_all(self._sequencer(Found(heads)), group)
+                if await self._journal.append(self.generation, done.writes, heads.values()):
+                    known.update(done.heads)
+                    self._heads = known
+                    return done
+                check = True
+            done = await self._journal.write(
+                self.generation, lambda transaction: self._plan(transaction, group, check, known)
+            )
+        except BaseException:
+            self._remember(known)
+            raise
         touched = {pending.program for pending in group if isinstance(pending.command, EXCLUSIVE)}
         if heads is None and len(known) < _KNOWN_HEADS:
             self._heads = known
+        else:
+            self._remember(known)
+        for pending in group:
+            self._forget(pending.program)
         self._heads |= done.heads
         for key in touched:
             self._heads.pop(key, None)
         return done
 
-    def _sequence(self, group: Sequence[_Pending], found: Found) -> Sequencer:
-        sequencer = Sequencer(found, self._clock.now_ms(), self._ids.epoch)
-        for pending in group:
-            sequencer.add(pending.command)
-        return sequencer
+    def _sequencer(self, found: Found) -> Sequencer:
+        return Sequencer(found, self._clock.now_ms(), self._ids.epoch)
 
     def _count(self, done: Sequencer) -> None:
         """Count what is known to be committed; not a commit that was in doubt and turned out done."""
@@ -337,9 +379,20 @@ class Writer:
             for (account, program_id, project_id), events in done.published.items():
                 self._recorder.count_events(account, program_id, project_id, events)
 
-    async def _plan(self, transaction: GroupTransaction, group: Sequence[_Pending], check: bool) -> Sequencer:
+    async def _plan(
+        self,
+        transaction: GroupTransaction,
+        group: Sequence[_Pending],
+        check: bool,
+        known: Mapping[ProgramKey, HeadRow],
+    ) -> Sequencer:
         found = await self._find(transaction, [pending.command for pending in group], check)
-        sequencer = self._sequence(group, found)
+        sequencer = self._sequencer(found)
+        for key, head in found.heads.items():
+            if self._is_behind(key, head, known):
+                self._go_on(sequencer, key)
+        _add_all(sequencer, group)
+        self._note_epochs(sequencer, found)
         await transaction.apply(sequencer.writes)
         return sequencer
 
@@ -391,9 +444,87 @@ class Writer:
                 self._renewal = self._journal.next_generation(self.generation)
             self.generation = await self._journal.renew(self.generation, self._renewal)
             self._renewal = None
-            await self._topics.resync(self._unsettled)
-            self._unsettled.clear()
             self._doubtful = False
+        # Taken out first: more may come while this waits for the database.
+        unsettled, self._unsettled = self._unsettled, set()
+        disputed, self._disputed = self._disputed, {}
+        try:
+            if unsettled:
+                for key, cursor in (await self._topics.resync(unsettled, self._begun)).items():
+                    disputed.setdefault(key, set()).add(cursor)
+            if disputed:
+                await self._settle_disputed(disputed)
+        except BaseException:
+            self._unsettled |= unsettled
+            self._dispute(disputed)
+            raise
+
+    async def _settle_disputed(self, disputed: dict[ProgramKey, set[Cursor]]) -> None:
+        """Begin new epochs where the database has lost what was told. Raises Fenced, Unavailable."""
+        try:
+            await self._journal.write(
+                self.generation, lambda transaction: self._plan_epochs(transaction, disputed)
+            )
+        except Unavailable:
+            self._doubtful = True
+            raise
+        await self._topics.resync(disputed, self._begun)
+        for key in disputed:
+            self._forget(key)
+            self._heads.pop(key, None)
+
+    def _dispute(self, disputed: Mapping[ProgramKey, Collection[Cursor]]) -> None:
+        for key, cursors in disputed.items():
+            self._disputed.setdefault(key, set()).update(cursors)
+
+    async def _plan_epochs(
+        self, transaction: GroupTransaction, disputed: Mapping[ProgramKey, Collection[Cursor]]
+    ) -> None:
+        """Look again under the locks: what was read before may have come from a server that is behind."""
+        found = Found(heads=await transaction.lock(disputed))
+        sequencer = self._sequencer(found)
+        for key, head in found.heads.items():
+            if self._is_behind(key, head, self._heads) or await _is_lost(transaction, head, disputed[key]):
+                self._go_on(sequencer, key)
+        self._note_epochs(sequencer, found)
+        await transaction.apply(sequencer.writes)
+
+    # -- what the database has lost
+
+    def _is_behind(self, key: ProgramKey, head: HeadRow, known: Mapping[ProgramKey, HeadRow]) -> bool:
+        """Whether the database stands before what this writer knows to be committed."""
+        told = self._topics.find_cursor(key)
+        if told is None:
+            before = known.get(key) or self._former_heads.get(key)
+            if before is None:
+                return False
+            told = Cursor(before.epoch, before.seq, before.id, before.uid)
+        return not continues(head, told, self._begun.get(key, ()))
+
+    def _go_on(self, sequencer: Sequencer, key: ProgramKey) -> None:
+        head = sequencer.heads[key]
+        sequencer.go_on_after_a_loss(key)
+        LOSSES.add()
+        _log.error(
+            "history_lost",
+            extra={"account": key[0], "program": key[1], "epoch": head.epoch, "goes_on_after": head.seq},
+        )
+
+    def _note_epochs(self, sequencer: Sequencer, found: Found) -> None:
+        for key, head in sequencer.heads.items():
+            if head.epoch != found.heads[key].epoch:
+                self._begun.setdefault(key, set()).add(head.epoch)
+
+    def _remember(self, known: dict[ProgramKey, HeadRow]) -> None:
+        """Keep heads that are not sure any more, to compare with them what is found next."""
+        self._former_heads |= known
+        while len(self._former_heads) > _KNOWN_HEADS:
+            del self._former_heads[next(iter(self._former_heads))]
+
+    def _forget(self, key: ProgramKey) -> None:
+        """What was known of a program has been compared with the database."""
+        self._former_heads.pop(key, None)
+        self._begun.pop(key, None)
 
     async def _settle_idle(self) -> None:
         try:
@@ -426,6 +557,29 @@ class Writer:
         if self._pending.pop(pending.command.id, None) is not None:
             for call, place in pending.places:
                 call.take(place, answer)
+
+
+def _add_all(sequencer: Sequencer, group: Sequence[_Pending]) -> Sequencer:
+    for pending in group:
+        sequencer.add(pending.command)
+    return sequencer
+
+
+async def _is_lost(transaction: GroupTransaction, head: HeadRow, cursors: Collection[Cursor]) -> bool:
+    """Whether the database lacks what one of these cursors has seen; it may have a newer epoch."""
+    for cursor in cursors:
+        if cursor.uid not in (0, head.uid):
+            continue  # of a program of this id that is gone
+        if cursor.epoch != head.epoch:
+            if cursor.uid and head.reason == "created":
+                return True
+        elif cursor.seq > head.seq:
+            return True
+        elif cursor.id:
+            id_ = await transaction.find_message_id(head.history, cursor.seq)
+            if id_ and id_ != cursor.id:
+                return True
+    return False
 
 
 def _heads_of(

@@ -4,6 +4,9 @@ A commit is one statement, one round trip. It holds the fence (`broker.storage.f
 polls, so that the deletion of a program either waits for it or is seen by it: of a poll that is gone nothing
 is written. The totals are beside the records because readers want nothing else.
 
+Nothing is written either when the row of a shard that the counter knows to be the newest is not there: the
+database has lost rows then, and totals that go on from those of before would count what is gone.
+
 A commit adds a row of records to each shard that it touches. So that a poll of an hour does not become a
 hundred thousand rows, rows are merged when they are many: those of one level, from the oldest on, become one
 row of the next. All rows of a higher level are older than those of a lower one, so the order of the numbers
@@ -13,7 +16,7 @@ stays the order of the records, and each byte is written at most `_MOST_LEVEL` t
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from broker.storage.fence import HOLD, Fence, Fenced
+from broker.storage.fence import HOLD, Fence, refusal
 
 MERGED_ROWS = 64
 """So many rows of a level are merged."""
@@ -34,12 +37,19 @@ _FIND_DOORS = "SELECT door, number, outcomes FROM answer_doors WHERE slot = $1 A
 _COMMIT = f"""
 WITH fence AS MATERIALIZED (
     {HOLD}
-), written AS MATERIALIZED (
-    SELECT n.* FROM fence CROSS JOIN unnest($3::text::bigint[], $4::text::smallint[], $5::text::bigint[],
-        $6::bytea[], $7::text[], $8::text::bigint[], $9::text::bigint[], $10::text::bigint[])
+), held AS MATERIALIZED (
+    SELECT n.*, n.number - (n.records <> '')::integer AS newest
+    FROM fence CROSS JOIN unnest($3::text::bigint[], $4::text::smallint[], $5::text::bigint[], $6::bytea[],
+        $7::text[], $8::text::bigint[], $9::text::bigint[], $10::text::bigint[])
         AS n(poll, shard, number, records, totals, impressions, visitors, sessions)
     JOIN answer_polls p ON p.uid = n.poll
     ORDER BY p.uid FOR KEY SHARE OF p
+), lost AS MATERIALIZED (
+    SELECT FROM held WHERE newest > 0 AND NOT EXISTS (
+        SELECT FROM answer_records r WHERE r.poll = held.poll AND r.shard = held.shard AND r.number = newest)
+    LIMIT 1
+), written AS MATERIALIZED (
+    SELECT * FROM held WHERE NOT EXISTS (SELECT FROM lost)
 ), kept AS (
     INSERT INTO answer_records (poll, shard, number, level, records)
     SELECT poll, shard, number, 0, records FROM written WHERE records <> ''
@@ -52,10 +62,11 @@ WITH fence AS MATERIALIZED (
     INSERT INTO answer_doors AS d (slot, door, number, outcomes, time)
     SELECT $1, n.door, n.number, n.outcomes, now() FROM fence
     CROSS JOIN unnest($11::text[], $12::text::bigint[], $13::bytea[]) AS n(door, number, outcomes)
+    WHERE NOT EXISTS (SELECT FROM lost)
     ON CONFLICT (slot, door) DO UPDATE SET number = excluded.number, outcomes = excluded.outcomes,
         time = excluded.time
 )
-SELECT EXISTS (SELECT FROM fence), ARRAY(SELECT DISTINCT poll FROM written)
+SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM lost), ARRAY(SELECT DISTINCT poll FROM written)
 """  # noqa: S608  # a constant
 # The deletion is done before the insertion, which may use a number again.
 _MERGE = f"""
@@ -81,11 +92,15 @@ SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM merged)
 _FORGET_DOORS = "DELETE FROM answer_doors WHERE slot = $1 AND time < now() - $2 * interval '1 second'"
 
 
+class RecordsLost(Exception):
+    """The database lacks rows that were committed: it was restored, or promoted before it had them."""
+
+
 class PollWrite(NamedTuple):
     """What a commit adds to one shard of a poll.
 
-    `number` is above those of all its earlier commits. `records` are the new ones, or empty; the rest is what
-    the shard has counted in all.
+    `records` are the new ones, or empty, and `number` is that of the shard's newest row after the write: with
+    records one more than before. The rest is what the shard has counted in all.
     """
 
     poll: int
@@ -151,28 +166,31 @@ class AnswerLog(Fence):
             The polls that exist; what is of others was not written.
 
         Raises:
-            Fenced: the generation is not the newest; nothing was written.
+            Fenced: another has the slot; nothing was written.
+            RecordsLost: the database has not all that was counted; nothing was written.
             Unavailable: nothing was written.
             OutcomeUnknown: `renew`, then look.
         """
         polls, shards, numbers, records, totals, *counts = zip(*writes, strict=True) if writes else [()] * 8
         names, batches, outcomes = zip(*doors, strict=True) if doors else [()] * 3
         async with self._database.writing() as connection:
-            is_held, existing = await connection.fetchrow(
+            is_held, is_lost, existing = await connection.fetchrow(
                 _COMMIT, self._slot, generation,
                 _literal(polls), _literal(shards), _literal(numbers),
                 records, [_literal(one) for one in totals], *map(_literal, counts),
                 names, _literal(batches), outcomes,
             )  # fmt: skip
-        if not is_held:
-            raise Fenced(self._slot)
+            if not is_held:
+                raise await refusal(connection, self._slot, generation)
+        if is_lost:
+            raise RecordsLost(self._slot)
         return set(existing)
 
     async def merge(self, generation: int, poll: int, shard: int) -> None:
         """Merge the shard's rows until each level has fewer than `MERGED_ROWS`; the last has what comes.
 
         Raises:
-            Fenced: the generation is not the newest.
+            Fenced: another has the slot.
             Unavailable: some are merged or none, and nothing is lost.
         """
         is_merged = True
@@ -181,8 +199,8 @@ class AnswerLog(Fence):
                 is_held, is_merged = await connection.fetchrow(
                     _MERGE, self._slot, generation, poll, shard, _MERGED_BYTES
                 )
-            if not is_held:
-                raise Fenced(self._slot)
+                if not is_held:
+                    raise await refusal(connection, self._slot, generation)
 
     async def forget_doors(self, older_than_s: float) -> None:
         """Forget doors that have sent nothing to this slot for so long."""

@@ -40,9 +40,10 @@ class Database:
     a round trip: use `SET LOCAL` and transaction-level advisory locks only, and `listen` of this class.
     """
 
-    def __init__(self, dsn: str, pool: asyncpg.Pool, timeout_s: float) -> None:
+    def __init__(self, dsn: str, pool: asyncpg.Pool, timeout_s: float, losses: "_Losses") -> None:
         self._dsn = dsn
         self._pool = pool
+        self._losses = losses
         self._timeout_s = timeout_s
         self._closed = False
         self._waiting = 0  # for a connection
@@ -60,19 +61,21 @@ class Database:
             Unavailable: the server cannot be reached; the driver's text is in `log_text`.
             SettingError: the DSN cannot be read, or the server is older than version 14.
         """
+        losses = _Losses()
         with connecting():
             pool = await asyncpg.create_pool(
                 dsn,
                 min_size=1,
                 max_size=size,
                 max_queries=_QUERIES_PER_CONNECTION,
+                init=losses.watch,
                 reset=_keep,
                 timeout=timeout_s,
                 # The server cancels a slow statement itself; ours is for a server that does not answer.
                 command_timeout=timeout_s + 1,
                 server_settings=_session_settings(timeout_s, name),
             )
-        database = cls(dsn, pool, timeout_s)
+        database = cls(dsn, pool, timeout_s, losses)
         try:
             async with database.connection() as connection:
                 require_version(connection)
@@ -178,6 +181,13 @@ class Database:
                 await asyncio.sleep(wait_s * (0.5 + random.random() / 2))  # noqa: S311 - only spreads retries
                 wait_s = min(2 * wait_s, _LISTEN_RETRY_S[1])
 
+    def on_loss(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever a connection of the pool has ended: the next one may be to another server.
+
+        A server that was restored, or promoted in the place of one that died, may lack what was committed.
+        """
+        self._losses.callback = callback
+
     def figures(self) -> Iterator[Sample]:
         """How the pool is used now."""
         idle = self._pool.get_idle_size()
@@ -232,6 +242,21 @@ class Database:
             with suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), _LISTEN_CHECK_S)
             await connection.execute("SELECT 1", timeout=_LISTEN_CHECK_S)
+
+
+class _Losses:
+    """Tells when a connection has ended. See `Database.on_loss`."""
+
+    def __init__(self) -> None:
+        self.callback: Callable[[], None] | None = None
+
+    async def watch(self, connection: asyncpg.Connection) -> None:
+        """Begin to watch a connection that was made."""
+        connection.add_termination_listener(self._end)
+
+    def _end(self, _connection: asyncpg.Connection) -> None:
+        if self.callback is not None:
+            self.callback()
 
 
 class _Unit:

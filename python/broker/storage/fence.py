@@ -8,6 +8,10 @@ A transaction whose process hangs, or whose node is gone, would keep the newer o
 connections of its slot after a moment. They are known by their name, so a `Database` that writes for a slot
 must have the name of the slot (`connection_name`) and nobody else's.
 
+A database that was restored, or a standby that was promoted, may have forgotten the newest generation. Then
+the slot has an older one than its holder, who takes it again by `renew`. It must compare what it believes
+with what is there before it writes.
+
 When the connection dies, the outcome of a transaction may be unknown. `renew` settles it: once the generation
 is counted up, the transaction has either committed or never will, and what it wrote can be looked for.
 """
@@ -17,6 +21,7 @@ import random
 
 import asyncpg
 
+from broker.errors import Unavailable
 from broker.storage.database import Database
 
 HOLD = "SELECT generation FROM owner_slots WHERE slot = $1 AND generation = $2 FOR SHARE"
@@ -36,13 +41,24 @@ WHERE application_name = current_setting('application_name') AND datname = curre
     AND usename = current_user AND pid <> pg_backend_pid()
 """
 _RENEW = """
-UPDATE owner_slots SET generation = $3 WHERE slot = $1 AND generation IN ($2, $3) RETURNING generation
+INSERT INTO owner_slots (slot, generation) VALUES ($1, $3)
+ON CONFLICT (slot) DO UPDATE SET generation = $3
+    WHERE owner_slots.generation <= $2 OR owner_slots.generation = $3
+RETURNING generation
 """
 _GENERATION = "SELECT generation FROM owner_slots WHERE slot = $1"
 
 
 class Fenced(Exception):
     """Somebody newer has this slot; nothing was written, and nothing ever will be under this generation."""
+
+
+async def refusal(connection: asyncpg.Connection, slot: str, generation: int) -> Fenced | Unavailable:
+    """Why `HOLD` has found no row: another has the slot, or the database has forgotten who has it."""
+    newest = await connection.fetchval(_GENERATION, slot)
+    if newest is not None and newest > generation:
+        return Fenced(slot)
+    return Unavailable("the database has lost what it had", retry_after_s=1, log_text="generation_lost")
 
 
 class Fence:

@@ -13,9 +13,14 @@ from broker.storage.database import Database
 from broker.storage.idempotency import KEY_LIFETIME
 
 _MS = "(extract(epoch FROM {}) * 1000)::bigint"
+MESSAGE_ID = """coalesce(
+    (SELECT e.id FROM events e WHERE e.history = {history} AND e.seq = {seq}),
+    (SELECT c.event_id FROM event_changes c WHERE c.history = {history} AND c.seq = {seq}))::text"""
+"""The id of the event that a push is about; NULL when there is no such push, or when it was purged."""
 HEAD_COLUMNS = (
     "p.uid, h.history, h.epoch, h.epoch_reason, h.epoch_base, h.epoch_deleted, h.seq,"
-    f" {_MS.format('h.last_change')} AS changed, p.access = 'public' AS public, p.project_id"
+    f" {_MS.format('h.last_change')} AS changed, p.access = 'public' AS public, p.project_id,"
+    f" coalesce({MESSAGE_ID.format(history='h.history', seq='h.seq')}, '') AS last_id"
 )
 """Of `programs p` joined with `program_heads h`."""
 
@@ -60,6 +65,11 @@ published AS (
 )
 SELECT * FROM published UNION ALL SELECT * FROM changed ORDER BY seq LIMIT $5
 """  # noqa: S608  # a constant
+_MESSAGE_IDS = f"""
+SELECT w.uid, w.seq, {MESSAGE_ID.format(history="h.history", seq="w.seq")}
+FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS w(uid, epoch, seq)
+JOIN program_heads h ON h.program_uid = w.uid AND h.epoch = w.epoch
+"""  # noqa: S608  # a constant
 # Recovery never reaches behind the cutoff, so what was hidden or changed before it serves nobody.
 _PURGES = (
     """
@@ -99,6 +109,16 @@ class History:
             rows = await connection.fetch(_PUSHES, uid, epoch, after_seq, upto_seq, limit)
         return [push_of(row) for row in rows]
 
+    async def message_ids(self, places: Collection[tuple[int, str, int]]) -> dict[tuple[int, int], str]:
+        """The id of the message at each (uid, epoch, seq), by (uid, seq), of those that can be known.
+
+        Raises Unavailable.
+        """
+        columns = [list(column) for column in zip(*places, strict=True)]
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_MESSAGE_IDS, *columns)
+        return {(row[0], row[1]): row[2] for row in rows if row[2] is not None}
+
     async def purge(self, history_before_ms: int, limit: int) -> int:
         """Drop at most `limit` rows of each kind that recovery and retries need no more; returns how many."""
         removed = 0
@@ -112,7 +132,7 @@ class History:
 
 def head_of(row: Sequence[Any], first: int) -> HeadRow:
     """The head of a row whose columns from `first` on are `HEAD_COLUMNS`."""
-    return HeadRow(*row[first : first + 10])
+    return HeadRow(*row[first : first + 11])
 
 
 def push_of(row: Any) -> PushRow:

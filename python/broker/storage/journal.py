@@ -16,8 +16,8 @@ from broker.domain.idempotency import KeptResult
 from broker.domain.programs import Program
 from broker.storage.appending import append, insert_keys
 from broker.storage.audit import append_audit
-from broker.storage.fence import HOLD, Fence, Fenced
-from broker.storage.history import HEAD_COLUMNS, TOLD, head_of, push_of
+from broker.storage.fence import HOLD, Fence, refusal
+from broker.storage.history import HEAD_COLUMNS, MESSAGE_ID, TOLD, head_of, push_of
 from broker.storage.idempotency import KEY_LIFETIME
 from broker.storage.program_changes import append_change
 from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
@@ -51,6 +51,7 @@ JOIN idempotency_keys k
     ON k.account = wanted.account AND k.caller = wanted.caller AND k.key = wanted.key
 WHERE k.created_time > now() - {KEY_LIFETIME}
 """  # noqa: S608  # a constant
+_MESSAGE_ID = f"SELECT {MESSAGE_ID.format(history='$1::bigint', seq='$2::bigint')}"  # a constant
 _COUNT_EVENTS = "SELECT count(*) FROM events WHERE history = $1 AND NOT deleted"
 _STAGED = "SELECT history, row_count FROM staged_imports WHERE import_id = $1 FOR UPDATE"
 
@@ -118,13 +119,18 @@ class GroupTransaction:
         """Hold the fence and the heads of the programs that exist; call it first.
 
         Raises:
-            Fenced: the generation is not the newest.
+            Fenced: another has the slot.
+            Unavailable: the database has forgotten the generation: `renew` it.
         """
         accounts, ids = [key[0] for key in programs], [key[1] for key in programs]
         rows = await self._connection.fetch(_LOCK, self._slot, self._generation, accounts, ids)
         if not rows:
-            raise Fenced(self._slot)
+            raise await refusal(self._connection, self._slot, self._generation)
         return {(row[0], row[1]): head_of(row, 2) for row in rows if row[0] is not None}
+
+    async def find_message_id(self, history: int, seq: int) -> str:
+        """The id of the message at `seq`; empty when there is none, or it was purged."""
+        return await self._connection.fetchval(_MESSAGE_ID, history, seq) or ""
 
     async def find_events(self, wanted: Sequence[tuple[int, str]]) -> dict[tuple[int, str], EventRow]:
         """The events of (history, event id) that exist and are not deleted."""

@@ -7,6 +7,8 @@ pub enum LogError {
     Gap { expected: u64, found: u64 },
     /// A push of an epoch that is not the log's.
     Epoch { expected: String, found: String },
+    /// A push whose seq the log has with another id: one of the two was lost.
+    Other { seq: u64 },
     /// `params` is not a JSON object, or the method is too long.
     Malformed,
     /// The topic has ended.
@@ -22,6 +24,7 @@ impl std::fmt::Display for LogError {
             Self::Epoch { expected, found } => {
                 write!(f, "epoch {found:?} is not the log's {expected:?}")
             }
+            Self::Other { seq } => write!(f, "seq {seq} was another push"),
             Self::Malformed => f.write_str("params is not a JSON object, or method is too long"),
             Self::Ended => f.write_str("the topic has ended"),
         }

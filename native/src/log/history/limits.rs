@@ -1,6 +1,7 @@
 //! How much of a log is kept.
 
 use super::Log;
+use crate::log::encoding;
 use crate::log::entry::Kind;
 
 /// Entries stay this long, so that those who keep up get all of a burst that is over the limits …
@@ -21,10 +22,15 @@ impl Log {
     /// Drops what is over the limits.
     pub fn trim(&mut self, now_ms: u64) {
         while self.is_over(now_ms) {
-            let (meta, in_epoch) = if let Some(meta) = self.past.pop() {
+            let (meta, in_epoch) = if self.past.entries.front().is_some() {
+                self.note_dropped(true);
+                let Some(meta) = self.past.pop() else { return };
                 (meta, true)
             } else {
                 let in_epoch = self.live.first >= self.epoch_start;
+                if in_epoch {
+                    self.note_dropped(false);
+                }
                 let Some(meta) = self.live.pop() else { return };
                 self.trim_deflated(&meta);
                 (meta, in_epoch)
@@ -33,6 +39,22 @@ impl Log {
                 self.floor = meta.seq;
             }
         }
+    }
+
+    /// Keeps the id of the oldest entry, which is about to be dropped, when it is a push of the epoch.
+    fn note_dropped(&mut self, is_past: bool) {
+        let segment = if is_past { &self.past } else { &self.live };
+        let Some(meta) = segment
+            .entries
+            .front()
+            .filter(|meta| meta.kind == Kind::Push)
+        else {
+            return;
+        };
+        let params = encoding::params(meta, segment.frame(segment.first));
+        encoding::message_id(params)
+            .unwrap_or_default()
+            .clone_into(&mut self.floor_id);
     }
 
     fn is_over(&self, now_ms: u64) -> bool {

@@ -37,6 +37,8 @@ pub struct Log {
     seq: u64,
     /// The seq before the oldest push kept: recovery reaches back to here.
     floor: u64,
+    /// The id of the message at `floor`, empty where it is not known.
+    floor_id: String,
     past: Segment,
     live: Segment,
     /// The live index of the current epoch's first entry.
@@ -52,11 +54,18 @@ impl Log {
     /// A log whose next push is `seq + 1` of `epoch`.
     #[must_use]
     pub fn new(epoch: &str, seq: u64, limits: Limits) -> Self {
+        Self::after_message(epoch, seq, "", limits)
+    }
+
+    /// The same, where the message at `seq` has this id; it may be empty.
+    #[must_use]
+    pub fn after_message(epoch: &str, seq: u64, id: &str, limits: Limits) -> Self {
         Self {
             limits,
             epoch: epoch.to_owned(),
             seq,
             floor: seq,
+            floor_id: id.to_owned(),
             past: Segment::new(PAST_STRIDE, LIVE_START),
             live: Segment::new(LIVE_START, 0),
             epoch_start: LIVE_START,
@@ -142,7 +151,8 @@ impl Log {
     }
 
     /// Puts older pushes of the current epoch before the oldest one kept; what is here already is skipped,
-    /// and so is everything when `epoch` is no longer the current one.
+    /// and so is everything when `epoch` is no longer the current one. Of one for which there is no room its id is
+    /// kept, when it is the next.
     ///
     /// # Errors
     /// [`LogError::Gap`] when the entries are not consecutive or do not reach the oldest push kept.
@@ -163,8 +173,9 @@ impl Log {
             .iter()
             .filter(|e| e.kind == Kind::Push && e.seq <= self.floor)
             .collect();
-        let kept = &older[older.len().saturating_sub(room)..];
+        let (left, kept) = older.split_at(older.len().saturating_sub(room));
         let Some(first) = kept.first() else {
+            self.note_floor(left.last().copied());
             return Ok(());
         };
         for (entry, expected) in kept.iter().zip(first.seq..) {
@@ -182,8 +193,19 @@ impl Log {
         let floor = first.seq - 1;
         self.past.prepend(metas, frames);
         self.floor = floor;
+        self.floor_id.clear();
+        self.note_floor(left.last().copied());
         self.trim(now_ms);
         Ok(())
+    }
+
+    /// Keeps the id of a push that is not kept itself, when it is the one before the oldest.
+    fn note_floor(&mut self, push: Option<&Entry<'_>>) {
+        if let Some(push) = push.filter(|push| push.seq == self.floor) {
+            encoding::message_id(push.params)
+                .unwrap_or_default()
+                .clone_into(&mut self.floor_id);
+        }
     }
 
     /// True when a push is here already.
@@ -193,7 +215,13 @@ impl Log {
                 expected: self.epoch.clone(),
                 found: entry.epoch.to_owned(),
             }),
-            Kind::Push if entry.seq <= self.seq => Ok(true),
+            Kind::Push if entry.seq <= self.seq => {
+                let (known, found) = (self.id_at(entry.seq), encoding::message_id(entry.params));
+                if known.is_some() && found.is_some() && known != found {
+                    return Err(LogError::Other { seq: entry.seq });
+                }
+                Ok(true)
+            }
             Kind::Push => check_seq(self.seq + 1, entry.seq).map(|()| false),
             // One of this epoch goes on after pushes that can be had no longer.
             Kind::Reset => Ok(entry.epoch == self.epoch && entry.seq <= self.seq),
@@ -212,6 +240,7 @@ impl Log {
         epoch.clone_into(&mut self.epoch);
         self.seq = base;
         self.floor = base;
+        self.floor_id.clear();
         self.epoch_start = self.live.end();
         self.past_end += PAST_STRIDE;
         self.past = Segment::new(self.past_end, LIVE_START);

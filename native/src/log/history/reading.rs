@@ -12,12 +12,30 @@ impl Log {
         if epoch != self.epoch || seq < self.floor() || seq > self.seq {
             return None;
         }
+        Some(self.place_after(seq))
+    }
+
+    /// The cursor after the push `seq`, which is not before the floor nor after the head.
+    fn place_after(&self, seq: u64) -> u64 {
         match self.past.entries.front() {
             Some(oldest) if seq + 1 < oldest.seq + self.past.entries.len() as u64 => {
-                Some(self.past.first + (seq + 1).saturating_sub(oldest.seq))
+                self.past.first + (seq + 1).saturating_sub(oldest.seq)
             }
-            _ => Some(self.live.after_seq(self.first_live(), seq)),
+            _ => self.live.after_seq(self.first_live(), seq),
         }
+    }
+
+    /// The id of the message at `seq` of the current epoch; None where the log does not know it.
+    #[must_use]
+    pub fn id_at(&self, seq: u64) -> Option<&str> {
+        if seq == self.floor {
+            return Some(self.floor_id.as_str()).filter(|id| !id.is_empty());
+        }
+        // The push itself is what comes after the one before it.
+        let cursor = (seq > self.floor).then(|| self.place_after(seq - 1))?;
+        let (segment, index) = self.resolve(cursor).ok()?;
+        let found = segment.push_at(index, seq)?;
+        encoding::message_id(encoding::params(segment.meta(found), segment.frame(found)))
     }
 
     /// The cursor before the last `pushes` of the current epoch, and whether the log has them all.

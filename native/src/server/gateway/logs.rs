@@ -33,12 +33,17 @@ impl OwnedEntry {
 impl Hub {
     /// Makes a log whose next push is `seq + 1` of `epoch`; one that is open is left as it is.
     pub fn open_log(&self, topic: &str, epoch: &str, seq: u64, public: bool) {
+        self.open_log_after(topic, epoch, seq, "", public);
+    }
+
+    /// The same, where the message at `seq` has this id; empty where it is not known.
+    pub fn open_log_after(&self, topic: &str, epoch: &str, seq: u64, id: &str, public: bool) {
         let shared = self.shared();
         let mut logs = shared.logs.lock();
         if logs.contains_key(topic) {
             return;
         }
-        let log = Log::new(epoch, seq, shared.config.history);
+        let log = Log::after_message(epoch, seq, id, shared.config.history);
         let number = self.next_number();
         logs.insert(
             topic.to_owned(),
@@ -136,6 +141,14 @@ impl Hub {
         let shared_log = self.shared().find_log(topic)?;
         let log = shared_log.log.lock();
         Some((log.epoch().to_owned(), log.seq(), log.floor()))
+    }
+
+    /// The id of the newest push, where it is known.
+    #[must_use]
+    pub fn newest_id(&self, topic: &str) -> Option<String> {
+        let shared_log = self.shared().find_log(topic)?;
+        let log = shared_log.log.lock();
+        log.id_at(log.seq()).map(str::to_owned)
     }
 
     /// Drops a log without subscribers; false when it has some or is not open.

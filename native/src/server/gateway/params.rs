@@ -38,6 +38,8 @@ pub(super) enum Start {
     Since {
         epoch: String,
         seq: u64,
+        /// Of the message seen at `seq`.
+        id: Option<String>,
     },
     /// Before the last so many pushes.
     History(u64),
@@ -59,6 +61,7 @@ struct Subscribe {
 struct Since {
     epoch: String,
     seq: u64,
+    id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -82,20 +85,30 @@ struct Servertime {
 /// Integers beyond this are not exact in every JSON reader (RFC 7493, section 2.2).
 const EXACT: u64 = 1 << 53;
 
+/// The longest id of a message that a cursor may name; the application says so.
+const ID_BYTES: usize = 64;
+
 /// The params of `subscribe`, and whether a token is among them; None when they are odd in any way.
 pub(super) fn parse_subscribe(params: Option<&str>) -> Option<(Target, Start, bool)> {
     let params: Subscribe = parse(params?)?;
     let target = parse_target(params.program_id, params.channel)?;
     let start = match (params.since, params.history) {
         (None, None) => Start::Now,
-        (Some(since), None) if since.seq <= EXACT => Start::Since {
-            epoch: since.epoch,
-            seq: since.seq,
-        },
+        (Some(since), None) if since.seq <= EXACT && is_sound(since.id.as_deref()) => {
+            Start::Since {
+                epoch: since.epoch,
+                seq: since.seq,
+                id: since.id,
+            }
+        }
         (None, Some(count)) if count <= EXACT => Start::History(count),
         _ => return None,
     };
     Some((target, start, params.access_token.is_some()))
+}
+
+fn is_sound(id: Option<&str>) -> bool {
+    id.is_none_or(|id| (1..=ID_BYTES).contains(&id.len()))
 }
 
 /// The params of `unsubscribe`; None when they are odd.
@@ -167,9 +180,21 @@ mod tests {
         let since = Start::Since {
             epoch: "e".to_owned(),
             seq: 4,
+            id: None,
         };
         assert_eq!(
             parse_subscribe(Some(r#"{"programId":"p","since":{"epoch":"e","seq":4}}"#)),
+            Some((program.clone(), since, false))
+        );
+        let since = Start::Since {
+            epoch: "e".to_owned(),
+            seq: 4,
+            id: Some("i".to_owned()),
+        };
+        assert_eq!(
+            parse_subscribe(Some(
+                r#"{"programId":"p","since":{"epoch":"e","seq":4,"id":"i"}}"#
+            )),
             Some((program.clone(), since, false))
         );
         assert_eq!(
@@ -203,6 +228,7 @@ mod tests {
             r#"{"programId":"p","history":1.0}"#,
             r#"{"programId":"p","history":9007199254740993}"#,
             r#"{"programId":"p","since":{"epoch":"e"}}"#,
+            r#"{"programId":"p","since":{"epoch":"e","seq":0,"id":""}}"#,
             r#"{"programId":"p","since":{"epoch":"e","seq":1},"history":1}"#,
         ] {
             assert_eq!(parse_subscribe(Some(odd)), None, "{odd}");

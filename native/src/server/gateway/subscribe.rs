@@ -237,16 +237,20 @@ fn find_position(log: &Log, start: &Start, is_definite: bool) -> Option<Position
             cursor: tip,
             recovered: true,
         }),
-        Start::Since { epoch, seq } => match log.after(epoch, *seq) {
-            Some(cursor) => Some(Position {
-                cursor,
-                recovered: true,
-            }),
-            None => is_definite.then_some(Position {
-                cursor: tip,
-                recovered: false,
-            }),
-        },
+        Start::Since { epoch, seq, id } => {
+            // What cannot be known, after the application has looked for it, is believed.
+            let is_same = is_same_message(log, *seq, id.as_deref()).or(is_definite.then_some(true));
+            match log.after(epoch, *seq).filter(|_| is_same == Some(true)) {
+                Some(cursor) => Some(Position {
+                    cursor,
+                    recovered: true,
+                }),
+                None => is_definite.then_some(Position {
+                    cursor: tip,
+                    recovered: false,
+                }),
+            }
+        }
         Start::History(count) => {
             let (cursor, is_complete) = log.last(*count);
             (is_complete || is_definite).then_some(Position {
@@ -254,6 +258,14 @@ fn find_position(log: &Log, start: &Start, is_definite: bool) -> Option<Position
                 recovered: true,
             })
         }
+    }
+}
+
+/// Whether the log has the message that a viewer has seen at `seq`; None when that is not known.
+fn is_same_message(log: &Log, seq: u64, seen: Option<&str>) -> Option<bool> {
+    match seen {
+        Some(seen) if seq > 0 => log.id_at(seq).map(|id| id == seen),
+        _ => Some(true),
     }
 }
 
@@ -266,9 +278,13 @@ fn render(target: &Target, log: &Log, position: &Position, next: u64, items: &[u
         out.extend_from_slice(br#","epoch":""#);
         crate::log::escape(log.epoch(), &mut out);
         let (seq, recovered) = (log.seq_at(next), position.recovered);
-        out.extend_from_slice(
-            format!("\",\"seq\":{seq},\"recovered\":{recovered},\"events\":[").as_bytes(),
-        );
+        out.extend_from_slice(format!("\",\"seq\":{seq}").as_bytes());
+        if let Some(id) = log.id_at(seq) {
+            out.extend_from_slice(br#","id":""#);
+            crate::log::escape(id, &mut out);
+            out.push(b'"');
+        }
+        out.extend_from_slice(format!(",\"recovered\":{recovered},\"events\":[").as_bytes());
         out.extend_from_slice(items);
         out.push(b']');
     }
