@@ -93,6 +93,10 @@ def _is_host_port(text: str) -> bool:
     return _HOST_PORT.fullmatch(text) is not None and (not port or int(port) <= _LAST_PORT)
 
 
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) <= _LAST_PORT
+
+
 def _is_matomo_url(text: str) -> bool:
     found = _MATOMO_URL.fullmatch(text)
     return found is not None and _is_host_port(found["host"])
@@ -149,6 +153,8 @@ RULES: Mapping[str, Rule] = {
     "faces_detector": _choice("ssd", "tiny"),
     "fetch_allow_hosts": _HOSTS,
     "identity_allow_hosts": _HOSTS,
+    "images_allow_hosts": _HOSTS,
+    "images_ports": Rule(_is_port, "ports from 1 to 65535, separated by commas"),
     "matomo_url": MATOMO_URL,
     "matomo_setup": Rule(_is_file, "a file"),
 }

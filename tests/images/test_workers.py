@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import zlib
+from pathlib import Path
 
 import psutil
 import pytest
@@ -199,6 +200,31 @@ def test_a_description_says_what_to_paint_first() -> None:
         assert (found.size.width, found.size.height, found.frames, found.has_alpha) == (80, 40, 1, False)
         assert found.color == "#fa0a0a"
         assert (len(found.blurhash), len(found.thumbhash)) == (28, 28)
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_process_that_died_while_it_was_idle_blames_no_picture() -> None:
+    async def ask() -> None:
+        workers = open_workers()
+        await workers.run(RENDER, SMALL)
+        (idle,) = children()
+        idle.kill()
+        idle.wait(30)
+        reply, _ = await workers.run(RENDER, SMALL)
+        assert reply.size.width == 50
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_decoder_is_the_first_that_a_machine_short_of_memory_ends() -> None:
+    async def ask() -> None:
+        workers = open_workers()
+        await workers.run(RENDER, SMALL)
+        (process,) = children()
+        assert Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip() == "900"  # noqa: ASYNC240
         await workers.close()
 
     asyncio.run(ask())

@@ -24,7 +24,10 @@ class SingleFlight(Generic[K, V]):
             task = asyncio.create_task(work())
             self._running[key] = task
             task.add_done_callback(lambda done: self._finish(key, done))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            del task  # its error holds this frame, which would hold the error, and all that it was about
 
     async def close(self) -> None:
         """End what is running."""

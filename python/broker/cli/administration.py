@@ -45,15 +45,24 @@ async def administer_async(settings: Settings, work: Callable[[Administration], 
         BrokerError: what `work` raises.
     """
     clock = SystemClock()
-    async with _dsn(settings) as dsn:
-        database = await Database.open(dsn, size=2, timeout_s=settings.database_timeout_s)
+    async with open_database(settings) as database:
         lifetime_s = settings.token_lifetime_s
         administration = Administration(database, clock, IdSource(clock), token_lifetime_s=lifetime_s)
         try:
-            await _check_schema(database, dsn, is_ours=not settings.database_url)
             return await work(administration)
         finally:
             administration.close()
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Database]:
+    """The database that `settings` names, with the schema of this version. Raises SetupError."""
+    async with _dsn(settings) as dsn:
+        database = await Database.open(dsn, size=2, timeout_s=settings.database_timeout_s)
+        try:
+            await _check_schema(database, dsn, is_ours=not settings.database_url)
+            yield database
+        finally:
             await database.close()
 
 

@@ -27,6 +27,7 @@ _INGRESS_SETTINGS = (
     "bind_host",
     "trusted_proxies",
     "http_timeout_s",
+    "images_timeout_s",
     "http_connections",
     "http_connections_per_address",
     "http_long_bodies_per_address",

@@ -53,6 +53,9 @@ from broker.settings import Settings
 APPLICATION = "broker"
 """The name of the API's application of Ray Serve; ours begin with it."""
 
+IMAGES = "broker-images"
+"""That of pictures."""
+
 KINDS = ("http", "alone", "near")
 """Begin the names of an application's backends; the first one is Ray's."""
 
@@ -212,7 +215,7 @@ def _backends(settings: Settings, application: Application) -> list[list[str]]:
         return [[f"backend {application.backend} from ours", "    http-reuse always", *checks, *servers]]
     _, alone, near = _names(application)
     followed = [f"    {_followed(line, application.backend)}" for line in application.servers]
-    rules = _rules(settings)
+    rules = [*_rules(settings), *_limits(settings, application)]
     return [
         [
             f"backend {application.backend} from behind",
@@ -236,6 +239,13 @@ def _backends(settings: Settings, application: Application) -> list[list[str]]:
             *(line for line in followed if f" {_NEAR}:" in line and not line.endswith(" backup")),
         ],
     ]
+
+
+def _limits(settings: Settings, application: Application) -> list[str]:
+    """Pictures have a time of their own, in which a replica that is asked for first starts too."""
+    if application.name != IMAGES:
+        return []
+    return [f"    timeout server {int(settings.images_timeout_s + _SPARE_S)}s"]
 
 
 def _is_ours(application: Application) -> bool:

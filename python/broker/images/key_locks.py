@@ -29,8 +29,8 @@ class KeyLocks:
         """Hold the key's lock. Safe to cancel while it waits."""
         descriptor = self._open(key)
         try:
-            while descriptor is not None and not _try_lock(descriptor):
-                await asyncio.sleep(_LOOK_S)  # the holder is another process, or another key
+            while descriptor is not None and not _try_lock(descriptor):  # noqa: ASYNC110  # a file
+                await asyncio.sleep(_LOOK_S)
             yield
         finally:
             if descriptor is not None:

@@ -31,7 +31,7 @@ from broker.images.key_locks import KeyLocks
 from broker.images.options import Format, Options, parse_options
 from broker.images.rendering import MEDIA_TYPES
 from broker.images.signatures import Signature, check_signature
-from broker.images.sources import Source, Sources
+from broker.images.sources import Found, Source, Sources
 from broker.images.workers import Workers
 
 _log = logging.getLogger(__name__)
@@ -74,12 +74,14 @@ class ResultHead(msgspec.Struct, frozen=True):
 
     Attributes:
         source: digest of the source that it was made of.
+        lacks_faces: whether no detector answered, so that it should be made anew soon.
     """
 
     type: str
     etag: str
     source: str
     made_time: float
+    lacks_faces: bool = False
 
 
 class FacesHead(msgspec.Struct, frozen=True):
@@ -103,7 +105,10 @@ class ImageCounts:
     """What has happened since the start.
 
     Attributes:
-        faces_missing: crops that went by attention because no detector answered.
+        detections: searches for faces; `faces_missing` are those that no detector answered, so that a crop
+            went by attention.
+        crashes: pictures that ended their process.
+        errors: replies that say that there is no picture, remembered ones too.
     """
 
     memory_hits: int = 0
@@ -111,6 +116,8 @@ class ImageCounts:
     misses: int = 0
     detections: int = 0
     faces_missing: int = 0
+    crashes: int = 0
+    errors: int = 0
 
 
 class ImageService:
@@ -130,7 +137,7 @@ class ImageService:
         limits: DecodeLimits,
     ) -> None:
         self._rules = rules
-        self._sources = sources
+        self.sources = sources
         self._workers = workers
         self._faces = faces
         self._results = results
@@ -152,7 +159,7 @@ class ImageService:
         """End what runs."""
         await self._flights.close()
         await self._detections.close()
-        await self._sources.close()
+        await self.sources.close()
 
     async def get(
         self, account: str, options_text: str, url: str, signature: Signature | None = None
@@ -179,6 +186,7 @@ class ImageService:
         key = _key(account, options, url)
         known_error = self._errors.get(key)
         if known_error is not None:
+            self.counts.errors += 1
             raise copy(known_error)  # one that is raised again and again would gather tracebacks
         kept = self._memory.get(key)
         if kept is not None and self._is_fresh(kept[0]):
@@ -195,6 +203,7 @@ class ImageService:
             except BrokerError as error:
                 # What is remembered is a copy: an error that was raised holds all that was at hand then.
                 self._errors[key] = copy(told_of_source(error))
+                self.counts.errors += 1
                 raise told_of_source(error) from None
 
     async def _find_or_make(
@@ -205,36 +214,38 @@ class ImageService:
             self.counts.disk_hits += 1
             self._remember(key, kept)
             return _picture(kept, is_hit=True)
-        found = await self._sources.get(account, url, rules.hosts)
-        source = found.source
-        made_time = self._now_s()
-        if found.is_stale:  # what comes of it is to be looked at again soon
-            made_time -= max(0.0, self._config.fresh_s - self._config.error_s)
-        if kept is not None and kept[0].source == source.digest:
-            kept = msgspec.structs.replace(kept[0], made_time=made_time), kept[1]
+        found = await self.sources.get(account, url, rules.hosts)
+        is_hit = kept is not None and kept[0].source == found.source.digest and not kept[0].lacks_faces
+        if kept is not None and is_hit:
             self.counts.disk_hits += 1
-            made = _picture(kept, is_hit=True)
+            head, body = kept
         else:
             self.counts.misses += 1
-            type_, body = await self._make(source, options)
-            kept = ResultHead(type_, _etag(body), source.digest, made_time), body
-            made = _picture(kept, is_hit=False)
-        self._remember(key, kept)
-        await asyncio.to_thread(self._results.write, key, *kept)
-        return made
+            head, body = await self._make(found.source, options)
+        head = msgspec.structs.replace(head, made_time=self._made_time(head, found))
+        self._remember(key, (head, body))
+        await asyncio.to_thread(self._results.write, key, head, body)
+        return _picture((head, body), is_hit=is_hit)
 
-    async def _make(self, source: Source, options: Options) -> tuple[str, bytes]:
+    def _made_time(self, head: ResultHead, found: Found) -> float:
+        """From when a result is fresh; for a shorter time where a better one may be had soon."""
+        if found.is_stale or head.lacks_faces:
+            return self._now_s() - max(0.0, self._config.fresh_s - self._config.error_s)
+        return self._now_s()
+
+    async def _make(self, source: Source, options: Options) -> tuple[ResultHead, bytes]:
+        faces: tuple[Face, ...] | None = ()
         if options.format is Format.JSON:
-            return MEDIA_TYPES[Format.JSON], await self._describe(source)
-        faces = await self._faces_or_none(source) if options.fit.is_face else ()
+            reply, _ = await self._work(Job("describe", self._limits), source)
+            assert reply.description is not None, "a description is what the task gives"
+            if reply.description.frames == 1:
+                faces = await self._faces_or_none(source)
+            body = msgspec.json.encode(_body(reply.description, faces))
+            return _head(Format.JSON, body, source, faces), body
+        if options.fit.is_face:
+            faces = await self._faces_or_none(source)
         reply, body = await self._work(Job("render", self._limits, options, faces or ()), source)
-        return MEDIA_TYPES[reply.format], body
-
-    async def _describe(self, source: Source) -> bytes:
-        reply, _ = await self._work(Job("describe", self._limits), source)
-        assert reply.description is not None, "a description is what the task gives"
-        faces = await self._faces_or_none(source) if reply.description.frames == 1 else ()
-        return msgspec.json.encode(_body(reply.description, faces))
+        return _head(reply.format, body, source, faces), body
 
     async def _faces_or_none(self, source: Source) -> tuple[Face, ...] | None:
         """The faces of a source; None where nobody can say."""
@@ -267,6 +278,7 @@ class ImageService:
             return await self._workers.run(job, source.body)
         except DecoderEnded as error:
             self._ended[source.digest] = copy(error)
+            self.counts.crashes += 1
             raise
 
     def _remember(self, key: str, kept: tuple[ResultHead, bytes]) -> None:
@@ -290,8 +302,9 @@ def _picture(kept: tuple[ResultHead, bytes], *, is_hit: bool) -> Picture:
     return Picture(body, head.type, head.etag, is_hit)
 
 
-def _etag(body: bytes) -> str:
-    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+def _head(format_: Format, body: bytes, source: Source, faces: tuple[Face, ...] | None) -> ResultHead:
+    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    return ResultHead(MEDIA_TYPES[format_], etag, source.digest, 0.0, lacks_faces=faces is None)
 
 
 def _body(description: Description, faces: tuple[Face, ...] | None) -> dict[str, object]:

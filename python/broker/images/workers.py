@@ -118,8 +118,14 @@ class Workers:
         with self._lock:
             if self._is_closed:
                 raise _stopping()
-            if self._idle:
-                return self._idle.pop()
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.is_alive():
+                    return worker
+                self._started.discard(
+                    worker
+                )  # a machine short of memory has ended it; no picture is to blame
+                worker.end()
             try:
                 worker = _Worker(self._config)
             except OSError as error:
@@ -169,6 +175,10 @@ class _Worker:
             self._connection.send_bytes(b"")
             reply = msgspec.msgpack.decode(self._receive(limit_s), type=Reply)
             return reply, self._connection.recv_bytes(child.MAX_RESULT_BYTES)
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
 
     def is_spent(self, reply: Reply) -> bool:
         """Whether the process should be exchanged."""

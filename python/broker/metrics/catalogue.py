@@ -125,6 +125,19 @@ CLOSES = _counter(
     "code",
 )
 
+IMAGES = _counter(
+    "broker_images_total",
+    "Pictures: from `memory`, from `disk`, `made`, or `refused` with an error of their own.",
+    "outcome",
+)
+IMAGE_FETCHES = _counter("broker_image_fetches_total", "Requests for sources of pictures.")
+IMAGE_CRASHES = _counter("broker_image_crashes_total", "Pictures that ended the process that decoded them.")
+FACE_SEARCHES = _counter(
+    "broker_face_searches_total",
+    "Pictures that faces were looked for in: `answered` by a detector, or `missing`, cropped by attention.",
+    "outcome",
+)
+
 SLOT_EXCHANGES = _counter(
     "broker_slot_exchanges_total",
     "Owners and counters that were exchanged because they hung or had ended.",
@@ -140,5 +153,6 @@ CATALOGUE = (
     TALLIES, DATABASE, DATABASE_MAX,
     CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DELIVERIES,
     DELIVERED_BYTES, MESSAGES, HANDSHAKES, REFUSED, NATIVE_VOTES, CLOSES,
+    IMAGES, IMAGE_FETCHES, IMAGE_CRASHES, FACE_SEARCHES,
     SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, GATEWAYS,
 )  # fmt: skip

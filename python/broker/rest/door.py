@@ -42,13 +42,16 @@ class Door(ABC):
     """An ASGI application. Safe for any number of requests at a time on one event loop."""
 
     error_cache = b"no-store"
-    """`Cache-Control` of errors."""
+    """`Cache-Control` of errors that say something of what was asked for."""
 
-    def __init__(self, settings: Settings, clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock, ids: IdSource, timeout_s: float | None = None
+    ) -> None:
+        """Args: timeout_s: for a whole request; None takes the API's."""
         self._clock = clock
         self._ids = ids
         self._access_log = AccessLog(clock)
-        self._deadlines = Deadlines(settings.http_timeout_s, clock)
+        self._deadlines = Deadlines(timeout_s or settings.http_timeout_s, clock)
         self._requests = 0  # that are being answered
         self._callers = Callers(settings.ingress_key, TrustedProxies(settings.trusted_proxies))
 

@@ -1,19 +1,21 @@
 """The HTTP application for pictures: `GET /api/v2/imgproxy/{account}/{options}?url=…`.
 
 It is an application of its own, beside the API's, so that the bytes of pictures pass no process of the API.
-No token is needed: what an account allows stands in its rules.
+No token is needed: what an account allows stands in its rules. Where they demand signed URLs, the query has
+`expires` and `signature` too (`broker.images.signatures`).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from broker.clock import Clock
 from broker.domain.values import is_account_name
-from broker.errors import MethodNotAllowed, NotFound
+from broker.errors import MethodNotAllowed, NotFound, shorten
 from broker.ids import IdSource
 from broker.images.errors import InvalidImageUrl
 from broker.images.service import Picture
+from broker.images.signatures import Signature
 from broker.rest.callers import Caller
 from broker.rest.door import Door
 from broker.rest.headers import Header
@@ -26,6 +28,8 @@ PREFIX = "/api/v2/imgproxy"
 
 _METHODS = "GET, HEAD, OPTIONS"
 _MAX_PARAMETERS = 10
+_PARAMETERS = {"url", "expires", "signature"}
+_SHOWN_CHARACTERS = 40  # of a parameter that is repeated
 _FOUND: Header = (b"cache-control", b"public, max-age=5184000, s-maxage=86400")
 _HIT: tuple[Header, ...] = (_FOUND, (b"x-cache", b"HIT"))
 _MISS: tuple[Header, ...] = (_FOUND, (b"x-cache", b"MISS"))
@@ -36,20 +40,26 @@ _PREFLIGHT: tuple[Header, ...] = (
 )
 
 
+class Get(Protocol):
+    """Where pictures come from."""
+
+    async def __call__(
+        self, account: str, options_text: str, url: str, signature: Signature | None
+    ) -> Picture:
+        """A picture; see `ImageService.get`."""
+        ...
+
+
 class ImageApp(Door):
     """The application over one `ImageService`."""
 
     error_cache = b"public, max-age=300"
 
     def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        ids: IdSource,
-        get: Callable[[str, str, str], Awaitable[Picture]],
+        self, settings: Settings, clock: Clock, ids: IdSource, get: Get, timeout_s: float | None = None
     ) -> None:
-        """Args: get: the picture of an account, options and URL; see `ImageService.get`."""
-        super().__init__(settings, clock, ids)
+        """Serve what `get` gives."""
+        super().__init__(settings, clock, ids, timeout_s)
         self._get = get
 
     async def serve(
@@ -72,23 +82,30 @@ class ImageApp(Door):
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed(f"the methods of this path are {_METHODS}", _METHODS.split(", "))
         account, options = segments
-        picture = await self._get(account, options, _url(scope.get("query_string", b"")))
+        url, signature = _asked(scope.get("query_string", b""))
+        picture = await self._get(account, options, url, signature)
         extra = _HIT if picture.is_hit else _MISS
         await exchange.representation(picture.body, picture.type, picture.etag, extra)
 
 
-def _url(query: bytes) -> str:
-    """The one parameter of the query."""
+def _asked(query: bytes) -> tuple[str, Signature | None]:
+    """The source's URL, and what it is signed with."""
     try:
         pairs = parse_qsl(
             query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS
         )
     except ValueError:
         raise InvalidImageUrl("url: must be percent-encoded UTF-8") from None
-    urls = [value for name, value in pairs if name == "url"]
-    others = [name for name, _ in pairs if name != "url"]
-    if others:
-        raise InvalidImageUrl("url: percent-encode it; the query has other parameters than url")
-    if len(urls) != 1:
-        raise InvalidImageUrl("url: is given twice" if urls else "url: is missing")
-    return urls[0]
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        repeated = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
+        raise InvalidImageUrl(f"{shorten(repeated, _SHOWN_CHARACTERS)}: is given twice")
+    if set(values) - _PARAMETERS:
+        raise InvalidImageUrl("url: percent-encode it; the query has parameters that are not known")
+    if "url" not in values:
+        raise InvalidImageUrl("url: is missing")
+    if ("expires" in values) != ("signature" in values):
+        raise InvalidImageUrl("signature: expires and signature go together")
+    if "signature" not in values:
+        return values["url"], None
+    return values["url"], Signature(values["expires"], values["signature"])

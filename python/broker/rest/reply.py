@@ -28,6 +28,7 @@ PREFLIGHT: tuple[Header, ...] = (
 
 _WITH_HEADERS = (Json, Stream, Forwarded, Reply)
 _NAMES = 500  # remembered at a time
+_OF_MOMENT = frozenset({429, 500, 503})  # statuses that say nothing of what was asked for; nobody keeps them
 
 
 class Exchange:
@@ -55,7 +56,7 @@ class Exchange:
 
         Args:
             if_none_match: the request's, when it is a GET or HEAD.
-            error_cache: `Cache-Control` of an error.
+            error_cache: `Cache-Control` of an error that says something of what was asked for.
         """
         self._error_cache = error_cache
         self._send = send
@@ -85,7 +86,8 @@ class Exchange:
 
     async def error(self, error: BrokerError, headers: Iterable[Header] = ()) -> None:
         """Send an error."""
-        extra = [(b"cache-control", self._error_cache), *headers]
+        cache = b"no-store" if error.status in _OF_MOMENT else self._error_cache
+        extra = [(b"cache-control", cache), *headers]
         if error.retryable:  # unknown is soon
             extra.append((b"retry-after", b"%d" % max(1, error.retry_after_s or 1)))
         if isinstance(error, Unauthenticated):

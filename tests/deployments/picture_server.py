@@ -1,0 +1,74 @@
+"""A server on loopback that has pictures, and some that are none."""
+
+import struct
+import threading
+import zlib
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Self
+
+from tests.images.pictures import animation, gradient
+
+
+def bomb(side: int) -> bytes:
+    """A PNG of some bytes that would be a square of `side` pixels."""
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(100))), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        for name, body in chunks
+    )
+
+
+class PictureServer:
+    """Runs in a thread; `seen` are the paths that were asked for."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.is_closing = threading.Event()
+        self._bodies = {
+            "/a.png": bytes(gradient(320, 240).pngsave_buffer()),
+            "/b.png": bytes(gradient(240, 320).pngsave_buffer()),
+            "/long.gif": bytes(animation(1_000, 800, 100).gifsave_buffer()),
+            "/bomb.png": bomb(60_000),
+            "/page.png": b"<!doctype html><script>alert(1)</script>",
+        }
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    def url(self, path: str) -> str:
+        return f"http://{self.host}{path}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.is_closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                server.seen.append(self.path)
+                if self.path == "/slow.png":
+                    server.is_closing.wait(30)
+                body = server._bodies.get(self.path.partition("?")[0])
+                self.send_response(404 if body is None else 200)
+                self.send_header("Content-Length", str(len(body or b"")))
+                self.end_headers()
+                self.wfile.write(body or b"")
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        return Handler

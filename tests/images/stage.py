@@ -1,0 +1,122 @@
+"""An image service on a directory of its own, with real processes and a real upstream on loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.clock import SystemClock
+from broker.errors import NotFound
+from broker.fetching.fetcher import Fetcher
+from broker.images.account_rules import AccountRules
+from broker.images.child import Job, Reply
+from broker.images.decoding import DecodeLimits
+from broker.images.disk_cache import DiskCache
+from broker.images.errors import FacesUnavailable
+from broker.images.geometry import Face, Size
+from broker.images.key_locks import KeyLocks
+from broker.images.service import FacesHead, ImageService, ResultHead, ServiceConfig
+from broker.images.sources import SourceConfig, SourceHead, Sources
+from broker.images.workers import WorkerConfig, Workers
+
+DISK_BYTES = 64 << 20
+
+
+class LateClock(SystemClock):
+    """The machine's clocks, and what a test has put them forward by."""
+
+    later_s = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.later_s * 1_000)
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.later_s
+
+
+class CountedWorkers(Workers):
+    """Workers that write down what they are given."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        super().__init__(config)
+        self.tasks: list[str] = []
+
+    async def run(self, job: Job, data: bytes) -> tuple[Reply, bytes]:
+        self.tasks.append(job.task)
+        return await super().run(job, data)
+
+
+@dataclass
+class KnownFaces:
+    """Finds what it was told to; with nothing told it has no model."""
+
+    faces: tuple[Face, ...] | None = None
+    asked: list[Size] = field(default_factory=list)
+
+    async def find(self, size: Size, pixels: bytes) -> tuple[Face, ...]:
+        assert len(pixels) == size.width * size.height * 3
+        self.asked.append(size)
+        if self.faces is None:
+            raise FacesUnavailable("there is no model")
+        return self.faces
+
+
+@dataclass
+class Stage:
+    """A service and what stands around it."""
+
+    service: ImageService
+    sources: Sources
+    workers: CountedWorkers
+    faces: KnownFaces
+    clock: LateClock
+
+
+@asynccontextmanager
+async def open_stage(
+    directory: Path,
+    fetcher: Fetcher,
+    *,
+    accounts: Mapping[str, AccountRules] | None = None,
+    faces: KnownFaces | None = None,
+    workers: WorkerConfig | None = None,
+    sources: SourceConfig | None = None,
+    config: ServiceConfig | None = None,
+) -> AsyncIterator[Stage]:
+    """A service over `directory`; several may share it, as processes do."""
+    rules = {"demo": AccountRules()} if accounts is None else accounts
+
+    async def rules_of(account: str) -> AccountRules:
+        if account not in rules:
+            raise NotFound("there is no such account")
+        return rules[account]
+
+    clock = LateClock()
+    pool = CountedWorkers(workers or WorkerConfig(processes=1))
+    found = Sources(
+        fetcher,
+        DiskCache(directory / "sources", DISK_BYTES, SourceHead),
+        KeyLocks(directory / "source-locks"),
+        clock,
+        sources or SourceConfig(),
+    )
+    finder = faces or KnownFaces()
+    service = ImageService(
+        rules_of,
+        found,
+        pool,
+        finder,
+        DiskCache(directory / "results", DISK_BYTES, ResultHead),
+        DiskCache(directory / "faces", DISK_BYTES, FacesHead),
+        KeyLocks(directory / "locks"),
+        clock,
+        config or ServiceConfig(),
+        DecodeLimits(),
+    )
+    try:
+        yield Stage(service, found, pool, finder, clock)
+    finally:
+        await asyncio.shield(service.close())
+        await pool.close()
+        await fetcher.close()
