@@ -35,7 +35,7 @@ $(FACES)/built/models.json: models/package-lock.json $(CONVERTER) | .venv/native
 	@mkdir -p .build/faces && cp models/package.json models/package-lock.json .build/faces
 	@if (cd .build/faces && npm ci --silent --ignore-scripts --no-audit --no-fund --prefer-offline --fetch-retries=1); then \
 	    $(BIN)/python -m broker.images.faces.convert .build/faces/node_modules/@vladmandic/face-api $(@D); \
-	else echo "note: npm cannot fetch the face models; face crops go by attention until \`make build\` can" >&2; fi
+	else echo "note: npm cannot fetch the face models as they are pinned; face crops go by attention until \`make build\` can" >&2; fi
 
 lint: build ## Format, style, types and import contracts.
 	cargo fmt --all --check

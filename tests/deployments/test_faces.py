@@ -80,7 +80,7 @@ class Handle:
 
 
 def ask(reply: Any, timeout_s: float = 30) -> tuple[Face, ...]:
-    finder = ServedFaceFinder(Handle(reply), timeout_s)  # type: ignore[arg-type]  # all of a handle that is used
+    finder = ServedFaceFinder(timeout_s, Handle(reply))  # type: ignore[arg-type]  # all of a handle that is used
     return asyncio.run(finder.find(Size(1, 1), bytes(3)))
 
 

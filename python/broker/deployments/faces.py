@@ -25,6 +25,7 @@ from broker.logs import configure_logs
 from broker.settings import Settings
 
 NAME = "Faces"
+APPLICATION = "faces"
 
 _CPUS = 0.1  # a claim, not a limit: replicas must fit beside everything else on two cores
 _MEMORY_BYTES = 256 << 20  # the SSD detector takes 220 MiB on a CPU
@@ -75,8 +76,20 @@ def deployment_options(settings: Settings, resources: Mapping[str, float]) -> di
 def build_faces(settings: Settings, resources: Mapping[str, float]) -> serve.Application:
     """The deployment, bound: an application, or an argument that makes another deployment get its handle."""
     deployment = serve.deployment(name=NAME, **deployment_options(settings, resources))(FacesReplica)
-    application: serve.Application = deployment.bind(settings)  # type: ignore[attr-defined]  # as Serve types it
+    application: serve.Application = deployment.bind(settings)
     return application
+
+
+def run_faces(settings: Settings) -> None:
+    """Make the deployment known to Serve as an application of its own, without a route. Blocks."""
+    resources: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]  # Ray leaves it so
+    application = build_faces(settings, resources)
+    serve.run(application, name=APPLICATION, route_prefix=None, logging_config=None)
+
+
+def find_served_faces(settings: Settings) -> "ServedFaceFinder":
+    """Who asks the deployment, from a process that is connected to Ray; `run_faces` need not have run yet."""
+    return ServedFaceFinder(settings.faces_timeout_s)
 
 
 class FacesReplica:
@@ -119,9 +132,15 @@ def hide_gpus_unless_given(gpus: list[str]) -> None:
 class ServedFaceFinder:
     """A `FaceFinder` that asks the deployment."""
 
-    def __init__(self, handle: DeploymentHandle[Any], timeout_s: float) -> None:
-        self._handle = handle
+    def __init__(self, timeout_s: float, handle: DeploymentHandle[Any] | None = None) -> None:
+        """A finder that has asked nobody yet.
+
+        Args:
+            timeout_s: of one picture; starting a first replica took 3 seconds.
+            handle: of the deployment; without one, Serve is asked for it with the first picture.
+        """
         self._timeout_s = timeout_s
+        self._handle = handle
 
     async def find(self, size: Size, pixels: bytes) -> tuple[Face, ...]:
         """The faces, in pixels of the picture. Any number of calls may run at once; safe to cancel.
@@ -134,6 +153,8 @@ class ServedFaceFinder:
         """
         try:
             async with asyncio.timeout(self._timeout_s):
+                if self._handle is None:
+                    self._handle = serve.get_deployment_handle(NAME, APPLICATION)
                 reply = await self._handle.find.remote(size, pixels)
         except TimeoutError:
             raise FacesUnavailable(f"no answer within {self._timeout_s:g} s") from None
