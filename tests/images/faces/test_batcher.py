@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from broker.images.errors import FacesUnavailable
 from broker.images.faces.batcher import Batcher
+from broker.images.faces.resampling import Pixels
 
 
 class Held:
@@ -143,5 +145,30 @@ def test_an_item_after_closing_is_refused() -> None:
         await batcher.close()
         with pytest.raises(FacesUnavailable, match="stops"):
             await batcher.submit(1)
+
+    asyncio.run(main())
+
+
+def test_pictures_that_wait_are_told_apart() -> None:
+    """Equality of arrays is an array, so a waiting item is known by who waits for it."""
+
+    async def main() -> None:
+        leave = asyncio.Event()
+
+        async def run(items: Sequence[Pixels]) -> Sequence[int]:
+            await leave.wait()
+            return [int(item[0, 0, 0]) for item in items]
+
+        batcher = Batcher(run, largest=1, waiting=8)
+        tasks = [
+            asyncio.create_task(batcher.submit(np.full((2, 2, 3), value, np.uint8))) for value in range(4)
+        ]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        tasks[2].cancel()
+        await asyncio.gather(tasks[2], return_exceptions=True)
+        leave.set()
+        assert await asyncio.gather(tasks[0], tasks[1], tasks[3]) == [0, 1, 3]
+        assert tasks[2].cancelled()
 
     asyncio.run(main())

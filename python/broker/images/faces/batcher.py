@@ -47,15 +47,13 @@ class Batcher(Generic[Item, Result]):
         if len(self._waiting) >= self._most_waiting:
             raise FacesUnavailable("too many pictures wait for the face detector")
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        entry = item, future
-        self._waiting.append(entry)
+        self._waiting.append((item, future))
         if self._worker is None:
             self._worker = asyncio.create_task(self._work())
         try:
             return await future
         except asyncio.CancelledError:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
+            self._waiting = deque(entry for entry in self._waiting if entry[1] is not future)
             raise
 
     async def close(self) -> None:
