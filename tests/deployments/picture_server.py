@@ -62,6 +62,7 @@ class PictureServer:
                 server.seen.append(self.path)
                 if self.path == "/slow.png":
                     server.is_closing.wait(30)
+                    return
                 body = server._bodies.get(self.path.partition("?")[0])
                 self.send_response(404 if body is None else 200)
                 self.send_header("Content-Length", str(len(body or b"")))

@@ -12,6 +12,7 @@ import pyvips
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.fetching.errors import ForbiddenUrl
 from broker.fetching.fetcher import Fetcher
+from broker.image_urls import sign
 from broker.images.account_rules import AccountRules
 from broker.images.errors import (
     DecoderEnded,
@@ -24,7 +25,7 @@ from broker.images.errors import (
 from broker.images.geometry import Face, Point
 from broker.images.host_rules import HostRules
 from broker.images.service import Picture
-from broker.images.signatures import Signature, sign
+from broker.images.signatures import Signature
 from broker.images.sources import SourceConfig
 from broker.images.workers import WorkerConfig
 from tests.fetching.upstream import Answer, Seen, Upstream, open_fetcher, open_upstream, reply, send

@@ -207,6 +207,7 @@ class Client:
         self.statistics = _SyncStatistics(self._loop, self._client.statistics)
         self.audit = _SyncAuditLog(self._loop, self._client.audit)
         self.analytics = _SyncAnalytics(self._loop, self._client.analytics)
+        self.images = self._client.images
 
     def close(self) -> None:
         """Close all connections and end the thread. Idempotent."""

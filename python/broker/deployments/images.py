@@ -23,6 +23,7 @@ from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from broker import timers
 from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.deployments.ingress import IMAGES
+from broker.image_urls import PREFIX
 from broker.logs import configure_logs
 from broker.settings import Settings
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from broker.images.service import FaceFinder, ImageService
     from broker.metrics.counts import Sample
     from broker.rest.images import ImageApp
-
-PREFIX = "/api/v2/imgproxy"
 
 _REQUESTS = 500  # of one replica at a time; most wait for a picture or are answered from memory
 _QUEUED = 500  # that Serve's proxy holds while the first replica starts; more are answered 503

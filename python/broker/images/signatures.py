@@ -1,19 +1,12 @@
-"""Signed URLs with an expiry, for accounts that do not want to fetch pictures for anybody.
+"""Signed URLs with an expiry, for accounts that do not want to fetch pictures for anybody."""
 
-The signature is HMAC-SHA256 (RFC 2104) of four lines, joined by a line feed: the account, the options as they
-stand in the path after percent-decoding, the source's URL after percent-decoding, and the expiry in Unix
-seconds. It is written in base64url without padding (RFC 4648, section 5). The key is the text that the
-account was given, as UTF-8.
-"""
-
-import base64
-import hashlib
 import hmac
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from broker.fetching.errors import ForbiddenUrl
+from broker.image_urls import sign
 
 _EXPIRES = re.compile(r"[0-9]{1,12}", re.ASCII)
 
@@ -24,13 +17,6 @@ class Signature:
 
     expires: str
     signature: str
-
-
-def sign(key: str, account: str, options: str, url: str, expires: str) -> str:
-    """The signature of a picture; see the module's docstring."""
-    text = "\n".join((account, options, url, expires))
-    digest = hmac.new(key.encode(), text.encode(), hashlib.sha256).digest()
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def check_signature(

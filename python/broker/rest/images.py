@@ -2,7 +2,7 @@
 
 It is an application of its own, beside the API's, so that the bytes of pictures pass no process of the API.
 No token is needed: what an account allows stands in its rules. Where they demand signed URLs, the query has
-`expires` and `signature` too (`broker.images.signatures`).
+`expires` and `signature` too (`broker.image_urls`).
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from broker.clock import Clock
 from broker.domain.values import is_account_name
 from broker.errors import MethodNotAllowed, NotFound, shorten
 from broker.ids import IdSource
+from broker.image_urls import PREFIX
 from broker.images.errors import InvalidImageUrl
 from broker.images.service import Picture
 from broker.images.signatures import Signature
@@ -23,8 +24,6 @@ from broker.rest.reply import Exchange
 from broker.rest.request import Headers, Receive
 from broker.rest.routing import split_path
 from broker.settings import Settings
-
-PREFIX = "/api/v2/imgproxy"
 
 _METHODS = "GET, HEAD, OPTIONS"
 _MAX_PARAMETERS = 10
