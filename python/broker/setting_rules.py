@@ -151,6 +151,8 @@ RULES: Mapping[str, Rule] = {
     "ws_unlimited_addresses": _NETWORKS,
     "log_level": _choice("debug", "info", "warning", "error"),
     "gateway_send": _choice("auto", "io_uring", "send"),
+    "faces_models": Rule(_is_directory, "a directory"),
+    "faces_detector": _choice("ssd", "tiny"),
     "fetch_allow_hosts": _HOSTS,
     "identity_allow_hosts": _HOSTS,
     "images_allow_hosts": _HOSTS,

@@ -326,6 +326,28 @@ class Settings:
         300.0, "After how long a replica that is not needed ends; each end reloads the ingress.", low=300
     )
 
+    faces_models: str = _setting(
+        "", "Directory of models in insightface's format; empty takes those that the build made."
+    )
+    faces_detector: str = _setting(
+        "ssd", "Of the built models: ssd, or tiny, which is faster and misses more."
+    )
+    faces_min_score: float = _setting(
+        0.5, "How sure the detector has to be that a face is one.", low=0.01, high=1
+    )
+    faces_timeout_s: float = _setting(
+        10.0, "How long the faces of a picture may take; then it is cropped by attention.", low=0.1, high=60
+    )
+    faces_replicas_max: int = _setting(
+        4,
+        "Largest number of replicas that look for faces; there are none while nobody asks.",
+        low=1,
+        high=1000,
+    )
+    faces_gpu_share: float = _setting(
+        0.25, "Share of a GPU that each of them claims where the cluster has one.", low=0.01, high=1
+    )
+
     identity_allow_hosts: tuple[str, ...] = _setting(
         (), "Hosts, as `host[:port]`, that keys of identity providers may be read from inside the network."
     )

@@ -85,6 +85,7 @@ class ImagesAsgi:
         # Not above: the conductor, which makes this object and no more, would hold it all.
         from broker.clock import SystemClock
         from broker.deployments.departures import Departure, configuration_place
+        from broker.deployments.faces import find_served_faces
         from broker.deployments.node_address import node_address
         from broker.deployments.replica_doors import close_grpc, listen_on_node
         from broker.ids import IdSource
@@ -100,7 +101,7 @@ class ImagesAsgi:
         departure.watch()
         timers.allow_late(_LATE_S)
         clock = SystemClock()
-        service = await open_service(self._stack, settings, self._dsn, find_faces())
+        service = await open_service(self._stack, settings, self._dsn, find_served_faces(settings))
         self._app = ImageApp(settings, clock, IdSource(clock), service.get, settings.images_timeout_s)
         self._stack.callback(self._app.close)
         exporter = Exporter(
@@ -110,13 +111,6 @@ class ImagesAsgi:
         self._stack.push_async_callback(exporter.close)
         serve_directly(self._app, departure, f"{PREFIX}/")
         gc.set_threshold(_COLLECT_AFTER)
-
-
-def find_faces() -> "FaceFinder":
-    """Who finds faces for this process. This is where a detector is plugged in."""
-    from broker.images.no_faces import NoFaces
-
-    return NoFaces()
 
 
 async def open_service(

@@ -19,6 +19,8 @@ from ray.serve._private.constants import (
 from broker import timers
 from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.deployments.environment import RAY_HOST
+from broker.deployments.faces import APPLICATION as FACES
+from broker.deployments.faces import faces_target
 from broker.deployments.images import build_images
 from broker.deployments.ingress import APPLICATION, IMAGES, REPLICA_REQUESTS
 from broker.logs import configure_logs
@@ -166,7 +168,7 @@ def run_application(settings: Settings, dsn: str) -> None:
         logging_config=_LOGS,
     )
     api = serve.RunTarget(build_application(settings, dsn), name=APPLICATION, route_prefix="/")
-    serve.run_many([api, build_images(settings, dsn)])
+    serve.run_many([api, build_images(settings, dsn), faces_target(settings)])
 
 
 def _replica_host(settings: Settings) -> str:
@@ -183,6 +185,7 @@ def stop_application(*, leave_ingress: bool) -> None:
             quicker than its own orderly end.
     """
     serve.delete(IMAGES, _blocking=False)
+    serve.delete(FACES, _blocking=False)
     serve.delete(APPLICATION)
     if not leave_ingress and not serve.status().applications:
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray leaves it without types
