@@ -35,6 +35,10 @@ OTHERS = {
     },
     "gateway/flights.py": {"begin": "one look-up, which its callers await"},
     "gateway/lanes.py": {"_begin": "one call, which is answered whatever it ends with"},
+    "images/faces/batcher.py": {
+        "submit": "it answers what waits when it ends, and the next picture starts it"
+    },
+    "images/faces/finder.py": {"start": "one loading of models, which its callers await"},
     "operations/analytics_sites.py": {"_apart": "one set-up, which its caller awaits"},
     "operations/known_gateways.py": {
         "list": "one read, which fails quietly and is begun anew a second later"

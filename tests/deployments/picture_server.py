@@ -7,7 +7,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
+import pyvips
+import skimage.data
+
 from tests.images.pictures import animation, gradient
+
+
+def portrait() -> bytes:
+    """A photograph of one face, above and left of the middle (NASA, in scikit-image)."""
+    pixels = skimage.data.astronaut()
+    image = pyvips.Image.new_from_memory(pixels.tobytes(), pixels.shape[1], pixels.shape[0], 3, "uchar")
+    return bytes(image.copy(interpretation="srgb").jpegsave_buffer(Q=90))
 
 
 def bomb(side: int) -> bytes:
@@ -31,6 +41,7 @@ class PictureServer:
             "/b.png": bytes(gradient(240, 320).pngsave_buffer()),
             "/long.gif": bytes(animation(1_000, 800, 100).gifsave_buffer()),
             "/bomb.png": bomb(60_000),
+            "/face.jpg": portrait(),
             "/page.png": b"<!doctype html><script>alert(1)</script>",
         }
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())

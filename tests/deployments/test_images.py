@@ -180,3 +180,17 @@ def test_the_command_line_writes_a_picture(
     assert file.read_bytes()[8:12] == b"WEBP"
     assert run([*asked, "--options", "w=51", "-o", str(file)]) == 1
     assert "error: invalid_options: w: 50, or 100" in capsys.readouterr().err
+
+
+def test_a_face_is_found_and_cropped_around(door: Door) -> None:
+    deadline_s = time.monotonic() + 120  # the first search starts a replica, which loads its models
+    while (faces := door.get("f=json", "/face.jpg").json()["faces"]) is None:
+        assert time.monotonic() < deadline_s
+    (face,) = faces
+    assert 170 < face["left"] + face["width"] / 2 < 270
+    assert 60 < face["top"] + face["height"] / 2 < 160
+    assert len(face["landmarks"]) == 68
+    crop = door.get("w=100,h=100,fit=face,f=png", "/face.jpg")
+    assert (crop.status_code, crop.headers["content-type"]) == (200, "image/png")
+    # As large as 1.8 faces, so tighter than what draws the eye of the whole picture.
+    assert crop.content != door.get("w=100,h=100,fit=fill,f=png", "/face.jpg").content

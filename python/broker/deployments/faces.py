@@ -20,6 +20,7 @@ from ray.serve.handle import DeploymentHandle
 
 from broker.logs import configure_logs
 from broker.settings import Settings
+from broker.tasks import run_once
 
 if TYPE_CHECKING:
     from broker.images.geometry import Face, Size
@@ -104,7 +105,7 @@ class FacesReplica:
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         hide_gpus_unless_given(gpus)
         self._finder = LocalFaceFinder(FacesConfig.of(settings, may_use_gpu=bool(gpus)))
-        self._start = asyncio.get_running_loop().create_task(self._warm())
+        self._start = run_once("face models", self._warm())
 
     async def find(self, size: "Size", pixels: bytes) -> "tuple[Face, ...] | Refusal":
         """The faces of `(height, width, 3)` uint8 sRGB, or why nobody looked for them."""
