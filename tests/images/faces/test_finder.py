@@ -3,12 +3,13 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from broker.images.errors import FacesUnavailable
 from broker.images.faces.finder import FacesConfig, LocalFaceFinder
 from broker.images.faces.resampling import Pixels
-from broker.images.geometry import Size
+from broker.images.geometry import Face, Size
 from broker.images.service import FaceFinder
 
 TINY = FacesConfig(detector="tiny", threads=1, timeout_s=60)
@@ -30,6 +31,17 @@ def test_many_at_once_get_their_own_faces(astronaut: Pixels, friends: Pixels) ->
         assert [len(faces) for faces in found] == [1, len(found[1]), 0, len(found[1])]
         assert len(found[1]) >= 4
         assert abs(found[0][0].nose.x - 223) < 8
+
+    asyncio.run(main())
+
+
+def test_faces_can_be_stored(astronaut: Pixels) -> None:
+    async def main() -> None:
+        finder = LocalFaceFinder(TINY)
+        faces = await finder.find(size_of(astronaut), astronaut.tobytes())
+        await finder.close()
+        # Numbers of numpy are no numbers for a codec.
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(faces), type=tuple[Face, ...]) == faces
 
     asyncio.run(main())
 
