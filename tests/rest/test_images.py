@@ -35,7 +35,9 @@ def run(
             open_stage(directory, open_fetcher(upstream.port)) as stage,
         ):
             settings = Settings(ingress_key=key)
-            app = ImageApp(settings, SystemClock(), IdSource(SystemClock()), stage.service.get, 30.0)
+            app = ImageApp(
+                settings, SystemClock(), IdSource(SystemClock()), stage.service.get, stage.usage, 30.0
+            )
 
             async def get(options: str, url: str | None = None, method: str = "GET", **headers: str) -> Told:
                 query = f"?url={quote(upstream.url() if url is None else url, safe='')}"

@@ -133,6 +133,18 @@ class DiskCache(Generic[Head]):
                 removed += 1
         return removed
 
+    def remove_where(self, is_gone: Callable[[Head], bool]) -> int:
+        """Remove the entries whose heads say so; returns how many. Reads the head of every entry."""
+        removed = 0
+        for path in self._directory.glob("*/*"):
+            with suppress(OSError, msgspec.MsgspecError):
+                with path.open("rb") as file:
+                    head = self._decoder.decode(file.read(int.from_bytes(file.read(_PREFIX_BYTES), "big")))
+                if is_gone(head):
+                    path.unlink()
+                    removed += 1
+        return removed
+
     def _path(self, key: str) -> Path:
         digest = hashlib.sha256(key.encode()).hexdigest()
         return self._directory / digest[:2] / digest[2:]

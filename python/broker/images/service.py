@@ -3,7 +3,8 @@
 What is asked for passes, in this order: the account's rules, the options, the memory of this process, the
 directory that processes share, one single flight per picture in this process and one lock per picture between
 processes, the source, for face modes the faces of that source, and the processes that decode. Errors that say
-something of the picture are remembered for a while; overload is not.
+something of the picture are remembered for a while; overload is not. Whatever is kept is used only while no
+purge of its source has come since (`broker.images.purges`).
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from cachetools import LRUCache, TTLCache
 
 from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
+from broker.domain.statistics import ImagesUsed
 from broker.errors import BrokerError, Unavailable
 from broker.images.account_rules import AccountRules
 from broker.images.child import Job, Reply
@@ -29,9 +31,11 @@ from broker.images.errors import DecoderEnded, FacesUnavailable, told_of_source
 from broker.images.geometry import Face, Size
 from broker.images.key_locks import KeyLocks
 from broker.images.options import Format, Options, parse_options
+from broker.images.purges import Origin, PurgeBook
 from broker.images.rendering import MEDIA_TYPES
 from broker.images.signatures import Signature, check_signature
 from broker.images.sources import Found, Source, Sources
+from broker.images.usage import UsageCounter
 from broker.images.workers import Workers
 
 _log = logging.getLogger(__name__)
@@ -62,9 +66,11 @@ class ServiceConfig:
         fresh_s: of a result, counted from its making; error_s: of an error, and of what was made of a source
             whose server fails.
         memory_bytes: of results in this process.
+        kept_s: how long a result can become fresh again with its source; less than purges are known.
     """
 
     fresh_s: float = 86_400.0
+    kept_s: float = 6 * 86_400.0
     error_s: float = 300.0
     memory_bytes: int = 64 << 20
 
@@ -82,6 +88,15 @@ class ResultHead(msgspec.Struct, frozen=True):
     source: str
     made_time: float
     lacks_faces: bool = False
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownError:
+    """An error that is remembered."""
+
+    error: BrokerError
+    origin: Origin
 
 
 class FacesHead(msgspec.Struct, frozen=True):
@@ -135,6 +150,8 @@ class ImageService:
         clock: Clock,
         config: ServiceConfig,
         limits: DecodeLimits,
+        purges: PurgeBook,
+        usage: UsageCounter,
     ) -> None:
         self._rules = rules
         self.sources = sources
@@ -146,12 +163,14 @@ class ImageService:
         self._clock = clock
         self._config = config
         self._limits = limits
+        self._purges = purges
+        self._usage = usage
         self._memory: LRUCache[str, tuple[ResultHead, bytes]] = LRUCache(
             config.memory_bytes, getsizeof=lambda kept: len(kept[1]) + 512
         )
-        self._errors: TTLCache[str, BrokerError] = TTLCache(_ERRORS, config.error_s, timer=clock.monotonic_s)
-        self._ended: TTLCache[str, DecoderEnded] = TTLCache(_ERRORS, config.error_s, timer=clock.monotonic_s)
-        self._flights: SingleFlight[str, Picture] = SingleFlight()
+        self._errors: TTLCache[str, _KnownError] = TTLCache(_ERRORS, config.error_s, timer=clock.monotonic_s)
+        self._ended: TTLCache[str, _KnownError] = TTLCache(_ERRORS, config.error_s, timer=clock.monotonic_s)
+        self._flights: SingleFlight[tuple[str, int], Picture] = SingleFlight()
         self._detections: SingleFlight[str, tuple[Face, ...] | None] = SingleFlight()
         self.counts = ImageCounts()
 
@@ -176,6 +195,17 @@ class ImageService:
             Unavailable: too much is asked for at once.
         """
         rules = await self._rules(account)
+        try:
+            picture = await self._get(rules, account, options_text, url, signature)
+        except BrokerError:
+            self._usage.count_images(account, ImagesUsed(images=1, errors=1))
+            raise
+        self._usage.count_images(account, ImagesUsed(images=1, hits=int(picture.is_hit)))
+        return picture
+
+    async def _get(
+        self, rules: AccountRules, account: str, options_text: str, url: str, signature: Signature | None
+    ) -> Picture:
         if rules.signing_keys:
             check_signature(rules.signing_keys, account, options_text, url, signature, self._now_s())
         options = parse_options(options_text, rules.presets)
@@ -183,46 +213,61 @@ class ImageService:
             rules.hosts.check(url)
         except BrokerError as error:
             raise told_of_source(error) from None
-        key = _key(account, options, url)
-        known_error = self._errors.get(key)
-        if known_error is not None:
+        key, origin = _key(account, options, url), self._purges.origin(account, url)
+        known = self._errors.get(key)
+        if known is not None and not self._purges.is_gone(known.origin):
             self.counts.errors += 1
-            raise copy(known_error)  # one that is raised again and again would gather tracebacks
+            raise copy(known.error)  # one that is raised again and again would gather tracebacks
         kept = self._memory.get(key)
         if kept is not None and self._is_fresh(kept[0]):
             self.counts.memory_hits += 1
             return _picture(kept, is_hit=True)
-        return await self._flights.run(key, lambda: self._load(key, account, options, url, rules))
+        # Who asks after a purge does not get what was begun before it.
+        return await self._flights.run(
+            (key, origin.number), lambda: self._load(key, origin, options, url, rules)
+        )
 
-    async def _load(self, key: str, account: str, options: Options, url: str, rules: AccountRules) -> Picture:
+    def forget_purged(self) -> None:
+        """Give up the memory of what was purged."""
+        for key, (head, _) in list(self._memory.items()):
+            if self._purges.is_gone(head.origin):
+                self._memory.pop(key, None)
+
+    def remove_purged(self) -> int:
+        """Remove what was purged from the disk; returns how many entries that were. Blocks."""
+        return self._results.remove_where(self._is_purged) + self.sources.remove_purged()
+
+    async def _load(
+        self, key: str, origin: Origin, options: Options, url: str, rules: AccountRules
+    ) -> Picture:
         async with self._locks.held(key):
             try:
-                return await self._find_or_make(key, account, options, url, rules)
+                return await self._find_or_make(key, origin, options, url, rules)
             except Unavailable:
                 raise
             except BrokerError as error:
                 # What is remembered is a copy: an error that was raised holds all that was at hand then.
-                self._errors[key] = copy(told_of_source(error))
+                self._errors[key] = _KnownError(copy(told_of_source(error)), origin)
                 self.counts.errors += 1
                 raise told_of_source(error) from None
 
     async def _find_or_make(
-        self, key: str, account: str, options: Options, url: str, rules: AccountRules
+        self, key: str, origin: Origin, options: Options, url: str, rules: AccountRules
     ) -> Picture:
-        kept = await asyncio.to_thread(self._results.read, key)
+        kept = await asyncio.to_thread(self._read_result, key)
         if kept is not None and self._is_fresh(kept[0]):
             self.counts.disk_hits += 1
             self._remember(key, kept)
             return _picture(kept, is_hit=True)
-        found = await self.sources.get(account, url, rules.hosts)
+        found = await self.sources.get(origin.account, url, rules.hosts)
         is_hit = kept is not None and kept[0].source == found.source.digest and not kept[0].lacks_faces
         if kept is not None and is_hit:
             self.counts.disk_hits += 1
             head, body = kept
         else:
             self.counts.misses += 1
-            head, body = await self._make(found.source, options)
-        head = msgspec.structs.replace(head, made_time=self._made_time(head, found))
+            head, body = await self._make(found.source, options, origin)
+        head = msgspec.structs.replace(head, made_time=self._made_time(head, found), origin=origin)
         self._remember(key, (head, body))
         await asyncio.to_thread(self._results.write, key, head, body)
         return _picture((head, body), is_hit=is_hit)
@@ -233,32 +278,34 @@ class ImageService:
             return self._now_s() - max(0.0, self._config.fresh_s - self._config.error_s)
         return self._now_s()
 
-    async def _make(self, source: Source, options: Options) -> tuple[ResultHead, bytes]:
+    async def _make(self, source: Source, options: Options, origin: Origin) -> tuple[ResultHead, bytes]:
         faces: tuple[Face, ...] | None = ()
         if options.format is Format.JSON:
-            reply, _ = await self._work(Job("describe", self._limits), source)
+            reply, _ = await self._work(Job("describe", self._limits), source, origin)
             assert reply.description is not None, "a description is what the task gives"
             if reply.description.frames == 1:
-                faces = await self._faces_or_none(source)
+                faces = await self._faces_or_none(source, origin)
             body = msgspec.json.encode(_body(reply.description, faces))
             return _head(Format.JSON, body, source, faces), body
         if options.fit.is_face:
-            faces = await self._faces_or_none(source)
-        reply, body = await self._work(Job("render", self._limits, options, faces or ()), source)
+            faces = await self._faces_or_none(source, origin)
+        job = Job("render", self._limits, options, faces or ())
+        reply, body = await self._work(job, source, origin)
         return _head(reply.format, body, source, faces), body
 
-    async def _faces_or_none(self, source: Source) -> tuple[Face, ...] | None:
+    async def _faces_or_none(self, source: Source, origin: Origin) -> tuple[Face, ...] | None:
         """The faces of a source; None where nobody can say."""
-        return await self._detections.run(source.digest, lambda: self._detect(source))
+        return await self._detections.run(source.digest, lambda: self._detect(source, origin))
 
-    async def _detect(self, source: Source) -> tuple[Face, ...] | None:
+    async def _detect(self, source: Source, origin: Origin) -> tuple[Face, ...] | None:
         known = await asyncio.to_thread(self._known_faces.read, source.digest)
         if known is not None:
             return known[0].faces
-        reply, pixels = await self._work(Job("preview", self._limits), source)
+        reply, pixels = await self._work(Job("preview", self._limits), source, origin)
         if not pixels:  # an animation, whose faces are not looked for
             return ()
         self.counts.detections += 1
+        self._usage.count_images(origin.account, ImagesUsed(searches=1))
         try:
             found = await self._faces.find(reply.size, pixels)
         except FacesUnavailable as error:
@@ -269,15 +316,15 @@ class ImageService:
         await asyncio.to_thread(self._known_faces.write, source.digest, FacesHead(faces), b"")
         return faces
 
-    async def _work(self, job: Job, source: Source) -> tuple[Reply, bytes]:
+    async def _work(self, job: Job, source: Source, origin: Origin) -> tuple[Reply, bytes]:
         """Give a job to the processes; a source that ended one is not given to another for a while."""
         ended = self._ended.get(source.digest)
-        if ended is not None:
-            raise copy(ended)
+        if ended is not None and not self._purges.is_gone(ended.origin):
+            raise copy(ended.error)
         try:
             return await self._workers.run(job, source.body)
         except DecoderEnded as error:
-            self._ended[source.digest] = copy(error)
+            self._ended[source.digest] = _KnownError(copy(error), origin)
             self.counts.crashes += 1
             raise
 
@@ -286,7 +333,22 @@ class ImageService:
             self._memory[key] = kept
 
     def _is_fresh(self, head: ResultHead) -> bool:
-        return 0 <= self._now_s() - head.made_time < self._config.fresh_s
+        is_young = 0 <= self._now_s() - head.made_time < self._config.fresh_s
+        return is_young and not self._purges.is_gone(head.origin)
+
+    def _read_result(self, key: str) -> tuple[ResultHead, bytes] | None:
+        """What is on disk and can still be right, as long as its source is. Blocks."""
+        kept = self._results.read(key)
+        if kept is None or self._now_s() - kept[0].made_time >= self._config.kept_s:
+            return None
+        return None if self._is_purged(kept[0]) else kept
+
+    def _is_purged(self, head: ResultHead) -> bool:
+        """Whether a kept result must not be used; the faces of its source are forgotten then. Blocks."""
+        if not self._purges.is_gone(head.origin):
+            return False
+        self._known_faces.remove(head.source)
+        return True
 
     def _now_s(self) -> float:
         return self._clock.now_ms() / 1_000

@@ -183,6 +183,10 @@ async def _publish(context: Context, params: PublishParams) -> Json:
     ]
     await check_publisher(context, params.program_id)
     accepted = await _in_order(context, params.program_id, rows)
+    warmer = context.services.image_warmer
+    if warmer.is_on:
+        for event in new:
+            warmer.note(context.principal.account, event.metadata)
     await context.services.presence.note(context.principal)
     if params.events is not None:
         return Json(batch_json(accepted))
@@ -255,6 +259,8 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
     changed = await owners.update_event(
         account, params.program_id, event_id, changes, context.caller, context.key
     )
+    if context.services.image_warmer.is_on:
+        context.services.image_warmer.note(account, params.metadata)
     return Json(changed)
 
 
