@@ -10,11 +10,10 @@ from broker.clock import SystemClock
 from broker.errors import NotFound
 from broker.fetching.fetcher import Fetcher
 from broker.images.account_rules import AccountRules
-from broker.images.child import Job, Reply
-from broker.images.decoding import DecodeLimits
 from broker.images.disk_cache import DiskCache
 from broker.images.errors import FacesUnavailable
 from broker.images.geometry import Face, Size
+from broker.images.jobs import DecodeLimits, Job, Reply
 from broker.images.key_locks import KeyLocks
 from broker.images.service import FacesHead, ImageService, ResultHead, ServiceConfig
 from broker.images.sources import SourceConfig, SourceHead, Sources

@@ -10,9 +10,8 @@ import pytest
 import pyvips
 
 from broker.errors import Unavailable
-from broker.images.child import Job
-from broker.images.decoding import DecodeLimits
 from broker.images.errors import UnprocessableImage
+from broker.images.jobs import DecodeLimits, Job
 from broker.images.options import parse_options
 from broker.images.workers import WorkerConfig, Workers
 from tests.images.pictures import animation, gradient

@@ -121,8 +121,8 @@ async def open_service(
     from broker.fetching.fetcher import FetchConfig, Fetcher
     from broker.fetching.urls import AllowList
     from broker.images.account_rules import RuleBook
-    from broker.images.decoding import DecodeLimits
     from broker.images.disk_cache import DiskCache
+    from broker.images.jobs import DecodeLimits
     from broker.images.key_locks import KeyLocks
     from broker.images.service import FacesHead, ImageService, ResultHead, ServiceConfig
     from broker.images.sources import SourceConfig, SourceHead, Sources
@@ -130,6 +130,9 @@ async def open_service(
     from broker.storage.database import Database
     from broker.storage.image_rules import ImageRules
 
+    workers = Workers(WorkerConfig(settings.images_processes, memory_bytes=settings.images_process_bytes))
+    stack.push_async_callback(workers.close)
+    await workers.warm()
     clock = SystemClock()
     database = await Database.open(dsn, size=_POOL, timeout_s=settings.database_timeout_s)
     stack.push_async_callback(database.close)
@@ -143,8 +146,6 @@ async def open_service(
         FetchConfig(AllowList(settings.images_allow_hosts), ports, connections=2 * source_config.fetches)
     )
     stack.push_async_callback(fetcher.close)
-    workers = Workers(WorkerConfig(settings.images_processes, memory_bytes=settings.images_process_bytes))
-    stack.push_async_callback(workers.close)
     directory = await asyncio.to_thread(_make_directory, settings.data_dir / _DIRECTORY)
     share = settings.images_disk_bytes // 2
     sources = Sources(

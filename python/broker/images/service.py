@@ -21,15 +21,12 @@ from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
 from broker.errors import BrokerError, Unavailable
 from broker.images.account_rules import AccountRules
-from broker.images.child import Job, Reply
-from broker.images.decoding import DecodeLimits
-from broker.images.describing import Description
 from broker.images.disk_cache import DiskCache
 from broker.images.errors import DecoderEnded, FacesUnavailable, told_of_source
 from broker.images.geometry import Face, Size
+from broker.images.jobs import DecodeLimits, Description, Job, Reply
 from broker.images.key_locks import KeyLocks
-from broker.images.options import Format, Options, parse_options
-from broker.images.rendering import MEDIA_TYPES
+from broker.images.options import MEDIA_TYPES, Format, Options, parse_options
 from broker.images.signatures import Signature, check_signature
 from broker.images.sources import Found, Source, Sources
 from broker.images.workers import Workers

@@ -16,17 +16,17 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 import msgspec
 
 from broker.errors import Unavailable
-from broker.images import child
-from broker.images.child import Job, Planned, Reply
 from broker.images.errors import DecoderEnded, UnprocessableImage
+from broker.images.jobs import MAX_RESULT_BYTES, Job, Planned, Reply
 
+_CHILD = "broker.images.child"
 _MESSAGE_BYTES = 64 << 10
 
 
@@ -85,6 +85,11 @@ class Workers:
         finally:
             self._pending -= 1
 
+    async def warm(self) -> None:
+        """Start a process, unless one waits, so that the next job need not wait for it."""
+        with suppress(Unavailable):
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._warm)
+
     async def close(self) -> None:
         """End all processes."""
         with self._lock:
@@ -113,6 +118,9 @@ class Workers:
         if reply.error is not None:
             raise UnprocessableImage(reply.error, log_text=reply.log_text)
         return reply, body
+
+    def _warm(self) -> None:
+        self._give_back(self._take(), is_usable=True)
 
     def _take(self) -> "_Worker":
         with self._lock:
@@ -152,7 +160,7 @@ class _Worker:
         with theirs:
             # The environment has secrets; a decoder needs none of it.
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-m", child.__name__, str(theirs.fileno()), str(config.memory_bytes)],
+                [sys.executable, "-I", "-m", _CHILD, str(theirs.fileno()), str(config.memory_bytes)],
                 pass_fds=[theirs.fileno()],
                 env={},
                 cwd="/",
@@ -174,7 +182,7 @@ class _Worker:
         with room.taken(said.pixels):
             self._connection.send_bytes(b"")
             reply = msgspec.msgpack.decode(self._receive(limit_s), type=Reply)
-            return reply, self._connection.recv_bytes(child.MAX_RESULT_BYTES)
+            return reply, self._connection.recv_bytes(MAX_RESULT_BYTES)
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
