@@ -6,7 +6,6 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from broker import timers
 from broker.deployments.serve_pace import count_before_telling, hurry_while_missing
 
 # In a process that ends, since it changes Serve.
