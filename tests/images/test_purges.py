@@ -11,6 +11,7 @@ from broker.images.account_rules import AccountRules
 from broker.images.errors import SourceFailed
 from broker.images.geometry import Face, Point
 from broker.images.purges import PurgeBook, PurgeFollower, source_of
+from broker.images.shares import Asker
 from broker.storage.database import Database
 from broker.storage.image_purges import ALL, MAX_SOURCES, ImagePurges
 from tests.auth.services import open_database
@@ -43,17 +44,18 @@ async def purge(stage: Stage, account: str, url: str | None = None) -> None:
 def test_a_purged_source_is_fetched_and_made_anew(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         for options in ("w=50", "w=100"):
-            await stage.service.get("demo", options, upstream.url("/a.png"))
-        await stage.service.get("demo", "w=50", upstream.url("/b.png"))
+            await stage.service.get(Asker("demo"), options, upstream.url("/a.png"))
+        await stage.service.get(Asker("demo"), "w=50", upstream.url("/b.png"))
         assert len(upstream.seen) == 2
         await purge(stage, "demo", upstream.url("/a.png"))
         again = [
-            await stage.service.get("demo", options, upstream.url("/a.png")) for options in ("w=50", "w=100")
+            await stage.service.get(Asker("demo"), options, upstream.url("/a.png"))
+            for options in ("w=50", "w=100")
         ]
         assert [picture.is_hit for picture in again] == [False, False]
-        assert (await stage.service.get("demo", "w=50", upstream.url("/b.png"))).is_hit
+        assert (await stage.service.get(Asker("demo"), "w=50", upstream.url("/b.png"))).is_hit
         assert len(upstream.seen) == 3
-        assert (await stage.service.get("demo", "w=50", upstream.url("/a.png"))).is_hit
+        assert (await stage.service.get(Asker("demo"), "w=50", upstream.url("/a.png"))).is_hit
 
     run(tmp_path, reply(body=SMALL), work)
 
@@ -63,9 +65,9 @@ def test_what_is_purged_is_asked_for_without_conditions(tmp_path: Path) -> None:
         await send(writer, 304 if "if-none-match" in seen.headers else 200, SMALL, ETag='"one"')
 
     async def work(stage: Stage, upstream: Upstream) -> None:
-        await stage.service.get("demo", "w=50", upstream.url())
+        await stage.service.get(Asker("demo"), "w=50", upstream.url())
         await purge(stage, "demo", upstream.url())
-        assert not (await stage.service.get("demo", "w=50", upstream.url())).is_hit
+        assert not (await stage.service.get(Asker("demo"), "w=50", upstream.url())).is_hit
         assert "if-none-match" not in upstream.seen[1].headers
 
     run(tmp_path, answer, work)
@@ -75,10 +77,10 @@ def test_all_of_one_account_is_purged_and_nothing_of_another(tmp_path: Path) -> 
     async def work(stage: Stage, upstream: Upstream) -> None:
         for account in TWO_ACCOUNTS:
             for path in ("/a.png", "/b.png"):
-                await stage.service.get(account, "w=50", upstream.url(path))
+                await stage.service.get(Asker(account), "w=50", upstream.url(path))
         await purge(stage, "demo")
         hits = {
-            (account, path): (await stage.service.get(account, "w=50", upstream.url(path))).is_hit
+            (account, path): (await stage.service.get(Asker(account), "w=50", upstream.url(path))).is_hit
             for account in TWO_ACCOUNTS
             for path in ("/a.png", "/b.png")
         }
@@ -101,9 +103,9 @@ def test_a_remembered_error_is_purged(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         for _ in range(2):
             with pytest.raises(SourceFailed):
-                await stage.service.get("demo", "w=50", upstream.url())
+                await stage.service.get(Asker("demo"), "w=50", upstream.url())
         await purge(stage, "demo", upstream.url())
-        assert not (await stage.service.get("demo", "w=50", upstream.url())).is_hit
+        assert not (await stage.service.get(Asker("demo"), "w=50", upstream.url())).is_hit
 
     run(tmp_path, answer, work)
 
@@ -111,10 +113,10 @@ def test_a_remembered_error_is_purged(tmp_path: Path) -> None:
 def test_faces_are_looked_for_again_after_a_purge(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         for options in ("w=50,h=50,fit=face", "w=100,h=100,fit=face"):
-            await stage.service.get("demo", options, upstream.url())
+            await stage.service.get(Asker("demo"), options, upstream.url())
         assert len(stage.faces.asked) == 1
         await purge(stage, "demo", upstream.url())
-        await stage.service.get("demo", "w=50,h=50,fit=face", upstream.url())
+        await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url())
         assert len(stage.faces.asked) == 2
 
     run(tmp_path, reply(body=SMALL), work, faces=KnownFaces((FACE,)))
@@ -130,15 +132,15 @@ def test_what_was_begun_before_a_purge_is_not_served_after_it(tmp_path: Path) ->
         await send(writer, 200, body)
 
     async def work(stage: Stage, upstream: Upstream) -> None:
-        before = asyncio.create_task(stage.service.get("demo", "w=50", upstream.url()))
+        before = asyncio.create_task(stage.service.get(Asker("demo"), "w=50", upstream.url()))
         while not upstream.seen:  # noqa: ASYNC110 - it is on the other side of a socket
             await asyncio.sleep(0.01)
         await purge(stage, "demo", upstream.url())
-        after = asyncio.create_task(stage.service.get("demo", "w=50", upstream.url()))
+        after = asyncio.create_task(stage.service.get(Asker("demo"), "w=50", upstream.url()))
         held.set()
         first, second = await asyncio.gather(before, after)
         assert first.etag != second.etag
-        assert (await stage.service.get("demo", "w=50", upstream.url())).etag == second.etag
+        assert (await stage.service.get(Asker("demo"), "w=50", upstream.url())).etag == second.etag
 
     run(tmp_path, answer, work)
 
@@ -148,10 +150,10 @@ def test_a_node_that_was_away_does_not_show_what_was_purged(tmp_path: Path) -> N
         async with open_upstream(reply(body=SMALL)) as upstream:
             url = upstream.url("/a.png")
             async with open_stage(tmp_path, open_fetcher(upstream.port)) as stage:
-                await stage.service.get("demo", "w=50", url)
+                await stage.service.get(Asker("demo"), "w=50", url)
             async with open_stage(tmp_path, open_fetcher(upstream.port)) as stage:
                 await purge(stage, "demo", url)
-                assert not (await stage.service.get("demo", "w=50", url)).is_hit
+                assert not (await stage.service.get(Asker("demo"), "w=50", url)).is_hit
             assert len(upstream.seen) == 2
 
     asyncio.run(go())
@@ -161,7 +163,7 @@ def test_the_room_of_what_is_purged_is_given_up(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         for path in ("/a.png", "/b.png"):
             for options in ("w=50", "w=100", "w=50,h=50,fit=face"):
-                await stage.service.get("demo", options, upstream.url(path))
+                await stage.service.get(Asker("demo"), options, upstream.url(path))
         follower = PurgeFollower(
             stage.book, tmp_path, stage.service.forget_purged, stage.service.remove_purged
         )
@@ -175,7 +177,7 @@ def test_the_room_of_what_is_purged_is_given_up(tmp_path: Path) -> None:
         assert (kept["results"], left["results"]) == (6, 3)
         assert (kept["sources"], left["sources"]) == (2, 1)
         assert (tmp_path / "purged").read_text() == "1"
-        assert (await stage.service.get("demo", "w=50", upstream.url("/b.png"))).is_hit
+        assert (await stage.service.get(Asker("demo"), "w=50", upstream.url("/b.png"))).is_hit
 
     async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
         side = 160 if seen.path.startswith("/a") else 170

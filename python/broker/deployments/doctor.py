@@ -23,6 +23,7 @@ from broker.errors import Unavailable
 from broker.gateway.open_files import most_connections
 from broker.images.errors import FacesUnavailable
 from broker.images.faces.finder import FacesConfig, LocalFaceFinder
+from broker.images.faces.models import name_models
 from broker.setting_rules import NODE
 from broker.settings import SettingError, Settings
 from broker.setup_error import SetupError
@@ -267,7 +268,9 @@ async def _faces(settings: Settings) -> tuple[Verdict, str]:
         return Verdict.WARNING, f"{error.message}; face crops go by attention"
     finally:
         await finder.close()
-    models = settings.faces_models or f"built, {settings.faces_detector}"
+    models = name_models(
+        Path(settings.faces_models) if settings.faces_models else None, settings.faces_detector
+    )
     return Verdict.OK, f"models: {models}; {provider} computes here"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
+from broker.auth.rate_limits import caller_of
 from broker.clock import Clock
 from broker.domain.statistics import ImagesUsed
 from broker.domain.values import is_account_name
@@ -17,6 +18,7 @@ from broker.ids import IdSource
 from broker.image_urls import PREFIX
 from broker.images.errors import InvalidImageUrl
 from broker.images.service import Picture
+from broker.images.shares import Asker, Shares
 from broker.images.signatures import Signature
 from broker.images.usage import UsageCounter
 from broker.metrics import catalogue
@@ -30,6 +32,8 @@ from broker.rest.routing import split_path
 from broker.settings import Settings
 
 _METHODS = "GET, HEAD, OPTIONS"
+REQUESTS = 4_096
+"""Requests at a time; one that waits for its picture holds some 20 KB."""
 _MAX_PARAMETERS = 10
 _PARAMETERS = {"url", "expires", "signature"}
 _SHOWN_CHARACTERS = 40  # of a parameter that is repeated
@@ -47,7 +51,7 @@ class Get(Protocol):
     """Where pictures come from."""
 
     async def __call__(
-        self, account: str, options_text: str, url: str, signature: Signature | None
+        self, asker: Asker, options_text: str, url: str, signature: Signature | None
     ) -> Picture:
         """A picture; see `ImageService.get`."""
         ...
@@ -72,11 +76,7 @@ class ImageApp(Door):
         self._get = get
         self._usage = usage
         self._sent_bytes = 0
-
-    def figures(self) -> Iterator[Sample]:
-        """What is under way, and what was sent."""
-        yield from super().figures()
-        yield Sample(catalogue.IMAGE_BYTES.name, (), self._sent_bytes)
+        self._shares = Shares(REQUESTS, "too many pictures are being asked for")
 
     async def serve(
         self,
@@ -87,7 +87,7 @@ class ImageApp(Door):
         exchange: Exchange,
     ) -> None:
         """Answer with a picture."""
-        del headers, caller, receive
+        del headers, receive
         segments = split_path((scope.get("raw_path") or scope["path"].encode())[len(PREFIX) :])
         if len(segments) != 2 or not is_account_name(segments[0]):
             raise NotFound("pictures are at /api/v2/imgproxy/{account}/{options}?url={url}")
@@ -98,12 +98,19 @@ class ImageApp(Door):
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed(f"the methods of this path are {_METHODS}", _METHODS.split(", "))
         account, options = segments
+        asker = Asker(account, caller.address and caller_of(caller.address))
         url, signature = _asked(scope.get("query_string", b""))
-        picture = await self._get(account, options, url, signature)
+        with self._shares.held(asker):
+            picture = await self._get(asker, options, url, signature)
         extra = _HIT if picture.is_hit else _MISS
         await exchange.representation(picture.body, picture.type, picture.etag, extra)
         self._sent_bytes += exchange.sent_bytes
         self._usage.count_images(account, ImagesUsed(sent_bytes=exchange.sent_bytes))
+
+    def figures(self) -> Iterator[Sample]:
+        """What is under way, and what was sent."""
+        yield from super().figures()
+        yield Sample(catalogue.IMAGE_BYTES.name, (), self._sent_bytes)
 
 
 def _asked(query: bytes) -> tuple[str, Signature | None]:
