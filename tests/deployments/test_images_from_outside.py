@@ -1,4 +1,4 @@
-"""What a stranger gets from the route for pictures, through the real ingress: no inner place, no page, no outage."""
+"""What a stranger gets from the route for pictures, by the real ingress: no inner place, no outage."""
 
 import json
 from collections.abc import Iterator
