@@ -99,7 +99,7 @@ def serve_environment() -> dict[str, str]:
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": str(_SERVE_DRAIN_S),
         "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": str(_SERVE_DRAIN_S),
         # An ingress that died is noticed within these, not after half a minute.
-        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
+        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
         # Serve's proxy tells that a request waits for a first replica; the first time with old figures.
         "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
