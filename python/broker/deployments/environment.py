@@ -101,8 +101,8 @@ def serve_environment() -> dict[str, str]:
         # An ingress that died is noticed within these, not after half a minute.
         "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
-        # Serve's proxy tells that a request waits for a first replica; the first time with old figures, unless
-        # Serve is made otherwise (`serve_pace`).
+        # Serve's proxy tells that a request waits for a first replica; the first time with old figures, where
+        # Serve is not changed (`serve_pace`).
         "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
         # Ten rounds a second are half of what the controller of an idle product takes.
         "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
