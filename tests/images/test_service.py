@@ -32,6 +32,7 @@ from broker.images.sources import SourceConfig
 from broker.images.workers import WorkerConfig
 from tests.fetching.upstream import Answer, Seen, Upstream, open_fetcher, open_upstream, reply, send
 from tests.images.pictures import animation, gradient
+from tests.images.refused_urls import FORBIDDEN, INNER, INVALID
 from tests.images.stage import KnownFaces, Stage, open_stage
 
 SMALL = bytes(gradient(160, 120).pngsave_buffer())
@@ -533,49 +534,21 @@ def test_a_signature_is_what_the_documentation_says() -> None:
 @pytest.mark.parametrize(
     ("url", "kind"),
     [
-        ("http://2130706433/a.png", ForbiddenUrl),
-        ("http://0177.0.0.1/a.png", ForbiddenUrl),
-        ("http://0x7f.1/a.png", ForbiddenUrl),
-        ("http://127.1/a.png", ForbiddenUrl),
-        ("http://127.0.0.2/a.png", ForbiddenUrl),
-        ("http://10.0.0.1/a.png", ForbiddenUrl),
-        ("http://169.254.169.254/latest/meta-data", ForbiddenUrl),
-        ("http://100.64.0.1/a.png", ForbiddenUrl),
-        ("http://[::1]/a.png", ForbiddenUrl),
-        ("http://[::ffff:127.0.0.1]/a.png", ForbiddenUrl),
-        ("http://[::127.0.0.1]/a.png", ForbiddenUrl),
-        ("http://[64:ff9b::7f00:1]/a.png", ForbiddenUrl),
-        ("http://[2002:7f00:1::]/a.png", ForbiddenUrl),
-        ("http://[fd00::1]/a.png", ForbiddenUrl),
-        ("http://[fe80::1%25eth0]/a.png", InvalidImageUrl),
-        ("http://\u2460\u2461\u2466.0.0.1/a.png", ForbiddenUrl),
-        ("http://127\u30020\u30020\u30021/a.png", ForbiddenUrl),
+        *((url, ForbiddenUrl) for url in FORBIDDEN),
+        *((url, InvalidImageUrl) for url in INVALID),
         ("http://mixed.test/a.png", ForbiddenUrl),
-        ("http://8.8.8.8:22/a.png", ForbiddenUrl),
-        ("http://user@a.test/a.png", InvalidImageUrl),
-        ("http://user:password@a.test/a.png", InvalidImageUrl),
         ("http://@mixed.test/a.png", ForbiddenUrl),
-        ("http://a.test:99999/a.png", InvalidImageUrl),
-        ("http://a.test\\@127.0.0.1/a.png", InvalidImageUrl),
-        ("http:///a.png", InvalidImageUrl),
-        ("file:///etc/passwd", InvalidImageUrl),
-        ("gopher://a.test/", InvalidImageUrl),
-        ("data:image/png;base64,AAAA", InvalidImageUrl),
-        ("//a.test/a.png", InvalidImageUrl),
-        ("a.png", InvalidImageUrl),
-        ("", InvalidImageUrl),
-        ("http://a.test/" + "a" * 10_000, InvalidImageUrl),
     ],
 )
 def test_a_place_that_is_not_for_us_is_refused(tmp_path: Path, url: str, kind: type[BrokerError]) -> None:
     async def resolve(host: str, port: int) -> list[str]:
-        return ["8.8.8.8", "10.0.0.1"]
+        return ["127.0.0.1"] if host.startswith("localhost") else ["8.8.8.8", "10.0.0.1"]
 
     async def go() -> None:
         async with open_stage(tmp_path, Fetcher(resolve=resolve)) as stage:
             error = await fail(stage, "w=50", url)
             assert type(error) is kind
-            for inner in ("10.0.0", "127.0", "::1", "8.8.8.8"):
+            for inner in (*INNER, "8.8.8.8"):
                 assert inner not in error.message
 
     asyncio.run(go())

@@ -261,16 +261,15 @@ async def _faces(settings: Settings) -> tuple[Verdict, str]:
             "onnxruntime and onnxruntime-gpu are both installed and overwrite each other; uninstall both,"
             " then install one"
         )
-    finder = LocalFaceFinder(FacesConfig.of(settings, may_use_gpu=True))
+    config = FacesConfig.of(settings, may_use_gpu=True)
+    finder = LocalFaceFinder(config)
     try:
         provider = await finder.start()
     except FacesUnavailable as error:
         return Verdict.WARNING, f"{error.message}; face crops go by attention"
     finally:
         await finder.close()
-    models = name_models(
-        Path(settings.faces_models) if settings.faces_models else None, settings.faces_detector
-    )
+    models = name_models(config.models, config.detector)
     return Verdict.OK, f"models: {models}; {provider} computes here"
 
 
