@@ -8,7 +8,7 @@ what finds the queue full is dropped and counted.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from cachetools import TTLCache
 from broker.clock import Clock
 from broker.errors import BrokerError, Unavailable
 from broker.image_urls import image_path
-from broker.images.account_rules import RuleBook
+from broker.images.account_rules import AccountRules
 from broker.metrics import catalogue
 from broker.metrics.counts import Count, Sample
 from broker.settings import Settings
@@ -27,7 +27,7 @@ from broker.settings import Settings
 _AT_ONCE = 4  # pictures of one request, or of all events
 _QUEUE = 1_000
 _EVENT_URLS = 20  # of one event
-_MEMBERS = 100  # of a list in an event that are looked at
+_EVENT_VALUES = 300  # of one event that are looked at: 40 µs for a line-up, 0.4 ms at worst
 _URL_CHARACTERS = 2_048
 _RECENT = 10_000
 _RECENT_S = 300.0  # as long as an error is remembered
@@ -59,7 +59,9 @@ class ImageWarmer:
         rules: of accounts, for the keys of those that demand signed URLs.
     """
 
-    def __init__(self, settings: Settings, host: str, rules: RuleBook, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, host: str, rules: Callable[[str], Awaitable[AccountRules]], clock: Clock
+    ) -> None:
         self._base_url = httpx.URL(scheme="http", host=host, port=settings.http_port)
         self._rules = rules
         self._clock = clock
@@ -123,7 +125,7 @@ class ImageWarmer:
             for place, (url, options) in left:
                 told[place] = await self._ask(account, url, options)
 
-        await self._rules.get(account)
+        await self._rules(account)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._warm_s), asyncio.TaskGroup() as tasks:
                 for _ in range(min(_AT_ONCE, len(wanted))):
@@ -163,7 +165,7 @@ class ImageWarmer:
             return Told(error.status, error.name)
 
     async def _target(self, account: str, url: str, options: str) -> str:
-        keys = (await self._rules.get(account)).signing_keys
+        keys = (await self._rules(account)).signing_keys
         if not keys:
             return image_path(account, options, url)
         expires = self._clock.now_ms() // 1_000 + _SIGNED_S
@@ -188,24 +190,23 @@ def _error_of(reply: httpx.Response) -> str:
 
 
 def _urls(metadata: Mapping[str, Any], fields: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The URLs at these fields of an event, each once and at most so many."""
+    """The URLs at these fields of an event, each once; only so many of its values are looked at."""
     found: dict[str, None] = {}
-    for field in fields:
-        for value in _values(metadata, field):
-            if isinstance(value, str) and value.startswith(("http://", "https://")):
-                if len(value) <= _URL_CHARACTERS:
-                    found[value] = None
-                if len(found) == _EVENT_URLS:
-                    return iter(found)
+    left: list[tuple[Any, Sequence[str]]] = [(metadata, field) for field in reversed(fields)]
+    for _ in range(_EVENT_VALUES):
+        if not left or len(found) == _EVENT_URLS:
+            break
+        value, path = left.pop()
+        if isinstance(value, list):
+            left += [(each, path) for each in reversed(value[:_EVENT_VALUES])]
+        elif path:
+            if isinstance(value, Mapping) and path[0] in value:
+                left.append((value[path[0]], path[1:]))
+        elif _is_url(value):
+            found[value] = None
     return iter(found)
 
 
-def _values(value: Any, path: Sequence[str]) -> Iterator[Any]:
-    """What is at a path of members; each of a list's first members is looked at."""
-    if isinstance(value, list):
-        for each in value[:_MEMBERS]:
-            yield from _values(each, path)
-    elif not path:
-        yield value
-    elif isinstance(value, Mapping) and path[0] in value:
-        yield from _values(value[path[0]], path[1:])
+def _is_url(value: object) -> bool:
+    is_short = isinstance(value, str) and len(value) <= _URL_CHARACTERS
+    return is_short and str(value).startswith(("http://", "https://"))

@@ -171,5 +171,5 @@ def build_services(
         audience=build_audience(settings, clock, database, counters, owners),
         known_gateways=KnownGateways(Gateways(database), clock),
         image_purges=ImagePurges(database),
-        image_warmer=ImageWarmer(settings, ingress_host, RuleBook(ImageRules(database), clock), clock),
+        image_warmer=ImageWarmer(settings, ingress_host, RuleBook(ImageRules(database), clock).get, clock),
     )
