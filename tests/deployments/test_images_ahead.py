@@ -39,7 +39,7 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 def test_a_published_events_pictures_are_there_before_the_first_viewer(
-    client: Client, door: ImageDoor, pictures: PictureServer
+    instance: Instance, client: Client, door: ImageDoor, pictures: PictureServer
 ) -> None:
     photos = [pictures.url(f"/a.png?published-{number}") for number in range(3)]
     client.publish(PROGRAM, "Lineup#show", {"photo": photos[0], "text": pictures.url("/a.png?text")})
@@ -55,7 +55,7 @@ def test_a_published_events_pictures_are_there_before_the_first_viewer(
     )
     assert pictures.seen.count("/a.png?published-0") == 1
     assert "/a.png?text" not in pictures.seen
-    lines = httpx.get(f"{door.ops_url}/metrics", timeout=30).text.splitlines()
+    lines = httpx.get(f"{instance.ops_url}/metrics", timeout=30).text.splitlines()
     made = [line for line in lines if line.startswith("broker_image_warmings_total{")]
     assert sum(float(line.rpartition(" ")[2]) for line in made if 'outcome="made"' in line) >= 6
 
@@ -129,7 +129,7 @@ def test_the_sdk_fetches_and_describes(client: Client, pictures: PictureServer) 
         client.images.fetch("http://10.0.0.1/a.png")
 
 
-def test_an_account_sees_what_its_pictures_took(client: Client, door: ImageDoor) -> None:
+def test_an_account_sees_what_its_pictures_took(instance: Instance, client: Client, door: ImageDoor) -> None:
     sent = len(door.get("w=200", "/a.png?counted").content)
     assert door.get("w=200", "/a.png?counted").headers["x-cache"] == "HIT"
     assert door.get("w=51", "/a.png").status_code == 422
@@ -149,5 +149,5 @@ def test_an_account_sees_what_its_pictures_took(client: Client, door: ImageDoor)
         )
 
     until(told)
-    page = httpx.get(f"{door.ops_url}/metrics", timeout=30).text
+    page = httpx.get(f"{instance.ops_url}/metrics", timeout=30).text
     assert "broker_image_sent_bytes_total{" in page

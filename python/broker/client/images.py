@@ -44,8 +44,8 @@ class FaceBox:
         """Read the wire's object."""
         with _Reading("face"):
             points = tuple((float(x), float(y)) for x, y in raw["landmarks"])
-            box = (float(raw[name]) for name in ("left", "top", "width", "height", "score"))
-            return cls(*box, points)
+            left, top, width, height = (float(raw[name]) for name in ("left", "top", "width", "height"))
+            return cls(left, top, width, height, float(raw["score"]), points)
 
 
 @dataclass(frozen=True, slots=True)
