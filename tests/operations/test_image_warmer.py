@@ -74,7 +74,7 @@ async def test_every_url_of_the_named_fields_is_asked_for_once() -> None:
     }
     async with opened(MADE, ("photo", "teams.players.photo"), "w=50 w=100,f=webp") as (warmer, door):
         for _ in range(3):
-            warmer.note("demo", metadata)
+            warmer.note("demo", [metadata])
         await until(lambda: counts(warmer).get("made") == 6)
         assert sorted(sources(door)) == sorted([f"https://a.test/{n}.png" for n in (1, 2, 3)] * 2)
         assert {seen.method for seen in door.seen} == {"HEAD"}
@@ -87,9 +87,9 @@ async def test_every_url_of_the_named_fields_is_asked_for_once() -> None:
 async def test_events_without_urls_ask_for_nothing() -> None:
     async with opened(MADE) as (warmer, door):
         for metadata in (None, {}, {"photo": 5}, {"photo": "a.png"}, {"photo": {"photo": "http://a.test"}}):
-            warmer.note("demo", metadata)
-        warmer.note("demo", {"photo": "https://a.test/" + "x" * 2_048})
-        warmer.note("demo", {"photo": "https://a.test/last.png"})
+            warmer.note("demo", [metadata])
+        warmer.note("demo", [{"photo": "https://a.test/" + "x" * 2_048}])
+        warmer.note("demo", [{"photo": "https://a.test/last.png"}])
         await until(lambda: bool(door.seen))
         assert sources(door) == ["https://a.test/last.png"]
 
@@ -103,11 +103,11 @@ async def test_what_finds_the_queue_full_is_dropped_at_once_and_counted() -> Non
 
     async with opened(answer) as (warmer, _):
         for number in range(1_500):
-            warmer.note("demo", {"photo": f"https://a.test/{number}.png"})
+            warmer.note("demo", [{"photo": f"https://a.test/{number}.png"}])
         assert counts(warmer) == {"dropped": 500}
         held.set()
         await until(lambda: counts(warmer).get("made") == 1_000)
-        warmer.note("demo", {"photo": "https://a.test/1499.png"})
+        warmer.note("demo", [{"photo": "https://a.test/1499.png"}])
         await until(lambda: counts(warmer).get("made") == 1_001)
 
 
@@ -117,23 +117,32 @@ async def test_one_event_asks_for_a_bounded_number_whatever_it_holds() -> None:
         for _ in range(50):
             deep = [deep] * 2
         began_s = time.process_time()
-        warmer.note("demo", {"photo": [f"https://a.test/{n}.png" for n in range(50_000)]})
-        warmer.note("demo", {"photo": deep})
+        warmer.note("demo", [{"photo": [f"https://a.test/{n}.png" for n in range(50_000)]}])
+        warmer.note("demo", [{"photo": deep}])
         assert time.process_time() - began_s < 5, "2^50 paths lead to it"
         await until(lambda: counts(warmer).get("made", 0) >= 20)
         assert counts(warmer)["made"] <= 40
 
 
+async def test_one_batch_is_looked_at_within_bounds() -> None:
+    async with opened(MADE) as (warmer, _):
+        long = {"photo": ["x"] * 1_000}
+        warmer.note("demo", [*[long] * 1_000, {"photo": "https://a.test/last.png"}])
+        assert counts(warmer) == {"dropped": 991}
+        warmer.note("demo", [{"photo": "https://a.test/next.png"}, None])
+        await until(lambda: counts(warmer).get("made") == 1)
+
+
 async def test_failures_are_counted_and_a_door_that_is_away_too() -> None:
     async with opened(reply(422, b'{"error":"invalid_options"}')) as (warmer, _):
-        warmer.note("demo", {"photo": "https://a.test/a.png"})
-        warmer.note("nobody", {"photo": "https://a.test/a.png"})
+        warmer.note("demo", [{"photo": "https://a.test/a.png"}])
+        warmer.note("nobody", [{"photo": "https://a.test/a.png"}])
         await until(lambda: counts(warmer) == {"failed": 2})
 
 
 async def test_signed_accounts_get_signed_urls() -> None:
     async with opened(MADE, rules=AccountRules(signing_keys=("new", "old"))) as (warmer, door):
-        warmer.note("demo", {"photo": "https://a.test/a.png"})
+        warmer.note("demo", [{"photo": "https://a.test/a.png"}])
         await until(lambda: bool(door.seen))
         query = parse_qs(urlsplit(door.seen[0].path).query)
         (expires,), (signature,) = query["expires"], query["signature"]

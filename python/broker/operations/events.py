@@ -185,8 +185,7 @@ async def _publish(context: Context, params: PublishParams) -> Json:
     accepted = await _in_order(context, params.program_id, rows)
     warmer = context.services.image_warmer
     if warmer.is_on:
-        for event in new:
-            warmer.note(context.principal.account, event.metadata)
+        warmer.note(context.principal.account, [event.metadata for event in new])
     await context.services.presence.note(context.principal)
     if params.events is not None:
         return Json(batch_json(accepted))
@@ -260,7 +259,7 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
         account, params.program_id, event_id, changes, context.caller, context.key
     )
     if context.services.image_warmer.is_on:
-        context.services.image_warmer.note(account, params.metadata)
+        context.services.image_warmer.note(account, [params.metadata])
     return Json(changed)
 
 
