@@ -1,5 +1,6 @@
 """Pictures made ahead and forgotten again, and what they took, through the real ingress."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -8,7 +9,7 @@ import httpx
 import pytest
 
 from broker.cli.main import run
-from broker.client import ApiError, Client, InsufficientScope
+from broker.client import ApiError, AsyncClient, Client, InsufficientScope
 from tests.deployments.image_door import ImageDoor
 from tests.deployments.instance import PASSWORD, Instance
 from tests.deployments.picture_server import PictureServer
@@ -58,6 +59,22 @@ def test_a_published_events_pictures_are_there_before_the_first_viewer(
     lines = httpx.get(f"{instance.ops_url}/metrics", timeout=30).text.splitlines()
     made = [line for line in lines if line.startswith("broker_image_warmings_total{")]
     assert sum(float(line.rpartition(" ")[2]) for line in made if 'outcome="made"' in line) >= 6
+
+
+def test_an_event_published_over_websocket_is_as_good(
+    instance: Instance, client: Client, pictures: PictureServer
+) -> None:
+    async def publish() -> None:
+        async with (
+            AsyncClient(instance.url, username="admin", password=PASSWORD) as connecting,
+            connecting.socket() as socket,
+        ):
+            metadata = {"photo": pictures.url("/b.png?socket")}
+            params = {"programId": PROGRAM, "event": "Card#show", "metadata": metadata}
+            await socket.call("producer", params)
+
+    asyncio.run(publish())
+    until(lambda: "/b.png?socket" in pictures.seen)
 
 
 def test_a_purged_source_is_fetched_again_and_its_neighbour_is_not(
