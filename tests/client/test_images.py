@@ -1,6 +1,7 @@
 """Pictures by the SDK: their URLs, and the real application behind them."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.images.pictures import gradient
 from tests.images.stage import open_stage
 
 PICTURE = bytes(gradient(160, 120).pngsave_buffer())
+PAGE = (Path(__file__).parents[2] / "docs" / "images.md").read_text()
 SOURCE = "https://cdn.example.com/a b.png?x=1&y=2"
 
 
@@ -79,6 +81,19 @@ async def test_what_the_broker_remembers_is_not_tried_again(tmp_path: Path) -> N
             assert (refused.value.status, refused.value.name) == (status, name)
         with pytest.raises(ApiError, match="upstream_failed"):
             await client.images.describe(upstream.url())
+
+
+@pytest.mark.anyio
+async def test_the_sample_of_the_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (sample,) = (text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "describe" in text)
+    async with opened(tmp_path, reply(body=PICTURE)) as (client, upstream):
+        host = str(client.images.url(upstream.url())).partition("/api")[0]
+        program = sample.replace("http://demo.localhost:8000", host)
+        program = program.replace("https://cdn.example.com/players/kim.jpg", upstream.url("/kim.png"))
+        await asyncio.to_thread(exec, compile(program, "the sample", "exec"), {})
+    told, url = capsys.readouterr().out.splitlines()
+    assert told.startswith("image/png 160 120 #")
+    assert "/api/v2/imgproxy/demo/w=400,h=400,fit=face,f=webp?url=" in url
 
 
 def test_a_face_has_its_landmarks() -> None:
