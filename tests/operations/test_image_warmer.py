@@ -11,8 +11,8 @@ import pytest
 from broker.errors import NotFound
 from broker.image_urls import sign
 from broker.images.account_rules import AccountRules
-from broker.operations.image_warmer import ImageWarmer
-from broker.settings import Settings
+from broker.operations.image_warmer import ImageWarmer, check_options
+from broker.settings import SettingError, Settings
 from tests.auth.services import StoppedClock
 from tests.fetching.upstream import Answer, Seen, Upstream, open_upstream, reply, send
 
@@ -183,3 +183,9 @@ async def test_a_door_that_is_away_is_told_for_each_picture() -> None:
     told = await away.warm("demo", [("https://a.test/a.png", "-")] * 5)
     assert [(each.status, each.error) for each in told] == [(503, "unavailable")] * 5
     await away.close()
+
+
+def test_options_that_no_picture_can_have_stop_the_start() -> None:
+    check_options(Settings(images_warm_options="preset=card,w=50 w=100,h=100,fit=face -"))
+    with pytest.raises(SettingError, match="BROKER_IMAGES_WARM_OPTIONS=w=51: w: 50, or 100"):
+        check_options(Settings(images_warm_options="w=50 w=51"))

@@ -20,9 +20,11 @@ from broker.clock import Clock
 from broker.errors import BrokerError, Unavailable
 from broker.image_urls import image_path
 from broker.images.account_rules import AccountRules
+from broker.images.errors import InvalidOptions
+from broker.images.options import parse_options
 from broker.metrics import catalogue
 from broker.metrics.counts import Count, Sample
-from broker.settings import Settings
+from broker.settings import SettingError, Settings
 
 _AT_ONCE = 4  # pictures of one request, or of all events
 _QUEUE = 1_000
@@ -50,6 +52,16 @@ class Told(NamedTuple):
 
 
 _TOO_LATE = Told(Unavailable.status, Unavailable.name)
+
+
+def check_options(settings: Settings) -> None:
+    """Raises SettingError for options that no picture can have; presets are the accounts' own."""
+    for options in settings.images_warm_options.split():
+        if "preset=" not in options:
+            try:
+                parse_options(options)
+            except InvalidOptions as error:
+                raise SettingError(f"BROKER_IMAGES_WARM_OPTIONS={options}: {error.message}") from None
 
 
 class ImageWarmer:
