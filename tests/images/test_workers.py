@@ -151,6 +151,20 @@ def test_a_process_is_exchanged_after_its_jobs() -> None:
     asyncio.run(ask())
 
 
+def test_what_its_parent_holds_is_not_a_processs_memory() -> None:
+    async def ask() -> None:
+        ballast = bytearray(b"x") * (300 << 20)  # written to, so that it is resident
+        workers = Workers(WorkerConfig(processes=1, recycle_bytes=250 << 20))
+        reply, _ = await workers.run(RENDER, SMALL)
+        assert reply.memory_bytes < len(ballast) // 2
+        (before,) = children()
+        await workers.run(RENDER, SMALL)
+        assert children() == [before]
+        await workers.close()
+
+    asyncio.run(ask())
+
+
 def test_too_many_waiting_jobs_are_refused_at_once() -> None:
     async def ask() -> None:
         workers = open_workers(waiting=4)

@@ -75,9 +75,17 @@ def _work(connection: Connection, job: Job, data: bytes) -> None:
         reply, body = Reply("the picture takes too much memory"), b""
     except Exception as error:  # of a library that stumbles over a picture; the process is as good as before
         reply, body = Reply("the picture cannot be processed", repr(error)[:500]), b""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    connection.send_bytes(encode(msgspec.structs.replace(reply, memory_bytes=peak)))
+    connection.send_bytes(encode(msgspec.structs.replace(reply, memory_bytes=_peak_bytes())))
     connection.send_bytes(body)
+
+
+def _peak_bytes() -> int:
+    """The most that this process has held. `getrusage` begins with what its parent held when it forked."""
+    try:
+        status = Path("/proc/self/status").read_text()  # proc_pid_status(5)
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
 def _render(job: Job, data: bytes) -> tuple[Reply, bytes]:
