@@ -13,6 +13,7 @@ from broker.client.audit import AuditLog
 from broker.client.calls import Calls
 from broker.client.engine import ApiSecret, Credentials, Engine, Identity, IdentityToken, LogIn, Password
 from broker.client.errors import ApiError, ConnectionFailed, ProgramDeleted, ServerError, Unsubscribed
+from broker.client.images import Images
 from broker.client.models import (
     Change,
     Cursor,
@@ -46,6 +47,7 @@ class AsyncClient(Calls, ResponseCalls):
         storage: the calls on stored values.
         statistics: the calls on statistics.
         audit: the calls on the audit log.
+        images: pictures, their URLs, and what caches keep of them.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class AsyncClient(Calls, ResponseCalls):
         self.statistics = Statistics(self._engine)
         self.audit = AuditLog(self._engine)
         self.analytics = Analytics(self._engine)
+        self.images = Images(engine, self._account)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""
