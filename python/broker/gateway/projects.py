@@ -18,8 +18,8 @@ import orjson
 from broker.domain.programs import ProgramChange
 from broker.errors import BrokerError, NotFound
 from broker.gateway.flights import Flights
-from broker.gateway.params import PROJECT_CHANNEL
 from broker.gateway.topics import Followed, Logs, Topics
+from broker.operations.following import PROJECT_CHANNEL
 from broker.operations.services import Services
 from broker.owners.protocol import PROGRAMS_CHANNEL, Attributes, Entry, channel_topic, program_topic
 from broker.storage.programs import ProgramQuery
