@@ -1,5 +1,5 @@
 module broker.example/follow
 
-go 1.26.8
+go 1.23
 
-require github.com/coder/websocket v1.8.14 // indirect
+require github.com/coder/websocket v1.8.14
