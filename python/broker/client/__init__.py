@@ -78,6 +78,7 @@ from broker.client.socket import Notification, Socket
 from broker.client.statistics import Dashboard, OnlineProducer, StatisticsPoint, TopProgram
 from broker.client.subscription import Subscription
 from broker.client.sync import Client
+from broker.client.timeline import Seek, Timeline
 
 __all__ = [
     "AnalyticsSite",
@@ -130,6 +131,7 @@ __all__ = [
     "RetryPolicy",
     "Revision",
     "RpcError",
+    "Seek",
     "ServerError",
     "ServerTime",
     "SlowDown",
@@ -139,6 +141,7 @@ __all__ = [
     "Subscription",
     "SourceReply",
     "SubscriptionEnded",
+    "Timeline",
     "Token",
     "TopProgram",
     "Unauthenticated",

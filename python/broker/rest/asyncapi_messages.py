@@ -179,7 +179,7 @@ class Messages:
         names = []
         for code, message, meaning in PROTOCOL_ERRORS:
             names.append("error." + message.title().replace(" ", ""))
-            fields = {"code": {"const": code}, "message": {"const": message}}
+            fields: dict[str, Schema] = {"code": {"const": code}, "message": {"const": message}}
             error = _object(fields, data={"$ref": "#/components/schemas/Error"})
             self._add_error(names[-1], meaning, error, {"code": code, "message": message})
         return names
