@@ -89,10 +89,7 @@ def asyncapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
     schemas = Schemas(settings)
     schemas.named["Error"] = ERROR_SCHEMA
     messages = Messages(schemas)
-    operations = {
-        key_of(operation.name): _call(*messages.add_operation(operation), *_told_of(operation, schemas))
-        for operation in registry.operations
-    }
+    operations: dict[str, dict[str, Any]] = {}
     for method, follow in FOLLOWS.items():
         operations[method] = _call(*messages.add_follow(method), follow.summary, "", "WebSocket")
     for told in NOTIFICATIONS:
@@ -110,6 +107,9 @@ def asyncapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
         "tags": [{"name": "WebSocket"}],
         "messages": [_reference(name) for name in messages.add_protocol_errors()],
     }
+    for operation in registry.operations:
+        described = _call(*messages.add_operation(operation), *_told_of(operation, schemas))
+        operations[key_of(operation.name)] = described
     return {
         "asyncapi": "3.0.0",
         "id": "urn:onair-broker:gateway",
