@@ -142,7 +142,7 @@ def pace(publish: Publish, profile: Profile) -> int:
     began_s = time.monotonic()
     for turn in range(messages):
         time.sleep(max(0.0, began_s + turn / profile.rate_per_s - time.monotonic()))
-        publish({"n": turn + 1, "sent": time.time_ns()})
+        publish({"n": turn + 1, "sent": time.time_ns() // 1000})
     return messages
 
 

@@ -2,7 +2,7 @@
 //
 // It says {"ready":n} when all follow, begins to cut at a line on its input, and reports at the next one, which
 // has the number of messages that were published. A message has n, counted from 1, and sent, its time in
-// nanoseconds since 1970.
+// microseconds since 1970.
 package main
 
 import (

@@ -212,5 +212,5 @@ func (v *viewer) begin(epoch string, recovered bool, subscribed func()) {
 
 func (v *viewer) move(position int64, came data) {
 	v.position = position
-	v.tally.take(came.N, time.Unix(0, came.Sent))
+	v.tally.take(came.N, time.UnixMicro(came.Sent))
 }
