@@ -63,8 +63,7 @@ def test_examples_are_as_their_messages_say(name: str) -> None:
 
 
 def test_what_is_not_described_is_noticed() -> None:
-    told = next(each for each in NOTIFICATIONS if each.method == "event")
-    good = {"jsonrpc": "2.0", "method": "event", "params": dict(told.example)}
+    good = MESSAGES["event"]["examples"][0]["payload"]
     assert faults_of_notification(good) == []
     for change in ({"seq": "42"}, {"more": 1}, {"metadata": None}):
         assert faults_of_notification(good | {"params": good["params"] | change})

@@ -4,9 +4,8 @@ Nothing here runs. Owners and native code write these messages; the AsyncAPI doc
 and tests compare every one that a gateway sends with its model.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -120,7 +119,6 @@ class Notification:
         of: what has to be followed for it: `program` or the beginning of a channel's name; empty is every
             connection.
         has_place: whether it has a `seq` and so moves the position that a client goes on from.
-        example: the params.
     """
 
     method: str
@@ -128,63 +126,22 @@ class Notification:
     params: type[Model]
     of: tuple[str, ...] = ()
     has_place: bool = False
-    example: Mapping[str, Any] = field(default_factory=dict)
 
 
-_ID = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
-_PLACE = {"seq": 42, "epoch": "0198b2c4-6f00-7a11-8b22-9c33ad44be55", "programId": "final-2026"}
-_TIME = "2026-07-19T18:00:00.000Z"
-_TIME_MS = 1784484000000
-_EVENT = _PLACE | {
-    "id": _ID,
-    "createdTime": _TIME,
-    "timestamp": _TIME_MS,
-    "timecode": _TIME_MS,
-    "event": "Score#update",
-    "metadata": {"home": 2, "away": 1},
-}
-_PROGRAM = {
-    "id": "final-2026",
-    "name": "The final",
-    "scheduledStartTime": _TIME,
-    "scheduledEndTime": "2026-07-19T21:00:00.000Z",
-    "projectId": "football",
-    "access": "public",
-    "metadata": None,
-    "createdTime": "2026-07-01T09:30:00.000Z",
-    "updatedTime": "2026-07-01T09:30:00.000Z",
-    "live": True,
-}
-_RESULTS = {
-    "accountId": "demo",
-    "projectId": "football",
-    "contextId": _ID,
-    "measureName": "whoWins",
-    "results": {"0": 812, "1": 455},
-    "total": 1267,
-}
 _OF_PROGRAM = ("program", "project:")
 
 NOTIFICATIONS = (
-    Notification("event", "An event was published.", EventNotice, _OF_PROGRAM, True, _EVENT),
+    Notification("event", "An event was published.", EventNotice, _OF_PROGRAM, True),
     Notification(
         "eventUpdated",
         "An event was changed: this is its new state, and `seq` is the place of the change.",
         EventNotice,
         _OF_PROGRAM,
         True,
-        _EVENT,
     ),
+    Notification("eventDeleted", "An event was deleted.", EventDeletedNotice, _OF_PROGRAM, True),
     Notification(
-        "eventDeleted", "An event was deleted.", EventDeletedNotice, _OF_PROGRAM, True, _PLACE | {"id": _ID}
-    ),
-    Notification(
-        "eventsDeleted",
-        "All events of the program were deleted.",
-        EventsDeletedNotice,
-        _OF_PROGRAM,
-        True,
-        _PLACE | {"deleted": 340, "seq": 0},
+        "eventsDeleted", "All events of the program were deleted.", EventsDeletedNotice, _OF_PROGRAM, True
     ),
     Notification(
         "historyReplaced",
@@ -192,14 +149,12 @@ NOTIFICATIONS = (
         HistoryReplacedNotice,
         _OF_PROGRAM,
         True,
-        _PLACE,
     ),
     Notification(
         "programDeleted",
         "The program was deleted; the subscription has ended.",
         ProgramDeletedNotice,
         (*_OF_PROGRAM, "responses:"),
-        example={"programId": "final-2026"},
     ),
     Notification(
         "unsubscribed",
@@ -207,44 +162,29 @@ NOTIFICATIONS = (
         " (`insufficient_scope`), has ended (`token_expired`) or was revoked (`token_revoked`).",
         UnsubscribedNotice,
         ("program", "programs", "project:", "storage:", "responses:"),
-        example={"programId": "final-2026", "reason": "token_expired"},
     ),
     Notification(
         "program",
         "A program was made, changed or deleted, went live or ended.",
         ProgramChangeNotice,
         ("programs",),
-        example={"channel": "programs", "change": "live", "program": _PROGRAM},
     ),
-    Notification(
-        "stored",
-        "A value was stored in the project.",
-        StoredNotice,
-        ("storage:",),
-        example={
-            "channel": "storage:football",
-            "projectId": "football",
-            "value": {"id": "line-up", "metadata": {"home": ["Kim", "Vo"]}, "createdTime": _TIME},
-        },
-    ),
+    Notification("stored", "A value was stored in the project.", StoredNotice, ("storage:",)),
     Notification(
         "results",
         "Live results have changed; each measure of a context is told at most once a second.",
         ResultsNotice,
         ("responses:",),
-        example={"channel": "responses:final-2026", "programId": "final-2026", "results": [_RESULTS]},
     ),
     Notification(
         "tokenExpiring",
         "A minute before the token ends, or at once where less is left: `login` renews it.",
         TokenExpiringNotice,
-        example={"expiresInMs": 60_000},
     ),
     Notification(
         "reconnect",
         "The gateway stops. It closes the connection with 1012 at the time named, when no call waits.",
         ReconnectNotice,
-        example={"afterMs": 2_315},
     ),
 )
 

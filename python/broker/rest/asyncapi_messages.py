@@ -40,7 +40,7 @@ from broker.operations.notifications import Notification
 from broker.operations.registry import Effect, Operation
 from broker.rest.openapi_replies import error_example, errors_of
 from broker.rest.openapi_schemas import Schema, Schemas, without_null
-from broker.rest.result_examples import examples_of
+from broker.rest.result_examples import NOTIFICATION_EXAMPLES, examples_of
 
 _VERSION: Schema = {"const": "2.0"}
 _ID: Schema = {
@@ -169,7 +169,7 @@ class Messages:
         """Add a notification; returns its name, which is its method."""
         params = self._schemas.of_result(told.params)
         fields = {"jsonrpc": _VERSION, "method": {"const": told.method}, "params": params}
-        example = {"jsonrpc": "2.0", "method": told.method, "params": told.example}
+        example = {"jsonrpc": "2.0", "method": told.method, "params": NOTIFICATION_EXAMPLES[told.method]}
         self._add(told.method, told.method, told.summary, _object(fields), example)
         self.named[told.method] |= {"x-of": list(told.of) or ["connection"], "x-has-position": told.has_place}
         return told.method
