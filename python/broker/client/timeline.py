@@ -23,9 +23,9 @@ from broker.client.models import (
     ServerTime,
 )
 from broker.client.picture import Move, Picture, Position
-from broker.client.retry import Backoff
 from broker.client.subscription import Subscription
 from broker.clock import Clock
+from broker.concurrency.back_off import Backoff
 
 WINDOW_MS = 60_000  # of whole minutes, so that shared caches answer many viewers
 AHEAD_MS = 10_000.0  # before its time a window is read
