@@ -30,7 +30,7 @@ from broker.operations.context import Context
 from broker.operations.invoke import invoke, require_audience
 from broker.operations.registry import Effect, Registry
 from broker.operations.services import Services
-from broker.rest import docs
+from broker.rest import docs, streams
 from broker.rest.access_log import AccessLog
 from broker.rest.account import TrustedProxies, account_of_host
 from broker.rest.callers import Caller, Callers
@@ -196,6 +196,10 @@ class RestApp:
         exchange: Exchange,
     ) -> None:
         path = scope.get("raw_path") or scope["path"].encode()
+        program_id = streams.find_program(path)
+        if program_id is not None:
+            await self._send_to_stream(program_id, scope, headers, exchange)
+            return
         endpoints, values = self._routes.find(path)
         if not endpoints:
             await self._serve_page(scope["method"], split_path(path), caller, exchange)
@@ -270,6 +274,26 @@ class RestApp:
                 await exchange.result(endpoint, await invoke(operation, context, fields))
         else:
             await exchange.result(endpoint, await invoke(operation, context, fields))
+
+    async def _send_to_stream(
+        self, program_id: str, scope: Mapping[str, Any], headers: Headers, exchange: Exchange
+    ) -> None:
+        """Send a client on to a gateway that serves the program's event stream."""
+        method = scope["method"]
+        if method == "OPTIONS":
+            allow = (b"allow", streams.METHODS.encode())
+            await exchange.whole(204, b"", "", [allow, *streams.PREFLIGHT])
+            return
+        if method not in ("GET", "HEAD"):
+            raise _wrong_method(streams.METHODS)
+        account = self._account(headers)
+        if not await self._services.accounts.exists(account):
+            raise NotFound("there is no such account")
+        query = scope.get("query_string", b"")
+        location = await streams.find_location(self._services, account, program_id, query)
+        if location is None:
+            raise Unavailable("no gateway takes connections", retry_after_s=streams.RETRY_AFTER_S)
+        await exchange.whole(307, b"", "", [(b"location", location.encode()), *_NO_STORE])
 
     def _limit(self, endpoint: Endpoint) -> int:
         settings = self._services.settings

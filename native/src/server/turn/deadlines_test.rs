@@ -2,7 +2,7 @@
 
 use super::shares_test::{Stage, Viewer, call};
 use super::*;
-use crate::protocol::frame::encode_masked;
+use crate::protocol::frame::{Opcode, encode_masked};
 use crate::server::connection::Connection;
 
 /// More than one connection may have outstanding.
