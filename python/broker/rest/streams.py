@@ -1,11 +1,11 @@
 """A program's event stream, as far as the HTTP port has to do with it: where it is, and how it is documented.
 
-Gateways serve event streams, on their own port. A client that knows the API's address alone is sent to one of them, to
-the same that `GET /connect` would name. It is no operation: over a WebSocket there is nothing to be sent to.
+Gateways serve event streams, on their own port. A client that knows the API's address alone is sent to one of
+them, as `GET /connect` would choose it. It is no operation: over a WebSocket there is nothing to be sent to.
 
-What is checked here is the account and that there is a gateway. The gateway decides the rest, so a token and a position
-go with the request as they are. Mind that browsers and curl leave a token in a header behind on the way to another port;
-a client that has one asks `/connect` itself.
+What is checked here is the account and that there is a gateway. The gateway decides the rest, so a token and
+a position go with the request as they are. Mind that browsers and curl leave a token in a header behind on
+the way to another port; a client that has one asks `/connect` itself.
 """
 
 from typing import Any
@@ -50,7 +50,11 @@ PREFLIGHT: tuple[Header, ...] = (
 
 
 def find_program(path: bytes) -> str | None:
-    """The program whose stream a raw path names. Raises InvalidRequest when it is not percent-encoded UTF-8."""
+    """The program whose stream a raw path names; None of any other path.
+
+    Raises:
+        InvalidRequest: it is not percent-encoded UTF-8.
+    """
     if not path.endswith(_END):
         return None
     segments = split_path(path)
@@ -60,7 +64,7 @@ def find_program(path: bytes) -> str | None:
 
 
 async def find_location(services: Services, account: str, program_id: str, query: bytes) -> str | None:
-    """The URL of the stream at a gateway, with the request's query; None when no gateway takes connections."""
+    """The URL of the stream at a gateway, with the request's query; None when none takes connections."""
     gateways = await services.known_gateways.list()
     answer, first = advise(gateways, account, services.settings, program_id)
     if first is None:
@@ -69,6 +73,12 @@ async def find_location(services: Services, account: str, program_id: str, query
     return f"{answer.stream_url}?{query.decode('latin-1')}" if query else answer.stream_url
 
 
+_DESCRIPTION = """\
+The notifications of `subscribe` over a WebSocket, for where none gets through: `event:` is the method,
+`data:` the params, `id:` the position. Gateways serve it, at the `streamUrl` that `GET /connect` answers;
+this port redirects there, without a token that came in a header. The first event is `subscribed`; what was
+missed comes after it. When the gateway ends the stream, the last one is `closed`, with the code and reason
+that close a WebSocket."""
 _TEXT = {"type": "string"}
 _POSITION = "`EPOCH:SEQ` or `EPOCH:SEQ:ID`, as the `id:` lines of the stream have it"
 _EVENTS = """\
@@ -91,11 +101,7 @@ def describe(errors: dict[str, Any]) -> dict[str, Any]:
         "get": {
             "operationId": "streamProgramEvents",
             "summary": "Follow a program's events as Server-Sent Events",
-            "description": "The notifications of `subscribe` over a WebSocket, for where none gets through:"
-            " `event:` is the method, `data:` the params, `id:` the position. Gateways serve it, at the"
-            " `streamUrl` that `GET /connect` answers; this port redirects there, without a token that came"
-            " in a header. The first event is `subscribed`; what was missed comes after it. The last one, when"
-            " the gateway ends the stream, is `closed`, with the code and reason of a WebSocket's close frame.",
+            "description": _DESCRIPTION,
             "tags": ["WebSocket"],
             "security": [{}, {"bearer": []}],
             "parameters": [
