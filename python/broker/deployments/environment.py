@@ -98,7 +98,7 @@ def serve_environment() -> dict[str, str]:
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": str(_SERVE_DRAIN_S),
         "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": str(_SERVE_DRAIN_S),
         # An ingress that died is noticed within these, not after half a minute.
-        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
+        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
         # Ten rounds a second are half of what the controller of an idle product takes.
         "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
