@@ -311,6 +311,24 @@ fn a_position_that_is_gone_is_said_so() {
 }
 
 #[test]
+fn a_message_for_a_websocket_is_not_sent_to_a_reader() {
+    let running = start(config(SendChoice::Send));
+    publish(&running.hub, 1..=1, 1);
+    let conns = std::cell::Cell::new(None);
+    let mut reader = open_asking(&running, &format!("{PATH}?since=f:1"), |conn, ticket, _| {
+        conns.set(Some(conn));
+        running.hub.retry(conn, ticket);
+    });
+    reader.next("subscribed");
+    let conn = conns.get().expect("it was asked about");
+    running
+        .hub
+        .notify(conn, br#"{"jsonrpc":"2.0","method":"x"}"#.to_vec());
+    publish(&running.hub, 2..=2, 1);
+    reader.next("event");
+}
+
+#[test]
 fn what_the_application_refuses_is_an_http_answer() {
     let running = start(config(SendChoice::Send));
     let error = br#"{"code":404,"message":"not_found","data":{"error":"not_found","error_description":"x","status":404}}"#;

@@ -18,9 +18,9 @@ impl Core {
 
     /// Sends a message, deflated where that was agreed on, pays and does not keep others waiting.
     ///
-    /// A client that has left too much unread is closed instead.
+    /// A client that has left too much unread is closed instead; one that takes no messages gets none.
     pub fn send(&mut self, slot: SlotIndex, opcode: Opcode, payload: &[u8]) {
-        if !self.may_answer(slot) {
+        if !self.connections.at(slot).wire.has_messages() || !self.may_answer(slot) {
             return;
         }
         let connection = self.connections.at(slot);

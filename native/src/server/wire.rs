@@ -57,6 +57,11 @@ impl Wire {
         }
     }
 
+    /// Whether messages go to and fro, beside what is in the logs.
+    pub fn has_messages(self) -> bool {
+        self == Self::WebSocket
+    }
+
     /// Whether a client answers a sign of life.
     pub fn is_answered(self) -> bool {
         self == Self::WebSocket
