@@ -36,7 +36,7 @@ class ConnectServer(Model):
 
     url: str
     connections: int
-    stream_url: str | None
+    stream_url: str | None = None
 
 
 class Connect(Model):
@@ -52,7 +52,7 @@ class Connect(Model):
     url: str
     servers: list[ConnectServer]
     retry_after_ms: int
-    stream_url: str | None
+    stream_url: str | None = None
 
 
 def url_template(settings: Settings) -> str:
