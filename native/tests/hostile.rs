@@ -576,7 +576,11 @@ fn streams_that_wait_share_a_bound() {
 
 #[test]
 fn readers_of_streams_who_send_for_ever_are_ended() {
-    let mut scene = Scene::new(strict());
+    let mut scene = Scene::new(Config {
+        messages_per_s: 1.0,
+        messages_burst: 10.0,
+        ..strict()
+    });
     let mut attackers: Vec<_> = (0..10)
         .map(|_| Attacker::connect(&scene, [127, 0, 0, 1]))
         .collect();
@@ -585,10 +589,14 @@ fn readers_of_streams_who_send_for_ever_are_ended() {
         assert_eq!(attacker.status(), 200);
     }
     let flood = vec![b'x'; MIB];
-    for _ in 0..2_000 {
+    for _ in 0..10 {
         attackers.retain_mut(|attacker| attacker.send(&flood));
     }
-    assert_eq!(attackers.len(), 0);
+    scene.wait_for("all are ended", |running| {
+        let closes = running.server.shared().counters.closes.read();
+        let flood = closes.into_iter().find(|(_, reason, _)| *reason == "flood");
+        flood.is_some_and(|(.., count)| count == 10)
+    });
     scene.check();
 }
 

@@ -66,7 +66,7 @@ impl Reader {
 
     /// Reads once; false at the end of the stream.
     fn read(&mut self) -> bool {
-        let mut buffer = [0; 65_536];
+        let mut buffer = vec![0; 65_536];
         let got = match self.socket.read(&mut buffer) {
             Ok(got) => got,
             Err(error) => {
@@ -350,7 +350,7 @@ fn what_the_application_refuses_is_an_http_answer() {
         r#"{"error":"not_found","error_description":"x","status":404}"#
     );
     let mut reader = open_asking(&running, target, |conn, ticket, _| {
-        running.hub.retry(conn, ticket)
+        running.hub.retry(conn, ticket);
     });
     assert_eq!(reader.status(), "404");
     assert!(reader.body().contains("not_found"));
@@ -506,7 +506,8 @@ fn what_follows_the_request_is_dropped_and_a_flood_of_it_ends_the_stream() {
     publish(&running.hub, 1..=1, 1);
     reader.next("event");
     let shared = running.server.shared();
-    while connections(shared) > 0 && reader.socket.write_all(&[b'x'; 30_000]).is_ok() {}
+    let flood = vec![b'x'; 30_000];
+    while connections(shared) > 0 && reader.socket.write_all(&flood).is_ok() {}
     wait_until("it is counted", || {
         let ends = shared.counters.closes.read();
         ends.iter()
@@ -611,7 +612,7 @@ fn rights_that_end_end_the_stream() {
     }
     // Nothing of it is seen without a right any more.
     let mut refused = open_asking(&running, PATH, |conn, ticket, _| {
-        running.hub.retry(conn, ticket)
+        running.hub.retry(conn, ticket);
     });
     assert_eq!(refused.status(), "401");
     assert!(refused.has_header("WWW-Authenticate: Bearer"));

@@ -5,6 +5,8 @@
 
 use std::io::Write;
 
+use memchr::memchr;
+
 use super::handshake;
 
 /// A comment: it keeps the way open and says nothing.
@@ -89,7 +91,7 @@ pub fn put_head(headers: &[(&str, &str)], out: &mut Vec<u8>) {
 #[must_use]
 pub fn event_bytes(events: &[u8]) -> usize {
     let mut at = 0;
-    while let Some(line) = events[at..].iter().position(|&byte| byte == b'\n') {
+    while let Some(line) = memchr(b'\n', &events[at..]) {
         at += line + 1;
         if events.get(at) == Some(&b'\n') {
             return at + 1;
