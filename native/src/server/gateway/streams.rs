@@ -26,7 +26,6 @@ use super::admission::unauthorized;
 use super::dispatch::Gateway;
 use super::params::{EXACT, Start, Target};
 use super::subscribe::{Unready, put_position};
-use super::upcalls::Upcall;
 use crate::log::escape;
 use crate::protocol::events::Position;
 use crate::protocol::handshake::Request;
@@ -169,30 +168,10 @@ impl Gateway {
         if core.is_crowded() {
             return Admission::Refuse(build_refusal(NoRoom::Gateway));
         }
-        let (ticket, conn) = (self.hub.next_number(), core.id(slot));
-        let connection = core.connection(slot);
-        let upcall = Upcall::Call {
-            conn,
-            ticket,
-            account: connection
-                .account
-                .as_ref()
-                .map(|account| account.name.clone())
-                .unwrap_or_default(),
-            principal: connection
-                .session
-                .as_ref()
-                .map_or(0, |session| session.principal),
-            address: connection.address.to_string(),
-            method: "subscribe".to_owned(),
-            params: build_params(target, start),
-            is_notification: false,
-        };
-        let Some(pending) = &mut connection.handshake else {
-            return Admission::Wait;
-        };
-        pending.ticket = Some(ticket);
-        if self.hub.upcalls.ask(upcall) {
+        let params = build_params(target, start);
+        let ticket = self.ask_application(core, slot, "subscribe", params, false);
+        if let (Some(_), Some(pending)) = (ticket, &mut core.connection(slot).handshake) {
+            pending.ticket = ticket;
             return Admission::Wait;
         }
         let mut refusal = refusal(503, "unavailable", "too many requests are waiting");
