@@ -18,9 +18,9 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from broker.concurrency.tasks import run_once
 from broker.logs import configure_logs
 from broker.settings import Settings
-from broker.tasks import run_once
 
 if TYPE_CHECKING:
     from broker.images.geometry import Face, Size

@@ -21,8 +21,8 @@ import msgspec
 from cachetools import LRUCache, TTLCache
 
 from broker.auth.local_rates import LocalRate
-from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
+from broker.concurrency.single_flight import SingleFlight
 from broker.errors import BrokerError, SlowDown, Unavailable
 from broker.images.account_rules import AccountRules
 from broker.images.disk_cache import DiskCache

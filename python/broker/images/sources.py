@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import msgspec
 from cachetools import TTLCache
 
-from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
+from broker.concurrency.single_flight import SingleFlight
 from broker.errors import BrokerError, Unavailable
 from broker.fetching.errors import UpstreamFailed, UpstreamTimeout
 from broker.fetching.fetcher import Fetched, Fetcher, FetchRequest
