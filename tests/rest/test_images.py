@@ -35,14 +35,16 @@ def run(
             open_stage(directory, open_fetcher(upstream.port)) as stage,
         ):
             settings = Settings(ingress_key=key)
-            app = ImageApp(settings, SystemClock(), IdSource(SystemClock()), stage.service.get, 30.0)
+            app = ImageApp(
+                settings, SystemClock(), IdSource(SystemClock()), stage.service.get, stage.usage, 30.0
+            )
 
             async def get(options: str, url: str | None = None, method: str = "GET", **headers: str) -> Told:
                 query = f"?url={quote(upstream.url() if url is None else url, safe='')}"
                 sent = {name.replace("_", "-"): value for name, value in headers.items()}
                 return await ask(app, method, f"/api/v2/imgproxy/demo/{options}{query}", headers=sent)
 
-            get.app = app  # type: ignore[attr-defined]
+            get.app, get.stage = app, stage  # type: ignore[attr-defined]
             await work(get, upstream)
             app.close()
 
@@ -185,5 +187,30 @@ def test_overload_is_nothing_to_keep(tmp_path: Path) -> None:
         told = await get("w=50")
         assert (told.status, told.headers["cache-control"]) == (503, "no-store")
         assert told.headers["retry-after"] == "1"
+
+    run(tmp_path, work)
+
+
+def test_what_an_account_takes_is_counted(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        made = await get("w=50")
+        await get("w=50")
+        await get("w=50", method="HEAD")
+        await get("w=50", if_none_match=made.headers["etag"])
+        assert (await get("w=51")).status == 422
+        used = get.stage.usage.of["demo"]  # type: ignore[attr-defined]
+        assert (used.images, used.hits, used.errors, used.fetches) == (5, 3, 1, 1)
+        assert used.sent_bytes == 2 * len(made.body)
+
+    run(tmp_path, work)
+
+
+def test_accounts_that_are_not_there_are_not_counted(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        for name in ("nobody", "nobody-else"):
+            app = get.app  # type: ignore[attr-defined]
+            told = await ask(app, "GET", f"/api/v2/imgproxy/{name}/-?url=http%3A%2F%2Fa.test")
+            assert told.status == 404
+        assert get.stage.usage.of == {}  # type: ignore[attr-defined]
 
     run(tmp_path, work)

@@ -27,6 +27,7 @@ COMMANDS = (
     Lazy("import", "broker.cli.transfer", "import_", "Replace a program's events by those of a file."),
     Lazy("export", "broker.cli.transfer", "export", "Write a program's events to a file."),
     Lazy("image", "broker.cli.image", "image", "Resize, crop or convert a picture."),
+    Lazy("images", "broker.cli.images", "app", "Forget pictures, or make them ahead."),
     Lazy("analytics", "broker.cli.analytics", "app", "Set up and verify a project's analytics site."),
     Lazy("account", "broker.cli.accounts", "app", "Make and change accounts, in the database."),
     Lazy("user", "broker.cli.users", "app", "Make and change users, in the database."),

@@ -38,6 +38,7 @@ from broker.client.errors import (
     Unavailable,
     Unsubscribed,
 )
+from broker.client.images import FaceBox, Picture, PictureDescription, WarmedPicture
 from broker.client.models import (
     AnalyticsSite,
     ApiToken,
@@ -75,7 +76,7 @@ from broker.client.responses import (
 )
 from broker.client.retry import RetryPolicy
 from broker.client.socket import Notification, Socket
-from broker.client.statistics import Dashboard, OnlineProducer, StatisticsPoint, TopProgram
+from broker.client.statistics import Dashboard, ImagesPoint, OnlineProducer, StatisticsPoint, TopProgram
 from broker.client.subscription import Subscription
 from broker.client.sync import Client
 from broker.concurrency.back_off import Backoff
@@ -102,10 +103,12 @@ __all__ = [
     "EventDeleted",
     "EventUpdated",
     "EventsDeleted",
+    "FaceBox",
     "FieldFault",
     "Gateways",
     "HistoryLost",
     "HistoryReplaced",
+    "ImagesPoint",
     "Imported",
     "Impression",
     "InsufficientScope",
@@ -120,6 +123,8 @@ __all__ = [
     "OnlineProducer",
     "Page",
     "PayloadTooLarge",
+    "Picture",
+    "PictureDescription",
     "PreconditionFailed",
     "Program",
     "ProgramDeleted",
@@ -147,4 +152,5 @@ __all__ = [
     "Unsubscribed",
     "User",
     "Version",
+    "WarmedPicture",
 ]

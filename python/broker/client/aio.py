@@ -47,7 +47,7 @@ class AsyncClient(Calls, ResponseCalls):
         storage: the calls on stored values.
         statistics: the calls on statistics.
         audit: the calls on the audit log.
-        images: URLs of pictures.
+        images: pictures, their URLs, and what caches keep of them.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class AsyncClient(Calls, ResponseCalls):
         self.statistics = Statistics(self._engine)
         self.audit = AuditLog(self._engine)
         self.analytics = Analytics(self._engine)
-        self.images = Images(engine.base_url, self._account)
+        self.images = Images(engine, self._account)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""

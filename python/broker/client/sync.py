@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar,
 from broker.client.aio import AsyncClient
 from broker.client.analytics import Analytics
 from broker.client.audit import AuditLog
+from broker.client.images import Images
 from broker.client.models import Change, Cursor, Event
 from broker.client.projects import Projects
 from broker.client.revisions import Revisions
@@ -174,6 +175,7 @@ class _SyncStatistics(_Group[Statistics]):
 
     dashboard = _group_call(Statistics.dashboard)
     series = _group_call(Statistics.series)
+    images = _group_call(Statistics.images)
     live_programs = _group_call(Statistics.live_programs)
 
 
@@ -193,6 +195,22 @@ class _SyncAnalytics(_Group[Analytics]):
     snippet = _group_call(Analytics.snippet)
 
 
+class _SyncImages(_Group[Images]):
+    """Pictures; see `broker.client.images.Images`."""
+
+    fetch = _group_call(Images.fetch)
+    describe = _group_call(Images.describe)
+    purge = _group_call(Images.purge)
+    purge_all = _group_call(Images.purge_all)
+    warm = _group_call(Images.warm)
+
+    def url(
+        self, source: str, options: str = "-", *, signing_key: str | None = None, expires: int | None = None
+    ) -> str:
+        """The URL of a picture; see `Images.url`."""
+        return self._group.url(source, options, signing_key=signing_key, expires=expires)
+
+
 class Client:
     """A caller of one account's broker, as `AsyncClient`. Safe to use from several threads."""
 
@@ -207,7 +225,7 @@ class Client:
         self.statistics = _SyncStatistics(self._loop, self._client.statistics)
         self.audit = _SyncAuditLog(self._loop, self._client.audit)
         self.analytics = _SyncAnalytics(self._loop, self._client.analytics)
-        self.images = self._client.images
+        self.images = _SyncImages(self._loop, self._client.images)
 
     def close(self) -> None:
         """Close all connections and end the thread. Idempotent."""

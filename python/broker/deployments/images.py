@@ -13,7 +13,8 @@ import logging
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +24,19 @@ from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 from broker import timers
 from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.deployments.ingress import IMAGES
+from broker.errors import Unavailable
 from broker.image_urls import PREFIX
 from broker.logs import configure_logs
 from broker.settings import Settings
 
 if TYPE_CHECKING:
+    from broker.clock import Clock
+    from broker.ids import IdSource
     from broker.images.service import FaceFinder, ImageService
+    from broker.images.usage import UsageCounter
     from broker.metrics.counts import Sample
     from broker.rest.images import ImageApp
+    from broker.storage.database import Database
 
 _REQUESTS = 5_000  # of one replica at a time; more than it takes itself, so that its refusals come first
 _QUEUED = 500  # that Serve's proxy holds while the first replica starts; more are answered 503
@@ -103,8 +109,10 @@ class ImagesAsgi:
         departure.watch()
         timers.allow_late(_LATE_S)
         clock = SystemClock()
-        service = await open_service(self._stack, settings, self._dsn, find_served_faces(settings))
-        self._app = ImageApp(settings, clock, IdSource(clock), service.get, settings.images_timeout_s)
+        ids = IdSource(clock)
+        opened = await open_service(self._stack, settings, self._dsn, find_served_faces(settings), ids)
+        service = opened.service
+        self._app = ImageApp(settings, clock, ids, service.get, opened.usage, settings.images_timeout_s)
         self._stack.callback(self._app.close)
         exporter = Exporter(
             "images", "images", settings.data_dir, clock, [self._app.figures, lambda: figures(service)]
@@ -115,23 +123,34 @@ class ImagesAsgi:
         gc.set_threshold(_COLLECT_AFTER)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedImages:
+    """The service of one process, and what counts for its accounts."""
+
+    service: "ImageService"
+    usage: "UsageCounter"
+
+
 async def open_service(
-    stack: AsyncExitStack, settings: Settings, dsn: str, faces: "FaceFinder"
-) -> "ImageService":
+    stack: AsyncExitStack, settings: Settings, dsn: str, faces: "FaceFinder", ids: "IdSource"
+) -> OpenedImages:
     """The service of one process; `stack` closes all of it."""
     from broker.auth.local_rates import LocalRate
     from broker.auth.rate_limits import Rate
     from broker.clock import SystemClock
+    from broker.concurrency.tasks import keep_running
     from broker.fetching.fetcher import FetchConfig, Fetcher
     from broker.fetching.urls import AllowList
     from broker.images.account_rules import RuleBook
     from broker.images.disk_cache import DiskCache
     from broker.images.jobs import DecodeLimits
     from broker.images.key_locks import KeyLocks
+    from broker.images.purges import PurgeBook, PurgeFollower
     from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
     from broker.images.sources import SourceConfig, SourceHead, Sources
     from broker.images.workers import WorkerConfig, Workers
     from broker.storage.database import Database
+    from broker.storage.image_purges import ImagePurges
     from broker.storage.image_rules import ImageRules
 
     workers = Workers(WorkerConfig(settings.images_processes, memory_bytes=settings.images_process_bytes))
@@ -152,12 +171,18 @@ async def open_service(
     stack.push_async_callback(fetcher.close)
     directory = await asyncio.to_thread(_make_directory, settings.data_dir / _DIRECTORY)
     share = settings.images_disk_bytes // 2
+    usage = _open_usage(stack, settings, database, clock, ids)
+    book = PurgeBook(ImagePurges(database))
+    known_faces = DiskCache(directory / "faces", max(1, share // _FACES_SHARE), FacesHead)
     sources = Sources(
         fetcher,
         DiskCache(directory / "sources", share, SourceHead),
         KeyLocks(directory / "source-locks"),
         clock,
         source_config,
+        book,
+        usage,
+        known_faces.remove,
     )
     per_account = Rate(settings.images_rate_per_account, settings.images_burst_per_account)
     per_address = Rate(settings.images_rate_per_address, settings.images_burst_per_address)
@@ -170,14 +195,42 @@ async def open_service(
         workers,
         faces,
         DiskCache(directory / "results", share, ResultHead),
-        DiskCache(directory / "faces", max(1, share // _FACES_SHARE), FacesHead),
+        known_faces,
         KeyLocks(directory / "locks"),
         clock,
         ServiceConfig(memory_bytes=settings.images_cache_bytes),
         DecodeLimits(),
+        book,
+        usage,
     )
     stack.push_async_callback(service.close)
-    return service
+    with suppress(Unavailable):  # nothing is shown before they are read, which goes on
+        await book.read()
+    follower = PurgeFollower(book, directory, service.forget_purged, service.remove_purged)
+    stack.push_async_callback(_cancel, keep_running("image purges", follower.run))
+    return OpenedImages(service, usage)
+
+
+def _open_usage(
+    stack: AsyncExitStack, settings: Settings, database: "Database", clock: "Clock", ids: "IdSource"
+) -> "UsageCounter":
+    """What counts for the statistics; nothing does where they are off."""
+    from broker.concurrency.tasks import keep_running
+    from broker.images.usage import Uncounted
+    from broker.storage.statistics import Statistics
+    from broker.storage.statistics_recorder import Recorder
+
+    if not settings.statistics:
+        return Uncounted()
+    recorder = Recorder(Statistics(database), clock, ids)
+    stack.push_async_callback(recorder.close)
+    stack.push_async_callback(_cancel, keep_running("statistics", recorder.run))
+    return recorder
+
+
+async def _cancel(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait([task])
 
 
 def figures(service: "ImageService") -> "Iterator[Sample]":

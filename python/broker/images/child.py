@@ -19,7 +19,6 @@ from pathlib import Path
 import msgspec
 
 from broker.images.decoding import open_libvips, read_header
-from broker.images.describing import describe
 from broker.images.errors import UnprocessableImage
 from broker.images.jobs import Job, Planned, Reply
 from broker.images.rendering import preview, render
@@ -99,6 +98,9 @@ def _preview(job: Job, data: bytes) -> tuple[Reply, bytes]:
 
 
 def _describe(job: Job, data: bytes) -> tuple[Reply, bytes]:
+    # Not above: it loads numpy and Pillow, half of a decoder's start, and most describe nothing.
+    from broker.images.describing import describe
+
     return Reply(description=describe(data, job.limits)), b""
 
 

@@ -8,7 +8,7 @@ import base64
 
 import blurhash
 import pyvips
-import thumbhash
+import thash
 from PIL import Image
 
 from broker.images.decoding import broken, load_options, read_header
@@ -44,7 +44,7 @@ def describe(data: bytes, limits: DecodeLimits) -> Description:
         header.has_alpha,
         _frequent_color(pixels),
         blurhash.encode(Image.frombytes("RGB", shape, opaque), across, down),
-        base64.b64encode(bytes(thumbhash.rgba_to_thumb_hash(*shape, list(pixels)))).decode(),
+        base64.b64encode(bytes(thash.rgba_to_thumb_hash(*shape, list(pixels)))).decode(),
     )
 
 

@@ -137,6 +137,21 @@ class DiskCache(Generic[Head]):
                 removed += 1
         return removed
 
+    def remove_where(self, is_gone: Callable[[Head], bool]) -> int:
+        """Remove the entries whose heads say so; returns how many. Reads the head of every entry."""
+        removed = 0
+        for path in self._directory.glob("*/*"):
+            if path.suffix == _PARTIAL:
+                continue
+            with suppress(OSError, struct.error, msgspec.MsgspecError):
+                with path.open("rb") as file:
+                    head_bytes, _ = _LENGTHS.unpack(file.read(_LENGTHS.size))
+                    head = self._decoder.decode(file.read(head_bytes))
+                if is_gone(head):
+                    path.unlink()
+                    removed += 1
+        return removed
+
     def _path(self, key: str) -> Path:
         digest = hashlib.sha256(key.encode()).hexdigest()
         return self._directory / digest[:2] / digest[2:]

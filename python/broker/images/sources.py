@@ -13,7 +13,7 @@ slow on purpose takes the places of its own pictures only.
 import asyncio
 import hashlib
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -22,6 +22,7 @@ from cachetools import TTLCache
 
 from broker.clock import Clock
 from broker.concurrency.single_flight import SingleFlight
+from broker.domain.statistics import ImagesUsed
 from broker.errors import BrokerError, Unavailable
 from broker.fetching.errors import UpstreamFailed, UpstreamTimeout
 from broker.fetching.fetcher import Fetched, Fetcher, FetchRequest
@@ -29,8 +30,10 @@ from broker.fetching.urls import parse_url
 from broker.images.disk_cache import DiskCache
 from broker.images.host_rules import HostRules
 from broker.images.key_locks import KeyLocks
+from broker.images.purges import Origin, PurgeBook
 from broker.images.shares import Asker, Shares
 from broker.images.turns import Turns, TurnsByKey
+from broker.images.usage import UsageCounter
 
 _ACCEPT = "image/avif,image/webp,image/png,image/jpeg,image/gif;q=0.9"
 _USER_AGENT = "onair-broker"
@@ -48,6 +51,7 @@ class SourceConfig:
         max_bytes: of one source; total_s: of its fetching, over all redirects.
         fresh_s: how long a source is not asked for again, and `stale_s` how long it is shown while its server
             fails, which is then not asked again for `retry_s`.
+        kept_s: how long a source can be asked for conditionally; less than purges are known.
         memory_bytes: of all sources that are held at a time.
         fetches: under way at a time, with half of them for one account and `fetches_per_host` of one host;
             `waiting` more may wait for their turn.
@@ -58,6 +62,7 @@ class SourceConfig:
     fresh_s: float = 3_600.0
     stale_s: float = 86_400.0
     retry_s: float = 300.0
+    kept_s: float = 6 * 86_400.0
     memory_bytes: int = 256 << 20
     fetches: int = 256
     fetches_per_host: int = 32
@@ -70,6 +75,7 @@ class SourceHead(msgspec.Struct, frozen=True):
     digest: str
     checked_time: float
     validators: dict[str, str] = msgspec.field(default_factory=dict)
+    origin: Origin = Origin()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -95,6 +101,7 @@ class Sources:
         cache, locks: shared with other processes. The locks are of this class alone.
         clock: its wall clock says how old a source is, so a wrong one costs a fetch and never shows a wrong
             picture.
+        forget: called in a thread with the digest of a source that was purged, for what is kept by digests.
     """
 
     def __init__(
@@ -104,13 +111,19 @@ class Sources:
         locks: KeyLocks,
         clock: Clock,
         config: SourceConfig,
+        purges: PurgeBook,
+        usage: UsageCounter,
+        forget: Callable[[str], object],
     ) -> None:
         self._fetcher = fetcher
         self._cache = cache
         self._locks = locks
         self._clock = clock
         self._config = config
-        self._flights: SingleFlight[str, Found] = SingleFlight()
+        self._purges = purges
+        self._usage = usage
+        self._forget = forget
+        self._flights: SingleFlight[tuple[str, int], Found] = SingleFlight()
         waiting = Shares(config.waiting, "too many pictures wait to be fetched")
         self._hosts = TurnsByKey(config.fetches_per_host, waiting)
         self._accounts = TurnsByKey(max(1, config.fetches // 2), waiting)
@@ -130,14 +143,22 @@ class Sources:
             Unavailable: too many are fetched or held.
         """
         rules.check(url)
+        origin = self._purges.origin(asker.account, url)
         key = _key(asker.account, url)
-        return await self._flights.run(key, lambda: self._load(key, asker, url, rules), (Unavailable,))
+        # Who asks after a purge does not get what was fetched for it before.
+        return await self._flights.run(
+            (key, origin.number), lambda: self._load(key, origin, asker, url, rules), (Unavailable,)
+        )
+
+    def remove_purged(self) -> int:
+        """Remove what was purged from the cache; returns how many. Blocks."""
+        return self._cache.remove_where(self._is_purged)
 
     async def close(self) -> None:
         """End what runs."""
         await self._flights.close()
 
-    async def _load(self, key: str, asker: Asker, url: str, rules: HostRules) -> Found:
+    async def _load(self, key: str, origin: Origin, asker: Asker, url: str, rules: HostRules) -> Found:
         kept = await asyncio.to_thread(self._read, key, asker)
         if kept is not None and self._is_fresh(kept[0]):
             return Found(kept[1])
@@ -146,17 +167,23 @@ class Sources:
             kept = await asyncio.to_thread(self._read, key, asker)
             if kept is not None and self._is_fresh(kept[0]):
                 return Found(kept[1])  # another process has fetched it meanwhile
-            return await self._refresh(key, asker, url, rules, kept)
+            return await self._refresh(key, origin, asker, url, rules, kept)
 
     async def _refresh(
-        self, key: str, asker: Asker, url: str, rules: HostRules, kept: tuple[SourceHead, Source] | None
+        self,
+        key: str,
+        origin: Origin,
+        asker: Asker,
+        url: str,
+        rules: HostRules,
+        kept: tuple[SourceHead, Source] | None,
     ) -> Found:
         """Ask the server, unless it was failing a moment ago."""
         may_be_stale = kept is not None and 0 <= self._age_s(kept[0]) < self._config.stale_s
         if kept is not None and may_be_stale and key in self._failing:
             return Found(kept[1], is_stale=True)
         try:
-            head, source = await self._ask(asker, url, rules, kept)
+            head, source = await self._ask(origin, asker, url, rules, kept)
         except _Failing as failing:
             if kept is None or not may_be_stale:
                 raise failing.error from None
@@ -169,12 +196,20 @@ class Sources:
         """What is on disk. Called in a thread. Raises Unavailable where it cannot be held."""
         with self._counting(asker) as count:
             kept = self._cache.read(key, count.take)
-            if kept is None:
+            if kept is None or not 0 <= self._age_s(kept[0]) < self._config.kept_s:
+                return None
+            if self._is_purged(kept[0]):
+                self._cache.remove(key)
                 return None
             return kept[0], count.keep(Source(kept[0].digest, kept[1]))
 
     async def _ask(
-        self, asker: Asker, url: str, rules: HostRules, kept: tuple[SourceHead, Source] | None
+        self,
+        origin: Origin,
+        asker: Asker,
+        url: str,
+        rules: HostRules,
+        kept: tuple[SourceHead, Source] | None,
     ) -> tuple[SourceHead, Source]:
         """The source as its server has it now. Raises _Failing for what may be over soon."""
         with self._counting(asker) as count:
@@ -184,12 +219,12 @@ class Sources:
             except (UpstreamFailed, UpstreamTimeout) as error:
                 raise _Failing(error) from error
             if fetched.status == 304 and kept is not None:
-                return msgspec.structs.replace(kept[0], checked_time=self._now_s()), kept[1]
+                return msgspec.structs.replace(kept[0], checked_time=self._now_s(), origin=origin), kept[1]
             if fetched.status != 200:
                 answered = UpstreamFailed(f"the upstream answers {fetched.status}")
                 raise _Failing(answered) if fetched.status in _PASSING else answered
             digest = await asyncio.to_thread(_digest, fetched.body)
-            head = SourceHead(digest, self._now_s(), _validators(fetched.headers))
+            head = SourceHead(digest, self._now_s(), _validators(fetched.headers), origin)
             return head, count.keep(Source(digest, fetched.body))
 
     async def _fetch(
@@ -212,6 +247,7 @@ class Sources:
             self._all.held(asker),
         ):
             self.fetched += 1
+            self._usage.count_images(asker.account, ImagesUsed(fetches=1))
             return await self._fetcher.fetch(request)
 
     @contextmanager
@@ -222,6 +258,13 @@ class Sources:
             yield count
         finally:
             count.drop()
+
+    def _is_purged(self, head: SourceHead) -> bool:
+        """Whether a kept source must not be used; what hangs on its digest is forgotten then. In a thread."""
+        if not self._purges.is_gone(head.origin):
+            return False
+        self._forget(head.digest)
+        return True
 
     def _is_fresh(self, head: SourceHead) -> bool:
         return 0 <= self._age_s(head) < self._config.fresh_s

@@ -140,6 +140,13 @@ IMAGES = _counter(
 )
 IMAGE_FETCHES = _counter("broker_image_fetches_total", "Requests for sources of pictures.")
 IMAGE_CRASHES = _counter("broker_image_crashes_total", "Pictures that ended the process that decoded them.")
+IMAGE_BYTES = _counter("broker_image_sent_bytes_total", "Bytes of pictures that were sent.")
+IMAGE_WARMINGS = _counter(
+    "broker_image_warmings_total",
+    "Pictures of published events: `made` ahead, there already (`hit`), `failed`, or `dropped` because too"
+    " many waited.",
+    "outcome",
+)
 FACE_SEARCHES = _counter(
     "broker_face_searches_total",
     "Pictures that faces were looked for in: `answered` by a detector, or `missing`, cropped by attention.",
@@ -170,6 +177,6 @@ CATALOGUE = (
     TALLIES, DATABASE, DATABASE_MAX,
     CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DEAD_LOOPS, DELIVERIES,
     DELIVERED_BYTES, MESSAGES, HANDSHAKES, REFUSED, NATIVE_VOTES, CLOSES,
-    IMAGES, IMAGE_FETCHES, IMAGE_CRASHES, FACE_SEARCHES, FACE_MODELS,
+    IMAGES, IMAGE_FETCHES, IMAGE_CRASHES, IMAGE_BYTES, IMAGE_WARMINGS, FACE_SEARCHES, FACE_MODELS,
     SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, GATEWAYS,
 )  # fmt: skip

@@ -5,12 +5,13 @@ No token is needed: what an account allows stands in its rules. Where they deman
 `expires` and `signature` too (`broker.image_urls`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from broker.auth.rate_limits import caller_of
 from broker.clock import Clock
+from broker.domain.statistics import ImagesUsed
 from broker.domain.values import is_account_name
 from broker.errors import MethodNotAllowed, NotFound, shorten
 from broker.ids import IdSource
@@ -19,6 +20,9 @@ from broker.images.errors import InvalidImageUrl
 from broker.images.service import Picture
 from broker.images.shares import Asker, Shares
 from broker.images.signatures import Signature
+from broker.images.usage import UsageCounter
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
 from broker.rest.callers import Caller
 from broker.rest.door import Door
 from broker.rest.headers import Header
@@ -59,11 +63,19 @@ class ImageApp(Door):
     error_cache = b"public, max-age=300"
 
     def __init__(
-        self, settings: Settings, clock: Clock, ids: IdSource, get: Get, timeout_s: float | None = None
+        self,
+        settings: Settings,
+        clock: Clock,
+        ids: IdSource,
+        get: Get,
+        usage: UsageCounter,
+        timeout_s: float | None = None,
     ) -> None:
         """Serve what `get` gives."""
         super().__init__(settings, clock, ids, timeout_s)
         self._get = get
+        self._usage = usage
+        self._sent_bytes = 0
         self._shares = Shares(REQUESTS, "too many pictures are being asked for")
 
     async def serve(
@@ -92,6 +104,13 @@ class ImageApp(Door):
             picture = await self._get(asker, options, url, signature)
         extra = _HIT if picture.is_hit else _MISS
         await exchange.representation(picture.body, picture.type, picture.etag, extra)
+        self._sent_bytes += exchange.sent_bytes
+        self._usage.count_images(account, ImagesUsed(sent_bytes=exchange.sent_bytes))
+
+    def figures(self) -> Iterator[Sample]:
+        """What is under way, and what was sent."""
+        yield from super().figures()
+        yield Sample(catalogue.IMAGE_BYTES.name, (), self._sent_bytes)
 
 
 def _asked(query: bytes) -> tuple[str, Signature | None]:

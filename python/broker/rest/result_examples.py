@@ -22,6 +22,7 @@ from broker.operations import (
     connect,
     event_lists,
     events,
+    images,
     imports,
     programs,
     responses,
@@ -190,6 +191,29 @@ _EXAMPLES: dict[Any, Any] = {
         "deliveriesPerSecond": 220.0,
         "topPrograms": [{"programId": "final-2026", "subscribers": 1100, "events": 340}],
         "producersOnline": [{"userId": _USER_ID, "username": "producer", "lastSeen": _TIME}],
+    },
+    statistics.ImageSeries: {
+        "series": [
+            {
+                "time": _TIME,
+                "images": 5120,
+                "hits": 5090,
+                "errors": 2,
+                "fetches": 30,
+                "sentBytes": 104857600,
+                "faceSearches": 28,
+            }
+        ]
+    },
+    images.WarmedPictures: {
+        "pictures": [
+            {
+                "url": "https://cdn.example.com/players/kim.jpg",
+                "options": "w=400,h=400,fit=face",
+                "status": 200,
+                "error": None,
+            }
+        ]
     },
     statistics.Series: {
         "series": [
