@@ -14,7 +14,7 @@ RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
 
-build: .venv/native.stamp $(FACES)/built/models.json ## Build only.
+build: .venv/native.stamp $(FACES)/built/models.json tests/asyncapi/node_modules/.package-lock.json ## Build only.
 
 # One clear line for what is missing, instead of the middle of a build that fails.
 .PHONY: toolchain
@@ -32,6 +32,11 @@ toolchain:
 
 .venv/native.stamp: .venv/python.stamp pyproject.toml $(RUST) | toolchain
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# AsyncAPI's own parser, which tests let read our document.
+tests/asyncapi/node_modules/.package-lock.json: tests/asyncapi/package-lock.json | toolchain
+	npm ci --prefix tests/asyncapi --no-audit --no-fund --ignore-scripts --silent
 	touch $@
 
 help: ## Say what there is to make.
@@ -128,7 +133,7 @@ attack: build ## What strangers, tenants, roles and neighbours may try, doubled 
 	$(BIN)/pip install --quiet --require-hashes -r bench/requirements.lock
 	touch $@
 
-bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner, publish, startup, votes, ballots or http for one other, ARGS for options.
+bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner, publish, startup, votes, ballots, disruption or http for one other, ARGS for options.
 	$(BIN)/python -m bench $(PART) $(ARGS)
 	$(if $(PART),,$(BIN)/python -m bench http)
 
