@@ -33,7 +33,8 @@ COMMANDS = (
     Lazy("user", "broker.cli.users", "app", "Make and change users, in the database."),
     Lazy("keys", "broker.cli.keys", "app", "List, rotate and revoke the keys that sign access tokens."),
     Lazy("migrate", "broker.cli.migrate", "migrate", "Bring the database's schema up to date."),
-    Lazy("openapi", "broker.cli.openapi", "openapi", "Print the OpenAPI document."),
+    Lazy("openapi", "broker.cli.documents", "openapi", "Print the OpenAPI document."),
+    Lazy("asyncapi", "broker.cli.documents", "asyncapi", "Print the AsyncAPI document."),
     Lazy("doctor", "broker.cli.doctor", "doctor", "Say what is wrong with a set-up."),
 )
 

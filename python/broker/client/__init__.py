@@ -79,6 +79,7 @@ from broker.client.socket import Notification, Socket
 from broker.client.statistics import Dashboard, ImagesPoint, OnlineProducer, StatisticsPoint, TopProgram
 from broker.client.subscription import Subscription
 from broker.client.sync import Client
+from broker.client.timeline import Seek, Timeline
 from broker.concurrency.back_off import Backoff
 
 __all__ = [
@@ -136,6 +137,7 @@ __all__ = [
     "RetryPolicy",
     "Revision",
     "RpcError",
+    "Seek",
     "ServerError",
     "ServerTime",
     "SlowDown",
@@ -145,6 +147,7 @@ __all__ = [
     "Subscription",
     "SourceReply",
     "SubscriptionEnded",
+    "Timeline",
     "Token",
     "TopProgram",
     "Unauthenticated",

@@ -5,7 +5,7 @@ There is one implementation; what stands here only carries a call to that loop a
 
 import asyncio
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import CancelledError
 from functools import update_wrapper
 from types import TracebackType
@@ -92,7 +92,7 @@ def _group_call(
     return _named(run, method)
 
 
-def _drain(loop: _Loop, items: AsyncIterable[R]) -> Iterator[R]:
+def _drain(loop: _Loop, items: AsyncIterable[R]) -> Generator[R]:
     """Step an asynchronous iterator from here; leaving the loop early closes it."""
     iterator = aiter(items)
 
@@ -294,3 +294,10 @@ class Client:
         """Follow a program; see `AsyncClient.subscribe`. Each step waits for the next item."""
         subscription = self._client.subscribe(program_id, since, history, changes=changes)
         return _drain(self._loop, subscription)
+
+    def timeline(self, program_id: str, **options: Any) -> Generator[Event]:
+        """Follow a program in time with a picture; see `AsyncClient.timeline`.
+
+        `position` and `seeked` are called on the client's own thread.
+        """
+        return _drain(self._loop, self._client.timeline(program_id, **options))

@@ -26,6 +26,7 @@ from broker.operations.registry import Effect, Registry
 from broker.operations.services import Services
 from broker.rest import docs
 from broker.rest.account import account_of_host
+from broker.rest.asyncapi import asyncapi_document
 from broker.rest.callers import Caller
 from broker.rest.deadlines import Deadlines
 from broker.rest.door import Door, header_text
@@ -51,8 +52,12 @@ from broker.rest.request import (
     take_token,
 )
 from broker.rest.routing import Endpoint, RouteTable, allowed_methods, split_path
+from broker.settings import Settings
 
-DOCUMENT = ["api", "v1", "openapi.json"]
+_DOCUMENTS: Mapping[str, Callable[[Registry, Settings], dict[str, Any]]] = {
+    "api/v1/openapi.json": openapi_document,
+    "api/v1/asyncapi.json": asyncapi_document,
+}
 
 Health = Callable[[], Awaitable[Mapping[str, str]]]
 """Tells the parts that the product needs (`database`, `owners`, `gateways`): `ok`, or what is wrong."""
@@ -91,9 +96,9 @@ class RestApp(Door):
         self._waits = Deadlines(PART_S, services.clock)
         self._hosts: dict[bytes, str] = {}  # the account of each that was asked for
         self._routes = RouteTable(registry.routed)
-        self._openapi = orjson.dumps(
-            openapi_document(registry, services.settings), option=orjson.OPT_INDENT_2
-        )
+        self._documents = {
+            path: orjson.dumps(describe(registry, services.settings)) for path, describe in _DOCUMENTS.items()
+        }
         self._pages = {
             "healthz": self._serve_healthz,
             "readyz": self._serve_readyz,
@@ -212,10 +217,10 @@ class RestApp(Door):
         return await self._services.auth.authenticate(account, token, address)
 
     async def _serve_page(self, method: str, segments: list[str], caller: Caller, exchange: Exchange) -> None:
-        if segments == DOCUMENT:
-            await self._serve_document(method, exchange)
-            return
         name = "/".join(segments)
+        if name in self._documents:
+            await self._serve_document(self._documents[name], method, exchange)
+            return
         page = self._pages.get(name)
         if page is None or (name in _FOR_OPERATORS and not caller.is_operator):
             raise NotFound("there is nothing at this path")
@@ -223,13 +228,13 @@ class RestApp(Door):
             raise _wrong_method("GET, HEAD")
         await page(exchange)
 
-    async def _serve_document(self, method: str, exchange: Exchange) -> None:
+    async def _serve_document(self, document: bytes, method: str, exchange: Exchange) -> None:
         if method == "OPTIONS":
             await exchange.whole(204, b"", "", [(b"allow", b"GET, HEAD, OPTIONS"), *PREFLIGHT])
             return
         if method not in ("GET", "HEAD"):
             raise _wrong_method("GET, HEAD, OPTIONS")
-        await exchange.whole(200, self._openapi, JSON_TYPE, [(b"cache-control", b"public, max-age=300")])
+        await exchange.whole(200, document, JSON_TYPE, [(b"cache-control", b"public, max-age=300")])
 
     async def _serve_healthz(self, exchange: Exchange) -> None:
         """Whether this process answers."""

@@ -1,4 +1,4 @@
-"""An example of everything that operations answer, for the OpenAPI document, by type.
+"""An example of everything that operations answer, by type, and of every notification, for the documents.
 
 They tell of the same program, project and people as the examples of requests, which stand beside the
 operations.
@@ -240,6 +240,30 @@ _EXAMPLES: dict[Any, Any] = {
         "token_type": "Bearer",
         "expires_in": 3600,
     },
+}
+
+_PLACE = {"seq": 42, "epoch": _EPOCH, "programId": "final-2026"}
+NOTIFICATION_EXAMPLES: dict[str, dict[str, Any]] = {
+    "event": EVENT,
+    "eventUpdated": EVENT | {"seq": 42},
+    "eventDeleted": _PLACE | {"id": _ID},
+    "eventsDeleted": _PLACE | {"deleted": 340, "seq": 0},
+    "historyReplaced": _PLACE,
+    "programDeleted": {"programId": "final-2026"},
+    "unsubscribed": {"programId": "final-2026", "reason": "token_expired"},
+    "program": {"channel": "programs", "change": "live", "program": _PROGRAM},
+    "stored": {
+        "channel": "storage:football",
+        "projectId": "football",
+        "value": _EXAMPLES[StoredValue],
+    },
+    "results": {
+        "channel": "responses:final-2026",
+        "programId": "final-2026",
+        "results": [_EXAMPLES[LiveResults] | {"contextId": _ID}],
+    },
+    "tokenExpiring": {"expiresInMs": 60_000},
+    "reconnect": {"afterMs": 2_315},
 }
 
 
