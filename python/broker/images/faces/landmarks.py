@@ -26,9 +26,7 @@ class Patch:
 
     def place(self, points: NDArray[np.float32]) -> tuple[Point, ...]:
         """Points of the picture from (68, 2) shares of the patch."""
-        return tuple(
-            Point(self.left + x * self.side, self.top + y * self.side) for x, y in points.tolist()
-        )
+        return tuple(Point(self.left + x * self.side, self.top + y * self.side) for x, y in points.tolist())
 
 
 def cut_patch(picture: Pixels, face: Detection) -> Patch:
