@@ -178,7 +178,7 @@ async def measure_statement(dsn: str, server_pid: int, events: int) -> Figures:
     )
     groups = []
     for known in range(seq, seq + events, GROUP):
-        head = HeadRow(uid, history, epoch, "created", 0, 0, known, None, True, None)
+        head = HeadRow(uid, history, epoch, "created", 0, 0, known, None, True, None, None)
         writes = Writes()
         writes.moves[uid] = HeadMove(uid, epoch, "created", 0, 0, known + GROUP, NOON_MS)
         for number in range(known + 1, known + GROUP + 1):

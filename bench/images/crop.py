@@ -12,10 +12,11 @@ import psutil
 from bench.images.instance import running_images, running_upstream
 from bench.images.photographs import portrait_jpeg
 from bench.scenes import Outcome
-from broker.images.decoding import DecodeLimits, open_libvips
+from broker.images.decoding import open_libvips
 from broker.images.faces.built_net import BuiltNet
 from broker.images.faces.inference import choose_runtime
 from broker.images.faces.models import BuiltModels, find_models
+from broker.images.jobs import DecodeLimits
 from broker.images.options import parse_options
 from broker.images.rendering import preview, render
 

@@ -8,10 +8,11 @@ import numpy as np
 from bench.images.crop import measure_parts
 from bench.images.photographs import portrait_jpeg
 from bench.scenes import Outcome
-from broker.images.decoding import DecodeLimits, open_libvips
+from broker.images.decoding import open_libvips
 from broker.images.faces.built_net import BuiltNet
 from broker.images.faces.inference import CUDA, Runtime, available_providers, choose_runtime
 from broker.images.faces.models import BuiltModels, find_models
+from broker.images.jobs import DecodeLimits
 from broker.images.rendering import preview
 
 CORES = 16

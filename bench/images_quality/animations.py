@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageSequence
 
 from bench.report import Medians
-from broker.images.decoding import DecodeLimits
+from broker.images.jobs import DecodeLimits
 from broker.images.options import parse_options
 from broker.images.rendering import render
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bench.images_quality.judge import Judge, Seen, nearest_center
 from bench.report import Medians
-from broker.images.decoding import DecodeLimits
 from broker.images.faces.net import FaceNet
 from broker.images.geometry import Box, Face, Size, choose_face, crop_around
+from broker.images.jobs import DecodeLimits
 from broker.images.options import Options, parse_options
 from broker.images.rendering import preview, render
 

@@ -12,9 +12,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from bench.images.photographs import from_array
 from bench.images_quality.crops import find_faces
-from broker.images.decoding import DecodeLimits
 from broker.images.faces.net import FaceNet
 from broker.images.geometry import Face
+from broker.images.jobs import DecodeLimits
 from broker.images.options import parse_options
 from broker.images.rendering import render
 

@@ -308,6 +308,14 @@ class Settings:
         "Sources that one replica holds at a time; what would be more is answered 503.",
         low=1 << 20,
     )
+    images_rate_per_address: float = _setting(
+        50.0, "Pictures a second that a replica makes for one address; 0 has no limit.", low=0
+    )
+    images_burst_per_address: int = _setting(1_000, "Such pictures of one address in a burst.", low=1)
+    images_rate_per_account: float = _setting(
+        200.0, "Pictures a second that a replica makes for one account; 0 has no limit.", low=0
+    )
+    images_burst_per_account: int = _setting(4_000, "Such pictures of one account in a burst.", low=1)
     images_processes: int = _setting(
         2, "Processes of one replica that decode; they start when they are needed.", low=1, high=256
     )

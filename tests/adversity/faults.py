@@ -37,10 +37,15 @@ ONE_OF = ("owner", "PostgreSQL backend")
 
 
 def find(instance: Instance, title: str) -> list[psutil.Process]:
-    """The instance's processes with `title` in their command lines."""
+    """The instance's processes with `title` in their command lines.
+
+    Not only descendants: workers whose fork server was renewed have none of its ancestors.
+    """
+    children = psutil.Process(instance.process.pid).children(recursive=True)
     found = []
-    for process in psutil.Process(instance.process.pid).children(recursive=True):
+    for pid in sorted({*instance.processes(), *(child.pid for child in children)}):
         with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
             if title in " ".join(process.cmdline()):
                 found.append(process)
     return found

@@ -6,6 +6,7 @@ import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
+from urllib.parse import unquote
 
 import pyvips
 import skimage.data
@@ -30,6 +31,15 @@ def bomb(side: int) -> bytes:
     )
 
 
+def tiny_frames(count: int) -> bytes:
+    """A GIF of so many frames of one pixel."""
+    frame = b"\x21\xf9\x04\x00\x02\x00\x00\x00,\0\0\0\0\1\0\1\0\0\2\2\x4c\1\0"
+    return b"GIF89a\1\0\1\0\x80\0\0\0\0\0\xff\xff\xff" + frame * count + b";"
+
+
+VECTOR = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><script>alert(1)</script></svg>'
+
+
 class PictureServer:
     """Runs in a thread; `seen` are the paths that were asked for."""
 
@@ -41,6 +51,11 @@ class PictureServer:
             "/b.png": bytes(gradient(240, 320).pngsave_buffer()),
             "/long.gif": bytes(animation(1_000, 800, 100).gifsave_buffer()),
             "/bomb.png": bomb(60_000),
+            "/packed.png": bomb(7_100),  # just over 50 megapixels
+            "/frames.gif": tiny_frames(501),
+            "/vector.png": VECTOR,
+            "/vector.svg": VECTOR,
+            "/document.png": b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj<</Type/Catalog>>endobj",
             "/face.jpg": portrait(),
             "/page.png": b"<!doctype html><script>alert(1)</script>",
         }
@@ -74,7 +89,14 @@ class PictureServer:
                 if self.path == "/slow.png":
                     server.is_closing.wait(30)
                     return
-                body = server._bodies.get(self.path.partition("?")[0])
+                path, _, query = self.path.partition("?")
+                if path in ("/redirect", "/redirect-again"):
+                    self.send_response(302)
+                    self.send_header("Location", unquote(query) or path)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                body = server._bodies.get(path)
                 self.send_response(404 if body is None else 200)
                 self.send_header("Content-Length", str(len(body or b"")))
                 self.end_headers()

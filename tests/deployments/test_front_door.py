@@ -1,5 +1,6 @@
 """Callers of a running product from several loopback addresses, with a front door and without."""
 
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(480)]
 
 FRONT_DOOR = "127.0.0.9"
 BURST = 3
+REPLICAS = 2  # one, and its spare
 # A data source at an address that nobody may ask: the request is counted and goes nowhere.
 CONTENT = {"dataSources": [{"id": "a", "type": "api", "url": "http://127.0.0.1:1/"}]}
 ENTRY = {"measureName": "m", "contextId": "00000000-0000-7000-8000-000000000000", "measureValue": 0}
@@ -39,8 +41,10 @@ Ask = Callable[[httpx.Client, dict[str, str]], httpx.Response]
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     instance = Instance(tmp_path_factory.mktemp("front") / "data", environment=SETTINGS)
-    instance.start()
     try:
+        instance.start()
+        # What a replica counts begins anew in another one, and the one that is ready first may be the spare.
+        await_replicas(instance)
         yield instance
     finally:
         instance.end()
@@ -140,6 +144,21 @@ def test_the_access_log_has_the_address_of_the_caller(instance: Instance) -> Non
         found = {line["requestId"]: line["address"] for line in lines}
 
 
+def test_one_replica_has_all_requests_while_it_has_few(instance: Instance) -> None:
+    sent = {f"one-{number}": b"{}" + b" " * (20_000 * (number % 2)) for number in range(12)}
+    for name, body in sent.items():
+        headers = {"X-Request-Id": name, "Content-Type": "application/json"}
+        httpx.post(f"{instance.url}/api/v1/servertime", content=body, headers=headers, timeout=20)
+    deadline_s = time.monotonic() + 20
+    served: dict[str, int] = {}
+    while served.keys() != sent.keys():
+        assert time.monotonic() < deadline_s, served
+        time.sleep(0.2)
+        lines = [line for line in access_lines(instance) if line.get("requestId") in sent]
+        served = {line["requestId"]: line["pid"] for line in lines}
+    assert len(set(served.values())) == 1
+
+
 def access_lines(instance: Instance) -> Iterator[dict[str, Any]]:
     for path in (instance.data_dir / "log").rglob("*"):
         if path.is_file():
@@ -177,30 +196,36 @@ def test_pages_for_operators_are_at_their_own_address(instance: Instance) -> Non
 
 
 def test_who_reaches_a_replica_itself_is_refused(instance: Instance) -> None:
-    (port,) = replica_ports(instance)
     forged = {"X-Forwarded-For": "192.0.2.7", "X-Broker-Ingress": "0123456789abcdef operations 192.0.2.7"}
-    for path in ("/api/v1/version", "/metrics", "/readyz", "/healthz", "/api/v1/storage/own/x"):
-        for headers in ({}, forged):
-            reply = httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers, timeout=20)
-            assert (reply.status_code, reply.json()["error"]) == (403, "insufficient_scope"), path
-    # What Serve itself tells there is whether the replica lives.
-    assert httpx.get(f"http://127.0.0.1:{port}/-/healthz", timeout=20).text == "success"
+    for port in replica_ports(instance):
+        for path in ("/api/v1/version", "/metrics", "/readyz", "/healthz", "/api/v1/storage/own/x"):
+            for headers in ({}, forged):
+                reply = httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers, timeout=20)
+                assert (reply.status_code, reply.json()["error"]) == (403, "insufficient_scope"), path
+        # What Serve itself tells there is whether the replica lives.
+        assert httpx.get(f"http://127.0.0.1:{port}/-/healthz", timeout=20).text == "success"
 
 
 def replica_ports(instance: Instance) -> set[int]:
     """Where HAProxy looks for replicas."""
-    configurations = [
-        path
-        for path in Path("/tmp").glob("broker-*/ha/*/haproxy.cfg")
-        if str(instance.http_port) in path.read_text()
-    ]
-    (configuration,) = configurations
-    lines = [line for line in configuration.read_text().splitlines() if "server SERVE_REPLICA" in line]
-    return {int(line.split(" check")[0].rpartition(":")[2]) for line in lines}
+    assert instance.scratch is not None
+    (configuration,) = instance.scratch.glob("ha/*/haproxy.cfg")
+    return {
+        int(port)
+        for port in re.findall(r"server SERVE_REPLICA\S* \S+:(\d+) check", configuration.read_text())
+    }
+
+
+def await_replicas(instance: Instance) -> None:
+    """Until the ingress knows both replicas."""
+    deadline_s = time.monotonic() + 60
+    while len(replica_ports(instance)) != REPLICAS:
+        assert time.monotonic() < deadline_s, instance.log()
+        time.sleep(0.2)
 
 
 def test_a_hundred_slow_bodies_bring_no_replica(instance: Instance) -> None:
-    assert len(replica_ports(instance)) == 1
+    assert len(replica_ports(instance)) == REPLICAS
     head = "POST /api/v1/servertime HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with ExitStack() as stack:
         for length in (1_000, 900_000):
@@ -211,7 +236,7 @@ def test_a_hundred_slow_bodies_bring_no_replica(instance: Instance) -> None:
         while time.monotonic() < deadline_s:
             assert httpx.get(f"{instance.url}/api/v1/version", timeout=20).status_code == 200
             time.sleep(0.5)
-        assert len(replica_ports(instance)) == 1
+        assert len(replica_ports(instance)) == REPLICAS
 
 
 def test_a_start_that_the_ingress_refuses_says_why(tmp_path: Path) -> None:

@@ -5,15 +5,15 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from urllib.parse import quote
 
 import httpx
 import psutil
 import pytest
 
 from broker.cli.main import run
+from tests.deployments.image_door import ImageDoor, decoders_of
 from tests.deployments.instance import Instance
 from tests.deployments.picture_server import PictureServer
 
@@ -22,43 +22,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 ERROR_CACHE = "public, max-age=300"
 
 
-class Door:
-    """Asks for pictures of one instance."""
-
-    def __init__(self, instance: Instance, pictures: PictureServer) -> None:
-        self._instance = instance
-        self._pictures = pictures
-        self._client = httpx.Client(base_url=instance.url, timeout=130)
-
-    def get(
-        self, options: str, path: str = "/a.png", *, url: str = "", method: str = "GET", **headers: str
-    ) -> httpx.Response:
-        source = quote(url or self._pictures.url(path), safe="")
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self._client.request(method, f"/api/v2/imgproxy/demo/{options}?url={source}", headers=sent)
-
-    def pids(self, kind: str) -> set[int]:
-        """The processes of a kind that answer a scrape."""
-        page = httpx.get(f"{self._instance.ops_url}/metrics", timeout=30).text
-        lines = [line for line in page.splitlines() if line.startswith("broker_process_up{")]
-        ours = [line for line in lines if f'process="{kind}"' in line and line.endswith(" 1.0")]
-        return {int(line.partition('pid="')[2].partition('"')[0]) for line in ours}
-
-    def decoders(self) -> list[psutil.Process]:
-        return [process for pid in self.pids("images") for process in _children(pid)]
-
-    def close(self) -> None:
-        self._client.close()
-
-
 @pytest.fixture(scope="module")
-def door(instance: Instance, pictures: PictureServer) -> Iterator[Door]:
-    door = Door(instance, pictures)
-    yield door
-    door.close()
+def door(instance: Instance, pictures: PictureServer) -> Iterator[ImageDoor]:
+    with closing(ImageDoor(instance, pictures)) as door:
+        yield door
 
 
-def test_the_first_request_starts_a_replica_and_gets_its_picture(door: Door) -> None:
+def test_the_first_request_starts_a_replica_and_gets_its_picture(door: ImageDoor) -> None:
     assert door.pids("images") == set(), "an instance that nobody asks for pictures runs nothing for them"
     first = door.get("w=100,f=webp")
     assert (first.status_code, first.headers["content-type"]) == (200, "image/webp"), first.text
@@ -67,7 +37,7 @@ def test_the_first_request_starts_a_replica_and_gets_its_picture(door: Door) -> 
     assert len(door.pids("images")) == 1
 
 
-def test_what_was_made_comes_again_without_its_server(door: Door, pictures: PictureServer) -> None:
+def test_what_was_made_comes_again_without_its_server(door: ImageDoor, pictures: PictureServer) -> None:
     first = door.get("w=200,f=webp", "/a.png?again")
     asked = len(pictures.seen)
     again = door.get("f=webp,w=200", "/a.png?again")
@@ -82,7 +52,7 @@ def test_what_was_made_comes_again_without_its_server(door: Door, pictures: Pict
     assert len(pictures.seen) == asked
 
 
-def test_a_crop_by_face_is_made_without_a_detector(door: Door) -> None:
+def test_a_crop_by_face_is_made_without_a_detector(door: ImageDoor) -> None:
     assert door.get("w=100,h=100,fit=face", "/b.png").status_code == 200
 
 
@@ -101,7 +71,7 @@ def test_a_crop_by_face_is_made_without_a_detector(door: Door) -> None:
     ],
 )
 def test_an_error_is_told_in_our_shape(
-    door: Door, options: str, path: str, url: str, status: int, name: str
+    door: ImageDoor, options: str, path: str, url: str, status: int, name: str
 ) -> None:
     told = door.get(options, path, url=url)
     assert (told.status_code, told.json()["error"]) == (status, name)
@@ -110,7 +80,7 @@ def test_an_error_is_told_in_our_shape(
     assert "127.0.0" not in told.text
 
 
-def test_a_replica_refuses_who_comes_past_the_ingress(door: Door) -> None:
+def test_a_replica_refuses_who_comes_past_the_ingress(door: ImageDoor) -> None:
     (pid,) = door.pids("images")
     ports = {
         connection.laddr[1]
@@ -124,7 +94,7 @@ def test_a_replica_refuses_who_comes_past_the_ingress(door: Door) -> None:
     assert [one.status_code for one in told] == [403]
 
 
-def test_a_decoder_that_dies_costs_its_picture_and_nothing_else(door: Door) -> None:
+def test_a_decoder_that_dies_costs_its_picture_and_nothing_else(door: ImageDoor) -> None:
     api, images = door.pids("api"), door.pids("images")
     door.get("w=50", "/b.png?before")
     idle = {process.pid for process in door.decoders()}
@@ -147,10 +117,10 @@ def test_a_decoder_that_dies_costs_its_picture_and_nothing_else(door: Door) -> N
     assert (door.pids("api"), door.pids("images")) == (api, images)
 
 
-def test_no_decoder_outlives_its_replica(door: Door) -> None:
+def test_no_decoder_outlives_its_replica(door: ImageDoor) -> None:
     door.get("w=50", "/b.png?last")
     (replica,) = door.pids("images")
-    decoders = _children(replica)
+    decoders = decoders_of(replica)
     assert decoders
     os.kill(replica, signal.SIGKILL)
     _, alive = psutil.wait_procs(decoders, timeout=60)
@@ -159,11 +129,6 @@ def test_no_decoder_outlives_its_replica(door: Door) -> None:
     while (found := door.get("w=50", "/b.png?last")).status_code == 503 and time.monotonic() < until_s:
         time.sleep(0.5)
     assert (found.status_code, found.headers["x-cache"]) == (200, "HIT"), "what was made is on disk"
-
-
-def _children(pid: int) -> list[psutil.Process]:
-    found = psutil.Process(pid).children()
-    return [process for process in found if "broker.images.child" in process.cmdline()]
 
 
 def _kill(pid: int) -> None:
@@ -182,7 +147,7 @@ def test_the_command_line_writes_a_picture(
     assert "error: invalid_options: w: 50, or 100" in capsys.readouterr().err
 
 
-def test_a_face_is_found_and_cropped_around(door: Door) -> None:
+def test_a_face_is_found_and_cropped_around(door: ImageDoor) -> None:
     deadline_s = time.monotonic() + 120  # the first search starts a replica, which loads its models
     while (found := door.get("f=json", "/face.jpg").json()).get("faces") is None:
         assert "type" in found, found

@@ -16,11 +16,16 @@ pytestmark = pytest.mark.cluster
 
 # In a process of its own: Ray reads its environment when it is imported.
 SCRIPT = """
-import os, pathlib, random, signal, subprocess, sys
+import asyncio, contextlib, os, pathlib, random, signal, subprocess, sys
 from broker.deployments import ray_cluster
 local = ray_cluster.start_local(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1], "log"))
 ray_cluster.connect_local(local)
 import ray
+from ray._private.ray_constants import KV_NAMESPACE_FUNCTION_TABLE
+from ray.experimental.internal_kv import _internal_kv_list
+
+def exported_functions(namespace):
+    return _internal_kv_list(b"RemoteFunction:", namespace=namespace)
 
 def helpers():
     titles = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines()
@@ -53,6 +58,12 @@ assert ray.get(workers[0].child.remote()) == 0
 assert len(helpers()) == 2, helpers()
 assert ray.get(read.options(runtime_env={"env_vars": {"GREETING": "hello"}}).remote(), timeout=60) == "hello"
 assert len(helpers()) == 1, helpers()
+exported = []
+for _ in range(2):
+    with contextlib.suppress(TimeoutError):
+        asyncio.run(asyncio.wait_for(local.workers.keep_spare(), 5))
+    exported.append(len(exported_functions(KV_NAMESPACE_FUNCTION_TABLE)))
+assert exported[0] == exported[1] > 0, exported  # a day of visits leaves nothing behind in the GCS
 os.kill(server, signal.SIGKILL)
 assert ray.get(Worker.remote().parent.remote(), timeout=60) != server
 print("done", flush=True)

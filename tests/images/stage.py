@@ -6,21 +6,24 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker.auth.local_rates import LocalRate
+from broker.auth.rate_limits import Rate
 from broker.clock import SystemClock
 from broker.errors import NotFound
 from broker.fetching.fetcher import Fetcher
 from broker.images.account_rules import AccountRules
-from broker.images.child import Job, Reply
-from broker.images.decoding import DecodeLimits
 from broker.images.disk_cache import DiskCache
 from broker.images.errors import FacesUnavailable
 from broker.images.geometry import Face, Size
+from broker.images.jobs import DecodeLimits, Job, Reply
 from broker.images.key_locks import KeyLocks
-from broker.images.service import FacesHead, ImageService, ResultHead, ServiceConfig
+from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
+from broker.images.shares import NOBODY, Asker
 from broker.images.sources import SourceConfig, SourceHead, Sources
 from broker.images.workers import WorkerConfig, Workers
 
 DISK_BYTES = 64 << 20
+NO_RATE = Rate(0, 1)
 
 
 class LateClock(SystemClock):
@@ -42,9 +45,9 @@ class CountedWorkers(Workers):
         super().__init__(config)
         self.tasks: list[str] = []
 
-    async def run(self, job: Job, data: bytes) -> tuple[Reply, bytes]:
+    async def run(self, job: Job, data: bytes, asker: Asker = NOBODY) -> tuple[Reply, bytes]:
         self.tasks.append(job.task)
-        return await super().run(job, data)
+        return await super().run(job, data, asker)
 
 
 @dataclass
@@ -83,6 +86,8 @@ async def open_stage(
     workers: WorkerConfig | None = None,
     sources: SourceConfig | None = None,
     config: ServiceConfig | None = None,
+    per_account: Rate = NO_RATE,
+    per_address: Rate = NO_RATE,
 ) -> AsyncIterator[Stage]:
     """A service over `directory`; several may share it, as processes do."""
     rules = {"demo": AccountRules()} if accounts is None else accounts
@@ -104,6 +109,7 @@ async def open_stage(
     finder = faces or KnownFaces()
     service = ImageService(
         rules_of,
+        MakingRates(LocalRate(clock, per_account), LocalRate(clock, per_address)),
         found,
         pool,
         finder,

@@ -52,6 +52,18 @@ def test_what_cannot_be_read_is_a_miss(tmp_path: Path, data: bytes) -> None:
     assert cache.read("a") is not None
 
 
+def test_an_entry_that_a_crash_of_the_machine_cut_off_is_a_miss(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    cache.write("a", Head("x"), b"body")
+    (file,) = files(tmp_path)
+    whole = file.read_bytes()
+    for data in [*(whole[:end] for end in range(len(whole))), whole + b"y", bytes(len(whole))]:
+        file.write_bytes(data)
+        assert cache.read("a") is None, data
+    file.write_bytes(whole)
+    assert cache.read("a") == (Head("x"), b"body")
+
+
 def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     cache = open_cache(tmp_path, max_bytes=100_000)
     for at in range(10):

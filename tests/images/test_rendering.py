@@ -5,9 +5,10 @@ from collections.abc import Callable
 import pytest
 import pyvips
 
-from broker.images.decoding import DecodeLimits, open_libvips, read_header, srgb_options
+from broker.images.decoding import open_libvips, read_header, srgb_options
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import Face, Size
+from broker.images.jobs import DecodeLimits
 from broker.images.options import Format, parse_options
 from broker.images.rendering import Rendered, preview, render
 from tests.images.pictures import animation, gradient, turned

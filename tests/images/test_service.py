@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import pyvips
 
-from broker.errors import BrokerError, NotFound, Unavailable
+from broker.auth.rate_limits import Rate
+from broker.errors import BrokerError, NotFound, SlowDown, Unavailable
 from broker.fetching.errors import ForbiddenUrl
 from broker.fetching.fetcher import Fetcher
 from broker.image_urls import sign
@@ -25,11 +26,13 @@ from broker.images.errors import (
 from broker.images.geometry import Face, Point
 from broker.images.host_rules import HostRules
 from broker.images.service import Picture
+from broker.images.shares import Asker
 from broker.images.signatures import Signature
 from broker.images.sources import SourceConfig
 from broker.images.workers import WorkerConfig
 from tests.fetching.upstream import Answer, Seen, Upstream, open_fetcher, open_upstream, reply, send
 from tests.images.pictures import animation, gradient
+from tests.images.refused_urls import FORBIDDEN, INNER, INVALID
 from tests.images.stage import KnownFaces, Stage, open_stage
 
 SMALL = bytes(gradient(160, 120).pngsave_buffer())
@@ -54,7 +57,7 @@ def run(directory: Path, answer: Answer, work: Work, **options: object) -> None:
 
 async def fail(stage: Stage, options: str, url: str, account: str = "demo") -> BrokerError:
     try:
-        await stage.service.get(account, options, url)
+        await stage.service.get(Asker(account), options, url)
     except BrokerError as error:
         return copy(error)  # without what was at hand when it was raised
     raise AssertionError("it was served")
@@ -67,7 +70,8 @@ def size_of(picture: Picture) -> tuple[int, int]:
 
 def test_a_thousand_equal_requests_are_one_fetch_and_one_transform(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
-        asked = [stage.service.get("demo", "w=50,f=webp", upstream.url("/a.png")) for _ in range(1_000)]
+        url = upstream.url("/a.png")
+        asked = [stage.service.get(Asker("demo"), "w=50,f=webp", url) for _ in range(1_000)]
         pictures = await asyncio.gather(*asked)
         assert len({picture.etag for picture in pictures}) == 1
         assert pictures[0].type == "image/webp"
@@ -78,8 +82,8 @@ def test_a_thousand_equal_requests_are_one_fetch_and_one_transform(tmp_path: Pat
 
 def test_equal_options_in_other_words_are_one_picture(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
-        first = await stage.service.get("demo", "w=50,h=50,fit=fill", upstream.url())
-        second = await stage.service.get("demo", "fit=fill:center,h=50,w=50", upstream.url())
+        first = await stage.service.get(Asker("demo"), "w=50,h=50,fit=fill", upstream.url())
+        second = await stage.service.get(Asker("demo"), "fit=fill:center,h=50,w=50", upstream.url())
         assert (first.is_hit, second.is_hit, first.etag == second.etag) == (False, True, True)
         assert stage.workers.tasks == ["render"]
 
@@ -89,8 +93,8 @@ def test_equal_options_in_other_words_are_one_picture(tmp_path: Path) -> None:
 def test_other_options_fetch_nothing_anew(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         small, tall = await asyncio.gather(
-            stage.service.get("demo", "w=50", upstream.url()),
-            stage.service.get("demo", "h=100", upstream.url()),
+            stage.service.get(Asker("demo"), "w=50", upstream.url()),
+            stage.service.get(Asker("demo"), "h=100", upstream.url()),
         )
         assert (size_of(small)[0], size_of(tall)[1]) == (50, 100)
         assert len(upstream.seen) == 1
@@ -100,8 +104,8 @@ def test_other_options_fetch_nothing_anew(tmp_path: Path) -> None:
 
 def test_another_account_shares_nothing(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
-        await stage.service.get("demo", "w=50", upstream.url())
-        assert not (await stage.service.get("other", "w=50", upstream.url())).is_hit
+        await stage.service.get(Asker("demo"), "w=50", upstream.url())
+        assert not (await stage.service.get(Asker("other"), "w=50", upstream.url())).is_hit
         assert len(upstream.seen) == 2
         assert isinstance(await fail(stage, "w=50", upstream.url(), "nobody"), NotFound)
 
@@ -117,13 +121,13 @@ def test_an_old_source_is_asked_for_conditionally_and_its_results_stay(tmp_path:
             await send(writer, 200, SMALL, ETag='"one"', Last_Modified="Sat, 21 Nov 2026 10:00:00 GMT")
 
     async def work(stage: Stage, upstream: Upstream) -> None:
-        first = await stage.service.get("demo", "w=50", upstream.url())
+        first = await stage.service.get(Asker("demo"), "w=50", upstream.url())
         stage.clock.later_s = 90_000  # over a day: the result is old, and its source too
-        second = await stage.service.get("demo", "w=50", upstream.url())
+        second = await stage.service.get(Asker("demo"), "w=50", upstream.url())
         assert (second.is_hit, second.etag) == (True, first.etag)
         assert upstream.seen[1].headers["if-modified-since"] == "Sat, 21 Nov 2026 10:00:00 GMT"
         assert (len(upstream.seen), stage.workers.tasks) == (2, ["render"])
-        assert (await stage.service.get("demo", "w=50", upstream.url())).is_hit
+        assert (await stage.service.get(Asker("demo"), "w=50", upstream.url())).is_hit
         assert len(upstream.seen) == 2
 
     run(tmp_path, answer, work)
@@ -136,9 +140,9 @@ def test_a_changed_source_makes_a_new_picture(tmp_path: Path) -> None:
         await send(writer, 200, bodies.pop(0))
 
     async def work(stage: Stage, upstream: Upstream) -> None:
-        first = await stage.service.get("demo", "w=100", upstream.url())
+        first = await stage.service.get(Asker("demo"), "w=100", upstream.url())
         stage.clock.later_s = 90_000
-        second = await stage.service.get("demo", "w=100", upstream.url())
+        second = await stage.service.get(Asker("demo"), "w=100", upstream.url())
         assert not second.is_hit
         assert size_of(first) != size_of(second)
 
@@ -154,15 +158,15 @@ def test_an_old_picture_is_shown_while_its_server_fails_and_the_server_is_left_i
         await send(writer, statuses.pop(0), SMALL)
 
     async def work(stage: Stage, upstream: Upstream) -> None:
-        await stage.service.get("demo", "w=50", upstream.url())
+        await stage.service.get(Asker("demo"), "w=50", upstream.url())
         stage.clock.later_s = 4_000  # the source is old
-        await stage.service.get("demo", "w=100", upstream.url())
-        await stage.service.get("demo", "h=50", upstream.url())
+        await stage.service.get(Asker("demo"), "w=100", upstream.url())
+        await stage.service.get(Asker("demo"), "h=50", upstream.url())
         assert len(upstream.seen) == 2
         # What was made meanwhile is looked at again when the server may be asked again.
         statuses.append(200)
         stage.clock.later_s += 301
-        await stage.service.get("demo", "w=100", upstream.url())
+        await stage.service.get(Asker("demo"), "w=100", upstream.url())
         assert len(upstream.seen) == 3
 
     run(tmp_path, answer, work)
@@ -175,7 +179,7 @@ def test_a_server_that_fails_for_too_long_takes_its_pictures_along(tmp_path: Pat
         await send(writer, statuses.pop(0), SMALL)
 
     async def work(stage: Stage, upstream: Upstream) -> None:
-        await stage.service.get("demo", "w=50", upstream.url())
+        await stage.service.get(Asker("demo"), "w=50", upstream.url())
         stage.clock.later_s = 200_000
         assert isinstance(await fail(stage, "w=50", upstream.url()), SourceFailed)
 
@@ -257,15 +261,17 @@ def test_what_does_not_fit_into_memory_is_refused_and_not_remembered(tmp_path: P
         await writer.drain()
 
     async def work(stage: Stage, upstream: Upstream) -> None:
-        slow = asyncio.create_task(stage.service.get("demo", "w=50", upstream.url("/slow")))
-        while stage.sources.memory.free_bytes > 100:  # noqa: ASYNC110  # bytes on their way
+        whole = stage.sources.memory.free
+        slow = asyncio.create_task(stage.service.get(Asker("demo"), "w=50", upstream.url("/slow")))
+        while stage.sources.memory.free > whole - len(SMALL) // 2:  # noqa: ASYNC110  # bytes on their way
             await asyncio.sleep(0.01)
         assert isinstance(await fail(stage, "w=50", upstream.url("/other")), Unavailable)
         is_open.set()
         await slow
-        await stage.service.get("demo", "w=50", upstream.url("/other"))
+        await stage.service.get(Asker("demo"), "w=50", upstream.url("/other"))
 
-    run(tmp_path, answer, work, sources=SourceConfig(memory_bytes=len(SMALL) + 50))
+    # One account may hold half of it.
+    run(tmp_path, answer, work, sources=SourceConfig(memory_bytes=2 * len(SMALL)))
 
 
 def test_no_bytes_are_held_when_nothing_runs(tmp_path: Path) -> None:
@@ -273,13 +279,13 @@ def test_no_bytes_are_held_when_nothing_runs(tmp_path: Path) -> None:
         await send(writer, 200, SMALL[:-60] if seen.path == "/broken" else SMALL)
 
     async def work(stage: Stage, upstream: Upstream) -> None:
-        whole = stage.sources.memory.free_bytes
-        await stage.service.get("demo", "w=50", upstream.url("/whole"))
-        await stage.service.get("demo", "w=100", upstream.url("/whole"))
+        whole = stage.sources.memory.free
+        await stage.service.get(Asker("demo"), "w=50", upstream.url("/whole"))
+        await stage.service.get(Asker("demo"), "w=100", upstream.url("/whole"))
         await fail(stage, "w=50", upstream.url("/broken"))
         await fail(stage, "w=50", upstream.url("/broken"))
         await asyncio.sleep(0)
-        assert stage.sources.memory.free_bytes == whole, "an error is remembered without what it was about"
+        assert stage.sources.memory.free == whole, "an error is remembered without what it was about"
 
     gc.disable()
     try:
@@ -298,19 +304,75 @@ def test_a_slow_host_takes_only_its_own_places(tmp_path: Path) -> None:
 
     async def work(stage: Stage, upstream: Upstream) -> None:
         slow = [
-            asyncio.create_task(stage.service.get("demo", "w=50", upstream.url(f"/{at}", "slow.test")))
+            asyncio.create_task(stage.service.get(Asker("demo"), "w=50", upstream.url(f"/{at}", "slow.test")))
             for at in range(2)
         ]
         while len(upstream.seen) < 2:  # noqa: ASYNC110  # requests on their way
             await asyncio.sleep(0.01)
-        error = await fail(stage, "w=50", upstream.url("/3", "slow.test"))
-        assert isinstance(error, Unavailable)
-        await stage.service.get("demo", "w=50", upstream.url("/", "quick.test"))
+        third = asyncio.create_task(stage.service.get(Asker("demo"), "w=50", upstream.url("/3", "slow.test")))
+        await stage.service.get(Asker("demo"), "w=50", upstream.url("/", "quick.test"))
+        assert len(upstream.seen) == 3
         is_open.set()
-        await asyncio.gather(*slow)
-        await stage.service.get("demo", "w=50", upstream.url("/3", "slow.test"))
+        await asyncio.gather(*slow, third)
 
     run(tmp_path, answer, work, sources=SourceConfig(fetches_per_host=2))
+
+
+def test_an_account_that_fetches_all_it_may_leaves_places_for_others(tmp_path: Path) -> None:
+    is_open = asyncio.Event()
+
+    async def answer(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        if seen.path.startswith("/slow"):
+            await is_open.wait()
+        await send(writer, 200, SMALL)
+
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        greedy = [
+            asyncio.create_task(stage.service.get(Asker("greedy"), "w=50", upstream.url(f"/slow/{at}")))
+            for at in range(20)
+        ]
+        while len(upstream.seen) < 4:  # noqa: ASYNC110  # requests on their way
+            await asyncio.sleep(0.01)
+        await stage.service.get(Asker("demo"), "w=50", upstream.url("/quick"))
+        assert len(upstream.seen) == 5
+        is_open.set()
+        await asyncio.gather(*greedy)
+
+    accounts = {"demo": AccountRules(), "greedy": AccountRules()}
+    run(tmp_path, answer, work, sources=SourceConfig(fetches=8), accounts=accounts)
+
+
+def test_pictures_that_have_to_be_made_are_counted_for_account_and_address(tmp_path: Path) -> None:
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        async def get(address: str, path: str) -> Picture:
+            return await stage.service.get(Asker("demo", address), "w=50", upstream.url(path))
+
+        for path in ("/1", "/2", "/1", "/2"):  # the second time they are there
+            await get("192.0.2.1", path)
+        with pytest.raises(SlowDown):
+            await get("192.0.2.1", "/3")
+        await get("192.0.2.2", "/3")
+        await get("192.0.2.1", "/3")
+        with pytest.raises(SlowDown):
+            await get("192.0.2.3", "/4")
+        assert len(upstream.seen) == 3
+        stage.clock.later_s = 10
+        await get("192.0.2.3", "/4")
+
+    rates = {"per_account": Rate(0.5, 3), "per_address": Rate(0.2, 2)}
+    run(tmp_path, reply(body=SMALL), work, **rates)
+
+
+def test_who_joins_a_picture_is_not_refused_for_who_began_it(tmp_path: Path) -> None:
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        url = upstream.url("/2")
+        await stage.service.get(Asker("demo", "192.0.2.1"), "w=50", upstream.url("/1"))
+        asked = [stage.service.get(Asker("demo", f"192.0.2.{at}"), "w=50", url) for at in (1, 1, 2, 3)]
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(result) for result in results] == [SlowDown, SlowDown, Picture, Picture]
+        assert len(upstream.seen) == 2
+
+    run(tmp_path, reply(body=SMALL), work, per_address=Rate(0.001, 1))
 
 
 def test_a_picture_that_ends_its_process_is_not_tried_twice(tmp_path: Path) -> None:
@@ -336,13 +398,13 @@ def test_processes_share_what_is_kept(tmp_path: Path) -> None:
             open_stage(tmp_path, open_fetcher(upstream.port)) as other,
         ):
             made = await asyncio.gather(
-                *(stage.service.get("demo", "w=50", upstream.url()) for stage in (one, other))
+                *(stage.service.get(Asker("demo"), "w=50", upstream.url()) for stage in (one, other))
             )
             assert sorted(picture.is_hit for picture in made) == [False, True]
             assert len(one.workers.tasks + other.workers.tasks) == 1
             await asyncio.gather(
-                one.service.get("demo", "w=100", upstream.url("/b")),
-                other.service.get("demo", "h=100", upstream.url("/b")),
+                one.service.get(Asker("demo"), "w=100", upstream.url("/b")),
+                other.service.get(Asker("demo"), "h=100", upstream.url("/b")),
             )
             assert [seen.path for seen in upstream.seen] == ["/", "/b"]
 
@@ -352,10 +414,10 @@ def test_processes_share_what_is_kept(tmp_path: Path) -> None:
 def test_a_crop_by_face_looks_once_for_the_faces_of_a_source(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         await asyncio.gather(
-            stage.service.get("demo", "w=50,h=50,fit=face", upstream.url()),
-            stage.service.get("demo", "w=100,h=50,fit=face-and-shoulders", upstream.url()),
+            stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url()),
+            stage.service.get(Asker("demo"), "w=100,h=50,fit=face-and-shoulders", upstream.url()),
         )
-        await stage.service.get("demo", "w=100,h=100,fit=face,padding=3", upstream.url())
+        await stage.service.get(Asker("demo"), "w=100,h=100,fit=face,padding=3", upstream.url())
         assert len(stage.faces.asked) == 1
         assert stage.service.counts.detections == 1
         assert stage.service.counts.faces_missing == 0
@@ -365,7 +427,7 @@ def test_a_crop_by_face_looks_once_for_the_faces_of_a_source(tmp_path: Path) -> 
 
 def test_without_a_detector_a_crop_goes_by_attention_and_is_counted(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
-        picture = await stage.service.get("demo", "w=100,h=50,fit=face", upstream.url())
+        picture = await stage.service.get(Asker("demo"), "w=100,h=50,fit=face", upstream.url())
         assert size_of(picture) == (100, 50)
         assert stage.service.counts.faces_missing == 1
 
@@ -374,7 +436,7 @@ def test_without_a_detector_a_crop_goes_by_attention_and_is_counted(tmp_path: Pa
 
 def test_faces_of_an_animation_are_not_looked_for(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
-        picture = await stage.service.get("demo", "w=50,h=50,fit=face", upstream.url())
+        picture = await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url())
         assert picture.type == "image/gif"
         assert stage.faces.asked == []
 
@@ -383,10 +445,10 @@ def test_faces_of_an_animation_are_not_looked_for(tmp_path: Path) -> None:
 
 def test_a_crop_made_without_a_detector_is_made_anew_once_there_is_one(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
-        await stage.service.get("demo", "w=50,h=50,fit=face", upstream.url())
+        await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url())
         stage.faces.faces = (FACE,)
         stage.clock.later_s = 301
-        assert not (await stage.service.get("demo", "w=50,h=50,fit=face", upstream.url())).is_hit
+        assert not (await stage.service.get(Asker("demo"), "w=50,h=50,fit=face", upstream.url())).is_hit
         assert stage.service.counts.detections == 2
 
     run(tmp_path, reply(body=SMALL), work)
@@ -394,7 +456,7 @@ def test_a_crop_made_without_a_detector_is_made_anew_once_there_is_one(tmp_path:
 
 def test_a_picture_is_described(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
-        picture = await stage.service.get("demo", "f=json", upstream.url())
+        picture = await stage.service.get(Asker("demo"), "f=json", upstream.url())
         assert picture.type == "application/json"
         assert b'"width":160' in picture.body
         assert b'"landmarks":[[50.0,40.0]' in picture.body
@@ -414,8 +476,8 @@ def test_only_hosts_of_the_account_are_asked_and_led_to(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         nonlocal port
         port = upstream.port
-        await stage.service.get("demo", "w=50", upstream.url(host="upstream.test"))
-        await stage.service.get("demo", "w=50", upstream.url(host="a.cdn.test"))
+        await stage.service.get(Asker("demo"), "w=50", upstream.url(host="upstream.test"))
+        await stage.service.get(Asker("demo"), "w=50", upstream.url(host="a.cdn.test"))
         for host, path in (("cdn.test", "/"), ("notupstream.test", "/"), ("upstream.test", "/away")):
             error = await fail(stage, "w=50", upstream.url(path, host))
             assert isinstance(error, ForbiddenUrl)
@@ -427,7 +489,7 @@ def test_only_hosts_of_the_account_are_asked_and_led_to(tmp_path: Path) -> None:
 
 def test_an_account_has_presets(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
-        assert size_of(await stage.service.get("demo", "preset=card", upstream.url())) == (50, 50)
+        assert size_of(await stage.service.get(Asker("demo"), "preset=card", upstream.url())) == (50, 50)
         assert isinstance(await fail(stage, "preset=other", upstream.url()), InvalidOptions)
 
     rules = AccountRules(presets={"card": "w=50,h=50,fit=fill"})
@@ -444,7 +506,7 @@ def test_an_account_that_demands_signatures_takes_no_others(tmp_path: Path) -> N
 
         later = str(now_s + 60)
         for key in ("new", "old"):
-            await stage.service.get("demo", "w=50", url, signed(key, later))
+            await stage.service.get(Asker("demo"), "w=50", url, signed(key, later))
         for given, text in (
             (None, "signed URLs only"),
             (signed("other", later), "does not match"),
@@ -455,7 +517,7 @@ def test_an_account_that_demands_signatures_takes_no_others(tmp_path: Path) -> N
             (signed("new", str(now_s - 5)), "expired"),
         ):
             with pytest.raises(ForbiddenUrl, match=text):
-                await stage.service.get("demo", "w=50", url, given)
+                await stage.service.get(Asker("demo"), "w=50", url, given)
         assert len(upstream.seen) == 1
 
     run(tmp_path, reply(body=SMALL), work, accounts={"demo": AccountRules(signing_keys=("new", "old"))})
@@ -472,49 +534,21 @@ def test_a_signature_is_what_the_documentation_says() -> None:
 @pytest.mark.parametrize(
     ("url", "kind"),
     [
-        ("http://2130706433/a.png", ForbiddenUrl),
-        ("http://0177.0.0.1/a.png", ForbiddenUrl),
-        ("http://0x7f.1/a.png", ForbiddenUrl),
-        ("http://127.1/a.png", ForbiddenUrl),
-        ("http://127.0.0.2/a.png", ForbiddenUrl),
-        ("http://10.0.0.1/a.png", ForbiddenUrl),
-        ("http://169.254.169.254/latest/meta-data", ForbiddenUrl),
-        ("http://100.64.0.1/a.png", ForbiddenUrl),
-        ("http://[::1]/a.png", ForbiddenUrl),
-        ("http://[::ffff:127.0.0.1]/a.png", ForbiddenUrl),
-        ("http://[::127.0.0.1]/a.png", ForbiddenUrl),
-        ("http://[64:ff9b::7f00:1]/a.png", ForbiddenUrl),
-        ("http://[2002:7f00:1::]/a.png", ForbiddenUrl),
-        ("http://[fd00::1]/a.png", ForbiddenUrl),
-        ("http://[fe80::1%25eth0]/a.png", InvalidImageUrl),
-        ("http://\u2460\u2461\u2466.0.0.1/a.png", ForbiddenUrl),
-        ("http://127\u30020\u30020\u30021/a.png", ForbiddenUrl),
+        *((url, ForbiddenUrl) for url in FORBIDDEN),
+        *((url, InvalidImageUrl) for url in INVALID),
         ("http://mixed.test/a.png", ForbiddenUrl),
-        ("http://8.8.8.8:22/a.png", ForbiddenUrl),
-        ("http://user@a.test/a.png", InvalidImageUrl),
-        ("http://user:password@a.test/a.png", InvalidImageUrl),
         ("http://@mixed.test/a.png", ForbiddenUrl),
-        ("http://a.test:99999/a.png", InvalidImageUrl),
-        ("http://a.test\\@127.0.0.1/a.png", InvalidImageUrl),
-        ("http:///a.png", InvalidImageUrl),
-        ("file:///etc/passwd", InvalidImageUrl),
-        ("gopher://a.test/", InvalidImageUrl),
-        ("data:image/png;base64,AAAA", InvalidImageUrl),
-        ("//a.test/a.png", InvalidImageUrl),
-        ("a.png", InvalidImageUrl),
-        ("", InvalidImageUrl),
-        ("http://a.test/" + "a" * 10_000, InvalidImageUrl),
     ],
 )
 def test_a_place_that_is_not_for_us_is_refused(tmp_path: Path, url: str, kind: type[BrokerError]) -> None:
     async def resolve(host: str, port: int) -> list[str]:
-        return ["8.8.8.8", "10.0.0.1"]
+        return ["127.0.0.1"] if host.startswith("localhost") else ["8.8.8.8", "10.0.0.1"]
 
     async def go() -> None:
         async with open_stage(tmp_path, Fetcher(resolve=resolve)) as stage:
             error = await fail(stage, "w=50", url)
             assert type(error) is kind
-            for inner in ("10.0.0", "127.0", "::1", "8.8.8.8"):
+            for inner in (*INNER, "8.8.8.8"):
                 assert inner not in error.message
 
     asyncio.run(go())

@@ -10,10 +10,10 @@ import pytest
 import pyvips
 
 from broker.errors import Unavailable
-from broker.images.child import Job
-from broker.images.decoding import DecodeLimits
 from broker.images.errors import UnprocessableImage
+from broker.images.jobs import DecodeLimits, Job
 from broker.images.options import parse_options
+from broker.images.shares import Asker
 from broker.images.workers import WorkerConfig, Workers
 from tests.images.pictures import animation, gradient
 
@@ -153,10 +153,11 @@ def test_a_process_is_exchanged_after_its_jobs() -> None:
 
 def test_too_many_waiting_jobs_are_refused_at_once() -> None:
     async def ask() -> None:
-        workers = open_workers(waiting=2)
-        asked = [asyncio.create_task(workers.run(RENDER, SMALL)) for _ in range(4)]
+        workers = open_workers(waiting=4)
+        asked = [asyncio.create_task(workers.run(RENDER, SMALL, Asker("greedy"))) for _ in range(4)]
+        asked.append(asyncio.create_task(workers.run(RENDER, SMALL, Asker("demo"))))
         results = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(result) for result in results] == [tuple, tuple, tuple, Unavailable]
+        assert [type(result) for result in results] == [tuple, tuple, tuple, Unavailable, tuple]
         await workers.close()
 
     asyncio.run(ask())
@@ -219,12 +220,13 @@ def test_a_process_that_died_while_it_was_idle_blames_no_picture() -> None:
     asyncio.run(ask())
 
 
-def test_a_decoder_is_the_first_that_a_machine_short_of_memory_ends() -> None:
+def test_a_decoder_stands_back_where_the_machine_is_short_of_memory_or_time() -> None:
     async def ask() -> None:
         workers = open_workers()
         await workers.run(RENDER, SMALL)
         (process,) = children()
         assert Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip() == "900"  # noqa: ASYNC240
+        assert process.nice() >= min(19, psutil.Process().nice() + 10)
         await workers.close()
 
     asyncio.run(ask())

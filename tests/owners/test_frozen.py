@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import asyncpg
 import psutil
@@ -29,14 +29,18 @@ async def frozen(dsn: str) -> AsyncIterator[None]:
     postmaster = psutil.Process(await connection.fetchval("SELECT pg_backend_pid()")).parent()
     await connection.close()
     assert postmaster is not None
-    processes = [*postmaster.children(), postmaster]
-    for process in processes:
-        process.send_signal(signal.SIGSTOP)
+    stopped = [postmaster]
     try:
+        postmaster.send_signal(signal.SIGSTOP)  # first, so that it starts no other
+        for process in postmaster.children():
+            with suppress(psutil.NoSuchProcess):  # that of the connection above may still be ending
+                process.send_signal(signal.SIGSTOP)
+                stopped.append(process)
         yield
     finally:
-        for process in processes:
-            process.send_signal(signal.SIGCONT)
+        for process in reversed(stopped):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
 
 
 async def test_what_may_be_stored_is_not_refused(dsn: str) -> None:

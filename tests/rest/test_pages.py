@@ -52,6 +52,12 @@ async def test_ready_means_every_part(product: Product) -> None:
     assert answer.json()["parts"]["owners"] == "no owner answers"
 
 
+async def test_models_that_find_faces_are_told_to_operators(product: Product) -> None:
+    async with product.door(None) as door:
+        answer = await door.get("http://localhost/readyz")
+    assert answer.json()["faces"] == {"models": "built, ssd", "providers": []}
+
+
 async def test_operations_are_counted_without_accounts(product: Product) -> None:
     async with product.door() as door:
         await door.get("/version")

@@ -5,8 +5,7 @@ import asyncio
 import psutil
 
 from bench.images.contenders.command import HEIGHT, WIDTH, serve_commands
-from broker.images.child import Job
-from broker.images.decoding import DecodeLimits
+from broker.images.jobs import DecodeLimits, Job
 from broker.images.options import parse_options
 from broker.images.workers import WorkerConfig, Workers
 

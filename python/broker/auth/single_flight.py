@@ -17,17 +17,31 @@ class SingleFlight(Generic[K, V]):
     def __init__(self) -> None:
         self._running: dict[K, asyncio.Task[V]] = {}
 
-    async def run(self, key: K, work: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """The result of `work`, started now or already running for `key`."""
-        task = self._running.get(key)
-        if task is None:
-            task = asyncio.create_task(work())
-            self._running[key] = task
-            task.add_done_callback(lambda done: self._finish(key, done))
-        try:
-            return await asyncio.shield(task)
-        finally:
-            del task  # its error holds this frame, which would hold the error, and all that it was about
+    async def run(
+        self,
+        key: K,
+        work: Callable[[], Coroutine[Any, Any, V]],
+        personal: tuple[type[BaseException], ...] = (),
+    ) -> V:
+        """The result of `work`, started now or already running for `key`.
+
+        Args:
+            personal: errors that concern who began the work; who came later then begins anew.
+        """
+        while True:
+            task = self._running.get(key)
+            has_begun = task is None
+            if task is None:
+                task = asyncio.create_task(work())
+                self._running[key] = task
+                task.add_done_callback(lambda done: self._finish(key, done))
+            try:
+                return await asyncio.shield(task)
+            except personal:
+                if has_begun:
+                    raise
+            finally:
+                del task  # its error holds this frame, which would hold the error, and all it was about
 
     async def close(self) -> None:
         """End what is running."""

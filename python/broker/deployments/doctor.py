@@ -23,6 +23,7 @@ from broker.errors import Unavailable
 from broker.gateway.open_files import most_connections
 from broker.images.errors import FacesUnavailable
 from broker.images.faces.finder import FacesConfig, LocalFaceFinder
+from broker.images.faces.models import name_models
 from broker.setting_rules import NODE
 from broker.settings import SettingError, Settings
 from broker.setup_error import SetupError
@@ -260,14 +261,15 @@ async def _faces(settings: Settings) -> tuple[Verdict, str]:
             "onnxruntime and onnxruntime-gpu are both installed and overwrite each other; uninstall both,"
             " then install one"
         )
-    finder = LocalFaceFinder(FacesConfig.of(settings, may_use_gpu=True))
+    config = FacesConfig.of(settings, may_use_gpu=True)
+    finder = LocalFaceFinder(config)
     try:
         provider = await finder.start()
     except FacesUnavailable as error:
         return Verdict.WARNING, f"{error.message}; face crops go by attention"
     finally:
         await finder.close()
-    models = settings.faces_models or f"built, {settings.faces_detector}"
+    models = name_models(config.models, config.detector)
     return Verdict.OK, f"models: {models}; {provider} computes here"
 
 

@@ -8,7 +8,7 @@ claims none, so such an actor hides them itself.
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from broker.tasks import run_once
 
 if TYPE_CHECKING:
     from broker.images.geometry import Face, Size
+    from broker.metrics.counts import Sample
 
 NAME = "Faces"
 APPLICATION = "faces"
@@ -97,14 +98,21 @@ class FacesReplica:
 
     def __init__(self, settings: Settings) -> None:
         # Not above: the conductor, which makes the deployment and no more, would hold all of it.
+        from broker.clock import SystemClock
         from broker.deployments.replica_doors import close_grpc
         from broker.images.faces.finder import FacesConfig, LocalFaceFinder
+        from broker.metrics.exporter import Exporter
+        from broker.rest.face_state import KIND
 
-        configure_logs(settings, "faces")
+        configure_logs(settings, KIND)
         close_grpc()
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         hide_gpus_unless_given(gpus)
-        self._finder = LocalFaceFinder(FacesConfig.of(settings, may_use_gpu=bool(gpus)))
+        config = FacesConfig.of(settings, may_use_gpu=bool(gpus))
+        self._finder = LocalFaceFinder(config)
+        self._config = config
+        self._provider = ""
+        self._exporter = Exporter(KIND, KIND, settings.data_dir, SystemClock(), [self._figures])
         self._start = run_once("face models", self._warm())
 
     async def find(self, size: "Size", pixels: bytes) -> "tuple[Face, ...] | Refusal":
@@ -123,10 +131,19 @@ class FacesReplica:
     async def _warm(self) -> None:
         from broker.images.errors import FacesUnavailable
 
+        await self._exporter.start()
         try:
-            _log.info("faces_ready", extra={"provider": await self._finder.start()})
+            self._provider = await self._finder.start()
+            _log.info("faces_ready", extra={"provider": self._provider})
         except FacesUnavailable as error:
             _log.warning("faces_unavailable", extra={"reason": error.message})
+
+    def _figures(self) -> "Iterator[Sample]":
+        from broker.metrics import catalogue
+        from broker.metrics.counts import Sample
+
+        models = str(self._config.models or self._config.detector)
+        yield Sample(catalogue.FACE_MODELS.name, (models, self._provider), int(bool(self._provider)))
 
 
 def hide_gpus_unless_given(gpus: list[str]) -> None:

@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from broker.metrics.counts import Sample
     from broker.rest.images import ImageApp
 
-_REQUESTS = 500  # of one replica at a time; most wait for a picture or are answered from memory
+_REQUESTS = 5_000  # of one replica at a time; more than it takes itself, so that its refusals come first
 _QUEUED = 500  # that Serve's proxy holds while the first replica starts; more are answered 503
 _TARGET_REQUESTS = 16  # where autoscaling adds a replica
 _LOOK_BACK_S = 5  # Serve notes every fifth of it how many requests wait, so that the first starts a replica
 _CPUS = 0.01  # a claim, not a limit, as the API's
+_SOURCES = 4  # of the largest size that fit into the memory for them; one address may hold a third of it
 _POOL = 2  # connections to PostgreSQL: one short query for each account every few seconds
 _END_S = 8
 _LATE_S = 0.2
@@ -117,19 +118,24 @@ async def open_service(
     stack: AsyncExitStack, settings: Settings, dsn: str, faces: "FaceFinder"
 ) -> "ImageService":
     """The service of one process; `stack` closes all of it."""
+    from broker.auth.local_rates import LocalRate
+    from broker.auth.rate_limits import Rate
     from broker.clock import SystemClock
     from broker.fetching.fetcher import FetchConfig, Fetcher
     from broker.fetching.urls import AllowList
     from broker.images.account_rules import RuleBook
-    from broker.images.decoding import DecodeLimits
     from broker.images.disk_cache import DiskCache
+    from broker.images.jobs import DecodeLimits
     from broker.images.key_locks import KeyLocks
-    from broker.images.service import FacesHead, ImageService, ResultHead, ServiceConfig
+    from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
     from broker.images.sources import SourceConfig, SourceHead, Sources
     from broker.images.workers import WorkerConfig, Workers
     from broker.storage.database import Database
     from broker.storage.image_rules import ImageRules
 
+    workers = Workers(WorkerConfig(settings.images_processes, memory_bytes=settings.images_process_bytes))
+    stack.push_async_callback(workers.close)
+    await workers.warm()
     clock = SystemClock()
     database = await Database.open(dsn, size=_POOL, timeout_s=settings.database_timeout_s)
     stack.push_async_callback(database.close)
@@ -137,14 +143,12 @@ async def open_service(
     source_config = SourceConfig(
         max_bytes=settings.images_source_limit_bytes,
         total_s=settings.images_fetch_timeout_s,
-        memory_bytes=max(settings.images_sources_bytes, settings.images_source_limit_bytes),
+        memory_bytes=max(settings.images_sources_bytes, _SOURCES * settings.images_source_limit_bytes),
     )
     fetcher = Fetcher(
         FetchConfig(AllowList(settings.images_allow_hosts), ports, connections=2 * source_config.fetches)
     )
     stack.push_async_callback(fetcher.close)
-    workers = Workers(WorkerConfig(settings.images_processes, memory_bytes=settings.images_process_bytes))
-    stack.push_async_callback(workers.close)
     directory = await asyncio.to_thread(_make_directory, settings.data_dir / _DIRECTORY)
     share = settings.images_disk_bytes // 2
     sources = Sources(
@@ -154,8 +158,13 @@ async def open_service(
         clock,
         source_config,
     )
+    per_account = Rate(settings.images_rate_per_account, settings.images_burst_per_account)
+    per_address = Rate(settings.images_rate_per_address, settings.images_burst_per_address)
     service = ImageService(
         RuleBook(ImageRules(database), clock).get,
+        MakingRates(
+            LocalRate(clock, per_account, name="images"), LocalRate(clock, per_address, name="images")
+        ),
         sources,
         workers,
         faces,

@@ -63,6 +63,7 @@ REPLICA_REQUESTS = 32
 """Requests at a time, over which another replica takes them."""
 
 _SPARED = 2  # replicas, of which one is a spare
+_FULL = f"maxconn {REPLICA_REQUESTS}"
 _HEAD_S = 10  # for a whole head, and for as much of a body as HAProxy holds
 _KEEP_ALIVE_S = 90  # uvicorn's; clients find their connections as long as they would there
 _HARD_STOP_S = 60  # a reload lets the old process finish its requests; one takes at most two minutes
@@ -218,7 +219,8 @@ def _backends(settings: Settings, application: Application) -> list[list[str]]:
         servers = [f"    {line}" for line in application.servers]
         return [[f"backend {application.backend} from ours", "    http-reuse always", *checks, *servers]]
     _, alone, near = _names(application)
-    followed = [f"    {_followed(line, application.backend)}" for line in application.servers]
+    shared, *servers = _spared(settings, application)
+    followed = [_followed(line, application.backend) for line in servers]
     rules = [*_rules(settings), *_limits(settings, application)]
     return [
         [
@@ -228,19 +230,21 @@ def _backends(settings: Settings, application: Application) -> list[list[str]]:
             "    retry-on empty-response",
             "    retries 0",
             *checks,
-            *(f"    {line}" for line in _spared(settings, application)),
+            f"    {shared}",
+            *(f"    {line}" for line in servers),
         ],
         [
             f"backend {alone} from behind",
             *rules,
             "    http-reuse never",
-            *followed,
+            f"    {shared}",
+            *(f"    {line}" for line in followed),
         ],
         [
             f"backend {near} from behind",
             *rules,
             "    http-reuse never",
-            *(line for line in followed if f" {_NEAR}:" in line and not line.endswith(" backup")),
+            *(f"    {line}" for line in followed if f" {_NEAR}:" in line and not line.endswith(" backup")),
         ],
     ]
 
@@ -253,16 +257,25 @@ def _limits(settings: Settings, application: Application) -> list[str]:
 
 
 def _spared(settings: Settings, application: Application) -> list[str]:
-    """The replicas. Where one is enough, a second one is its spare.
+    """How requests are shared between the replicas, and these. Where one is enough, a second is its spare.
 
     It takes requests when the first one has died, or has as many as it should have at a time: a replica that
-    nobody needs costs no time and shares no caches.
+    nobody needs costs no time and shares no caches, and what a replica counts for an address is whole. Ray
+    names replicas in an order that changes; the one with the lower port is the first, as a rule the older.
     """
     servers = [_LIMIT.sub(_REFUSED, line) for line in application.servers]
-    replicas = sum(not line.endswith(" backup") for line in servers)
-    if application.name != APPLICATION or settings.api_replicas_min > 1 or replicas != _SPARED:
-        return servers
-    return ["balance first", f"{servers[0]} maxconn {REPLICA_REQUESTS}", *servers[1:]]
+    replicas = sorted((line for line in servers if not line.endswith(" backup")), key=_port)
+    if application.name != APPLICATION or settings.api_replicas_min > 1 or len(replicas) != _SPARED:
+        return ["balance leastconn", *servers]
+    first, spare = replicas
+    waiting = [line for line in servers if line.endswith(" backup")]
+    return ["balance first", f"{first} {_FULL}", spare, *waiting]
+
+
+def _port(server: str) -> tuple[int, str]:
+    """By which replicas are sorted: the port, and the address for those of other nodes."""
+    host, _, port = server.split()[2].rpartition(":")
+    return int(port), host
 
 
 def _is_ours(application: Application) -> bool:
@@ -280,9 +293,10 @@ def _near_route(application: Application) -> str:
 
 
 def _followed(server: str, backend: str) -> str:
-    """A server that is up when it is up in `backend`."""
+    """A server that is up when it is up in `backend`, and takes as many requests as there."""
     _, name, address, *rest = server.split()
-    return f"server {name} {address} track {backend}/{name}{' backup' if 'backup' in rest else ''}"
+    limit = f" {_FULL}" if server.endswith(_FULL) else ""
+    return f"server {name} {address} track {backend}/{name}{limit}{' backup' if 'backup' in rest else ''}"
 
 
 def _rules(settings: Settings) -> list[str]:

@@ -149,6 +149,8 @@ class Workers:
             forks: its socket.
         """
         self._forks = forks
+        # Made once: Ray's GCS keeps every function that was made for it, until it ends.
+        self._visit: Any = ray.remote(num_cpus=0, max_retries=0)(_leave_unless_child_of)
         self._server = self._start()
 
     async def keep_server(self) -> None:
@@ -189,8 +191,7 @@ class Workers:
 
         Raises RayError, TimeoutError.
         """
-        work: Any = ray.remote(num_cpus=0, max_retries=0)(_leave_unless_child_of)
-        await asyncio.wait_for(work.remote(self._server.pid), _SPARE_PATIENCE_S)
+        await asyncio.wait_for(self._visit.remote(self._server.pid), _SPARE_PATIENCE_S)
 
     def _start(self) -> "subprocess.Popen[bytes]":
         self._forks.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ sends a reply and the bytes of the result.
 """
 
 import ctypes
+import os
 import resource
 import signal
 import sys
@@ -15,54 +16,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
-from broker.images.decoding import DecodeLimits, open_libvips, read_header
-from broker.images.describing import Description, describe
+from broker.images.decoding import open_libvips, read_header
+from broker.images.describing import describe
 from broker.images.errors import UnprocessableImage
-from broker.images.geometry import Face, Size
-from broker.images.options import Format, Options
+from broker.images.jobs import Job, Planned, Reply
 from broker.images.rendering import preview, render
 
 _DESCRIPTORS = 64
 _OOM_SCORE = "900"  # of 1,000; Ray's own workers have less
+_NICE = 10  # a tenth of the weight of what is live, when both want the processor (setpriority(2))
 _PR_SET_PDEATHSIG = 1
-MAX_RESULT_BYTES = 256 << 20  # an animation of 200 megapixels in GIF stays below
-
-
-class Job(msgspec.Struct, frozen=True):
-    """What to do with the bytes that follow."""
-
-    task: Literal["render", "preview", "describe"]  # of an animation there is no preview
-    limits: DecodeLimits
-    options: Options = msgspec.field(default_factory=Options)
-    faces: tuple[Face, ...] = ()
-
-
-class Planned(msgspec.Struct, frozen=True, tag=True):
-    """How many pixels would be decoded; the parent answers when there is room for them."""
-
-    pixels: int
-
-
-class Reply(msgspec.Struct, frozen=True, tag=True):
-    """What came of a job; the bytes of the result follow.
-
-    Attributes:
-        error: for whoever asked, and `log_text` for operators; None if all went well.
-        size: of the result in pixels, and `scale` of a preview.
-        memory_bytes: the most that this process has held so far.
-    """
-
-    error: str | None = None
-    log_text: str | None = None
-    format: Format = Format.JSON
-    size: Size = Size(0, 0)
-    scale: float = 1.0
-    description: Description | None = None
-    memory_bytes: int = 0
 
 
 def serve(connection: Connection, memory_bytes: int) -> None:
@@ -79,7 +45,7 @@ def serve(connection: Connection, memory_bytes: int) -> None:
 
 
 def _enclose(memory_bytes: int) -> None:
-    """Give up what a decoder has no need of, and be the first that a machine short of memory ends."""
+    """Give up what a decoder has no need of, and stand back where the machine is short of anything."""
     with suppress(OSError):  # proc_pid_oom_score_adj(5); anybody may raise its own
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     # prctl(2): a decoder that computes hears of its parent's end only by this. Elsewhere than on Linux there
@@ -93,6 +59,7 @@ def _enclose(memory_bytes: int) -> None:
         (resource.RLIMIT_NOFILE, _DESCRIPTORS),
     ):
         resource.setrlimit(name, (bound, bound))
+    os.nice(_NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the connection
 
 

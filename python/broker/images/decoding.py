@@ -13,6 +13,7 @@ import pyvips
 
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import Size
+from broker.images.jobs import DecodeLimits
 from broker.images.options import Format
 
 _LOADERS = ("Jpeg", "Png", "Nsgif", "Webp", "Heif")
@@ -22,21 +23,6 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _AVIF_BRANDS = frozenset({b"avif", b"avis"})
 _BOX_BYTES = 64  # of a file's first box, where the brands stand; 12 brands at most are looked at
 _GIF_IMAGE, _GIF_EXTENSION, _GIF_END = 0x2C, 0x21, 0x3B
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeLimits:
-    """How large a picture may be.
-
-    Attributes:
-        frame_pixels: of one frame; `total_pixels` of all.
-        side_px: of a frame.
-    """
-
-    frame_pixels: int = 50_000_000
-    total_pixels: int = 200_000_000
-    frames: int = 500
-    side_px: int = 65_535
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,35 +7,16 @@ copy of 32 pixels: they hold no more, and their cost goes by the pixels that the
 import base64
 
 import blurhash
-import msgspec
 import pyvips
 import thumbhash
 from PIL import Image
 
-from broker.images.decoding import DecodeLimits, broken, load_options, read_header, srgb_options
-from broker.images.geometry import Size
+from broker.images.decoding import broken, load_options, read_header, srgb_options
+from broker.images.jobs import DecodeLimits, Description
 
 _COPY_SIDE_PX = 32
 _COMPONENTS = 4  # of a BlurHash along the longer side; 3 along the other, as its authors advise
 _SHADES = 8  # a channel, of the histogram of colours
-
-
-class Description(msgspec.Struct, frozen=True):
-    """What a picture is.
-
-    Attributes:
-        type: media type of the source; `size` as it is seen.
-        color: the most frequent colour, as `#rrggbb`; None of a picture that is wholly transparent.
-        thumbhash: base64, as its authors' decoders take it.
-    """
-
-    type: str
-    size: Size
-    frames: int
-    has_alpha: bool
-    color: str | None
-    blurhash: str
-    thumbhash: str
 
 
 def describe(data: bytes, limits: DecodeLimits) -> Description:

@@ -1,13 +1,15 @@
 """A directory of entries that several processes share, and that survives them.
 
-An entry is one file, named by the digest of its key: its length-prefixed head in MessagePack, then its body.
-It is written under another name and renamed, so a reader sees a whole entry or none, also after a crash. What
-cannot be read is a miss. When the directory has grown past its bound it is swept: the least recently used
+An entry is one file, named by the digest of its key: the lengths of its head and its body, the head in
+MessagePack, the body. It is written under another name and renamed, so a reader sees a whole entry or none.
+It is not synced: after a crash of the machine a file may be cut off, which its lengths tell. What cannot be
+read is a miss. When the directory has grown past its bound it is swept: the least recently used
 files go first, by their time of modification, which a use renews at most once in a minute.
 """
 
 import hashlib
 import os
+import struct
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-_PREFIX_BYTES = 4
+_LENGTHS = struct.Struct(">IQ")
 _MAX_HEAD_BYTES = 1 << 20
 _PARTIAL = ".partial"
 _ABANDONED_S = 3_600.0  # a partial file of a process that died
@@ -62,12 +64,14 @@ class DiskCache(Generic[Head]):
         path = self._path(key)
         try:
             with path.open("rb") as file:
-                head = file.read(int.from_bytes(file.read(_PREFIX_BYTES), "big"))
-                kept = self._decoder.decode(head)
+                head_bytes, body_bytes = _LENGTHS.unpack(file.read(_LENGTHS.size))
+                if os.fstat(file.fileno()).st_size != _LENGTHS.size + head_bytes + body_bytes:
+                    return None
+                kept = self._decoder.decode(file.read(head_bytes))
                 if admit is not None:
-                    admit(os.fstat(file.fileno()).st_size - file.tell())
+                    admit(body_bytes)
                 body = file.read()
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, struct.error, msgspec.MsgspecError):
             return None
         self._renew(path)
         return kept, body
@@ -82,7 +86,7 @@ class DiskCache(Generic[Head]):
             descriptor, partial = tempfile.mkstemp(suffix=_PARTIAL, dir=path.parent)
             try:
                 with os.fdopen(descriptor, "wb") as file:
-                    file.write(len(encoded).to_bytes(_PREFIX_BYTES, "big"))
+                    file.write(_LENGTHS.pack(len(encoded), len(body)))
                     file.write(encoded)
                     file.write(body)
                 Path(partial).rename(path)

@@ -59,6 +59,13 @@ class Format(StrEnum):
     JSON = "json"
 
 
+MEDIA_TYPES: Mapping[Format, str] = {
+    Format.JPEG: "image/jpeg",
+    Format.PNG: "image/png",
+    Format.GIF: "image/gif",
+    Format.WEBP: "image/webp",
+    Format.JSON: "application/json",
+}
 DEFAULT_QUALITY = 85
 DEFAULT_PADDING: Mapping[Fit, float] = {Fit.FACE: 1.8, Fit.FACE_AND_SHOULDERS: 2.8}
 

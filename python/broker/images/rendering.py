@@ -10,7 +10,7 @@ from typing import Any
 
 import pyvips
 
-from broker.images.decoding import DecodeLimits, Header, broken, load_options, read_header, srgb_options
+from broker.images.decoding import Header, broken, load_options, read_header, srgb_options
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import (
     Box,
@@ -23,15 +23,9 @@ from broker.images.geometry import (
     lay_out,
     target_size,
 )
+from broker.images.jobs import DecodeLimits
 from broker.images.options import Format, Options
 
-MEDIA_TYPES = {
-    Format.JPEG: "image/jpeg",
-    Format.PNG: "image/png",
-    Format.GIF: "image/gif",
-    Format.WEBP: "image/webp",
-    Format.JSON: "application/json",
-}
 PREVIEW_SIDE_PX = 640  # detectors see no more
 _ATTENTION_SIDE_PX = 256  # libvips looks for it in 32 pixels
 _ANIMATED = frozenset({Format.GIF, Format.WEBP})

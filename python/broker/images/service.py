@@ -4,6 +4,9 @@ What is asked for passes, in this order: the account's rules, the options, the m
 directory that processes share, one single flight per picture in this process and one lock per picture between
 processes, the source, for face modes the faces of that source, and the processes that decode. Errors that say
 something of the picture are remembered for a while; overload is not.
+
+What has to be made is counted for the account and the address that ask (`MakingRates`), and they take turns
+with others (`turns`, `shares`). What is there already is nobody's.
 """
 
 import asyncio
@@ -17,19 +20,18 @@ from typing import Protocol
 import msgspec
 from cachetools import LRUCache, TTLCache
 
+from broker.auth.local_rates import LocalRate
 from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
-from broker.errors import BrokerError, Unavailable
+from broker.errors import BrokerError, SlowDown, Unavailable
 from broker.images.account_rules import AccountRules
-from broker.images.child import Job, Reply
-from broker.images.decoding import DecodeLimits
-from broker.images.describing import Description
 from broker.images.disk_cache import DiskCache
 from broker.images.errors import DecoderEnded, FacesUnavailable, told_of_source
 from broker.images.geometry import Face, Size
+from broker.images.jobs import DecodeLimits, Description, Job, Reply
 from broker.images.key_locks import KeyLocks
-from broker.images.options import Format, Options, parse_options
-from broker.images.rendering import MEDIA_TYPES
+from broker.images.options import MEDIA_TYPES, Format, Options, parse_options
+from broker.images.shares import Asker
 from broker.images.signatures import Signature, check_signature
 from broker.images.sources import Found, Source, Sources
 from broker.images.workers import Workers
@@ -37,6 +39,7 @@ from broker.images.workers import Workers
 _log = logging.getLogger(__name__)
 
 _ERRORS = 10_000  # remembered at a time
+_PERSONAL = (SlowDown, Unavailable)  # concern who asks, or the moment; nobody else is told them
 
 
 class FaceFinder(Protocol):
@@ -67,6 +70,20 @@ class ServiceConfig:
     fresh_s: float = 86_400.0
     error_s: float = 300.0
     memory_bytes: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MakingRates:
+    """How many pictures a second may be made for one account, and for one address, in this process."""
+
+    per_account: LocalRate
+    per_address: LocalRate
+
+    def take(self, asker: Asker) -> None:
+        """Count one picture. Raises SlowDown."""
+        if asker.address:  # first, so that one which is refused costs its account nothing
+            self.per_address.take(asker.address, 1)
+        self.per_account.take(asker.account, 1)
 
 
 class ResultHead(msgspec.Struct, frozen=True):
@@ -126,6 +143,7 @@ class ImageService:
     def __init__(
         self,
         rules: Callable[[str], Awaitable[AccountRules]],
+        rates: MakingRates,
         sources: Sources,
         workers: Workers,
         faces: FaceFinder,
@@ -137,6 +155,7 @@ class ImageService:
         limits: DecodeLimits,
     ) -> None:
         self._rules = rules
+        self._rates = rates
         self.sources = sources
         self._workers = workers
         self._faces = faces
@@ -162,7 +181,7 @@ class ImageService:
         await self.sources.close()
 
     async def get(
-        self, account: str, options_text: str, url: str, signature: Signature | None = None
+        self, asker: Asker, options_text: str, url: str, signature: Signature | None = None
     ) -> Picture:
         """The picture, from a cache or made now. Safe to cancel: others who wait for it get it.
 
@@ -173,8 +192,10 @@ class ImageService:
             NotFound: no such account.
             InvalidOptions, InvalidImageUrl, ForbiddenUrl: what is asked for is not allowed.
             SourceFailed, SourceTimeout, UnprocessableImage: no picture could be had or made.
+            SlowDown: the account or the address has had too many made.
             Unavailable: too much is asked for at once.
         """
+        account = asker.account
         rules = await self._rules(account)
         if rules.signing_keys:
             check_signature(rules.signing_keys, account, options_text, url, signature, self._now_s())
@@ -192,13 +213,13 @@ class ImageService:
         if kept is not None and self._is_fresh(kept[0]):
             self.counts.memory_hits += 1
             return _picture(kept, is_hit=True)
-        return await self._flights.run(key, lambda: self._load(key, account, options, url, rules))
+        return await self._flights.run(key, lambda: self._load(key, asker, options, url, rules), _PERSONAL)
 
-    async def _load(self, key: str, account: str, options: Options, url: str, rules: AccountRules) -> Picture:
+    async def _load(self, key: str, asker: Asker, options: Options, url: str, rules: AccountRules) -> Picture:
         async with self._locks.held(key):
             try:
-                return await self._find_or_make(key, account, options, url, rules)
-            except Unavailable:
+                return await self._find_or_make(key, asker, options, url, rules)
+            except _PERSONAL:
                 raise
             except BrokerError as error:
                 # What is remembered is a copy: an error that was raised holds all that was at hand then.
@@ -207,21 +228,22 @@ class ImageService:
                 raise told_of_source(error) from None
 
     async def _find_or_make(
-        self, key: str, account: str, options: Options, url: str, rules: AccountRules
+        self, key: str, asker: Asker, options: Options, url: str, rules: AccountRules
     ) -> Picture:
         kept = await asyncio.to_thread(self._results.read, key)
         if kept is not None and self._is_fresh(kept[0]):
             self.counts.disk_hits += 1
             self._remember(key, kept)
             return _picture(kept, is_hit=True)
-        found = await self.sources.get(account, url, rules.hosts)
+        self._rates.take(asker)
+        found = await self.sources.get(asker, url, rules.hosts)
         is_hit = kept is not None and kept[0].source == found.source.digest and not kept[0].lacks_faces
         if kept is not None and is_hit:
             self.counts.disk_hits += 1
             head, body = kept
         else:
             self.counts.misses += 1
-            head, body = await self._make(found.source, options)
+            head, body = await self._make(asker, found.source, options)
         head = msgspec.structs.replace(head, made_time=self._made_time(head, found))
         self._remember(key, (head, body))
         await asyncio.to_thread(self._results.write, key, head, body)
@@ -233,29 +255,29 @@ class ImageService:
             return self._now_s() - max(0.0, self._config.fresh_s - self._config.error_s)
         return self._now_s()
 
-    async def _make(self, source: Source, options: Options) -> tuple[ResultHead, bytes]:
+    async def _make(self, asker: Asker, source: Source, options: Options) -> tuple[ResultHead, bytes]:
         faces: tuple[Face, ...] | None = ()
         if options.format is Format.JSON:
-            reply, _ = await self._work(Job("describe", self._limits), source)
+            reply, _ = await self._work(asker, Job("describe", self._limits), source)
             assert reply.description is not None, "a description is what the task gives"
             if reply.description.frames == 1:
-                faces = await self._faces_or_none(source)
+                faces = await self._faces_or_none(asker, source)
             body = msgspec.json.encode(_body(reply.description, faces))
             return _head(Format.JSON, body, source, faces), body
         if options.fit.is_face:
-            faces = await self._faces_or_none(source)
-        reply, body = await self._work(Job("render", self._limits, options, faces or ()), source)
+            faces = await self._faces_or_none(asker, source)
+        reply, body = await self._work(asker, Job("render", self._limits, options, faces or ()), source)
         return _head(reply.format, body, source, faces), body
 
-    async def _faces_or_none(self, source: Source) -> tuple[Face, ...] | None:
+    async def _faces_or_none(self, asker: Asker, source: Source) -> tuple[Face, ...] | None:
         """The faces of a source; None where nobody can say."""
-        return await self._detections.run(source.digest, lambda: self._detect(source))
+        return await self._detections.run(source.digest, lambda: self._detect(asker, source), _PERSONAL)
 
-    async def _detect(self, source: Source) -> tuple[Face, ...] | None:
+    async def _detect(self, asker: Asker, source: Source) -> tuple[Face, ...] | None:
         known = await asyncio.to_thread(self._known_faces.read, source.digest)
         if known is not None:
             return known[0].faces
-        reply, pixels = await self._work(Job("preview", self._limits), source)
+        reply, pixels = await self._work(asker, Job("preview", self._limits), source)
         if not pixels:  # an animation, whose faces are not looked for
             return ()
         self.counts.detections += 1
@@ -269,13 +291,13 @@ class ImageService:
         await asyncio.to_thread(self._known_faces.write, source.digest, FacesHead(faces), b"")
         return faces
 
-    async def _work(self, job: Job, source: Source) -> tuple[Reply, bytes]:
+    async def _work(self, asker: Asker, job: Job, source: Source) -> tuple[Reply, bytes]:
         """Give a job to the processes; a source that ended one is not given to another for a while."""
         ended = self._ended.get(source.digest)
         if ended is not None:
             raise copy(ended)
         try:
-            return await self._workers.run(job, source.body)
+            return await self._workers.run(job, source.body, asker)
         except DecoderEnded as error:
             self._ended[source.digest] = copy(error)
             self.counts.crashes += 1

@@ -13,7 +13,6 @@ slow on purpose takes the places of its own pictures only.
 import asyncio
 import hashlib
 import weakref
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +29,8 @@ from broker.fetching.urls import parse_url
 from broker.images.disk_cache import DiskCache
 from broker.images.host_rules import HostRules
 from broker.images.key_locks import KeyLocks
-from broker.images.memory_budget import MemoryBudget
+from broker.images.shares import Asker, Shares
+from broker.images.turns import Turns, TurnsByKey
 
 _ACCEPT = "image/avif,image/webp,image/png,image/jpeg,image/gif;q=0.9"
 _USER_AGENT = "onair-broker"
@@ -49,7 +49,8 @@ class SourceConfig:
         fresh_s: how long a source is not asked for again, and `stale_s` how long it is shown while its server
             fails, which is then not asked again for `retry_s`.
         memory_bytes: of all sources that are held at a time.
-        fetches: under way at a time, and `fetches_per_host` of one host.
+        fetches: under way at a time, with half of them for one account and `fetches_per_host` of one host;
+            `waiting` more may wait for their turn.
     """
 
     max_bytes: int = 20 << 20
@@ -60,6 +61,7 @@ class SourceConfig:
     memory_bytes: int = 256 << 20
     fetches: int = 256
     fetches_per_host: int = 32
+    waiting: int = 2_048
 
 
 class SourceHead(msgspec.Struct, frozen=True):
@@ -109,15 +111,18 @@ class Sources:
         self._clock = clock
         self._config = config
         self._flights: SingleFlight[str, Found] = SingleFlight()
-        self._hosts: Counter[str] = Counter()
+        waiting = Shares(config.waiting, "too many pictures wait to be fetched")
+        self._hosts = TurnsByKey(config.fetches_per_host, waiting)
+        self._accounts = TurnsByKey(max(1, config.fetches // 2), waiting)
+        self._all = Turns(config.fetches, waiting)
         self._failing: TTLCache[str, bool] = TTLCache(
             _FAILING_SOURCES, config.retry_s, timer=clock.monotonic_s
         )
-        self.memory = MemoryBudget(config.memory_bytes)
+        self.memory = Shares(config.memory_bytes, "too many pictures are being processed")
         self.fetched = 0
 
-    async def get(self, account: str, url: str, rules: HostRules) -> Found:
-        """The source, from the cache while it is fresh.
+    async def get(self, asker: Asker, url: str, rules: HostRules) -> Found:
+        """The source for an account, from the cache while it is fresh.
 
         Raises:
             InvalidUrl, ForbiddenUrl: the URL is malformed, or not for us to ask.
@@ -125,33 +130,33 @@ class Sources:
             Unavailable: too many are fetched or held.
         """
         rules.check(url)
-        key = _key(account, url)
-        return await self._flights.run(key, lambda: self._load(key, url, rules))
+        key = _key(asker.account, url)
+        return await self._flights.run(key, lambda: self._load(key, asker, url, rules), (Unavailable,))
 
     async def close(self) -> None:
         """End what runs."""
         await self._flights.close()
 
-    async def _load(self, key: str, url: str, rules: HostRules) -> Found:
-        kept = await asyncio.to_thread(self._read, key)
+    async def _load(self, key: str, asker: Asker, url: str, rules: HostRules) -> Found:
+        kept = await asyncio.to_thread(self._read, key, asker)
         if kept is not None and self._is_fresh(kept[0]):
             return Found(kept[1])
         del kept  # its bytes need not be held twice
         async with self._locks.held(key):
-            kept = await asyncio.to_thread(self._read, key)
+            kept = await asyncio.to_thread(self._read, key, asker)
             if kept is not None and self._is_fresh(kept[0]):
                 return Found(kept[1])  # another process has fetched it meanwhile
-            return await self._refresh(key, url, rules, kept)
+            return await self._refresh(key, asker, url, rules, kept)
 
     async def _refresh(
-        self, key: str, url: str, rules: HostRules, kept: tuple[SourceHead, Source] | None
+        self, key: str, asker: Asker, url: str, rules: HostRules, kept: tuple[SourceHead, Source] | None
     ) -> Found:
         """Ask the server, unless it was failing a moment ago."""
         may_be_stale = kept is not None and 0 <= self._age_s(kept[0]) < self._config.stale_s
         if kept is not None and may_be_stale and key in self._failing:
             return Found(kept[1], is_stale=True)
         try:
-            head, source = await self._ask(url, rules, kept)
+            head, source = await self._ask(asker, url, rules, kept)
         except _Failing as failing:
             if kept is None or not may_be_stale:
                 raise failing.error from None
@@ -160,21 +165,22 @@ class Sources:
         await asyncio.to_thread(self._cache.write, key, head, source.body)
         return Found(source)
 
-    def _read(self, key: str) -> tuple[SourceHead, Source] | None:
+    def _read(self, key: str, asker: Asker) -> tuple[SourceHead, Source] | None:
         """What is on disk. Called in a thread. Raises Unavailable where it cannot be held."""
-        with self._counting() as count:
+        with self._counting(asker) as count:
             kept = self._cache.read(key, count.take)
             if kept is None:
                 return None
             return kept[0], count.keep(Source(kept[0].digest, kept[1]))
 
     async def _ask(
-        self, url: str, rules: HostRules, kept: tuple[SourceHead, Source] | None
+        self, asker: Asker, url: str, rules: HostRules, kept: tuple[SourceHead, Source] | None
     ) -> tuple[SourceHead, Source]:
         """The source as its server has it now. Raises _Failing for what may be over soon."""
-        with self._counting() as count:
+        with self._counting(asker) as count:
             try:
-                fetched = await self._fetch(url, rules, {} if kept is None else kept[0].validators, count)
+                validators = {} if kept is None else kept[0].validators
+                fetched = await self._fetch(asker, url, rules, validators, count)
             except (UpstreamFailed, UpstreamTimeout) as error:
                 raise _Failing(error) from error
             if fetched.status == 304 and kept is not None:
@@ -187,7 +193,7 @@ class Sources:
             return head, count.keep(Source(digest, fetched.body))
 
     async def _fetch(
-        self, url: str, rules: HostRules, validators: Mapping[str, str], count: "_Count"
+        self, asker: Asker, url: str, rules: HostRules, validators: Mapping[str, str], count: "_Count"
     ) -> Fetched:
         config = self._config
         headers = {"accept": _ACCEPT, "user-agent": _USER_AGENT}
@@ -200,29 +206,18 @@ class Sources:
             check=rules.check_target,
             count=count.take,
         )
-        with self._place(parse_url(url).host):
+        async with (
+            self._hosts.held(parse_url(url).host, asker),
+            self._accounts.held(asker.account, asker),
+            self._all.held(asker),
+        ):
             self.fetched += 1
             return await self._fetcher.fetch(request)
 
     @contextmanager
-    def _place(self, host: str) -> Iterator[None]:
-        """Be one of the fetches under way. Raises Unavailable where there are too many."""
-        if self._hosts.total() >= self._config.fetches:
-            raise Unavailable("too many pictures are being fetched", retry_after_s=1)
-        if self._hosts[host] >= self._config.fetches_per_host:
-            raise Unavailable("too many pictures are being fetched from this host", retry_after_s=1)
-        self._hosts[host] += 1
-        try:
-            yield
-        finally:
-            self._hosts[host] -= 1
-            if not self._hosts[host]:
-                del self._hosts[host]
-
-    @contextmanager
-    def _counting(self) -> Iterator["_Count"]:
+    def _counting(self, asker: Asker) -> Iterator["_Count"]:
         """Count bytes that are held, and forget those that no source has come to hold."""
-        count = _Count(self.memory)
+        count = _Count(self.memory, asker)
         try:
             yield count
         finally:
@@ -241,24 +236,26 @@ class Sources:
 class _Count:
     """The bytes of one body on its way to being a source."""
 
-    def __init__(self, memory: MemoryBudget) -> None:
+    def __init__(self, memory: Shares, asker: Asker) -> None:
         self._memory = memory
+        self._asker = asker
         self._held_bytes = 0
 
     def take(self, size_bytes: int) -> None:
         """Count some more. Raises Unavailable."""
-        self._memory.take(size_bytes)
+        self._memory.take(self._asker, size_bytes)
         self._held_bytes += size_bytes
 
     def keep(self, source: Source) -> Source:
         """They count from now on for as long as the source lives."""
-        weakref.finalize(source, self._memory.give_back, self._held_bytes).atexit = False
+        give_back = weakref.finalize(source, self._memory.give_back, self._asker, self._held_bytes)
+        give_back.atexit = False
         self._held_bytes = 0
         return source
 
     def drop(self) -> None:
         """They are not held."""
-        self._memory.give_back(self._held_bytes)
+        self._memory.give_back(self._asker, self._held_bytes)
         self._held_bytes = 0
 
 

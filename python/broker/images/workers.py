@@ -4,8 +4,9 @@ Each takes one job at a time, so a crash costs the picture that caused it and no
 are first needed. A process that takes too long is ended, and each is exchanged after so many jobs or so
 much memory, since decoders leak and heaps fragment.
 
-Admission goes by pixels: a process says how many it is going to decode, and waits until the running jobs
-leave room for them. Beyond a bounded number of waiting jobs callers are refused at once.
+Jobs of accounts and addresses take turns (`turns`), and beyond their share of those that may wait callers
+are refused at once. Admission goes by pixels: a process says how many it is going to decode, and waits until
+the running jobs leave room for them.
 """
 
 import asyncio
@@ -16,17 +17,19 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 import msgspec
 
 from broker.errors import Unavailable
-from broker.images import child
-from broker.images.child import Job, Planned, Reply
 from broker.images.errors import DecoderEnded, UnprocessableImage
+from broker.images.jobs import MAX_RESULT_BYTES, Job, Planned, Reply
+from broker.images.shares import NOBODY, Asker, Shares
+from broker.images.turns import Turns
 
+_CHILD = "broker.images.child"
 _MESSAGE_BYTES = 64 << 10
 
 
@@ -36,7 +39,7 @@ class WorkerConfig:
 
     Attributes:
         processes: at most; they start when they are needed.
-        waiting: jobs that wait for one; more are refused with 503.
+        waiting: jobs that wait for one; an account that has more than its share of them is refused with 503.
         memory_bytes: private memory of each, over which its job fails.
         job_s: how long a job may run, without its waiting.
         pixels: that may be decoded at the same time; a larger picture is decoded alone.
@@ -44,7 +47,7 @@ class WorkerConfig:
     """
 
     processes: int = 2
-    waiting: int = 64
+    waiting: int = 256
     memory_bytes: int = 1 << 30
     job_s: float = 10.0
     pixels: int = 100_000_000
@@ -63,9 +66,10 @@ class Workers:
         self._idle: list[_Worker] = []
         self._started: set[_Worker] = set()
         self._is_closed = False
-        self._pending = 0
+        waiting = Shares(config.waiting, "too many pictures wait to be processed")
+        self._turns = Turns(config.processes, waiting)
 
-    async def run(self, job: Job, data: bytes) -> tuple[Reply, bytes]:
+    async def run(self, job: Job, data: bytes, asker: Asker = NOBODY) -> tuple[Reply, bytes]:
         """The reply to a job and the bytes of its result.
 
         Safe to cancel: a job that has not begun never does.
@@ -75,15 +79,15 @@ class Workers:
             UnprocessableImage: it is broken or over a limit.
             Unavailable: too many jobs wait, no process can be started, or the pool closes.
         """
-        if self._is_closed:
-            raise _stopping()
-        if self._pending >= self._config.processes + self._config.waiting:
-            raise Unavailable("too many pictures wait to be processed", retry_after_s=1)
-        self._pending += 1
-        try:
+        async with self._turns.held(asker):
+            if self._is_closed:
+                raise _stopping()
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job, data)
-        finally:
-            self._pending -= 1
+
+    async def warm(self) -> None:
+        """Start a process, unless one waits, so that the next job need not wait for it."""
+        with suppress(Unavailable):
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._warm)
 
     async def close(self) -> None:
         """End all processes."""
@@ -113,6 +117,9 @@ class Workers:
         if reply.error is not None:
             raise UnprocessableImage(reply.error, log_text=reply.log_text)
         return reply, body
+
+    def _warm(self) -> None:
+        self._give_back(self._take(), is_usable=True)
 
     def _take(self) -> "_Worker":
         with self._lock:
@@ -152,7 +159,7 @@ class _Worker:
         with theirs:
             # The environment has secrets; a decoder needs none of it.
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-m", child.__name__, str(theirs.fileno()), str(config.memory_bytes)],
+                [sys.executable, "-I", "-m", _CHILD, str(theirs.fileno()), str(config.memory_bytes)],
                 pass_fds=[theirs.fileno()],
                 env={},
                 cwd="/",
@@ -174,7 +181,7 @@ class _Worker:
         with room.taken(said.pixels):
             self._connection.send_bytes(b"")
             reply = msgspec.msgpack.decode(self._receive(limit_s), type=Reply)
-            return reply, self._connection.recv_bytes(child.MAX_RESULT_BYTES)
+            return reply, self._connection.recv_bytes(MAX_RESULT_BYTES)
 
     def is_alive(self) -> bool:
         """Whether the process runs."""

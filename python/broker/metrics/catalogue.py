@@ -145,6 +145,13 @@ FACE_SEARCHES = _counter(
     "Pictures that faces were looked for in: `answered` by a detector, or `missing`, cropped by attention.",
     "outcome",
 )
+FACE_MODELS = _gauge(
+    "broker_face_models",
+    "1 where a replica has loaded models that find faces, 0 where it has none; `provider` of ONNX Runtime"
+    " computes them.",
+    "models",
+    "provider",
+)
 
 SLOT_EXCHANGES = _counter(
     "broker_slot_exchanges_total",
@@ -163,6 +170,6 @@ CATALOGUE = (
     TALLIES, DATABASE, DATABASE_MAX,
     CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DEAD_LOOPS, DELIVERIES,
     DELIVERED_BYTES, MESSAGES, HANDSHAKES, REFUSED, NATIVE_VOTES, CLOSES,
-    IMAGES, IMAGE_FETCHES, IMAGE_CRASHES, FACE_SEARCHES,
+    IMAGES, IMAGE_FETCHES, IMAGE_CRASHES, FACE_SEARCHES, FACE_MODELS,
     SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, GATEWAYS,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import secrets
 
-from broker.domain.values import Model
+from broker.domain.values import Id, Model
 from broker.operations.context import Context
 from broker.operations.known_gateways import order_gateways
 from broker.operations.registry import Operation, Route
@@ -23,7 +23,7 @@ class ConnectParams(Model):
         program_id: of the program that it will follow: it is sent where others follow it.
     """
 
-    program_id: str | None = None
+    program_id: Id | None = None
 
 
 class ConnectServer(Model):
@@ -99,6 +99,7 @@ OPERATIONS = (
         result=Connect,
         handler=connect,
         route=Route("GET", "/connect"),
+        example={"programId": "final-2026"},
         tag="WebSocket",
     ),
 )

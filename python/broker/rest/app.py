@@ -29,6 +29,7 @@ from broker.rest.account import account_of_host
 from broker.rest.callers import Caller
 from broker.rest.deadlines import Deadlines
 from broker.rest.door import Door, header_text
+from broker.rest.face_state import read_face_state
 from broker.rest.openapi import openapi_document
 from broker.rest.reply import PREFLIGHT, Exchange
 from broker.rest.request import (
@@ -236,9 +237,10 @@ class RestApp(Door):
 
     async def _serve_readyz(self, exchange: Exchange) -> None:
         """Whether everything that the product needs is there."""
-        parts = dict(await self._health())
+        parts = await self._health()
         is_ready = all(state == "ok" for state in parts.values())
-        body = {"status": "ok" if is_ready else "unavailable", "parts": parts}
+        faces = await read_face_state(self._services.settings, self._services.clock)
+        body = {"status": "ok" if is_ready else "unavailable", "parts": parts, "faces": faces}
         await exchange.whole(200 if is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
 
     async def _serve_metrics(self, exchange: Exchange) -> None:

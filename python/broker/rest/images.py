@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
+from broker.auth.rate_limits import caller_of
 from broker.clock import Clock
 from broker.domain.values import is_account_name
 from broker.errors import MethodNotAllowed, NotFound, shorten
@@ -16,6 +17,7 @@ from broker.ids import IdSource
 from broker.image_urls import PREFIX
 from broker.images.errors import InvalidImageUrl
 from broker.images.service import Picture
+from broker.images.shares import Asker, Shares
 from broker.images.signatures import Signature
 from broker.rest.callers import Caller
 from broker.rest.door import Door
@@ -26,6 +28,8 @@ from broker.rest.routing import split_path
 from broker.settings import Settings
 
 _METHODS = "GET, HEAD, OPTIONS"
+REQUESTS = 4_096
+"""Requests at a time; one that waits for its picture holds some 20 KB."""
 _MAX_PARAMETERS = 10
 _PARAMETERS = {"url", "expires", "signature"}
 _SHOWN_CHARACTERS = 40  # of a parameter that is repeated
@@ -43,7 +47,7 @@ class Get(Protocol):
     """Where pictures come from."""
 
     async def __call__(
-        self, account: str, options_text: str, url: str, signature: Signature | None
+        self, asker: Asker, options_text: str, url: str, signature: Signature | None
     ) -> Picture:
         """A picture; see `ImageService.get`."""
         ...
@@ -60,6 +64,7 @@ class ImageApp(Door):
         """Serve what `get` gives."""
         super().__init__(settings, clock, ids, timeout_s)
         self._get = get
+        self._shares = Shares(REQUESTS, "too many pictures are being asked for")
 
     async def serve(
         self,
@@ -70,7 +75,7 @@ class ImageApp(Door):
         exchange: Exchange,
     ) -> None:
         """Answer with a picture."""
-        del headers, caller, receive
+        del headers, receive
         segments = split_path((scope.get("raw_path") or scope["path"].encode())[len(PREFIX) :])
         if len(segments) != 2 or not is_account_name(segments[0]):
             raise NotFound("pictures are at /api/v2/imgproxy/{account}/{options}?url={url}")
@@ -81,8 +86,10 @@ class ImageApp(Door):
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed(f"the methods of this path are {_METHODS}", _METHODS.split(", "))
         account, options = segments
+        asker = Asker(account, caller.address and caller_of(caller.address))
         url, signature = _asked(scope.get("query_string", b""))
-        picture = await self._get(account, options, url, signature)
+        with self._shares.held(asker):
+            picture = await self._get(asker, options, url, signature)
         extra = _HIT if picture.is_hit else _MISS
         await exchange.representation(picture.body, picture.type, picture.etag, extra)
 

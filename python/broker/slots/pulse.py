@@ -1,7 +1,6 @@
 """Ends the process of a slot that is stopped or blocked, on this machine.
 
-Ray watches over processes, not over what does not answer.
-
+Ray sees that a process has ended, and not that it does not answer.
 
 A process that does not answer may be busy, or have to wait for a processor as everything else on a busy
 machine. Linux counts both for each of its threads (proc_pid_schedstat: time on a processor, time waiting for

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker.images.errors import FacesUnavailable
-from broker.images.faces.models import BUILT, BuiltModels, InsightFaceModels, find_models
+from broker.images.faces.models import BUILT, BuiltModels, InsightFaceModels, find_models, name_models
 
 
 @pytest.fixture
@@ -60,7 +60,20 @@ def test_a_directory_without_models_is_refused(tmp_path: Path) -> None:
         find_models(tmp_path, "ssd")
 
 
+def test_models_are_named_without_being_read(copied: Path) -> None:
+    assert name_models(None, "tiny") == "built, tiny"
+    assert name_models(copied, "ssd") == f"{copied}, ssd"
+    (copied / "models.json").unlink()
+    assert name_models(copied, "ssd") == str(copied)
+    for file in copied.glob("*.onnx"):
+        file.unlink()
+    with pytest.raises(FacesUnavailable, match="has no models"):
+        name_models(copied, "ssd")
+
+
 def test_a_build_without_models_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.images.faces.models.BUILT", tmp_path)
     with pytest.raises(FacesUnavailable, match="`make build`"):
         find_models(None, "ssd")
+    with pytest.raises(FacesUnavailable, match="`make build`"):
+        name_models(None, "ssd")

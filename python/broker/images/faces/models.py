@@ -66,15 +66,33 @@ def find_models(directory: Path | None, detector: str) -> Models:
     try:
         index = msgspec.json.decode((place / INDEX).read_bytes(), type=_Index)
     except OSError:
-        raise FacesUnavailable(
-            "the build has made no face models; run `make build` with npm online"
-        ) from None
+        raise _not_built() from None
     except msgspec.DecodeError as error:
         raise FacesUnavailable(f"{place / INDEX} cannot be read: {error}") from error
     chosen = {"ssd": SSD, "tiny": TINY}[detector]
     for file in (chosen, LANDMARKS):
         _require_whole(place / file, index.sha256.get(file))
     return BuiltModels(place / chosen, place / LANDMARKS, index.origin)
+
+
+def name_models(directory: Path | None, detector: str) -> str:
+    """Which models a configuration means, for operators; their content is not looked at.
+
+    Raises:
+        FacesUnavailable: there are none.
+    """
+    place = directory or BUILT
+    if (place / INDEX).is_file():
+        return f"{directory or 'built'}, {detector}"
+    if directory is None:
+        raise _not_built()
+    if not any(place.glob("*.onnx")):
+        raise FacesUnavailable(f"{place} has no models (*.onnx)")
+    return str(place)
+
+
+def _not_built() -> FacesUnavailable:
+    return FacesUnavailable("the build has made no face models; run `make build` with npm online")
 
 
 def _require_whole(file: Path, digest: str | None) -> None:
