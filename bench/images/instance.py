@@ -23,7 +23,7 @@ SETTINGS = {
     "BROKER_IMAGES_REPLICAS_MAX": "1",
     "BROKER_FACES_REPLICAS_MAX": "1",
 }
-"""One replica, as everybody else has one server."""
+"""One replica, as everybody else has one server, and no limit on what one address may have made."""
 PARTS = {
     "images": "ray::ServeReplica:broker-images:",
     "faces": "ray::ServeReplica:faces:",
