@@ -68,7 +68,7 @@ async def test_a_stopped_process_is_killed(process: "subprocess.Popen[bytes]") -
 
 @pytest.mark.parametrize("process", [WORK], indirect=True)
 async def test_a_busy_process_is_left_alone(process: "subprocess.Popen[bytes]") -> None:
-    link = Silent(process.pid, asked=6)  # 2.4 s
+    link = Silent(process.pid, asked=8)  # 2 s
     watch = asyncio.create_task(watch_pulse("owner", 0, link))
     await link.enough.wait()
     watch.cancel()

@@ -70,7 +70,7 @@ def deployment_options(settings: Settings, resources: Mapping[str, float]) -> di
         "logging_config": {"log_level": "WARNING", "enable_access_log": False},
         "graceful_shutdown_timeout_s": settings.faces_timeout_s,
         "graceful_shutdown_wait_loop_s": 0.2,
-        "health_check_period_s": 2,
+        "health_check_period_s": 3,
         "health_check_timeout_s": 30,  # loading models keeps an interpreter busy
     }
 

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _REQUESTS = 5_000  # of one replica at a time; more than it takes itself, so that its refusals come first
 _QUEUED = 500  # that Serve's proxy holds while the first replica starts; more are answered 503
 _TARGET_REQUESTS = 16  # where autoscaling adds a replica
-_LOOK_BACK_S = 5  # Serve notes every fifth of it how many requests wait, so that the first starts a replica
+_LOOK_BACK_S = 30
+_JOINED_LOOK_BACK_S = 5  # Serve notes every fifth of it how many requests wait, by which the first is noticed
 _CPUS = 0.01  # a claim, not a limit, as the API's
 _SOURCES = 4  # of the largest size that fit into the memory for them; one address may hold a third of it
 _POOL = 2  # connections to PostgreSQL: one short query for each account every few seconds
@@ -222,14 +223,14 @@ def deployment_options(settings: Settings) -> dict[str, Any]:
             "max_replicas": max(settings.images_replicas_min, settings.images_replicas_max),
             "target_ongoing_requests": _TARGET_REQUESTS,
             "upscale_delay_s": 3,
-            "look_back_period_s": _LOOK_BACK_S,
+            "look_back_period_s": _JOINED_LOOK_BACK_S if settings.ray_address else _LOOK_BACK_S,
             "downscale_delay_s": settings.images_idle_s,
         },
         "ray_actor_options": {"num_cpus": _CPUS},
         "logging_config": _LOGS,
         "graceful_shutdown_timeout_s": _END_S,
         "graceful_shutdown_wait_loop_s": 0.2,
-        "health_check_period_s": 2,
+        "health_check_period_s": 3,
         "health_check_timeout_s": 10,
     }
 

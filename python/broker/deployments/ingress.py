@@ -59,11 +59,9 @@ IMAGES = "broker-images"
 KINDS = ("http", "alone", "near")
 """Begin the names of an application's backends; the first one is Ray's."""
 
-REPLICA_REQUESTS = 32
-"""Requests at a time, over which another replica takes them."""
 
 _SPARED = 2  # replicas, of which one is a spare
-_FULL = f"maxconn {REPLICA_REQUESTS}"
+_FULL = "maxconn 128"  # at a time, over which the spare takes them; two processes share no wake-ups or caches
 _HEAD_S = 10  # for a whole head, and for as much of a body as HAProxy holds
 _KEEP_ALIVE_S = 90  # uvicorn's; clients find their connections as long as they would there
 _HARD_STOP_S = 60  # a reload lets the old process finish its requests; one takes at most two minutes

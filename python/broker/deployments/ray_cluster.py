@@ -56,7 +56,7 @@ _start_ray_process = services.start_ray_process
 _RAY_LATE_S = 0.3
 _FORK_SERVER_PAUSE_S = 1.0
 _IDLE_WORKERS = 20  # at most that may have to leave
-_SPARE_LOOK_S = 2.0
+_SPARE_LOOK_S = 5.0
 _SPARE_PATIENCE_S = 10.0
 _OBJECT_STORE_BYTES = 80 << 20  # Ray's smallest is 75 MiB; nothing large goes through it
 

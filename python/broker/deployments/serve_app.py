@@ -22,7 +22,7 @@ from broker.deployments.environment import RAY_HOST
 from broker.deployments.faces import APPLICATION as FACES
 from broker.deployments.faces import faces_target
 from broker.deployments.images import build_images
-from broker.deployments.ingress import APPLICATION, IMAGES, REPLICA_REQUESTS
+from broker.deployments.ingress import APPLICATION, IMAGES
 from broker.logs import configure_logs
 from broker.settings import Settings
 
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 
 _REQUESTS = 1_000  # of one replica at a time; over it Serve answers 503
 _SPARED = 2
+_BUSY = 32  # requests of one replica at a time, over which Serve starts another where it may
 _LOGS = {"log_level": "WARNING", "enable_access_log": False}
 _CPUS = 0.01  # a claim, not a limit: replicas must fit beside everything else on two cores
 
 _END_S = 8  # for Serve's own second, `broker.deployments.departures`, and the requests that run then
 
 # Timers of a replica: its server looks around ten times a second, its requests only time out.
-_LATE_S = 0.2
+_LATE_S = 0.3
 _COLLECT_AFTER = 20_000  # objects more than there were; Python's 700 are ten requests
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -116,7 +117,7 @@ def deployment_options(settings: Settings) -> dict[str, Any]:
         "autoscaling_config": {
             "min_replicas": fewest,
             "max_replicas": max(fewest, settings.api_replicas_max),
-            "target_ongoing_requests": REPLICA_REQUESTS,
+            "target_ongoing_requests": _BUSY,
             "upscale_delay_s": 3,
             "downscale_delay_s": 120,
         },
@@ -125,7 +126,7 @@ def deployment_options(settings: Settings) -> dict[str, Any]:
         "logging_config": _LOGS,
         "graceful_shutdown_timeout_s": _END_S,
         "graceful_shutdown_wait_loop_s": 0.2,
-        "health_check_period_s": 2,
+        "health_check_period_s": 3,
         "health_check_timeout_s": 10,
     }
 

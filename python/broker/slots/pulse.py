@@ -21,27 +21,33 @@ from broker.slots.calls import SLOT_CALLS
 from broker.slots.link import Link, LinkLost, SlotLink
 from broker.slots.placement import slot_name
 
-_PAUSE_S = 0.4  # between two questions
-_ANSWER_S = 0.4  # less than the silence that is too long, so that there are several
-_IDLE_S = 1.0
+_PAUSE_S = 0.5  # between two questions
+_ANSWER_S = 0.25  # less than the silence that is too long, so that there are several
+_IDLE_S = 0.7
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    """The process that has answered last: its number, a descriptor of it, when, and how busy it had been."""
+@dataclass(slots=True)
+class _Process:
+    """The one that has answered last.
+
+    Attributes:
+        descriptor: of the process, not of one that has its number later.
+        silent_since_s: when it was first missed since then, None as long as it answers.
+        busy_s: how busy it had been until then. Not read while it answers: that is a file for each thread.
+    """
 
     pid: int
     descriptor: int
-    at_s: float
-    busy_s: float
+    silent_since_s: float | None = None
+    busy_s: float = 0.0
 
 
 async def watch_pulse(kind: str, index: int, link: Link | None = None) -> None:
     """Watch over the process of a slot, until cancelled; it must be on this machine."""
     link = link or SlotLink(kind, index, SLOT_CALLS)
-    last: _Answered | None = None
+    last: _Process | None = None
     try:
         while True:
             try:
@@ -55,7 +61,7 @@ async def watch_pulse(kind: str, index: int, link: Link | None = None) -> None:
                     _forget(last)
                     last = None
             else:
-                last = _note(last, pid)
+                last = _answered(last, pid)
                 await asyncio.sleep(_PAUSE_S)
                 continue
             if last is None:
@@ -65,26 +71,29 @@ async def watch_pulse(kind: str, index: int, link: Link | None = None) -> None:
         link.close()
 
 
-def _note(last: _Answered | None, pid: int) -> _Answered | None:
-    now_s = asyncio.get_running_loop().time()
-    if last is None or last.pid != pid:
-        _forget(last)
-        try:
-            return _Answered(pid, os.pidfd_open(pid), now_s, _busy_s(pid))
-        except OSError:  # it has ended since
-            return None
-    return _Answered(pid, last.descriptor, now_s, _busy_s(pid))
+def _answered(last: _Process | None, pid: int) -> _Process | None:
+    if last is not None and last.pid == pid:
+        last.silent_since_s = None
+        return last
+    _forget(last)
+    try:
+        return _Process(pid, os.pidfd_open(pid))
+    except OSError:  # it has ended since
+        return None
 
 
-def _forget(last: _Answered | None) -> None:
+def _forget(last: _Process | None) -> None:
     if last is not None:
         os.close(last.descriptor)
 
 
-def _does_nothing(last: _Answered) -> bool:
-    """Whether it has been idle for too long since its last answer."""
-    silent_s = asyncio.get_running_loop().time() - last.at_s
-    return silent_s - (_busy_s(last.pid) - last.busy_s) >= _IDLE_S
+def _does_nothing(last: _Process) -> bool:
+    """Whether it has been idle for too long since it was first missed."""
+    now_s = asyncio.get_running_loop().time()
+    if last.silent_since_s is None:
+        last.silent_since_s, last.busy_s = now_s, _busy_s(last.pid)
+        return False
+    return now_s - last.silent_since_s - (_busy_s(last.pid) - last.busy_s) >= _IDLE_S
 
 
 def _busy_s(pid: int) -> float:
