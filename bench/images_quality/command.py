@@ -1,14 +1,14 @@
-"""`python -m bench images-quality [--sheet FILE] [--pictures NAME …]`: crops and animations, judged."""
+"""`python -m bench images-quality [--sheet FILE] [--docs] [--pictures NAME …]`: crops, animations, judged."""
 
 import argparse
 from pathlib import Path
 
 from bench.contenders import ROOT
-from bench.images.photographs import list_people
+from bench.images.photographs import astronaut, list_people
 from bench.images_quality.animations import OPTIONS, judge_animation, list_animations
 from bench.images_quality.crops import FITS, Crop, judge_picture, summarise
 from bench.images_quality.judge import Judge, find_models
-from bench.images_quality.sheet import draw_sheet, list_rows, write_sheet
+from bench.images_quality.sheet import draw_documented, draw_sheet, list_rows, write_sheet
 from bench.output import conclude, open_console, start_results
 from bench.report import Medians, build_scenes_table
 from bench.scenes import find_missed
@@ -19,6 +19,7 @@ from broker.images.faces.models import BuiltModels
 from broker.images.faces.models import find_models as find_face_models
 
 SHEET = ROOT / ".build/images/contact-sheet.png"
+DOCUMENTED = ROOT / "docs/pictures/fit.jpg"
 COLUMNS = 8
 MOST_NOSE_ERROR = 0.1
 """Of the worst crop, in heights of the face."""
@@ -30,6 +31,7 @@ def main(words: list[str]) -> int:
     """Judge, print, write the contact sheet; 1 when a limit is missed."""
     parser = argparse.ArgumentParser(prog="python -m bench images-quality", description=__doc__)
     parser.add_argument("--sheet", type=Path, default=SHEET, help="where the contact sheet goes (PNG)")
+    parser.add_argument("--docs", action="store_true", help=f"also draw {DOCUMENTED.relative_to(ROOT)} anew")
     parser.add_argument("--pictures", nargs="+", help="only these photographs")
     arguments = parser.parse_args(words)
     console = open_console()
@@ -59,6 +61,8 @@ def main(words: list[str]) -> int:
             console.print(f"{crop.picture}, {crop.options}: {describe(crop)}")
     write_sheet(draw_sheet(list_rows(people, animations), net, COLUMNS), arguments.sheet)
     console.print(f"drawn in {arguments.sheet}")
+    if arguments.docs:
+        write_sheet(draw_documented(astronaut(), net), DOCUMENTED)
     return conclude(results, find_faults(scenes), console)
 
 

@@ -35,6 +35,17 @@ MODES = (
     "w=200,h=200,fit=face,padding=1",
     "w=200,h=200,fit=face,padding=5",
 )
+DOCUMENTED = (
+    "w=200,h=200",
+    "w=200,h=100,fit=fill:top",
+    "w=200,h=100,fit=fit,f=png",
+    "w=200,h=200,fit=crop",
+    "w=200,h=200,fit=face",
+    "w=200,h=100,fit=face",
+    "w=200,h=200,fit=face-and-shoulders",
+    "w=200,h=200,fit=face,padding=4",
+)
+"""What the documentation shows of the astronaut."""
 _CELL, _LABEL, _GAP = 200, 30, 8
 _INK, _PAPER, _MARK = (20, 20, 20), (250, 250, 250), (234, 88, 12)
 _SQUARE = 10
@@ -141,7 +152,12 @@ def _encoded(image: pyvips.Image) -> bytes:
     return bytes(image.pngsave_buffer() if image.hasalpha() else image.jpegsave_buffer(Q=92))
 
 
+def draw_documented(astronaut: pyvips.Image, net: FaceNet) -> Image.Image:
+    """The picture of docs/images.md."""
+    return draw_sheet([Row("NASA", _encoded(astronaut), DOCUMENTED)], net, columns=4)
+
+
 def write_sheet(sheet: Image.Image, path: Path) -> None:
-    """As PNG, into a directory that is made."""
+    """As PNG or JPEG, by its name, into a directory that is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path, optimize=True)
+    sheet.save(path, optimize=True, quality=85)

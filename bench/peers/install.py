@@ -65,7 +65,7 @@ def install_imagor() -> None:
 
     That is the version that ours has too, with all that it needs in one library; its package has no file for
     pkg-config, so one is written. It lacks functions of rare formats that imagor names and the bench never
-    uses, so the linker leaves them out.
+    uses, so the linker only warns of them.
     """
     ensure_peer("sharp")
     packages = CACHE / "sharp/node_modules/@img"
@@ -75,11 +75,11 @@ def install_imagor() -> None:
     (CACHE / "vips.pc").write_text(
         f"Name: vips\nDescription: libvips of sharp\nVersion: {library.name.partition('.so.')[2]}\n"
         f"Cflags: {' '.join(f'-I{folder}' for folder in folders)}\n"
-        f"Libs: -L{library.parent} -l:{library.name} -Wl,-rpath,{library.parent}"
-        " -Wl,--unresolved-symbols=ignore-in-object-files\n"
+        f"Libs: -L{library.parent} -l:{library.name} -Wl,-rpath,{library.parent}\n"
     )
     environment = {"PKG_CONFIG_PATH": str(CACHE), "CGO_LDFLAGS_ALLOW": ".*", "CGO_ENABLED": "1"}
-    command = ["go", "build", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o", str(CACHE / "imagor")]
+    flags = "-ldflags=-s -w -extldflags=-Wl,--warn-unresolved-symbols"
+    command = ["go", "build", "-mod=readonly", "-trimpath", flags, "-o", str(CACHE / "imagor")]
     run([*command, "."], PINS / "imagor", environment)
 
 
