@@ -54,6 +54,7 @@ def list_contenders() -> dict[str, Sequence[str | Path]]:
         print(f"sharp is missing: {error}")
     else:
         found["sharp"] = ["node", SHARP, CACHE / "sharp"]
+        found["sharp, no fastShrinkOnLoad"] = ["node", SHARP, CACHE / "sharp", "careful"]
     return found
 
 

@@ -1,14 +1,16 @@
-// sharp, from npm: one thread, no cache. `node sharp.cjs DIRECTORY`, which has its node_modules.
+// sharp, from npm: one thread, no cache. `node sharp.cjs DIRECTORY [careful]`, which has its node_modules;
+// careful, it shrinks while decoding no more than libvips does by itself.
 "use strict";
 const { readFileSync } = require("node:fs");
 const { createInterface } = require("node:readline");
 const sharp = require(require.resolve("sharp", { paths: [process.argv[2]] }));
 
+const fastShrinkOnLoad = process.argv[3] !== "careful";
 sharp.concurrency(1);
 sharp.cache(false);
 
 function transform(source, format) {
-  const image = sharp(source, { failOn: "truncated" }).resize(800, 600, { fit: "fill" });
+  const image = sharp(source, { failOn: "truncated" }).resize(800, 600, { fit: "fill", fastShrinkOnLoad });
   const made = format === "jpg" ? image.jpeg({ quality: 85 }) : image.webp({ quality: 85 });
   return made.toBuffer();
 }
