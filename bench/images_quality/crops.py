@@ -8,10 +8,10 @@ import numpy as np
 import pyvips
 from numpy.typing import NDArray
 
-from bench.images_quality.judge import Judge, Seen, nearest_center
+from bench.images_quality.judge import Judge, Seen, distance, find_wanted
 from bench.report import Medians
 from broker.images.faces.net import FaceNet
-from broker.images.geometry import Box, Face, Size, choose_face, crop_around
+from broker.images.geometry import Box, Face, Point, Size, choose_face, crop_around
 from broker.images.jobs import DecodeLimits
 from broker.images.options import Options, parse_options
 from broker.images.rendering import preview, render
@@ -19,8 +19,8 @@ from broker.images.rendering import preview, render
 SHAPES = ("w=400,h=400", "w=300,h=400", "w=600,h=300")
 FITS = ("face", "face-and-shoulders")
 _LIMITS = DecodeLimits()
-_HAIR, _EARS = 0.4, 0.1
-"""By which a head is larger than dlib's box, which begins at the brows: up and to each side, in heights."""
+_EARS = 0.1
+"""By which a head is wider than the judge's box on each side, in heights of the box."""
 _SAME = 0.5
 """Two boxes are one face when their centres are nearer than this share of the judge's box."""
 _EDGE_PX = 2.0
@@ -57,10 +57,11 @@ def judge_picture(name: str, image: pyvips.Image, net: FaceNet, judge: Judge) ->
     """All crops of one photograph; none where the judge sees no face."""
     body = bytes(image.pngsave_buffer(compression=1))
     size = Size(image.width, image.height)
-    wanted = nearest_center(judge.look(as_pixels(image)), size)
+    faces = find_faces(net, body)
+    chosen = choose_face(faces, size)
+    wanted = find_wanted(judge.look(as_pixels(image)), chosen and chosen.center, size)
     if wanted is None:
         return []
-    faces = find_faces(net, body)
     asked = [f"{shape},fit={fit},f=png" for shape in SHAPES for fit in FITS]
     return [judge_crop(name, body, size, parse_options(options), faces, wanted, judge) for options in asked]
 
@@ -72,15 +73,14 @@ def judge_crop(
     face = choose_face(faces, size)
     if face is None:
         return Crop(name, options.text(), is_right=False, is_seen=False, has_head=False, nose_error=None)
-    distance = np.hypot(face.center.x - wanted.center.x, face.center.y - wanted.center.y)
     box = crop_around(face, size, options)
     made = render(body, options, faces, _LIMITS)
     found = judge.look(as_pixels(pyvips.Image.new_from_buffer(made.body, "")))
-    seen = nearest_center(found, made.size)
+    seen = find_wanted(found, None, made.size)
     return Crop(
         name,
         options.text(),
-        is_right=bool(distance < _SAME * wanted.height),
+        is_right=distance(face.center, wanted.center) < _SAME * wanted.height,
         is_seen=seen is not None,
         has_head=has_head(box, wanted, size),
         nose_error=nose_error(seen, made.size) if seen and is_free(box, size) else None,
@@ -90,7 +90,7 @@ def judge_crop(
 def has_head(box: Box, face: Seen, size: Size) -> bool:
     """Whether a crop has all of the head that the source has."""
     left = max(0.0, face.left - _EARS * face.height)
-    top = max(0.0, face.top - _HAIR * face.height)
+    top = max(0.0, face.crown)
     right = min(size.width, face.right + _EARS * face.height)
     bottom = min(size.height, face.bottom)
     return (
@@ -115,7 +115,7 @@ def nose_error(face: Seen, size: Size) -> float | None:
     """How far the nose is from the middle of a result, in heights of the face."""
     if face.nose is None:
         return None
-    return float(np.hypot(face.nose.x - size.width / 2, face.nose.y - size.height / 2)) / face.height
+    return distance(face.nose, Point(size.width / 2, size.height / 2)) / face.height
 
 
 def summarise(crops: Iterable[Crop]) -> Medians:

@@ -7,7 +7,7 @@ from bench.images.photographs import list_people
 from bench.images_quality.animations import OPTIONS, judge_animation, list_animations
 from bench.images_quality.command import KEPT, find_faults
 from bench.images_quality.crops import has_head, judge_picture, nose_error, summarise
-from bench.images_quality.judge import Judge, Seen, nearest_center
+from bench.images_quality.judge import Judge, Seen, find_wanted
 from bench.images_quality.sheet import MODES, Row, draw_sheet
 from broker.images.decoding import open_libvips
 from broker.images.faces.built_net import BuiltNet
@@ -45,17 +45,24 @@ def test_a_photograph_without_a_face_is_not_judged(net: BuiltNet, judge: Judge) 
 
 
 def test_a_head_counts_as_far_as_the_source_has_it() -> None:
-    face, size = Seen(40, 10, 80, 50), Size(200, 100)
+    face, size = Seen(40, 10, 80, 50, -6), Size(200, 100)
     assert has_head(Box(30, 0, 60, 60), face, size), "what lies above the picture is nobody's to show"
     assert not has_head(Box(30, 5, 60, 60), face, size)
     assert not has_head(Box(30, 0, 60, 40), face, size)
 
 
 def test_the_nearest_face_and_its_nose_are_measured_from_the_middle() -> None:
-    far, near = Seen(0, 0, 20, 20), Seen(40, 30, 60, 50, Point(53, 54))
-    assert nearest_center([far, near], Size(100, 100)) is near
+    far, near = Seen(0, 0, 20, 20, 0), Seen(40, 30, 60, 50, 22, Point(53, 54))
+    assert find_wanted([far, near], far.center, Size(100, 100)) is near
     assert nose_error(near, Size(100, 100)) == 0.25
     assert nose_error(far, Size(100, 100)) is None
+
+
+def test_of_faces_as_near_the_chosen_one_is_wanted() -> None:
+    left, right = Seen(10, 40, 30, 60, 32), Seen(69, 40, 89, 60, 32)
+    assert find_wanted([left, right], left.center, Size(100, 100)) is left
+    assert find_wanted([left, right], None, Size(100, 100)) is right
+    assert find_wanted([], None, Size(100, 100)) is None
 
 
 @pytest.mark.parametrize("options", OPTIONS)
