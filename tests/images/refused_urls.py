@@ -39,7 +39,6 @@ FORBIDDEN = (
     "http://127\u30020\u30020\u30021/a.png",
     "http://\uff11\uff12\uff17.0.0.1/a.png",
     "http://localhost/a.png",
-    "http://LOCALHOST./a.png",
     "http://8.8.8.8:22/a.png",
     "http://8.8.8.8:8080/a.png",
     "https://8.8.8.8:6379/a.png",

@@ -30,7 +30,7 @@ def hasten() -> None:
 
 def count_before_telling(router: Any) -> None:
     """Have the figures of whoever asks a deployment without replicas hold the request that asks."""
-    kind = getattr(router, "RouterMetricsManager", None)
+    kind: Any = getattr(router, "RouterMetricsManager", None)
     is_first = getattr(kind, "should_send_scaled_to_zero_optimized_push", None)
     if is_first is None or not hasattr(kind, "_add_autoscaling_metrics_point"):
         return
@@ -46,7 +46,7 @@ def count_before_telling(router: Any) -> None:
 
 def hurry_while_missing(controller: Any) -> None:
     """Have the controller's rounds be short while a deployment has fewer replicas than it should."""
-    kind = getattr(controller, "ServeController", None)
+    kind: Any = getattr(controller, "ServeController", None)
     step: Callable[..., Awaitable[None]] | None = getattr(kind, "run_control_loop_step", None)
     rest_s: float | None = getattr(controller, "CONTROL_LOOP_INTERVAL_S", None)
     if step is None or rest_s is None:
