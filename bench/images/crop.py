@@ -11,6 +11,7 @@ import psutil
 
 from bench.images.instance import running_images, running_upstream
 from bench.images.photographs import portrait_jpeg
+from bench.rest.instance import process_cpu_s
 from bench.scenes import Outcome
 from broker.images.decoding import open_libvips
 from broker.images.faces.built_net import BuiltNet
@@ -42,10 +43,12 @@ def measure_crop(pictures: int) -> Outcome:
             instance.get(_OPTIONS, f"photograph.jpg?salt=warm-{number}")
         parts = ("images", "faces", "ingress")
         before = {part: instance.cpu_s(part) for part in parts}
+        replicas_s = own_cpu_s(instance.pids("images"))
         searched = instance.count("broker_face_searches_total")
         for number in range(pictures):
             instance.get(_OPTIONS, f"photograph.jpg?salt={number}")
         first = {part: (instance.cpu_s(part) - before[part]) / pictures * 1_000 for part in parts}
+        replica_ms = (own_cpu_s(instance.pids("images")) - replicas_s) / pictures * 1_000
         searches = instance.count("broker_face_searches_total") - searched
         before_s = instance.cpu_s(*parts)
         for number in range(pictures):
@@ -58,6 +61,7 @@ def measure_crop(pictures: int) -> Outcome:
         "crop by face": {
             "CPU_ms": total_ms,
             **{f"{part}_CPU_ms": figure for part, figure in first.items()},
+            "images_without_decoders_CPU_ms": replica_ms,
             "of_the_parts": total_ms / sum(alone.values()),
             "searches": searches / pictures,
         },
@@ -65,6 +69,11 @@ def measure_crop(pictures: int) -> Outcome:
     }
     faults = [f"{again:.0f} searches for faces that were known"] if again else []
     return scenes, faults
+
+
+def own_cpu_s(pids: list[int]) -> float:
+    """CPU seconds of processes without their children."""
+    return sum(map(process_cpu_s, pids))
 
 
 def measure_parts(body: bytes, pictures: int) -> dict[str, float]:

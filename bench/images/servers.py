@@ -40,6 +40,7 @@ _THUMBOR = """
 STORAGE = "thumbor.storages.no_storage"
 RESULT_STORAGE = "thumbor.result_storages.file_storage"
 RESULT_STORAGE_FILE_STORAGE_ROOT_PATH = {directory!r}
+RESULT_STORAGE_STORES_UNSAFE = True
 """
 
 

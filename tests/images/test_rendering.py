@@ -170,6 +170,18 @@ def test_gray_with_transparency_keeps_it() -> None:
     assert near(image, 25, 25, (77, 77, 77, 128), tolerance=3)
 
 
+@pytest.mark.parametrize("width", [600, 1_400, 2_600, 5_200])
+def test_a_preview_of_a_jpeg_is_that_of_its_pixels(width: int) -> None:
+    """Its decoder does most of the shrinking; what detectors see must not move by that."""
+    picture = gradient(width, width // 2)
+    for orientation in (1, 6):
+        seen = preview(turned(picture, orientation), LIMITS)
+        upright = picture if orientation == 1 else picture.rot90()
+        wanted = preview(save(upright, "png"), LIMITS)
+        assert (seen.size, seen.scale) == (wanted.size, wanted.scale)
+        assert max(abs(is_ - was) for is_, was in zip(seen.pixels, wanted.pixels, strict=True)) <= 8
+
+
 def test_garbage_after_the_end_is_ignored() -> None:
     for kind in ("jpg", "png", "gif"):
         ask(save(gradient(64, 48), kind) + b"<script>" * 100, "w=50")

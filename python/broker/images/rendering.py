@@ -28,6 +28,7 @@ from broker.images.options import Format, Options
 
 PREVIEW_SIDE_PX = 640  # detectors see no more
 _ATTENTION_SIDE_PX = 256  # libvips looks for it in 32 pixels
+_JPEG_SHRINKS = (8, 4, 2)  # what libjpeg can do; `thumbnail` leaves at least half of the way to itself
 _ANIMATED = frozenset({Format.GIF, Format.WEBP})
 _WEBP_SIDE_PX = 16_383  # the format's own limit
 
@@ -118,13 +119,23 @@ def _attention(data: bytes, header: Header, target: Size) -> Box:
 
 
 def _preview(data: bytes, header: Header, side_px: int) -> Preview:
-    image = pyvips.Image.thumbnail_buffer(
-        data, side_px, size="down", option_string=load_options(1), **srgb_options(header)
-    )
-    image = _without_alpha(_colored(image))
+    image = _without_alpha(_colored(_fitted_small(data, header, side_px)))
     return Preview(
         Size(image.width, image.height), bytes(image.write_to_memory()), header.size.width / image.width
     )
+
+
+def _fitted_small(data: bytes, header: Header, side_px: int) -> Any:
+    """A small copy for eyes that need no finest detail: of a JPEG its decoder makes most of the way."""
+    if header.type != "image/jpeg" or header.orientation != 1:
+        return pyvips.Image.thumbnail_buffer(
+            data, side_px, size="down", option_string=load_options(1), **srgb_options(header)
+        )
+    least = max(header.size.width, header.size.height) / side_px
+    shrink = next((step for step in _JPEG_SHRINKS if step <= least), 1)
+    options = f"{load_options(1)[:-1]},shrink={shrink}]"
+    image = pyvips.Image.new_from_buffer(data, options, access="sequential")
+    return image.thumbnail_image(side_px, size="down", no_rotate=True, **srgb_options(header))
 
 
 def _cut_and_scale(data: bytes, header: Header, layout: Layout, frames: int) -> Any:
