@@ -33,7 +33,7 @@ toolchain:
 # Without these models all works but the search for faces, so a build goes on where npm cannot fetch them.
 $(FACES)/built/models.json: models/package-lock.json $(CONVERTER) | .venv/native.stamp
 	@mkdir -p .build/faces && cp models/package.json models/package-lock.json .build/faces
-	@if (cd .build/faces && npm ci --silent --ignore-scripts --no-audit --no-fund --prefer-offline --fetch-retries=1); then \
+	@if (cd .build/faces && npm ci --silent --ignore-scripts --no-audit --no-fund --prefer-offline --fetch-retries=1 --fetch-retry-mintimeout=1000); then \
 	    $(BIN)/python -m broker.images.faces.convert .build/faces/node_modules/@vladmandic/face-api $(@D); \
 	else echo "note: npm cannot fetch the face models as they are pinned; face crops go by attention until \`make build\` can" >&2; fi
 
