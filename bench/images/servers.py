@@ -79,7 +79,11 @@ def measure_servers(seconds: float) -> Outcome:
                 amount = int(_DISTINCT_PER_S * (seconds + _WARM_S)) if is_distinct else 1
                 urls = [f"http://{upstream}/photograph.jpg?n={next(numbers)}" for _ in range(amount)]
                 file.write_text(json.dumps([build_request(server, url) for url in urls]))
-                figures, failures = run(load, server, file, at_a_time, seconds)
+                try:
+                    figures, failures = run(load, server, file, at_a_time, seconds)
+                except ChildError as error:
+                    faults.append(f"{name}, {case}: {error}")
+                    break
                 scenes[f"{name}, {case}"] = figures
                 faults += [f"{name}, {case}: {failure}" for failure in failures]
     return scenes, faults

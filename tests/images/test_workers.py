@@ -151,6 +151,23 @@ def test_a_process_is_exchanged_after_its_jobs() -> None:
     asyncio.run(ask())
 
 
+def test_a_large_parent_makes_no_process_look_large() -> None:
+    """Linux counts what a parent held as the most that its child has had, until the child has had more."""
+
+    async def ask() -> None:
+        held = b"x" * (400 << 20)
+        workers = open_workers(recycle_bytes=256 << 20)
+        pids = set()
+        for _ in range(3):
+            await workers.run(RENDER, SMALL)
+            pids.update(process.pid for process in children())
+        assert len(pids) == 1
+        assert len(held) == 400 << 20
+        await workers.close()
+
+    asyncio.run(ask())
+
+
 def test_too_many_waiting_jobs_are_refused_at_once() -> None:
     async def ask() -> None:
         workers = open_workers(waiting=4)

@@ -86,9 +86,17 @@ def _work(connection: Connection, job: Job, data: bytes) -> None:
         reply, body = Reply("the picture takes too much memory"), b""
     except Exception as error:  # of a library that stumbles over a picture; the process is as good as before
         reply, body = Reply("the picture cannot be processed", repr(error)[:500]), b""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    connection.send_bytes(encode(msgspec.structs.replace(reply, memory_bytes=peak)))
+    connection.send_bytes(encode(msgspec.structs.replace(reply, memory_bytes=_peak_bytes())))
     connection.send_bytes(body)
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process has had; getrusage(2) tells what its parent had, if that is more."""
+    try:
+        status = Path("/proc/self/status").read_bytes()
+        return int(status.partition(b"VmHWM:")[2].split(maxsplit=1)[0]) << 10  # proc_pid_status(5), kB
+    except (OSError, IndexError, ValueError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def _render(job: Job, data: bytes) -> tuple[Reply, bytes]:
