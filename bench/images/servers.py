@@ -36,6 +36,9 @@ _DISTINCT_PER_S = 1_000
 """Different URLs for each second of a round; nobody is as fast."""
 _START_S = 30.0
 _WARM_S = 1.0
+_SETTLE_S = 5.0
+"""After the first picture: the ingress is reloaded for its replica, and closes what was connected before."""
+_OPTIONS = "w=400,h=300,fit=fill,f=jpg"
 _THUMBOR = """
 STORAGE = "thumbor.storages.no_storage"
 RESULT_STORAGE = "thumbor.result_storages.file_storage"
@@ -130,10 +133,12 @@ def running_servers(upstream: str, directory: Path) -> Iterator[dict[str, Server
     }
     with ExitStack() as stack:
         instance = stack.enter_context(running_images(upstream))
+        instance.get(_OPTIONS, "photograph.jpg?n=first")
+        time.sleep(_SETTLE_S)
         servers = {
             "broker": Server(
                 instance.product.http_port,
-                lambda url: instance.path("w=400,h=300,fit=fill,f=jpg", url.split("/", 3)[3]),
+                lambda url: instance.path(_OPTIONS, url.split("/", 3)[3]),
                 lambda: instance.pids("images", "ingress"),
             )
         }
