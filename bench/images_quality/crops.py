@@ -59,7 +59,7 @@ def judge_picture(name: str, image: pyvips.Image, net: FaceNet, judge: Judge) ->
     size = Size(image.width, image.height)
     faces = find_faces(net, body)
     chosen = choose_face(faces, size)
-    wanted = find_wanted(judge.look(as_pixels(image)), chosen and chosen.center, size)
+    wanted = find_wanted(judge.look(as_pixels(image)), chosen.center if chosen else None, size)
     if wanted is None:
         return []
     asked = [f"{shape},fit={fit},f=png" for shape in SHAPES for fit in FITS]

@@ -28,7 +28,7 @@ def tree_cpu_s() -> float:
     """CPU seconds of this process and its children."""
     this = psutil.Process()
     times = [one.cpu_times() for one in (this, *this.children())]
-    return sum(one.user + one.system for one in times)
+    return float(sum(one.user + one.system for one in times))
 
 
 if __name__ == "__main__":
