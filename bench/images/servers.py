@@ -23,7 +23,7 @@ from urllib.parse import quote
 from bench.child import Child, ChildError
 from bench.images.instance import open_load, running_images, running_upstream
 from bench.images.photographs import portrait_jpeg
-from bench.images.processes import tree_cpu_s, tree_pss_mb
+from bench.images.processes import list_tree, tree_cpu_s, tree_pss_mb
 from bench.peers.install import CACHE, InstallError, ensure_peer
 from bench.report import Medians
 from bench.scenes import Outcome
@@ -171,7 +171,8 @@ def running(
             time.sleep(0.1)
         yield process
     finally:
-        process.terminate()
+        for one in list_tree([process.pid]):  # who forks for each core need not end its children
+            one.terminate()
         process.wait()
 
 
