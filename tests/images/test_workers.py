@@ -151,18 +151,15 @@ def test_a_process_is_exchanged_after_its_jobs() -> None:
     asyncio.run(ask())
 
 
-def test_a_large_parent_makes_no_process_look_large() -> None:
-    """Linux counts what a parent held as the most that its child has had, until the child has had more."""
-
+def test_what_its_parent_holds_is_not_a_processs_memory() -> None:
     async def ask() -> None:
-        held = b"x" * (400 << 20)
-        workers = open_workers(recycle_bytes=256 << 20)
-        pids = set()
-        for _ in range(3):
-            await workers.run(RENDER, SMALL)
-            pids.update(process.pid for process in children())
-        assert len(pids) == 1
-        assert len(held) == 400 << 20
+        ballast = bytearray(b"x") * (300 << 20)  # written to, so that it is resident
+        workers = Workers(WorkerConfig(processes=1, recycle_bytes=250 << 20))
+        reply, _ = await workers.run(RENDER, SMALL)
+        assert reply.memory_bytes < len(ballast) // 2
+        (before,) = children()
+        await workers.run(RENDER, SMALL)
+        assert children() == [before]
         await workers.close()
 
     asyncio.run(ask())
@@ -237,13 +234,12 @@ def test_a_process_that_died_while_it_was_idle_blames_no_picture() -> None:
     asyncio.run(ask())
 
 
-def test_a_decoder_stands_back_where_the_machine_is_short_of_memory_or_time() -> None:
+def test_a_decoder_is_the_first_that_a_machine_short_of_memory_ends() -> None:
     async def ask() -> None:
         workers = open_workers()
         await workers.run(RENDER, SMALL)
         (process,) = children()
         assert Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip() == "900"  # noqa: ASYNC240
-        assert process.nice() >= min(19, psutil.Process().nice() + 10)
         await workers.close()
 
     asyncio.run(ask())

@@ -28,7 +28,6 @@ from broker.images.rendering import preview, render
 
 _DESCRIPTORS = 64
 _OOM_SCORE = "900"  # of 1,000; Ray's own workers have less
-_NICE = 10  # a tenth of the weight of what is live, when both want the processor (setpriority(2))
 _PR_SET_PDEATHSIG = 1
 
 
@@ -55,7 +54,7 @@ def _receive(theirs: socket.socket, size: int) -> bytes:
 
 
 def _enclose(memory_bytes: int) -> None:
-    """Give up what a decoder has no need of, and stand back where the machine is short of anything."""
+    """Give up what a decoder has no need of, and be the first that a machine short of memory ends."""
     with suppress(OSError):  # proc_pid_oom_score_adj(5); anybody may raise its own
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     # prctl(2): a decoder that computes hears of its parent's end only by this. Elsewhere than on Linux there
@@ -69,7 +68,6 @@ def _enclose(memory_bytes: int) -> None:
         (resource.RLIMIT_NOFILE, _DESCRIPTORS),
     ):
         resource.setrlimit(name, (bound, bound))
-    os.nice(_NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the connection
 
 
@@ -91,12 +89,12 @@ def _work(connection: Connection, job: Job, data: bytes) -> None:
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process has had; getrusage(2) tells what its parent had, if that is more."""
+    """The most that this process has held. `getrusage` begins with what its parent held when it forked."""
     try:
-        status = Path("/proc/self/status").read_bytes()
-        return int(status.partition(b"VmHWM:")[2].split(maxsplit=1)[0]) << 10  # proc_pid_status(5), kB
-    except (OSError, IndexError, ValueError):
+        status = Path("/proc/self/status").read_text()  # proc_pid_status(5)
+    except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
 def _render(job: Job, data: bytes) -> tuple[Reply, bytes]:
