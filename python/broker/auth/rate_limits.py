@@ -6,6 +6,7 @@ in the database, so a limit holds over all processes, at the price of one short 
 
 import ipaddress
 from dataclasses import dataclass
+from functools import lru_cache
 
 from broker.clock import Clock
 from broker.errors import SlowDown
@@ -14,6 +15,7 @@ from broker.storage.rate_buckets import Bucket, RateBuckets
 
 _IPV6_SITE_BITS = 64  # what one household or server is given: its addresses are one caller
 _SECOND_US = 1_000_000
+_CALLERS = 4_096  # addresses that are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class RateLimit:
             raise SlowDown("too many requests; wait and try again", retry_after_s=-(-wait_us // _SECOND_US))
 
 
+@lru_cache(_CALLERS)
 def caller_of(address: str) -> str:
     """What counts as one caller: an IPv4 address, or the network of an IPv6 address."""
     try:

@@ -3,13 +3,15 @@
 It knows no settings and no secrets, has an empty environment, writes no file, and its memory is capped. What
 it sends back is data in MessagePack, never objects: the parent believes a decoder no more than a stranger.
 
-One job at a time: a `Job`, then the bytes; it answers how many pixels it would decode, waits for leave, and
-sends a reply and the bytes of the result.
+One job at a time: a `Job`, then how many bytes the source has, and these bytes as they are; it answers how
+many pixels it would decode, waits for leave, and sends a reply and the bytes of the result.
 """
 
 import ctypes
+import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,17 +30,26 @@ _OOM_SCORE = "900"  # of 1,000; Ray's own workers have less
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(connection: Connection, memory_bytes: int) -> None:
+def serve(theirs: socket.socket, memory_bytes: int) -> None:
     """Work off jobs until the parent closes its end."""
+    connection = Connection(os.dup(theirs.fileno()))
     _enclose(memory_bytes)
     open_libvips()
     decoder = msgspec.msgpack.Decoder(Job)
     try:
         while True:
             job = decoder.decode(connection.recv_bytes())
-            _work(connection, job, connection.recv_bytes())
+            _work(connection, job, _receive(theirs, int.from_bytes(connection.recv_bytes(), "big")))
     except (EOFError, OSError):
         return  # the parent is gone, or wants us no longer
+
+
+def _receive(theirs: socket.socket, size: int) -> bytes:
+    """The source, in one piece: put together of what a socket holds at a time, it would be copied thrice."""
+    data = theirs.recv(size, socket.MSG_WAITALL)
+    if len(data) < size:
+        raise EOFError
+    return data
 
 
 def _enclose(memory_bytes: int) -> None:
@@ -112,4 +123,4 @@ _TASKS: dict[str, Callable[[Job, bytes], tuple[Reply, bytes]]] = {
 
 
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])), int(sys.argv[2]))
+    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

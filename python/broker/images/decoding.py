@@ -18,6 +18,7 @@ from broker.images.options import Format
 
 _LOADERS = ("Jpeg", "Png", "Nsgif", "Webp", "Heif")
 _STRICT = "fail_on=truncated"
+_SRGB = frozenset({"srgb", "b-w"})  # libvips' names; of samples of 16 bits it has others
 _PNG = b"\x89PNG\r\n\x1a\n"
 _AVIF_BRANDS = frozenset({b"avif", b"avis"})
 _BOX_BYTES = 64  # of a file's first box, where the brands stand; 12 brands at most are looked at
@@ -34,6 +35,7 @@ class Header:
         size: as it is seen, after its orientation; of one frame.
         orientation: EXIF, 1 to 8; 1 for what needs no turning.
         frames: 1 for a still picture.
+        is_srgb: whether its samples are bytes of sRGB or grey, with no profile that says otherwise.
     """
 
     format: Format
@@ -42,6 +44,7 @@ class Header:
     orientation: int
     frames: int
     has_alpha: bool
+    is_srgb: bool
 
     @property
     def pixels(self) -> int:
@@ -72,11 +75,12 @@ def read_header(data: bytes, limits: DecodeLimits) -> Header:
         frames = _field(image, "n-pages", 1)
         orientation = _field(image, "orientation", 1) if frames == 1 else 1
         has_alpha = bool(image.hasalpha())
+        is_srgb = image.interpretation in _SRGB and not image.get_typeof("icc-profile-data")
     except pyvips.Error as error:
         raise broken(error) from None
     turned = orientation >= 5  # EXIF 2.32, tag 274: the first row is a side
     size = Size(image.height, image.width) if turned else Size(image.width, image.height)
-    header = Header(format_, type_, size, orientation, frames, has_alpha)
+    header = Header(format_, type_, size, orientation, frames, has_alpha, is_srgb)
     _check(header, limits)
     return header
 
@@ -84,6 +88,14 @@ def read_header(data: bytes, limits: DecodeLimits) -> Header:
 def load_options(frames: int) -> str:
     """The option string for libvips' loaders: strict, and all frames or the first."""
     return f"[{_STRICT}]" if frames == 1 else f"[{_STRICT},n=-1]"
+
+
+def srgb_options(header: Header) -> dict[str, str]:
+    """What makes libvips' `thumbnail` convert to sRGB.
+
+    Asked to convert what needs none, it goes through CIELAB all the same, which takes as long as decoding.
+    """
+    return {} if header.is_srgb else {"export_profile": "srgb"}
 
 
 def broken(error: Exception) -> UnprocessableImage:

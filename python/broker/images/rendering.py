@@ -10,7 +10,7 @@ from typing import Any
 
 import pyvips
 
-from broker.images.decoding import Header, broken, load_options, read_header
+from broker.images.decoding import Header, broken, load_options, read_header, srgb_options
 from broker.images.errors import UnprocessableImage
 from broker.images.geometry import (
     Box,
@@ -28,9 +28,9 @@ from broker.images.options import Format, Options
 
 PREVIEW_SIDE_PX = 640  # detectors see no more
 _ATTENTION_SIDE_PX = 256  # libvips looks for it in 32 pixels
+_JPEG_SHRINKS = (8, 4, 2)  # what libjpeg can do; `thumbnail` leaves at least half of the way to itself
 _ANIMATED = frozenset({Format.GIF, Format.WEBP})
 _WEBP_SIDE_PX = 16_383  # the format's own limit
-_MICRO_SRGB = "srgb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ def render(data: bytes, options: Options, faces: tuple[Face, ...], limits: Decod
         layout = _layout(data, header, options, faces)
         _check_output(format_, layout.result)
         frames = header.frames if format_ in _ANIMATED else 1
-        image = _place(_cut_and_scale(data, header, layout, frames), layout, frames)
+        image = _colored(_cut_and_scale(data, header, layout, frames))
+        image = _place(image, layout, frames)
         return Rendered(_encode(image, format_, options.quality), format_, layout.result)
     except pyvips.Error as error:
         raise broken(error) from None
@@ -118,13 +119,23 @@ def _attention(data: bytes, header: Header, target: Size) -> Box:
 
 
 def _preview(data: bytes, header: Header, side_px: int) -> Preview:
-    image = pyvips.Image.thumbnail_buffer(
-        data, side_px, size="down", option_string=load_options(1), export_profile=_MICRO_SRGB
-    )
-    image = _without_alpha(image)
+    image = _without_alpha(_colored(_fitted_small(data, header, side_px)))
     return Preview(
         Size(image.width, image.height), bytes(image.write_to_memory()), header.size.width / image.width
     )
+
+
+def _fitted_small(data: bytes, header: Header, side_px: int) -> Any:
+    """A small copy for eyes that need no finest detail: of a JPEG its decoder makes most of the way."""
+    if header.type != "image/jpeg" or header.orientation != 1:
+        return pyvips.Image.thumbnail_buffer(
+            data, side_px, size="down", option_string=load_options(1), **srgb_options(header)
+        )
+    least = max(header.size.width, header.size.height) / side_px
+    shrink = next((step for step in _JPEG_SHRINKS if step <= least), 1)
+    options = f"{load_options(1)[:-1]},shrink={shrink}]"
+    image = pyvips.Image.new_from_buffer(data, options, access="sequential")
+    return image.thumbnail_image(side_px, size="down", no_rotate=True, **srgb_options(header))
 
 
 def _cut_and_scale(data: bytes, header: Header, layout: Layout, frames: int) -> Any:
@@ -143,7 +154,7 @@ def _cut_and_scale(data: bytes, header: Header, layout: Layout, frames: int) -> 
         height=whole.height,
         size="force",
         option_string=load_options(frames),
-        export_profile=_MICRO_SRGB,
+        **srgb_options(header),
     )
     left = min(round(cut.left * scaled.width / cut.width), whole.width - scaled.width)
     top = min(round(cut.top * scaled.height / cut.height), whole.height - scaled.height)
@@ -161,7 +172,7 @@ def _enlarge(data: bytes, header: Header, layout: Layout, frames: int) -> Any:
         height=layout.scaled.height,
         size="force",
         no_rotate=True,
-        export_profile=_MICRO_SRGB,
+        **srgb_options(header),
     )
 
 
@@ -206,9 +217,12 @@ def _joined(frames: list[Any], height: int) -> Any:
 
 
 def _without_alpha(image: Any) -> Any:
-    if image.hasalpha():
-        image = image.flatten(background=[255, 255, 255])
-    return image.colourspace("srgb") if image.bands != 3 else image
+    return image.flatten(background=[255, 255, 255]) if image.hasalpha() else image
+
+
+def _colored(image: Any) -> Any:
+    """The image as sRGB; of what comes here only grey is not."""
+    return image if image.interpretation == "srgb" else image.colourspace("srgb")
 
 
 def _check_output(format_: Format, size: Size) -> None:

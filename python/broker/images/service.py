@@ -43,6 +43,8 @@ from broker.images.workers import Workers
 _log = logging.getLogger(__name__)
 
 _ERRORS = 10_000  # remembered at a time
+_CHECKED = 4_096  # requests that were found to be allowed, of at most so many characters each
+_SHORT_CHARACTERS = 1_024
 _PERSONAL = (SlowDown, Unavailable)  # concern who asks, or the moment; nobody else is told them
 
 
@@ -189,6 +191,7 @@ class ImageService:
         )
         self._errors: TTLCache[str, _KnownError] = TTLCache(_ERRORS, config.error_s, timer=clock.monotonic_s)
         self._ended: TTLCache[str, _KnownError] = TTLCache(_ERRORS, config.error_s, timer=clock.monotonic_s)
+        self._checked: LRUCache[tuple[str, str, str], tuple[AccountRules, Options, str]] = LRUCache(_CHECKED)
         self._flights: SingleFlight[tuple[str, int], Picture] = SingleFlight()
         self._detections: SingleFlight[str, tuple[Face, ...] | None] = SingleFlight()
         self.counts = ImageCounts()
@@ -229,12 +232,8 @@ class ImageService:
         account = asker.account
         if rules.signing_keys:
             check_signature(rules.signing_keys, account, options_text, url, signature, self._now_s())
-        options = parse_options(options_text, rules.presets)
-        try:
-            rules.hosts.check(url)
-        except BrokerError as error:
-            raise told_of_source(error) from None
-        key, origin = _key(account, options, url), self._purges.origin(account, url)
+        options, key = self._check(account, options_text, url, rules)
+        origin = self._purges.origin(account, url)
         known = self._errors.get(key)
         if known is not None and not self._purges.is_gone(known.origin):
             self.counts.errors += 1
@@ -257,6 +256,26 @@ class ImageService:
     def remove_purged(self) -> int:
         """Remove what was purged from the disk; returns how many entries that were. Blocks."""
         return self._results.remove_where(self._is_purged) + self.sources.remove_purged()
+
+    def _check(self, account: str, options_text: str, url: str, rules: AccountRules) -> tuple[Options, str]:
+        """The options, and the name of the picture, once the account's rules allow it.
+
+        Reading options and URL takes most of the time of a picture that is at hand, so it is remembered for
+        as long as the rules stay as they are.
+        """
+        asked = account, options_text, url
+        known = self._checked.get(asked)
+        if known is not None and known[0] == rules:
+            return known[1], known[2]
+        options = parse_options(options_text, rules.presets)
+        try:
+            rules.hosts.check(url)
+        except BrokerError as error:
+            raise told_of_source(error) from None
+        key = _key(account, options, url)
+        if len(options_text) + len(url) <= _SHORT_CHARACTERS:
+            self._checked[asked] = rules, options, key
+        return options, key
 
     async def _load(
         self, key: str, origin: Origin, asker: Asker, options: Options, url: str, rules: AccountRules

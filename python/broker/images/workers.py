@@ -10,6 +10,7 @@ the running jobs leave room for them.
 """
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
@@ -167,13 +168,15 @@ class _Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-        self._connection: Connection[bytes, bytes] = Connection(ours.detach())
+        self._connection: Connection[bytes, bytes] = Connection(os.dup(ours.fileno()))
+        self._socket = ours
 
     def run(self, job: Job, data: bytes, room: "_Room", limit_s: float) -> tuple[Reply, bytes]:
         """Raises EOFError, OSError or DecodeError when the process dies, hangs, or says what it may not."""
         self._jobs += 1
         self._connection.send_bytes(msgspec.msgpack.encode(job))
-        self._connection.send_bytes(data)
+        self._connection.send_bytes(len(data).to_bytes(8, "big"))
+        self._socket.sendall(data)
         said = msgspec.msgpack.decode(self._receive(limit_s), type=Planned | Reply)
         if isinstance(said, Reply):
             self._connection.recv_bytes(0)
@@ -198,6 +201,7 @@ class _Worker:
     def end(self) -> None:
         """End the process and forget it."""
         self._connection.close()
+        self._socket.close()
         self._process.kill()
         self._process.wait()
 

@@ -6,6 +6,7 @@ No token is needed: what an account allows stands in its rules. Where they deman
 """
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -36,6 +37,8 @@ REQUESTS = 4_096
 """Requests at a time; one that waits for its picture holds some 20 KB."""
 _MAX_PARAMETERS = 10
 _PARAMETERS = {"url", "expires", "signature"}
+_QUERIES = 4_096  # that are remembered, of at most so many bytes each
+_SHORT_BYTES = 1_024
 _SHOWN_CHARACTERS = 40  # of a parameter that is repeated
 _FOUND: Header = (b"cache-control", b"public, max-age=5184000, s-maxage=86400")
 _HIT: tuple[Header, ...] = (_FOUND, (b"x-cache", b"HIT"))
@@ -99,7 +102,8 @@ class ImageApp(Door):
             raise MethodNotAllowed(f"the methods of this path are {_METHODS}", _METHODS.split(", "))
         account, options = segments
         asker = Asker(account, caller.address and caller_of(caller.address))
-        url, signature = _asked(scope.get("query_string", b""))
+        query = scope.get("query_string", b"")
+        url, signature = _asked(query) if len(query) <= _SHORT_BYTES else _read_query(query)
         with self._shares.held(asker):
             picture = await self._get(asker, options, url, signature)
         extra = _HIT if picture.is_hit else _MISS
@@ -113,7 +117,7 @@ class ImageApp(Door):
         yield Sample(catalogue.IMAGE_BYTES.name, (), self._sent_bytes)
 
 
-def _asked(query: bytes) -> tuple[str, Signature | None]:
+def _read_query(query: bytes) -> tuple[str, Signature | None]:
     """The source's URL, and what it is signed with."""
     try:
         pairs = parse_qsl(
@@ -134,3 +138,6 @@ def _asked(query: bytes) -> tuple[str, Signature | None]:
     if "signature" not in values:
         return values["url"], None
     return values["url"], Signature(values["expires"], values["signature"])
+
+
+_asked = lru_cache(_QUERIES)(_read_query)

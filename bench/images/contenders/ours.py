@@ -1,0 +1,35 @@
+"""The service's way: a process that decodes, spoken to as a replica does. Both processes count."""
+
+import asyncio
+
+import psutil
+
+from bench.images.contenders.command import HEIGHT, WIDTH, serve_commands
+from broker.images.jobs import DecodeLimits, Job
+from broker.images.options import parse_options
+from broker.images.workers import WorkerConfig, Workers
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    workers = Workers(WorkerConfig(processes=1, jobs=1_000_000))
+    with asyncio.Runner() as runner:
+
+        def transform(source: bytes, format_: str) -> bytes:
+            options = parse_options(f"w={WIDTH},h={HEIGHT},f={format_}")
+            _, made = runner.run(workers.run(Job("render", DecodeLimits(), options), source))
+            return made
+
+        serve_commands("this", transform, tree_cpu_s)
+        runner.run(workers.close())
+
+
+def tree_cpu_s() -> float:
+    """CPU seconds of this process and its children."""
+    this = psutil.Process()
+    times = [one.cpu_times() for one in (this, *this.children())]
+    return float(sum(one.user + one.system for one in times))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Crops and animations, judged by other people's detectors and decoders."""

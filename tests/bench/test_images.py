@@ -1,0 +1,90 @@
+"""`bench.images`: what runs side by side, and what is made of the figures."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from bench.child import Child
+from bench.contenders import ROOT
+from bench.images import crop, gpu, transform
+from bench.images.instance import running_upstream, take_requests
+from bench.images.memory import summarise
+from bench.images.photographs import portrait_jpeg
+from bench.images.processes import tree_cpu_s, tree_pss_mb
+from bench.peers.install import PEERS, PINS
+from bench.scenes import find_missed
+from broker.images.decoding import read_header
+from broker.images.geometry import Size
+from broker.images.jobs import DecodeLimits
+
+
+@pytest.mark.parametrize("contender", ["ours", "direct", "pillow"])
+def test_a_contender_transforms_and_tells_its_cpu_time(contender: str, tmp_path: Path) -> None:
+    file = tmp_path / "photograph.jpg"
+    file.write_bytes(portrait_jpeg(800, 600))
+    with Child([sys.executable, "-m", f"bench.images.contenders.{contender}"], ROOT) as child:
+        assert child.receive()["version"]
+        for format_ in transform.FORMATS:
+            child.send(f"run {file} {format_} 2")
+            told = child.receive()
+            assert told["cpu_s"] > 0
+            assert told["bytes"] > 10_000
+
+
+def test_the_photograph_has_the_size_asked_for() -> None:
+    header = read_header(portrait_jpeg(1_200, 900), DecodeLimits())
+    assert (header.size, header.type) == (Size(1_200, 900), "image/jpeg")
+
+
+def test_the_upstream_counts_and_makes_equal_pictures_other_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"picture")
+    with running_upstream(tmp_path) as (upstream, address):
+        url = f"http://{address}/a.jpg"
+        assert httpx.get(f"{url}?n=1").content == b"picture"
+        assert httpx.get(f"{url}?salt=2").content == b"picturesalt=2"
+        assert httpx.get(f"http://{address}/b.jpg").status_code == 404
+        assert [take_requests(upstream), take_requests(upstream)] == [3, 0]
+
+
+def test_what_is_slower_than_allowed_is_a_fault() -> None:
+    slow = {"broker, jpg": {"of_libvips": 1.11}, "crop by face": {"of_the_parts": 1.0}}
+    missed = find_missed(slow, transform.targets() | crop.targets())
+    assert missed == ["broker, jpg: of_libvips is 1.11 instead of less than 1.1"]
+
+
+def test_memory_is_compared_after_it_has_warmed_up() -> None:
+    figures = summarise([10, 50, 100, 100, 100, 100, 110, 110])
+    assert (figures["growth"], figures["most_MB"]) == (1.1, 110)
+
+
+def test_processes_are_weighed_with_their_children(tmp_path: Path) -> None:
+    with running_upstream(tmp_path) as (upstream, _):
+        pids = [upstream._process.pid]
+        assert tree_cpu_s(pids) > 0
+        assert tree_pss_mb(pids) > 1
+    assert (tree_cpu_s(pids), tree_pss_mb(pids)) == (0, 0)
+
+
+def test_a_machine_without_a_gpu_says_that_nothing_was_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "available_providers", lambda: ["CPUExecutionProvider"])
+    assert gpu.measure_gpu(1) == ({}, [])
+    assert capsys.readouterr().out == "GPU: not measured, because none is here\n"
+
+
+def test_peers_are_pinned_without_addresses() -> None:
+    assert {"sharp", "imagor", "thumbor"} <= PEERS.keys()
+    lock = (PINS / "sharp" / "package-lock.json").read_text()
+    assert "://" not in lock
+    assert all("integrity" in package for name, package in json.loads(lock)["packages"].items() if name)
+    version = re.search(r"cshum/imagor (v\S+)", (PINS / "imagor" / "go.mod").read_text())
+    assert version
+    assert f"github.com/cshum/imagor {version[1]} h1:" in (PINS / "imagor" / "go.sum").read_text()
+    pins = (PINS / "thumbor" / "requirements.txt").read_text()
+    assert "://" not in pins
+    assert re.search(r"^thumbor==\S+ \\\n +--hash=sha256:", pins, re.M)
