@@ -29,7 +29,7 @@ def test_the_parser_takes_it() -> None:
     told = parse(asyncapi_document(registry, Settings()))
     assert [fault for fault in told["diagnostics"] if fault["severity"] <= ERROR + 1] == []
     calls = [operation for operation in told["operations"] if operation["action"] == "receive"]
-    assert len(calls) == len(registry.operations) + 2
+    assert len(calls) == len(registry.operations) + 3  # subscribe, unsubscribe, and the event stream
     assert all(call["messages"] == 1 and call["replies"] > 5 for call in calls)
     sent = {operation["id"] for operation in told["operations"] if operation["action"] == "send"}
     assert sent == {*(f"notify.{each.method}" for each in NOTIFICATIONS), "refuse"}

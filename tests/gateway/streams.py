@@ -1,4 +1,4 @@
-"""A client of event streams that knows nothing but bytes."""
+"""A client of event streams that knows nothing but bytes, and holds them against the AsyncAPI document."""
 
 import asyncio
 import contextlib
@@ -10,6 +10,9 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
+from tests.gateway.described import faults_of_stream_event, faults_of_stream_head, faults_of_stream_refusal
+
+HELD_OF_EACH = 20  # events of one name that a stream holds against the document
 WAIT_S = 10.0
 
 
@@ -32,6 +35,7 @@ class Stream:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.comments = 0
+        self._held: dict[str, int] = {}
 
     @classmethod
     async def open(
@@ -55,15 +59,17 @@ class Stream:
         lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
         stream = cls(*await asyncio.open_connection("127.0.0.1", port, limit=limit))
         stream.writer.write(f"GET {target} HTTP/1.1\r\n{lines}\r\n".encode())
-        await stream._read_head()
+        await stream.read_head()
         return stream
 
-    async def _read_head(self) -> None:
+    async def read_head(self) -> None:
+        """Read the head of the answer."""
         async with asyncio.timeout(WAIT_S):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         first, *rest = head.strip().split("\r\n")
         self.status = int(first.split()[1])
         self.headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in rest)}
+        assert self.status != 200 or faults_of_stream_head(self.headers) == []
 
     async def find_next(self) -> StreamEvent | None:
         """The next event; None when the stream has ended. Comments are counted and skipped."""
@@ -75,14 +81,17 @@ class Stream:
                 return None
             fields = dict(line.split(": ", 1) for line in text.split("\n") if ": " in line)
             if "event" in fields:
-                retry = fields.get("retry")
-                return StreamEvent(
-                    fields["event"],
-                    orjson.loads(fields["data"]),
-                    fields.get("id"),
-                    None if retry is None else int(retry),
-                )
+                return self._build_event(fields)
             self.comments += 1
+
+    def _build_event(self, fields: dict[str, str]) -> StreamEvent:
+        data = orjson.loads(fields.pop("data"))
+        retry = {"retry": int(fields["retry"])} if "retry" in fields else {}
+        name = fields["event"]
+        self._held[name] = self._held.get(name, 0) + 1
+        if self._held[name] <= HELD_OF_EACH:
+            assert faults_of_stream_event(fields | retry, data) == []
+        return StreamEvent(name, data, fields.get("id"), retry.get("retry"))
 
     async def next(self, name: str) -> StreamEvent:
         """The next event, which must be called so."""
@@ -101,7 +110,10 @@ class Stream:
             body = await self.reader.read()
         assert self.status >= 400, self.status
         assert self.headers["content-type"] == "application/json"
-        return self.status, orjson.loads(body)
+        told = orjson.loads(body)
+        assert told["status"] == self.status
+        assert faults_of_stream_refusal(self.headers, told) == []
+        return self.status, told
 
     async def close(self) -> None:
         """Hang up."""

@@ -6,7 +6,7 @@ nothing is left out: each notification comes, and each code with which a gateway
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import fields, replace
 from typing import Any
@@ -15,18 +15,29 @@ import orjson
 import pytest
 
 from broker.operations.jsonrpc import MAX_BATCH, MAX_DEPTH, MAX_ID_BYTES, MAX_VALUES
-from broker.operations.notifications import CLOSES, NOTIFICATIONS, REFUSALS, STREAM_ENDS
+from broker.operations.notifications import (
+    CLOSES,
+    NOTIFICATIONS,
+    REFUSALS,
+    STREAM_ENDS,
+    STREAM_NOTIFICATIONS,
+)
 from broker.rest.asyncapi import CHANNEL, asyncapi_document
+from broker.rest.asyncapi_stream import STREAM, STREAM_LIMITS
 from broker.settings import Settings, environment_name
 from tests.attack.wire import frame
 from tests.gateway.described import (
     DOCUMENT,
     MESSAGES,
     REGISTRY,
+    STREAM_MESSAGES,
     faults_of_answer,
     faults_of_call,
     faults_of_notification,
+    faults_of_stream_event,
+    faults_of_stream_refusal,
 )
+from tests.gateway.streams import Stream
 from tests.gateway.test_hostile import HANDSHAKE, Attacker, text
 from tests.gateway.world import Viewer, World, open_world
 
@@ -76,6 +87,56 @@ def test_what_is_not_described_is_noticed() -> None:
     assert faults_of_call({"jsonrpc": "2.0", "id": 1, "method": "subscribe", "params": both})
 
 
+@pytest.mark.parametrize("name", [told.method for told in STREAM_NOTIFICATIONS])
+def test_examples_of_a_stream_are_as_described(name: str) -> None:
+    (example,) = STREAM_MESSAGES[name]["examples"]
+    lines, data = example["headers"], example["payload"]
+    assert faults_of_stream_event(lines, data) == []
+    assert faults_of_stream_event(lines | {"more": "1"}, data)
+    assert faults_of_stream_event(lines, data | {"more": 1})
+
+
+def test_what_a_stream_is_not_said_to_do_is_noticed() -> None:
+    closed = {"code": 1012, "reason": "service_restart", "afterMs": 7}
+    assert faults_of_stream_event({"event": "closed", "retry": 7}, closed) == []
+    assert faults_of_stream_event({"event": "closed"}, closed)
+    assert faults_of_stream_event({"event": "closed", "retry": 7, "id": "e:1"}, closed)
+    assert faults_of_stream_event({"event": "closed", "retry": 7}, closed | {"reason": "private"})
+    assert faults_of_stream_event({"event": "results"}, {})
+    assert faults_of_stream_refusal({}, {"status": 429, "error": "slow_down"})
+    assert faults_of_stream_refusal({"allow": "GET"}, {"status": 405, "error": "invented"})
+
+
+@pytest.mark.parametrize("name", STREAM_LIMITS)
+def test_each_limit_of_a_stream_is_told_as_it_is_set(name: str) -> None:
+    value = getattr(Settings(), name)
+    changed = asyncapi_document(REGISTRY, replace(Settings(), **{name: value + 7}))
+    limits = {limit["name"]: limit["value"] for limit in changed["channels"][STREAM]["x-limits"]}
+    assert limits[environment_name(name)] == value + 7
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("", "http://{account}localhost:8001/api/v1/programs/{programId}/events/stream"),
+        ("wss://live.example/api/v1/ws", "https://live.example/api/v1/programs/{programId}/events/stream"),
+        (
+            "wss://{node}.live.example/tv/ws",
+            "https://{node}.live.example/tv/programs/{programId}/events/stream",
+        ),
+    ],
+)
+def test_gateways_are_where_they_are_published(url: str, expected: str) -> None:
+    document = asyncapi_document(REGISTRY, replace(Settings(), public_ws_url=url))
+    servers, channels = document["servers"], document["channels"]
+    (stream, socket) = [
+        "{protocol}://{host}{pathname}".format_map(servers[server]) + channels[channel]["address"]
+        for server, channel in (("stream", STREAM), ("gateway", CHANNEL))
+    ]
+    assert stream == expected
+    assert socket == (url or "ws://{account}localhost:8001/api/v1/ws")
+
+
 @pytest.mark.parametrize(
     "name",
     [entry.name for entry in fields(Settings) if re.match(r"ws_(?!port|unlimited)|history_", entry.name)],
@@ -100,29 +161,62 @@ async def test_it_is_served(world: World) -> None:
 async def test_each_notification_comes(migrated_dsn: str) -> None:
     async with open_world(migrated_dsn, ws_messages_per_s=0, ws_lag_bytes=64 << 10, ws_lag_s=1.0) as world:
         assert await slow(world) == 4008
-        viewers = await tell_everything(world)
-        wanted = {told.method for told in NOTIFICATIONS} - {"reconnect"}
-        striking = [asyncio.create_task(strike_off(viewer, wanted)) for viewer in viewers]
-        await asyncio.wait(striking, return_when=asyncio.FIRST_COMPLETED)
-        assert wanted == set()
+        viewers, streams = await tell_everything(world)
+        wanted = Checklist(told.method for told in NOTIFICATIONS if told.method != "reconnect")
+        of_streams = {told.method for told in STREAM_NOTIFICATIONS} - {"reconnect", "tokenExpiring"}
+        unseen = Checklist(of_streams)
+        striking = [
+            *(asyncio.create_task(strike_off(viewer, wanted)) for viewer in viewers),
+            *(asyncio.create_task(strike_off_stream(stream, unseen)) for stream in streams),
+        ]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(20):
+                await asyncio.gather(wanted.done.wait(), unseen.done.wait())
+        assert (wanted.left, unseen.left) == (set(), set())
         for task in striking:
             task.cancel()
         last = await world.join()
+        stream = await Stream.open(world.port, await world.program())
+        await stream.next("subscribed")
         draining = asyncio.create_task(world.gateway.drain(0.1))
         assert (await last.next())["method"] == "reconnect"
         assert (await last.closed())[0] == 1012
+        await stream.next("reconnect")
+        assert (await stream.next("closed")).data["code"] == 1012
+        await stream.close()
         await draining
 
 
-async def strike_off(viewer: Viewer, wanted: set[str]) -> None:
-    """Strike off what a viewer is told, until nothing is left or nothing more comes."""
+class Checklist:
+    """Names that have not been seen yet; `done` is set when none is left."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.left = set(names)
+        self.done = asyncio.Event()
+
+    def strike(self, name: str) -> None:
+        self.left.discard(name)
+        if not self.left:
+            self.done.set()
+
+
+async def strike_off(viewer: Viewer, wanted: Checklist) -> None:
+    """Strike off what a viewer is told, until nothing more comes."""
     with suppress(TimeoutError):
-        while wanted:
-            wanted.discard((await viewer.next())["method"])
+        while True:
+            wanted.strike((await viewer.next())["method"])
 
 
-async def tell_everything(world: World) -> list[Viewer]:
-    """Viewers who are sent, between them, every notification but `reconnect`."""
+async def strike_off_stream(stream: Stream, unseen: Checklist) -> None:
+    """The same of what a stream has."""
+    async with stream:
+        with suppress(TimeoutError):
+            while (event := await stream.find_next()) is not None:
+                unseen.strike(event.name)
+
+
+async def tell_everything(world: World) -> tuple[list[Viewer], list[Stream]]:
+    """Viewers, and streams, that are sent between them every notification but `reconnect`."""
     clock, lifetime_ms = world.product.clock, 3_600_000
     clock.forward_ms = 1_500 - lifetime_ms  # a token that was issued long ago and ends soon
     token = await world.new_user("short-lived", "user", "own")
@@ -143,6 +237,8 @@ async def tell_everything(world: World) -> list[Viewer]:
         assert (await watcher.call("subscribe", **params)).items() >= params.items()
     await member.call("subscribe", channel="project:own")
     await anybody.call("subscribe", programId=private)
+    streams = [await Stream.open(world.port, each) for each in (program, doomed, private)]
+    streams.append(await Stream.open(world.port, program, token=token))
     event = await admin.call("producer", programId=program, event="Score#update")
     place = {"programId": program, "eventId": event["id"]}
     await admin.call("updateProgramEvent", **place, event="Score#reset")
@@ -162,7 +258,7 @@ async def tell_everything(world: World) -> list[Viewer]:
     await admin.call("importProgramEvents", programId=program, events=[{"event": "Score#update"}])
     await admin.call("admin/deleteProgram", programId=doomed)
     await world.set_access(private, "private", "own")
-    return [watcher, member, anybody, expiring]
+    return [watcher, member, anybody, expiring], streams
 
 
 def test_the_close_codes_are_those_that_the_gateway_counts() -> None:
@@ -186,6 +282,7 @@ async def test_each_close_code_is_seen(migrated_dsn: str) -> None:
             ("lost", "lost"),
         }
         viewer = await world.join()
+        stream = await Stream.open(world.port, await world.program())
         seen = {
             await ended(world, b"\x81\x01a"),  # a client's frame without a mask
             await ended(world, frame(2, b"{}")),
@@ -197,6 +294,9 @@ async def test_each_close_code_is_seen(migrated_dsn: str) -> None:
         }
         await world.gateway.stop()
         seen.add((await viewer.closed())[0] or 0)
+        await stream.next("subscribed")
+        assert (await stream.next("closed")).data["reason"] == "going_away"
+        await stream.close()
     assert seen == {close.code for close in CLOSES} - {1012, 4008}
 
 
@@ -271,6 +371,28 @@ async def test_a_refused_handshake_is_described(world: World, status: int, reque
     assert told["status"] == status
     (refusal,) = [refusal for refusal in described if refusal.error == told["error"]]
     assert all(f"\r\n{name}: ".encode() in head for name in refusal.headers)
+
+
+_PATH = "/api/v1/programs/none/events/stream"
+REFUSED_STREAMS = [
+    (400, f"GET {_PATH}?other=1", ""),
+    (400, f"GET {_PATH}", "Content-Length: 1\r\n"),
+    (401, f"GET {_PATH}", ""),
+    (404, f"GET {_PATH}", "Authorization: Bearer {user}\r\n"),
+    (405, f"POST {_PATH}", ""),
+    (431, f"GET {_PATH}", f"X: {'x' * 60_000}\r\n"),
+]
+
+
+@pytest.mark.parametrize(("status", "line", "headers"), REFUSED_STREAMS)
+async def test_a_refused_stream_is_described(world: World, status: int, line: str, headers: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    stream = Stream(reader, writer)
+    headers = headers.replace("{user}", world.product.tokens["user"])
+    writer.write(f"{line} HTTP/1.1\r\nHost: demo.localhost\r\n{headers}\r\n".encode())
+    async with stream:
+        await stream.read_head()
+        assert (await stream.refused())[0] == status
 
 
 async def test_the_bounds_of_messages_are_those_described(world: World) -> None:

@@ -13,19 +13,21 @@ import orjson
 import pytest
 from websockets.asyncio.client import connect
 
-from broker.operations.notifications import CLOSES, NOTIFICATIONS
+from broker.operations.notifications import CLOSES, NOTIFICATIONS, STREAM_ENDS
 from tests.gateway.described import faults_of_answer, faults_of_call, faults_of_notification
+from tests.gateway.streams import Stream, StreamEvent
 from tests.gateway.world import WAIT_S, World
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+STREAMS_PAGE = (Path(__file__).parents[2] / "docs" / "streams.md").read_text()
 STEPS = [
     line for block in re.findall(r"```transcript\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
 ]
 # Texts and numbers that another run has others of.
-TEXTS = {"epoch", "id", "createdTime", "access_token", "contextId", "url"}
-NUMBERS = {"timestamp", "timecode", "serverTime", "connections"}
+TEXTS = {"epoch", "id", "createdTime", "access_token", "contextId", "url", "streamUrl"}
+NUMBERS = {"timestamp", "timecode", "serverTime", "connections", "afterMs"}
 
 
 class Replay:
@@ -35,6 +37,8 @@ class Replay:
         self.world = world
         self.names: dict[str, str] = {}  # what the page writes → what it is in this run
         self.socket: Any = None
+        self.stream: Stream | None = None
+        self.lines: dict[str, str] = {}  # of an event of the stream, as far as the page has come
         self.answer: tuple[int, Any] = (0, None)
         self.called: dict[int, str] = {}
 
@@ -47,8 +51,15 @@ class Replay:
             await self.request("producer", line.removeprefix("producer "))
         elif line.startswith("→ {"):
             await self.call(orjson.loads(self.filled(line[2:])))
+        elif line.startswith("→ ") and "/events/stream" in line:
+            await self.follow(line[2:])
         elif line.startswith("→ "):
             await self.request(None, line[2:])
+        elif found := re.match(r"← (id|event|data|retry): (.*)", line):
+            self.lines[found[1]] = found[2]
+        elif line == "←":
+            await self.check_event(self.lines)
+            self.lines = {}
         elif line.startswith("← {"):
             message = orjson.loads(await self.receive())
             self.check(orjson.loads(line[2:]), message, "")
@@ -58,13 +69,34 @@ class Replay:
         else:
             status, _, body = line.removeprefix("← ").partition(" ")
             assert self.answer[0] == int(status)
-            self.check(orjson.loads(body), self.answer[1], "")
+            self.check(orjson.loads(body or "null"), self.answer[1], "")
 
     async def call(self, message: dict[str, Any]) -> None:
         self.called[message["id"]] = message["method"]
         is_faultless = "sinse" not in message.get("params", {}) and message["method"] != "shout"
         assert not is_faultless or faults_of_call(message) == []
         await self.socket.send(orjson.dumps(message).decode())
+
+    async def follow(self, line: str) -> None:
+        await self.close()
+        _, path, *header = line.split(" ", 2)
+        name, _, written = "".join(header).partition(": ")
+        headers = {name: self.filled_position(written)} if name else {}
+        self.stream = await Stream.open(self.world.port, path.split("/")[-3], headers=headers)
+        self.answer = self.stream.status, None
+
+    def filled_position(self, written: str) -> str:
+        return ":".join(self.names.get(part, part) for part in written.split(":"))
+
+    async def check_event(self, lines: dict[str, str]) -> None:
+        assert self.stream is not None
+        event: StreamEvent | None = await self.stream.find_next()
+        assert event is not None
+        assert event.name == lines["event"]
+        self.check(orjson.loads(lines["data"]), event.data, "")
+        assert (event.retry_ms is None) is ("retry" not in lines)
+        written = lines.get("id")
+        assert event.id == (None if written is None else self.filled_position(written))
 
     async def receive(self) -> str:
         async with asyncio.timeout(WAIT_S):
@@ -103,6 +135,8 @@ class Replay:
     async def close(self) -> None:
         if self.socket is not None:
             await self.socket.close()
+        if self.stream is not None:
+            await self.stream.close()
 
 
 async def test_the_transcripts_happen_as_they_are_written(world: World) -> None:
@@ -133,4 +167,11 @@ def test_the_page_says_what_the_document_says() -> None:
     ):
         told |= {int(code): "connect again" in then for code in re.findall(r"\d{4}", codes)}
     assert told == {close.code: close.comes_back for close in CLOSES}
+    endings = re.findall(r"^\| ([\d, ]+) \| (`.*) \| (.*) \|$", STREAMS_PAGE, re.MULTILINE)
+    codes = [(int(code), reasons, then) for codes, reasons, then in endings for code in codes.split(",")]
+    ends = [close for close in (*STREAM_ENDS, *CLOSES) if close.reasons]
+    for close in ends:
+        said = [reasons for code, reasons, _ in codes if code == close.code]
+        assert all(any(f"`{reason}`" in reasons for reasons in said) for reason in close.reasons)
+    assert {code for code, _, _ in codes} == {close.code for close in ends}
     assert all(f"`{each.method}`" in PAGE or f'"{each.method}"' in PAGE for each in NOTIFICATIONS)

@@ -2,8 +2,10 @@
 
 import asyncio
 
+import orjson
 import pytest
 
+from broker.operations.notifications import REFUSALS, STREAM_REFUSALS
 from tests.gateway.streams import Stream
 from tests.gateway.world import World
 
@@ -44,12 +46,17 @@ async def test_silent_stream_has_comments(world: World) -> None:
         assert stream.comments >= 2
 
 
-async def test_request_that_comes_too_slowly_is_ended(world: World) -> None:
+@pytest.mark.parametrize("path", [b"/api/v1/programs/p/events/stream", b"/api/v1/ws"])
+async def test_request_that_comes_too_slowly_is_ended(world: World, path: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-    writer.write(b"GET /api/v1/programs/p/events/stream HTTP/1.1\r\nHost: demo.localhost\r\n")
+    writer.write(b"GET %s HTTP/1.1\r\nHost: demo.localhost\r\n" % path)
     async with asyncio.timeout(10):
-        assert b" 408 " in await reader.readline()
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
+    told = orjson.loads(body)
+    assert (head.split()[1], told["error"]) == (b"408", "request_timeout")
+    for refusals in (REFUSALS, STREAM_REFUSALS):
+        assert (told["status"], told["error"]) in {(each.status, each.error) for each in refusals}
 
 
 async def test_slow_reader_is_closed_and_holds_up_nobody(world: World) -> None:

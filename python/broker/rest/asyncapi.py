@@ -1,4 +1,4 @@
-"""The AsyncAPI 3 document of the gateways: every message of a connection, and what bounds and ends it.
+"""The AsyncAPI 3 document of the gateways: what goes over WebSockets and event streams, and what bounds them.
 
 It is made from what serves: the registry of operations, the tables of notifications, close codes and refused
 handshakes, and the settings. Where AsyncAPI has no field for something, a field that begins with `x-` has it.
@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 import broker
-from broker.operations.connect import ENDPOINT, url_template
+from broker.operations.connect import url_template
 from broker.operations.jsonrpc import (
     MAX_BATCH,
     MAX_DEPTH,
@@ -24,6 +24,14 @@ from broker.operations.jsonrpc import (
 from broker.operations.notifications import CLOSES, NOTIFICATIONS, REFUSALS
 from broker.operations.registry import Operation, Registry
 from broker.rest.asyncapi_messages import FOLLOWS, Messages, key_of
+from broker.rest.asyncapi_stream import (
+    STREAM,
+    STREAM_LIMITS,
+    STREAM_OPERATION,
+    build_stream,
+    describe_opening,
+)
+from broker.rest.asyncapi_tables import close_rows, refusal_rows
 from broker.rest.openapi_replies import ERROR_SCHEMA
 from broker.rest.openapi_schemas import Schemas, format_value
 from broker.setting_rules import NODE_LABEL
@@ -31,12 +39,13 @@ from broker.settings import Settings, environment_name
 
 CHANNEL = "socket"
 _HERE = f"#/channels/{CHANNEL}"
-_ROOT = ENDPOINT.rpartition("/")[0]
 _DESCRIPTION = """\
 What goes over a WebSocket to a gateway: JSON-RPC 2.0 in text frames. `GET /api/v1/connect` names a gateway.
 Every operation of the HTTP interface is a method here, by the same name, with the same params and the same
 errors; `subscribe`, `unsubscribe`, `respond` and `impression` are methods of WebSocket alone. A message may
 be a batch: an array of calls, whose answers come in one array. Notifications are sent without being asked.
+
+Where no WebSocket gets through, a gateway tells of a program as Server-Sent Events: the channel `stream`.
 
 `docs/protocol.md` explains it in the order in which somebody who writes a client needs it."""
 _CONNECTION = """\
@@ -110,19 +119,25 @@ def asyncapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
     for operation in registry.operations:
         described = _call(*messages.add_operation(operation), *_told_of(operation, schemas))
         operations[key_of(operation.name)] = described
+    stream = build_stream(schemas)
+    operations[STREAM_OPERATION] = describe_opening(stream)
+    gateway, events = _servers(settings)
     return {
         "asyncapi": "3.0.0",
         "id": "urn:onair-broker:gateway",
         "info": {
-            "title": "The broker: WebSocket",
+            "title": "The broker: WebSocket and Server-Sent Events",
             "version": broker.__version__,
             "description": _DESCRIPTION,
             "license": {"name": "Apache-2.0"},
             "tags": _tags(operations),
         },
         "defaultContentType": "application/json",
-        "servers": {"gateway": _server(settings)},
-        "channels": {CHANNEL: _channel(messages, settings)},
+        "servers": {"gateway": gateway, "stream": events},
+        "channels": {
+            CHANNEL: _channel(messages, settings),
+            STREAM: stream | {"x-limits": _limits(settings, STREAM_LIMITS)},
+        },
         "operations": operations,
         "components": {
             "schemas": dict(sorted(schemas.named.items())),
@@ -170,8 +185,11 @@ def _tags(operations: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
     return [{"name": name} for name in dict.fromkeys(o["tags"][0]["name"] for o in operations.values())]
 
 
-def _server(settings: Settings) -> dict[str, Any]:
-    """Where gateways are; the account's label and, on a cluster, the node's are variables of the host."""
+def _servers(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Where gateways are, for WebSockets and for event streams, which are beside them.
+
+    The account's label and, on a cluster, the node's are variables of the host.
+    """
     protocol, _, rest = url_template(settings).partition("://")
     host, _, path = rest.partition("/")
     host = host.replace(NODE_LABEL, "{node}")
@@ -181,54 +199,48 @@ def _server(settings: Settings) -> dict[str, Any]:
         variables["account"] = {"default": f"{settings.default_account}.", "description": text}
     if "{node}" in host:
         variables["node"] = {"description": "The gateway's node, as `GET /connect` names it."}
-    return {
-        "host": host,
-        "pathname": f"/{path}".removesuffix(ENDPOINT) + _ROOT,
-        "protocol": protocol,
-        "description": "A gateway, by the URL that `GET /api/v1/connect` answers.",
+    place = {"host": host, "pathname": f"/{path.rpartition('/')[0]}"}
+    rest_of_it = {
         **({"variables": variables} if variables else {}),
         "security": [{"$ref": "#/components/securitySchemes/bearer"}],
     }
+    gateway = place | {
+        "protocol": protocol,
+        "description": "A gateway, by the URL that `GET /api/v1/connect` answers.",
+    }
+    events = place | {
+        "protocol": "https" if protocol == "wss" else "http",
+        "description": "The same gateway, by the `streamUrl` that `GET /api/v1/connect?programId=…` answers.",
+    }
+    return gateway | rest_of_it, events | rest_of_it
 
 
 def _channel(messages: Messages, settings: Settings) -> dict[str, Any]:
     return {
-        "address": ENDPOINT.removeprefix(_ROOT),
+        "address": "/" + url_template(settings).rpartition("/")[2],
         "title": "A connection",
         "description": _CONNECTION,
         "servers": [{"$ref": "#/servers/gateway"}],
         "messages": messages.named,
         "bindings": {"ws": _handshake()},
-        "x-handshake-refusals": [
-            {
-                "status": refusal.status,
-                "error": refusal.error,
-                "description": refusal.meaning,
-                "headers": list(refusal.headers),
-            }
-            for refusal in REFUSALS
-        ],
-        "x-close-codes": [
-            {
-                "code": close.code,
-                "name": close.figure,
-                "description": close.meaning,
-                "reconnect": close.comes_back,
-            }
-            for close in CLOSES
-        ],
+        "x-refusals": refusal_rows(REFUSALS),
+        "x-close-codes": close_rows(CLOSES),
         "x-limits": [
             *({"name": name, "value": value, "description": text} for name, value, text in _BOUNDS),
-            *(
-                {
-                    "name": environment_name(name),
-                    "value": getattr(settings, name),
-                    "description": f"{_TEXTS[name]} Now {format_value(getattr(settings, name))}.",
-                }
-                for name in _LIMITS
-            ),
+            *_limits(settings, _LIMITS),
         ],
     }
+
+
+def _limits(settings: Settings, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": environment_name(name),
+            "value": getattr(settings, name),
+            "description": f"{_TEXTS[name]} Now {format_value(getattr(settings, name))}.",
+        }
+        for name in names
+    ]
 
 
 def _handshake() -> dict[str, Any]:

@@ -248,6 +248,8 @@ _EXAMPLES: dict[Any, Any] = {
 
 _PLACE = {"seq": 42, "epoch": _EPOCH, "programId": "final-2026"}
 NOTIFICATION_EXAMPLES: dict[str, dict[str, Any]] = {
+    "subscribed": _PLACE | {"id": _ID, "recovered": True},
+    "closed": {"code": 1012, "reason": "service_restart", "afterMs": 1_740},
     "event": EVENT,
     "eventUpdated": EVENT | {"seq": 42},
     "eventDeleted": _PLACE | {"id": _ID},

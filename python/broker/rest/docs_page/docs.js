@@ -133,28 +133,55 @@ const http = (all) => {
   }
   return [...parts, ...schemas("HTTP schemas", all)];
 };
+const refusals = (channel) => [make("h4", "Refusals"), table(channel["x-refusals"].map((one) => [
+  `${one.status} ${one.error}`, one.description, one.headers.join(", "),
+]))];
+const limits = (channel) => table(channel["x-limits"].map((one) => [one.name, one.value, one.description]));
+const inputs = (kind, schema) => Object.entries(schema.properties).map(([name, one]) => [
+  `${name} (${kind})`, typeOf(one), one.description,
+]);
 const socket = (all) => {
-  const channel = Object.values(all.channels)[0];
+  const channel = all.channels.socket;
   const handshake = channel.bindings.ws;
   const parts = section("WebSocket", ...paragraphs(`${all.info.description}\n\n${channel.description}`),
     make("h3", "Handshake"), table([
-      ...Object.entries(handshake.query.properties).map(([name, one]) => [`${name} (query)`, typeOf(one), one.description]),
-      ...Object.entries(handshake.headers.properties).map(([name, one]) => [`${name} (header)`, typeOf(one), one.description]),
-    ]), make("h4", "Refusals"), table(channel["x-handshake-refusals"].map((one) => [
-      `${one.status} ${one.error}`, one.description, one.headers.join(", "),
-    ])), make("h3", "Close codes"), table(channel["x-close-codes"].map((one) => [
+      ...inputs("query", handshake.query), ...inputs("header", handshake.headers),
+    ]), ...refusals(channel), make("h3", "Close codes"), table(channel["x-close-codes"].map((one) => [
       `${one.code} ${one.name}`, one.description, one.reconnect ? "connect again and recover" : "the client is at fault",
-    ])), make("h3", "Limits"), table(channel["x-limits"].map((one) => [one.name, one.value, one.description])));
+    ])), make("h3", "Limits"), limits(channel));
+  const ours = Object.entries(all.operations).filter(([, described]) => nameOf(described.channel) === "socket");
   for (const { name } of all.info.tags) {
-    parts.push(make("h3", name));
-    for (const [id, described] of Object.entries(all.operations)) {
-      if (described.tags[0].name !== name) continue;
+    const tagged = ours.filter(([, described]) => described.tags[0].name === name);
+    if (tagged.length) parts.push(make("h3", name));
+    for (const [id, described] of tagged) {
       const isSent = described.action === "send";
       parts.push(entry(`ws-${id}`, isSent ? "sent" : "call", isSent ? "sent" : "call",
         resolve(described.messages[0], all).title, described.summary, id, () => call(described, all)));
     }
   }
   return [...parts, ...schemas("WebSocket schemas", all)];
+};
+const event = (described, all) => {
+  const data = described.payload.allOf?.[0] ?? described.payload;
+  const { headers, payload } = described.examples[0];
+  const lines = ["retry", "id", "event"].filter((name) => name in headers).map((name) => `${name}: ${headers[name]}`);
+  return [make("h4", "Lines"), fields(described.headers), make("h4", "Data"), fields(resolve(data, all)),
+    shown([...lines, `data: ${JSON.stringify(payload)}`].join("\n"))];
+};
+const stream = (all) => {
+  const channel = all.channels.stream;
+  const { summary, bindings } = all.operations.streamProgramEvents;
+  const { request: asked, ...events } = channel.messages;
+  const parts = section("Server-Sent Events", make("p", `${summary}: GET ${all.servers.stream.pathname}${channel.address}`),
+    ...paragraphs(channel.description), make("h3", "Request"), table([
+      ...inputs("query", bindings.http.query), ...inputs("header", asked.headers),
+    ]), ...refusals(channel), make("h3", "Ends"), table(channel["x-close-codes"].map((one) => [
+      one.code, one.reasons.join(", "), one.description, one.reconnect ? "ask again and recover" : "it is over",
+    ])), make("h3", "Bounds"), limits(channel), make("h3", "Events"));
+  for (const [name, described] of Object.entries(events)) {
+    parts.push(entry(`sse-${name}`, "sent", "sent", name, described.summary, "event stream", () => event(described, all)));
+  }
+  return parts;
 };
 const listContents = (main) => {
   const contents = document.getElementById("contents");
@@ -187,7 +214,7 @@ const openTarget = () => {
 const load = async (name) => (await fetch(`api/v1/${name}`)).json();
 Promise.all([load("openapi.json"), load("asyncapi.json")]).then(([openapi, asyncapi]) => {
   const main = document.getElementById("reference");
-  main.replaceChildren(...http(openapi), ...socket(asyncapi));
+  main.replaceChildren(...http(openapi), ...socket(asyncapi), ...stream(asyncapi));
   listContents(main);
   const field = document.getElementById("find");
   field.addEventListener("input", () => find(field.value));
