@@ -1,0 +1,62 @@
+"""What the tests in JavaScript may ask of the instance that they run against."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+
+from tests.adversity.faults import TITLES, kill
+from tests.deployments.instance import Instance
+
+_CONNECTIONS = "broker_gateway_connections"
+
+
+@contextmanager
+def serve(instance: Instance) -> Iterator[str]:
+    """The URL of a server that does something to `instance` at each POST: the path says what."""
+
+    def stop() -> str:
+        return f"{instance.stop():.1f}"
+
+    def start() -> str:
+        instance.start()
+        return "ready"
+
+    def kill_gateway() -> str:
+        return str(kill(instance, TITLES["gateway"]))
+
+    def connections() -> str:
+        text = httpx.get(f"{instance.ops_url}/metrics", timeout=20).text
+        counts = [line.split()[-1] for line in text.splitlines() if line.startswith(_CONNECTIONS)]
+        return str(sum(map(float, counts)))
+
+    doing = {"stop": stop, "start": start, "kill-gateway": kill_gateway, "connections": connections}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(doing))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(doing: Mapping[str, Callable[[], str]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            try:
+                status, text = 200, doing[self.path.strip("/")]()
+            except Exception as error:  # noqa: BLE001 - told to the test that asked
+                status, text = 500, repr(error)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    return Handler
