@@ -5,13 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import httpx
-
 from tests.adversity.faults import TITLES, kill
 from tests.deployments.instance import Instance
-
-_CONNECTIONS = "broker_gateway_connections"
-
 
 @contextmanager
 def serve(instance: Instance) -> Iterator[str]:
@@ -27,12 +22,7 @@ def serve(instance: Instance) -> Iterator[str]:
     def kill_gateway() -> str:
         return str(kill(instance, TITLES["gateway"]))
 
-    def connections() -> str:
-        text = httpx.get(f"{instance.ops_url}/metrics", timeout=20).text
-        counts = [line.split()[-1] for line in text.splitlines() if line.startswith(_CONNECTIONS)]
-        return str(sum(map(float, counts)))
-
-    doing = {"stop": stop, "start": start, "kill-gateway": kill_gateway, "connections": connections}
+    doing = {"stop": stop, "start": start, "kill-gateway": kill_gateway}
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(doing))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -19,7 +19,7 @@ TEMPORARY = ROOT / ".build" / "tmp"
 def run(*files: Path, timeout_s: float = 60, **environment: str) -> None:
     """Run test files of Node; fails with what they say."""
     TEMPORARY.mkdir(parents=True, exist_ok=True)
-    command = ["node", "--test", "--test-reporter=spec", *map(str, files)]
+    command = ["node", "--test", "--test-force-exit", "--test-reporter=spec", *map(str, files)]
     variables = {**os.environ, "TMPDIR": str(TEMPORARY), "ONAIR_ROOT": str(ROOT), **environment}
     result = subprocess.run(
         command,

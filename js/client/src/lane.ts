@@ -365,6 +365,8 @@ export class Lane {
   #fallBack(tries: number): void {
     const { transport } = this.hub.config;
     if (transport === "websocket" || (transport === "auto" && tries < TRIES_BEFORE_STREAMS)) return;
+    // A broker that names no stream has none.
+    if (typeof this.known.streamUrl !== "string") return;
     this.isFallback = true;
     for (const feed of this.feeds.values()) this.#stream(feed);
   }

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Client } from "../../src/index.js";
+import { sleep } from "../../src/sleep.js";
 import {
   control,
   INIT,
@@ -37,8 +38,9 @@ test("every event comes once and in order across a gateway's death and a stop an
   const client = new Client(URL_OF_BROKER, { timing: TIMING });
   const subscription = client.subscribe(programId);
   await subscription.ready;
-  const last = 399;
+  const last = -1; // the number of the event after all others
   const heard = readNumbers(subscription, last);
+  heard.catch(() => {}); // looked at in the end
 
   let published = 0;
   let isOver = false;
@@ -47,18 +49,21 @@ test("every event comes once and in order across a gateway's death and a stop an
     while (!isOver) {
       await publish(admin, programId, 1, published);
       published++;
-      await new Promise((resolve) => setTimeout(resolve, 100));
+      await sleep(100);
     }
-    await publish(admin, programId, last + 1 - published, published);
+    await publish(admin, programId, 1, last);
   })();
-  await control("kill-gateway");
-  await new Promise((resolve) => setTimeout(resolve, 3_000));
-  await control("stop");
-  await control("start");
-  isOver = true;
+  try {
+    await control("kill-gateway");
+    await sleep(3_000);
+    await control("stop");
+    await control("start");
+  } finally {
+    isOver = true;
+  }
   await publishing;
 
-  const all = Array.from({ length: last + 1 }, (_, index) => index);
+  const all = [...Array.from({ length: published }, (_, index) => index), last];
   assert.deepEqual(await heard, all);
   await page.waitForFunction((number) => (window as any).heard.includes(number), last, { timeout: 60_000 });
   assert.deepEqual(await page.evaluate(() => (window as any).heard), all);
@@ -66,5 +71,5 @@ test("every event comes once and in order across a gateway's death and a stop an
   client.close();
   admin.close();
   await browser.close();
-  pages.server.close();
+  pages.close();
 });

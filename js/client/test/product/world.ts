@@ -1,6 +1,6 @@
 /** The instance that the tests run against, a server for pages, and a browser. */
 import { readFile } from "node:fs/promises";
-import { createServer, type Server } from "node:http";
+import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { extname, join } from "node:path";
 import serverless from "@sparticuz/chromium";
@@ -16,7 +16,7 @@ const ROOT = process.env.ONAIR_ROOT as string;
 /** Quick, so that nothing is waited for longer than a test needs. */
 export const TIMING = { baseMs: 50, capMs: 500, idleMs: 2_000, answerMs: 1_500, upgradeMs: 1_000 };
 
-/** Asks the test's driver to do something to the instance: `kill-gateway`, `stop`, `start`, `connections`. */
+/** Asks the test's driver to do something to the instance: `kill-gateway`, `stop` or `start`. */
 export async function control(what: string): Promise<string> {
   const reply = await fetch(`${CONTROL}/${what}`, { method: "POST" });
   if (!reply.ok) throw new Error(`${what}: ${reply.status} ${await reply.text()}`);
@@ -38,9 +38,8 @@ export function openAdmin(options: ClientOptions = {}): Client {
 
 /** A new program. */
 export async function makeProgram(admin: Client, more: Record<string, unknown> = {}): Promise<string> {
-  const id = `p-${newId()}`;
-  await admin.request("POST", "/programs", { body: { id, name: id, ...more } });
-  return id;
+  const body = { id: `p-${newId()}`, name: "A program", ...more };
+  return (await admin.request("POST", "/programs", { body })).id;
 }
 
 /** Publishes so many events, numbered in their metadata from `first`. */
@@ -82,13 +81,34 @@ const PAGE =
   '<!doctype html><meta charset="utf-8"><title>overlay</title><div id="app"></div><script src="/onair-broker.min.js"></script>';
 const TYPES: Record<string, string> = { ".js": "text/javascript", ".html": "text/html" };
 
+/** The worker's script, which tells of each socket that it opens. */
+const WORKER = `
+  const Real = WebSocket;
+  self.WebSocket = class extends Real {
+    constructor(url) {
+      super(url);
+      fetch("/socket");
+    }
+  };
+  importScripts("/worker.js");
+`;
+
+export interface Pages {
+  url: string;
+  /** How many sockets workers have opened. */
+  sockets: number;
+  close(): void;
+}
+
 /** Serves the built files and an overlay's page. */
-export async function servePages(): Promise<{ url: string; server: Server }> {
+export async function servePages(): Promise<Pages> {
+  const texts: Record<string, string> = { "/": PAGE, "/counted-worker.js": WORKER, "/socket": "" };
   const server = createServer(async (request, reply) => {
     const path = new URL(request.url as string, "http://x").pathname;
+    if (path === "/socket") pages.sockets++;
     try {
       const file = path.startsWith("/test/") ? join(ROOT, ".build", path) : join(ROOT, "dist", path);
-      const body = path === "/" ? PAGE : await readFile(file);
+      const body = texts[path] ?? (await readFile(file));
       reply.setHeader("Content-Type", TYPES[extname(path) || ".html"] ?? "application/octet-stream");
       reply.end(body);
     } catch {
@@ -96,7 +116,9 @@ export async function servePages(): Promise<{ url: string; server: Server }> {
     }
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/`, server };
+  const { port } = server.address() as AddressInfo;
+  const pages = { url: `http://127.0.0.1:${port}/`, sockets: 0, close: () => server.close() };
+  return pages;
 }
 
 /** What the package's own flags lack of a browser is left as it is: origins are checked, pages have processes. */
