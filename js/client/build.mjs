@@ -2,13 +2,21 @@
 import { readdirSync, rmSync } from "node:fs";
 import { build } from "esbuild";
 
+// Members that no caller, no message and no browser sees, under shorter names: 4 % of the core.
+const internal =
+  "api|attempt|begin|capacity|carrier|confirm|doubt|drained|draw|ended|feeds|finish|handed|hasRoom|heardMs|hub|" +
+  "isAborted|isFallback|isKnown|isOn|isTold|isWaiting|isWanted|joinHere|known|linkFor|members|neediest|nextMs|" +
+  "onGap|onHeard|onNotification|onState|openStream|opened|pump|renewInMs|sample|socketClass|streaming|streams|" +
+  "tell|tick|tokens|tracker|waiting";
+
 const shared = { bundle: true, minify: true, target: "es2022", legalComments: "none", logLevel: "warning" };
+const shipped = { ...shared, mangleProps: new RegExp(`^(${internal})$`) };
 
 for (const file of readdirSync("dist", { recursive: true })) {
   if (file.endsWith(".js")) rmSync(`dist/${file}`);
 }
 await build({
-  ...shared,
+  ...shipped,
   entryPoints: {
     index: "src/index.ts",
     core: "src/core-entry.ts",
@@ -22,9 +30,9 @@ await build({
   chunkNames: "chunks/[hash]",
   external: ["react", "vue"],
 });
-await build({ ...shared, entryPoints: ["src/worker.ts"], outfile: "dist/worker.js", format: "iife" });
+await build({ ...shipped, entryPoints: ["src/worker.ts"], outfile: "dist/worker.js", format: "iife" });
 await build({
-  ...shared,
+  ...shipped,
   entryPoints: ["src/script.ts"],
   outfile: "dist/onair-broker.min.js",
   format: "iife",

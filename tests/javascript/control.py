@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from tests.adversity.faults import TITLES, kill
 from tests.deployments.instance import Instance
 
+
 @contextmanager
 def serve(instance: Instance) -> Iterator[str]:
     """The URL of a server that does something to `instance` at each POST: the path says what."""
@@ -39,14 +40,14 @@ def _handler(doing: Mapping[str, Callable[[], str]]) -> type[BaseHTTPRequestHand
         def do_POST(self) -> None:
             try:
                 status, text = 200, doing[self.path.strip("/")]()
-            except Exception as error:  # noqa: BLE001 - told to the test that asked
+            except Exception as error:  # the test that asked is told
                 status, text = 500, repr(error)
             self.send_response(status)
             self.send_header("Content-Length", str(len(text.encode())))
             self.end_headers()
             self.wfile.write(text.encode())
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *args: object) -> None:
             """Say nothing."""
 
     return Handler

@@ -15,7 +15,7 @@ export interface Member {
   /** Absent where a channel is followed, which has no history. */
   readonly tracker?: Tracker;
   /** Whether it is told what comes on the present connection. */
-  isLive: boolean;
+  isTold: boolean;
   /** It is live from here on. */
   opened(): void;
   /** The connection is gone; it will be live again. */
@@ -53,7 +53,7 @@ export class Feed {
 
   /** Whether any member waits to become live. */
   get isWaiting(): boolean {
-    return [...this.members].some((member) => !member.isLive);
+    return [...this.members].some((member) => !member.isTold);
   }
 
   /** No connection delivers any more. */
@@ -61,8 +61,8 @@ export class Feed {
     this.isOn = false;
     this.#link = this.#position = undefined;
     for (const member of this.members) {
-      if (member.isLive) {
-        member.isLive = false;
+      if (member.isTold) {
+        member.isTold = false;
         member.lost();
       }
     }
@@ -88,7 +88,7 @@ export class Feed {
     const at = this.#position;
     for (const member of this.members) {
       const tracker = member.tracker;
-      if (!this.isOn || member.isLive) continue;
+      if (!this.isOn || member.isTold) continue;
       if (tracker && (!at || (tracker.cursor ? !isSame(tracker.cursor, at) : tracker.history > 0))) continue;
       if (tracker) tracker.cursor ??= { ...(at as Cursor) };
       open(member);
@@ -100,7 +100,7 @@ export class Feed {
   neediest(): Member | undefined {
     let first: Member | undefined;
     for (const member of this.members) {
-      if (member.isLive) continue;
+      if (member.isTold) continue;
       const [one, other] = [member.tracker?.cursor, first?.tracker?.cursor];
       const isOlder = one && (!other || (one.epoch === other.epoch && one.seq < other.seq));
       const isLonger = !one && !other && (member.tracker?.history ?? 0) > (first?.tracker?.history ?? 0);
@@ -112,7 +112,7 @@ export class Feed {
   /** A notification of `link`, or of the stream when `link` is undefined. */
   take(method: string, params: Raw, link?: Link): void {
     if (link !== this.#link) return;
-    for (const member of this.members) if (member.isLive) this.#tell(member, method, params);
+    for (const member of this.members) if (member.isTold) this.#tell(member, method, params);
     if (this.#position && params.epoch && params.seq >= 0) this.#position = position(params);
   }
 
@@ -127,7 +127,7 @@ export class Feed {
       const { cursor } = tracker;
       const isLost =
         cursor && (cursor.epoch !== head.epoch || (member === asked && subscribed.recovered === false));
-      if (member.isLive) continue;
+      if (member.isTold) continue;
       if (isLost) this.end(member, new HistoryLost(tracker.programId, head, cursor));
       else {
         tracker.cursor ??= { ...head };
@@ -139,7 +139,7 @@ export class Feed {
   /** Ends one member. */
   end(member: Member, error?: Error): void {
     this.members.delete(member);
-    member.isLive = false;
+    member.isTold = false;
     member.fail(error);
   }
 
@@ -164,7 +164,7 @@ export class Feed {
     this.#link = link;
     this.isOn = true;
     if (!this.programId) {
-      for (const member of this.members) if (!member.isLive) open(member);
+      for (const member of this.members) if (!member.isTold) open(member);
       return;
     }
     const head = position(result);
@@ -181,11 +181,11 @@ export class Feed {
             if (tracker.take(method, params)) member.tell(method, params);
           }
           const isHere = isSame(tracker.cursor, head);
-          if (isHere && !member.isLive) open(member);
-          member.isLive = isHere;
+          if (isHere && !member.isTold) open(member);
+          member.isTold = isHere;
         }
       } catch (error) {
-        if (error instanceof Gap && member !== asked) member.isLive = false;
+        if (error instanceof Gap && member !== asked) member.isTold = false;
         else this.end(member, error as Error);
       }
     }
@@ -203,6 +203,6 @@ export class Feed {
 }
 
 function open(member: Member): void {
-  member.isLive = true;
+  member.isTold = true;
   member.opened();
 }

@@ -1,6 +1,5 @@
 /** Events of live television graphics in a browser: see docs/javascript.md. */
-export { Client, type LiveResults } from "./client.js";
-export type { AnswerOptions, ClientOptions, Counted } from "./core.js";
+export { type AnswerOptions, Client, type ClientOptions, type Counted, type LiveResults } from "./client.js";
 export * from "./errors.js";
 export type { State, Timing } from "./hub.js";
 export type { components, OperationName, operations, Params, paths, Result } from "./operations.js";

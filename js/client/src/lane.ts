@@ -6,12 +6,15 @@
  * then), and the loop goes on trying at a slower pace.
  */
 import { Backoff } from "./backoff.js";
-import { ApiError, ConnectionFailed, ProtocolError } from "./errors.js";
+import { ApiError, ClientError, ConnectionFailed, ProtocolError } from "./errors.js";
 import { Feed, keyOf, type Member, type Target } from "./feed.js";
+import { readBody } from "./http.js";
 import type { Hub } from "./hub.js";
 import { Link } from "./link.js";
 import { sleep } from "./sleep.js";
 import type { Raw } from "./tracker.js";
+
+const TOOLS = { Backoff, errors: { ApiError, ClientError, ConnectionFailed }, readBody, sleep };
 
 const CAPACITY = 100; // the broker's usual limit; a lower one shows by 429
 const STABLE_MS = 10_000; // a connection that lived this long was a good one: the delays begin anew
@@ -57,7 +60,7 @@ export class Lane {
       feed = new Feed(target, (each) => this.#gap(each));
       this.feeds.set(key, feed);
     }
-    member.isLive = false;
+    member.isTold = false;
     feed.members.add(member);
     if (this.link) this.#pump(feed, this.link);
     else if (feed.isOn && feed.joinHere()) return;
@@ -68,7 +71,7 @@ export class Lane {
   leave(key: string, member: Member): void {
     const feed = this.feeds.get(key);
     if (!feed?.members.delete(member)) return;
-    member.isLive = false;
+    member.isTold = false;
     if (!feed.members.size) this.drop(feed);
   }
 
@@ -233,7 +236,7 @@ export class Lane {
 
   #pump(feed: Feed, link: Link): void {
     // What a stream delivers goes on until the link has taken over: trackers drop what comes twice.
-    for (const member of feed.streaming ? feed.members : []) member.isLive = false;
+    for (const member of feed.streaming ? feed.members : []) member.isTold = false;
     feed.pump(link).then(
       () => {
         if (!feed.isWaiting) feed.streaming?.abort();
@@ -375,7 +378,7 @@ export class Lane {
   async #stream(feed: Feed): Promise<void> {
     try {
       const { follow } = await import("./streams.js");
-      if (this.feeds.get(keyOf(feed.target)) === feed) await follow(this, feed);
+      if (this.feeds.get(keyOf(feed.target)) === feed) await follow(this, feed, TOOLS);
     } catch (error) {
       // Its code could not be loaded: tried again when the next WebSocket fails.
       this.problem = error as Error;

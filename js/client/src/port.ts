@@ -1,5 +1,14 @@
 /** What a page and its `SharedWorker` say to each other. */
-import * as errors from "./errors.js";
+import {
+  ApiError,
+  ClientError,
+  ConnectionFailed,
+  ConnectionLost,
+  HistoryLost,
+  ProgramDeleted,
+  ProtocolError,
+  Unsubscribed,
+} from "./errors.js";
 import type { Target } from "./feed.js";
 import type { State, Timing } from "./hub.js";
 import type { Cursor, Raw } from "./tracker.js";
@@ -38,8 +47,18 @@ export function packError(error: Raw): Raw {
   return { ...error, name: error?.name, message: String(error?.message ?? error) };
 }
 
+const CLASSES = {
+  ApiError,
+  ConnectionFailed,
+  ConnectionLost,
+  HistoryLost,
+  ProgramDeleted,
+  ProtocolError,
+  Unsubscribed,
+};
+
 export function unpackError(packed: Raw): Error {
-  const kind = (errors as Raw)[packed.name] ?? errors.ClientError;
+  const kind = CLASSES[packed.name as keyof typeof CLASSES] ?? ClientError;
   const error = Object.create(kind.prototype);
   const stack = new Error(packed.message).stack;
   return Object.assign(error, packed, { stack });

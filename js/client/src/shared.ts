@@ -3,8 +3,8 @@
  *
  * Where there is none, as in some mobile browsers, or its script cannot be loaded, the page connects by itself.
  */
-import { Client } from "./client.js";
-import type { ClientOptions, Page } from "./core.js";
+import { Client, type ClientOptions } from "./client.js";
+import type { Page } from "./core.js";
 import { ConnectionLost } from "./errors.js";
 import type { Member, Target } from "./feed.js";
 import type { Carrier, State } from "./hub.js";
@@ -199,10 +199,10 @@ class PortCarrier implements Carrier {
       member.tell(message.method, message.params);
     } else if (message.op === "opened") {
       if (tracker && message.cursor) tracker.cursor ??= message.cursor;
-      member.isLive = true;
+      member.isTold = true;
       member.opened();
     } else if (message.op === "lost") {
-      member.isLive = false;
+      member.isTold = false;
       member.lost();
     } else {
       this.#members.delete(id);

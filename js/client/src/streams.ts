@@ -1,17 +1,26 @@
 /** Programs followed by Server-Sent Events, a stream each, where WebSocket is blocked. */
-import { Backoff } from "./backoff.js";
-import { ApiError, ClientError, ConnectionFailed } from "./errors.js";
+import type { Backoff } from "./backoff.js";
+import type * as errors from "./errors.js";
 import type { Feed, Member } from "./feed.js";
-import { readBody } from "./http.js";
+import type { readBody } from "./http.js";
 import type { Lane } from "./lane.js";
-import { sleep } from "./sleep.js";
+import type { sleep } from "./sleep.js";
 import { readStream } from "./stream.js";
+
+/** What the core has already: given, and not imported, so that it stays one file. */
+export interface Tools {
+  Backoff: typeof Backoff;
+  errors: Pick<typeof errors, "ApiError" | "ClientError" | "ConnectionFailed">;
+  readBody: typeof readBody;
+  sleep: typeof sleep;
+}
 
 /** Why a stream is ended to be opened anew: for a member that needs the past, for a new token, or for silence. */
 const ANEW = "anew";
 
 /** Follows by one stream after another, until a link has taken over or nobody follows. */
-export async function follow(lane: Lane, feed: Feed): Promise<void> {
+export async function follow(lane: Lane, feed: Feed, tools: Tools): Promise<void> {
+  const { ApiError, ConnectionFailed } = tools.errors;
   const { maxStreams, timing } = lane.hub.config;
   if (feed.streaming) return feed.joinHere() ? undefined : feed.streaming.abort(ANEW);
   if (!feed.programId) return; // channels have no stream; they wait for a WebSocket
@@ -20,23 +29,23 @@ export async function follow(lane: Lane, feed: Feed): Promise<void> {
     return lane.fail(feed, new ConnectionFailed(`WebSocket is blocked, and ${most}`));
   }
   lane.hub.streams++;
-  const backoff = new Backoff(timing.baseMs, timing.capMs);
+  const backoff = new tools.Backoff(timing.baseMs, timing.capMs);
   try {
     while (feed.members.size && !lane.hub.isClosed && !lane.link) {
       const ending = new AbortController();
       feed.streaming = ending;
       let waitMs = 0;
       try {
-        waitMs = await read(lane, feed, ending);
+        waitMs = await read(lane, feed, ending, tools);
         backoff.attempt = 0;
       } catch (error) {
         if (error instanceof ApiError && error.status < 429) return lane.fail(feed, error);
         lane.problem = error as Error;
-        waitMs = (error as ApiError).retryAfterMs ?? 0;
+        waitMs = (error as errors.ApiError).retryAfterMs ?? 0;
       }
       if (ending.signal.aborted && ending.signal.reason !== ANEW) return;
       feed.lose();
-      if (!ending.signal.aborted) await sleep(backoff.nextMs(waitMs), ending.signal);
+      if (!ending.signal.aborted) await tools.sleep(backoff.nextMs(waitMs), ending.signal);
     }
   } finally {
     feed.streaming = undefined;
@@ -46,7 +55,8 @@ export async function follow(lane: Lane, feed: Feed): Promise<void> {
 }
 
 /** Reads one stream to its end; returns how long the gateway asks to stay away. */
-async function read(lane: Lane, feed: Feed, ending: AbortController): Promise<number> {
+async function read(lane: Lane, feed: Feed, ending: AbortController, tools: Tools): Promise<number> {
+  const { ClientError, ConnectionFailed } = tools.errors;
   const { api, timing } = lane.hub.config;
   const asked = feed.neediest() ?? ([...feed.members][0] as Member);
   const url = streamUrl(lane.known.url, feed.programId as string, asked);
@@ -76,7 +86,7 @@ async function read(lane: Lane, feed: Feed, ending: AbortController): Promise<nu
   try {
     const headers: HeadersInit = token ? { Authorization: `Bearer ${token}` } : {};
     const reply = await api.fetch(url, { headers, signal: ending.signal, cache: "no-store" });
-    if (!reply.ok) readBody(reply, await reply.text(), url.origin);
+    if (!reply.ok) tools.readBody(reply, await reply.text(), url.origin);
     await readStream(
       reply,
       () => heard(SILENCE_MS),

@@ -43,7 +43,7 @@ export interface SubscriptionEvents extends FlowEvents {
 /** A flow that a carrier feeds. */
 abstract class Followed<T, M extends FlowEvents, R> extends Flow<T, M, R> implements Member {
   /** @internal */
-  isLive = false;
+  isTold = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(

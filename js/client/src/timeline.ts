@@ -7,7 +7,7 @@
  * the picture comes near. Without a player the events come `delayMs` after they were published, and a producer's
  * wrong clock holds none of them back.
  */
-import type { Core } from "./core.js";
+import type { Client } from "./client.js";
 import { HistoryLost } from "./errors.js";
 import { Flow } from "./flow.js";
 import { dueMs, Held } from "./held.js";
@@ -62,7 +62,7 @@ export class Timeline extends Flow<ProgramEvent, TimelineEvents, void> {
 
   /** @internal Made by `Client.timeline`. */
   constructor(
-    readonly client: Core,
+    readonly client: Client,
     readonly programId: string,
     readonly options: TimelineOptions,
   ) {

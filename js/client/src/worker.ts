@@ -80,7 +80,7 @@ function serve(port: MessagePort): void {
       const tracker = "programId" in target ? new Tracker(target.programId, since, history) : undefined;
       const member: Member = {
         ...(tracker && { tracker }),
-        isLive: false,
+        isTold: false,
         opened: () => send({ op: "opened", id, cursor: tracker?.cursor }),
         lost: () => send({ op: "lost", id }),
         tell: (method, params) => send({ op: "tell", id, method, params }),

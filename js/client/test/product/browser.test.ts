@@ -1,12 +1,19 @@
 /** The client in a real browser, against a real instance. */
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import type { Browser, Page } from "playwright-core";
+import { promisify } from "node:util";
+import serverless from "@sparticuz/chromium";
+import type { Browser } from "playwright-core";
 import type { Client } from "../../src/index.js";
 import type * as OnAirModule from "../../src/script.js";
 import { sleep } from "../../src/sleep.js";
 import {
-  INIT,
+  follow,
+  hear,
+  initWith,
   logIn,
   makeProgram,
   openAdmin,
@@ -18,6 +25,7 @@ import {
   TIMING,
   URL_OF_BROKER,
   until,
+  upTo,
 } from "./world.js";
 
 declare const OnAir: typeof OnAirModule;
@@ -37,34 +45,15 @@ after(async () => {
   pages.close();
 });
 
-/** Follows a program in a page; what it hears is in `window.heard`. */
-async function follow(page: Page, programId: string, options: Record<string, unknown> = {}): Promise<void> {
-  await page.evaluate(
-    async ({ url, programId, options, timing }) => {
-      const scope = window as any;
-      scope.heard = [];
-      scope.states = [];
-      scope.client = new OnAir.Client(url, { timing, ...options });
-      scope.client.addEventListener("state", () => scope.states.push(scope.client.state));
-      const subscription = scope.client.subscribe(programId);
-      (async () => {
-        for await (const event of subscription) scope.heard.push(event.metadata.number);
-      })().catch((error) => {
-        scope.failed = `${error.name}: ${error.message}`;
-      });
-      await subscription.ready;
-    },
-    { url: URL_OF_BROKER, programId, options, timing: TIMING },
-  );
-}
-
-/** Waits until a page has heard an event, and returns all that it has heard. */
-async function hear(page: Page, last: number): Promise<number[]> {
-  await page.waitForFunction((number) => (window as any).heard.includes(number), last, { timeout: 60_000 });
-  return page.evaluate(() => (window as any).heard);
-}
-
-const upTo = (count: number) => Array.from({ length: count }, (_, index) => index);
+test("the browser needs no library that its package does not bring", async () => {
+  const folder = join(tmpdir(), "al2023", "lib");
+  const { stdout } = await promisify(execFile)("ldd", [await serverless.executablePath()]);
+  const found = new Map(stdout.split("\n").map((line) => line.trim().split(/ => | \(/) as [string, string]));
+  for (const name of ["libnss3.so", "libnssutil3.so", "libnspr4.so", "libexpat.so.1"]) {
+    assert.equal(found.get(name), join(folder, name));
+  }
+  assert.ok(!stdout.includes("not found"), stdout);
+});
 
 describe("in a browser", { concurrency: 4, timeout: 120_000 }, () => {
   test("every event comes once and in order across cut connections", async () => {
@@ -247,31 +236,6 @@ describe("in a browser", { concurrency: 4, timeout: 120_000 }, () => {
     await page.close();
   });
 
-  test("where WebSocket is blocked events come by Server-Sent Events, and by WebSocket again once it is not", async () => {
-    const programId = await makeProgram(admin);
-    const page = await openPage(browser, pages.url, initWith("window.sockets.isBlocked = true;"));
-    await follow(page, programId);
-    assert.equal(await page.evaluate(() => (window as any).client.state), "fallback");
-    await publish(admin, programId, 10);
-    assert.deepEqual(await hear(page, 9), upTo(10));
-    await page.evaluate(() => {
-      (window as any).sockets.isBlocked = false;
-    });
-    await page.waitForFunction(() => (window as any).client.state === "open", undefined, { timeout: 60_000 });
-    await publish(admin, programId, 10, 10);
-    assert.deepEqual(await hear(page, 19), upTo(20));
-    // And back again, when a proxy begins to refuse it.
-    await page.evaluate(() => {
-      const { sockets } = window as any;
-      sockets.isBlocked = true;
-      sockets.cut();
-    });
-    await publish(admin, programId, 10, 20);
-    assert.deepEqual(await hear(page, 29), upTo(30));
-    assert.equal(await page.evaluate(() => (window as any).client.state), "fallback");
-    await page.close();
-  });
-
   test("a timeline tells events when the picture is there, and again after a seek", async () => {
     const programId = await makeProgram(admin);
     const start = 1_784_484_000_000;
@@ -342,7 +306,3 @@ describe("in a browser", { concurrency: 4, timeout: 120_000 }, () => {
     }
   });
 });
-
-function initWith(more: string): string {
-  return `${INIT}\n${more}`;
-}

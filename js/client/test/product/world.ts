@@ -6,6 +6,7 @@ import { extname, join } from "node:path";
 import serverless from "@sparticuz/chromium";
 import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
 import { Client, type ClientOptions, type ProgramEvent } from "../../src/index.js";
+import type * as OnAirModule from "../../src/script.js";
 import { newId } from "../../src/storage.js";
 
 export const URL_OF_BROKER = process.env.ONAIR_URL as string;
@@ -158,3 +159,43 @@ export async function openPage(context: Browser | BrowserContext, url: string, i
   await page.goto(url);
   return page;
 }
+
+/** The page's own script with more after what every page runs first. */
+export function initWith(more: string): string {
+  return `${INIT}\n${more}`;
+}
+
+declare const OnAir: typeof OnAirModule;
+
+/** Follows a program in a page; what it hears is in `window.heard`. */
+export async function follow(
+  page: Page,
+  programId: string,
+  options: Record<string, unknown> = {},
+): Promise<void> {
+  await page.evaluate(
+    async ({ url, programId, options, timing }) => {
+      const scope = window as any;
+      scope.heard = [];
+      scope.states = [];
+      scope.client = new OnAir.Client(url, { timing, ...options });
+      scope.client.addEventListener("state", () => scope.states.push(scope.client.state));
+      const subscription = scope.client.subscribe(programId);
+      (async () => {
+        for await (const event of subscription) scope.heard.push(event.metadata.number);
+      })().catch((error) => {
+        scope.failed = `${error.name}: ${error.message}`;
+      });
+      await subscription.ready;
+    },
+    { url: URL_OF_BROKER, programId, options, timing: TIMING },
+  );
+}
+
+/** Waits until a page has heard an event, and returns all that it has heard. */
+export async function hear(page: Page, last: number): Promise<number[]> {
+  await page.waitForFunction((number) => (window as any).heard.includes(number), last, { timeout: 60_000 });
+  return page.evaluate(() => (window as any).heard);
+}
+
+export const upTo = (count: number) => Array.from({ length: count }, (_, index) => index);
