@@ -74,9 +74,10 @@ conformance: build ## The WebSocket protocol cases against the native server.
 soak: build ## A million events under random faults; SOAK="--events 1000 --seed 7" and so on.
 	$(BIN)/python -m tests.adversity.soak $(SOAK)
 
-adversity: build ## A cluster of two nodes, of which one is cut off and dies; standbys that lack events take over.
+adversity: build ## Two nodes, of which one is cut off and dies; standbys that lack events take over; two products on one database.
 	$(BIN)/python -m tests.adversity.two_nodes
 	$(BIN)/python -m tests.adversity.failover
+	$(BIN)/python -m tests.adversity.two_products
 
 fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, for ten minutes.
 	$(BIN)/python -m tests.rest.fuzzing

@@ -149,14 +149,16 @@ async def _measure(instance: Instance, kind: str, times: int, number: int) -> No
     playing = asyncio.create_task(flow.run())
     rows = []
     try:
+        await _until_whole(instance, kind)
+        whole = len(find(instance, KINDS[kind]))
         for _ in range(times):
-            await _until_whole(instance, kind)
+            await _until_whole(instance, kind, fewest=whole)
             await asyncio.sleep(_BEFORE_S)
             victims = find(instance, KINDS[kind])
             assert victims, f"no process of {kind}"
             since_s = time.monotonic()
             hit(victims[:1], signal.Signals(number))
-            await _until_whole(instance, kind, other_than=victims[0])
+            await _until_whole(instance, kind, fewest=whole, other_than=victims[0])
             await asyncio.sleep(_AFTER_S)
             assert not playing.done(), playing.result()
             rows.append(flow.pauses_s(since_s))
@@ -169,15 +171,17 @@ async def _measure(instance: Instance, kind: str, times: int, number: int) -> No
     _print_row([title, str(times), *columns])
 
 
-async def _until_whole(instance: Instance, kind: str, other_than: psutil.Process | None = None) -> None:
-    """Wait until all parts answer and a process of the kind runs that is not the one that was hit."""
+async def _until_whole(
+    instance: Instance, kind: str, *, fewest: int = 1, other_than: psutil.Process | None = None
+) -> None:
+    """Wait until all parts answer and as many processes of the kind run, without the one that was hit."""
     async with httpx.AsyncClient(timeout=5) as client, asyncio.timeout(_WHOLE_S):
         while True:
             try:
                 ready = (await client.get(f"{instance.ops_url}/readyz")).is_success
             except httpx.TransportError:
                 ready = False
-            is_there = any(each != other_than for each in find(instance, KINDS[kind]))
+            is_there = sum(each != other_than for each in find(instance, KINDS[kind])) >= fewest
             # While another Ray takes over, there are two conductors.
             if ready and is_there and len(find(instance, CONDUCTOR)) == 1 and _has_one_ray(instance):
                 return

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +29,7 @@ import orjson
 from broker.settings import child_environment
 from broker.storage.embedded.server import EmbeddedPostgres
 from tests.adversity import producers, viewers
+from tests.adversity.edits_and_votes import edits_and_votes
 from tests.adversity.faults import CUT, KINDS, STALL, TITLES, choose_victims, draw_plan, find, hit
 from tests.adversity.figures import Fault, Outage, Pause, outages, publish_pauses, table
 from tests.adversity.judge import Publish, Push, Stored, judge, short_id
@@ -385,6 +386,13 @@ async def soak(
         return await show.close()
 
 
+async def _with_edits_and_votes(instance: Instance, work: Awaitable[Verdict]) -> Verdict:
+    async with edits_and_votes(instance) as findings:
+        verdict = await work
+    verdict.findings += findings
+    return verdict
+
+
 def _summary(verdict: Verdict) -> str:
     lines = [table(_merged(verdict.outages)), ""]
     lines += [f"FINDING {finding}" for finding in verdict.findings]
@@ -440,7 +448,7 @@ def main() -> None:
             faults=options.faults,
             limit_s=options.seconds,
         )
-        verdict = asyncio.run(work)
+        verdict = asyncio.run(_with_edits_and_votes(instance, work))
         _print(_summary(verdict))
         instance.stop()
     except BaseException:

@@ -104,7 +104,8 @@ class Instance:
     def kill_everything(self) -> None:
         """`kill -9` of every process of the instance, at once."""
         pids = [self.process.pid, *self.processes()]
-        pids += _children_of(self._postmaster())
+        if not self.database_url:
+            pids += _children_of(self._postmaster())
         for pid in pids:
             with suppress(ProcessLookupError):  # it followed its parent
                 os.kill(pid, signal.SIGKILL)

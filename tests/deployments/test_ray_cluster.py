@@ -36,10 +36,11 @@ def helpers():
 def read():
     return os.environ.get("GREETING")
 
-assert ray.get(read.remote()) is None
-
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_restarts=-1)
 class Worker:
+    def process(self):
+        return os.getpid()
+
     def parent(self):
         return os.getppid()
 
@@ -49,6 +50,28 @@ class Worker:
     def child(self):
         return subprocess.run(["true"]).returncode
 
+async def have_spare():
+    keeping = asyncio.create_task(local.workers.keep_spare())
+    async with asyncio.timeout(30):
+        while not local.workers.idle():
+            await asyncio.sleep(0.1)
+    keeping.cancel()
+
+asyncio.run(have_spare())
+(spare,) = local.workers.idle()
+actors = [Worker.remote()]
+assert ray.get(actors[0].process.remote()) == spare, "an actor has another worker than the spare"
+asyncio.run(have_spare())
+(another,) = local.workers.idle()
+ray.kill(actors[0], no_restart=False)
+restarted = None
+while restarted in (None, spare):
+    with contextlib.suppress(ray.exceptions.RayError):
+        restarted = ray.get(actors[0].process.remote(), timeout=60)
+assert restarted == another, "a restarted actor has another worker than the spare"
+assert not exported_functions(KV_NAMESPACE_FUNCTION_TABLE)  # the GCS keeps each for ever
+
+assert ray.get(read.remote()) is None
 workers = [Worker.remote() for _ in range(2)]
 (server,) = set(ray.get([worker.parent.remote() for worker in workers]))
 assert b"fork_server" in pathlib.Path(f"/proc/{server}/cmdline").read_bytes()
@@ -58,12 +81,6 @@ assert ray.get(workers[0].child.remote()) == 0
 assert len(helpers()) == 2, helpers()
 assert ray.get(read.options(runtime_env={"env_vars": {"GREETING": "hello"}}).remote(), timeout=60) == "hello"
 assert len(helpers()) == 1, helpers()
-exported = []
-for _ in range(2):
-    with contextlib.suppress(TimeoutError):
-        asyncio.run(asyncio.wait_for(local.workers.keep_spare(), 5))
-    exported.append(len(exported_functions(KV_NAMESPACE_FUNCTION_TABLE)))
-assert exported[0] == exported[1] > 0, exported  # a day of visits leaves nothing behind in the GCS
 os.kill(server, signal.SIGKILL)
 assert ray.get(Worker.remote().parent.remote(), timeout=60) != server
 print("done", flush=True)

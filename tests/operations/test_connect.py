@@ -11,6 +11,7 @@ from broker.operations.invoke import invoke
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow, Gateways
 from tests.auth.services import open_services
+from tests.owners.test_frozen import frozen
 
 pytestmark = pytest.mark.anyio
 
@@ -72,6 +73,16 @@ async def test_it_costs_no_query(migrated_dsn: str) -> None:
         again: Any = await invoke(OPERATIONS[0], context, {})
         assert [server.url for server in again.servers] == [server.url for server in first.servers]
         await services.known_gateways.close()
+
+
+@pytest.mark.postgres
+async def test_nobody_waits_for_a_database_that_stands_still(migrated_dsn: str) -> None:
+    async with open_services(migrated_dsn) as services:
+        known = services.known_gateways
+        async with frozen(migrated_dsn):
+            assert await known.list() == []
+            assert known.is_reading, "the answer came after the database's"
+        await known.close()
 
 
 def answer_of(gateways: list[GatewayRow], program_id: str | None = None) -> Connect:

@@ -14,12 +14,10 @@ who comes in is asked for a certificate (`ray_tls`) and for a secret, both new a
 """
 
 import asyncio
-import logging
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,27 +35,21 @@ from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them 
     RUNTIME_ENV_AGENT_PORT_NAME,
     persist_port,
 )
-from ray.exceptions import RayError
 
 from broker import timers
 from broker.deployments import fork_client, ray_logs, standby
 from broker.deployments.environment import RAY_HOST, joined_environment
-from broker.deployments.fork_server import start_fork_server
 from broker.deployments.ports import free_port
+from broker.deployments.workers import Workers, until_ended
 
 NAMESPACE = "broker"
 
 _UNUSED_PORTS = (METRICS_AGENT_PORT_NAME, METRICS_EXPORT_PORT_NAME, DASHBOARD_AGENT_LISTEN_PORT_NAME)
 _NOBODY = -1  # Ray's word for a port where nothing listens
-_log = logging.getLogger(__name__)
 _start_ray_process = services.start_ray_process
 
 # How late timers of Ray's processes may be. With more it takes longer to start, and to restart parts.
 _RAY_LATE_S = 0.3
-_FORK_SERVER_PAUSE_S = 1.0
-_IDLE_WORKERS = 20  # at most that may have to leave
-_SPARE_LOOK_S = 5.0
-_SPARE_PATIENCE_S = 10.0
 _OBJECT_STORE_BYTES = 80 << 20  # Ray's smallest is 75 MiB; nothing large goes through it
 
 
@@ -67,7 +59,7 @@ class LocalRay:
 
     node: Node
     address: str
-    workers: "Workers"
+    workers: Workers
 
 
 def start_local(scratch: Path, log: Path) -> LocalRay:
@@ -90,7 +82,7 @@ def start_local(scratch: Path, log: Path) -> LocalRay:
         ray_client_server_port=None,
     )
     forks = scratch / "fork"
-    workers = Workers(forks)
+    workers = Workers(forks, _RAY_LATE_S)
     node = _LightNode(log, forks, parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
     return LocalRay(node, node.address, workers)
 
@@ -117,91 +109,13 @@ async def until_lost(local: LocalRay) -> str:
         "the GCS": local.node.all_processes[PROCESS_TYPE_GCS_SERVER][0].process.pid,
         "the raylet": local.node.all_processes[PROCESS_TYPE_RAYLET][0].process.pid,
     }
-    ends = {asyncio.create_task(_until_ended(pid)): name for name, pid in processes.items()}
+    ends = {asyncio.create_task(until_ended(pid)): name for name, pid in processes.items()}
     try:
         ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         return ends[ended.pop()]
     finally:
         for end in ends:
             end.cancel()
-
-
-async def _until_ended(pid: int) -> None:
-    """Return when a child has ended. It is not waited for: while it is not, nobody takes its number."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    descriptor = os.pidfd_open(pid)
-    loop.add_reader(descriptor, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
-
-
-class Workers:
-    """Where workers of our own Ray come from: the fork server, and a spare that is forked already."""
-
-    def __init__(self, forks: Path) -> None:
-        """Start the fork server.
-
-        Args:
-            forks: its socket.
-        """
-        self._forks = forks
-        # Made once: Ray's GCS keeps every function that was made for it, until it ends.
-        self._visit: Any = ray.remote(num_cpus=0, max_retries=0)(_leave_unless_child_of)
-        self._server = self._start()
-
-    async def keep_server(self) -> None:
-        """Start the fork server again whenever it ends, until cancelled; meanwhile workers do without."""
-        while True:
-            server = self._server
-            await _until_ended(server.pid)
-            server.wait()
-            if server is self._server:
-                _log.warning("fork_server_ended")
-                self._server = self._start()
-            await asyncio.sleep(_FORK_SERVER_PAUSE_S)
-
-    async def keep_spare(self) -> None:
-        """Have an idle worker at all times, in which an actor starts at once, until cancelled.
-
-        Ray leaves one behind after each task, keeps it while `environment` says so, and takes it for the next
-        actor. So a task that does nothing brings one where there is none.
-        """
-        while True:
-            with suppress(RayError, TimeoutError):
-                await self._visit_idle()
-            await asyncio.sleep(_SPARE_LOOK_S)
-
-    async def renew(self) -> None:
-        """Have workers of the code that is installed now: none that was forked before."""
-        old = self._server
-        self._server = self._start()
-        old.kill()
-        await asyncio.to_thread(old.wait)
-        for _ in range(_IDLE_WORKERS):
-            with suppress(RayError, TimeoutError):
-                await self._visit_idle()
-                return
-
-    async def _visit_idle(self) -> None:
-        """Run nothing in an idle worker, which there is afterwards; one of an earlier server ends.
-
-        Raises RayError, TimeoutError.
-        """
-        await asyncio.wait_for(self._visit.remote(self._server.pid), _SPARE_PATIENCE_S)
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        self._forks.unlink(missing_ok=True)
-        with timers.late(_RAY_LATE_S):
-            return start_fork_server(self._forks)
-
-
-def _leave_unless_child_of(pid: int) -> None:
-    if os.getppid() != pid:
-        os._exit(0)
 
 
 def join(address: str) -> None:

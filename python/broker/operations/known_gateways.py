@@ -23,6 +23,7 @@ from broker.storage.gateways import GatewayRow, Gateways
 
 _FRESH_S = 1.0
 _KEPT_S = 30.0  # without the database; gateways live for longer, but what starts and ends is not seen
+_PATIENCE_S = 1.0  # for a database that stands still; who waits is a viewer who sees nothing
 _BOUND = 1.25  # of the mean load
 _FREE = 20  # connections that a gateway may have in any case: means of a few say nothing
 
@@ -48,13 +49,18 @@ class KnownGateways:
             self._tried_s = now_s
             self._reading = asyncio.create_task(self._read(), name="read gateways")
         if self._reading is not None and (self._read_s is None or now_s - self._read_s >= _KEPT_S):
-            await asyncio.shield(self._reading)
+            await asyncio.wait({self._reading}, timeout=_PATIENCE_S)
         if self._read_s is None or self._clock.monotonic_s() - self._read_s >= _KEPT_S:
             return []
         return [
             GatewayRow(row.id, row.url, row.connections + self._sent[row.id], row.draining)
             for row in self._rows
         ]
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the database is being asked."""
+        return self._reading is not None
 
     def note_sent(self, gateway_id: str) -> None:
         """Count a client that was sent to a gateway."""
