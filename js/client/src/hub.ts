@@ -65,6 +65,8 @@ export interface HubConfig {
   maxStreams: number;
 }
 
+const TICK_MS = 1_000; // tokens may live for ten seconds only, and are renewed two before
+
 export class Hub implements Carrier {
   onState: () => void = () => {};
   isClosed = false;
@@ -76,7 +78,7 @@ export class Hub implements Carrier {
   readonly #unlisten: () => void;
 
   constructor(readonly config: HubConfig) {
-    this.#ticker = setInterval(() => this.#tick(), Math.min(5_000, config.timing.idleMs / 2));
+    this.#ticker = setInterval(() => this.#tick(), TICK_MS);
     (this.#ticker as Raw).unref?.();
     const target = globalThis as Raw;
     const check = () => this.check();

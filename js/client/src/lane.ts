@@ -19,6 +19,7 @@ const TOOLS = { Backoff, errors: { ApiError, ClientError, ConnectionFailed }, re
 const CAPACITY = 100; // the broker's usual limit; a lower one shows by 429
 const STABLE_MS = 10_000; // a connection that lived this long was a good one: the delays begin anew
 const TRIES_BEFORE_STREAMS = 2;
+const SOON_MS = 5_000;
 const LINGER_MS = 5_000; // a connection that carries nothing any more is kept this long
 
 export class Lane {
@@ -35,6 +36,8 @@ export class Lane {
   #lastUsedMs = 0;
   #blocked = 0;
   #avoid: string | undefined;
+  /** The token that the connection is signed in with. */
+  #signed: string | undefined;
   known: Raw;
 
   #moving: ReturnType<typeof setTimeout> | undefined;
@@ -109,7 +112,8 @@ export class Lane {
 
   tick(): void {
     const { link } = this;
-    const isSpent = this.hub.config.api.tokens.renewInMs() <= 0;
+    const { tokens } = this.hub.config.api;
+    const isSpent = tokens.renewInMs() <= 0;
     if (!link) {
       for (const feed of isSpent ? this.feeds.values() : []) feed.streaming?.abort("anew");
       return;
@@ -118,7 +122,7 @@ export class Lane {
     if (!this.isWanted && !link.waiting && now - this.#lastUsedMs > LINGER_MS) {
       return link.lose(new ConnectionFailed("not used any more"));
     }
-    if (isSpent) this.#renew(link);
+    if (isSpent || tokens.value !== this.#signed) this.#renew(link);
     if (now - Math.max(link.heardMs, this.#openedMs) >= this.hub.config.timing.idleMs) this.#probe(link);
   }
 
@@ -163,15 +167,10 @@ export class Lane {
     const token = await api.tokens.get();
     try {
       if (transport === "sse") throw new ConnectionFailed("WebSocket is not wanted");
-      const link: Link = await Link.open(
-        url,
-        token,
-        await socketClass(),
-        timing.openTimeoutMs,
-        (method, params) => this.#notified(link, method, params),
-      );
+      const link = await Link.open(url, token, await socketClass(), timing.openTimeoutMs, this.#notified);
       // Some proxies let a handshake pass and nothing after it; meanwhile the streams go on.
       if (this.isFallback) await link.call("servertime", {}, timing.answerMs);
+      this.#signed = token;
       return link;
     } catch (error) {
       this.#avoid = url;
@@ -268,7 +267,7 @@ export class Lane {
     if (this.link === link) this.#pump(feed, link);
   }
 
-  #notified(link: Link, method: string, params: Raw): void {
+  readonly #notified = (link: Link, method: string, params: Raw): void => {
     this.#blocked = 0;
     if (method === "tokenExpiring") return this.#expiring(link);
     if (method === "reconnect") {
@@ -280,7 +279,7 @@ export class Lane {
     const feed = this.feeds.get(key);
     feed?.take(method, params, link);
     if (feed && !feed.members.size) this.drop(feed);
-  }
+  };
 
   /** Connects elsewhere while the gateway that leaves still serves. */
   async #replace(link: Link): Promise<void> {
@@ -300,7 +299,9 @@ export class Lane {
 
   /** A token whose end is known is renewed by the client's own time, which is right for short-lived ones too. */
   #expiring(link: Link): void {
-    if (!Number.isFinite(this.hub.config.api.tokens.renewInMs())) this.#renew(link);
+    const leftMs = this.hub.config.api.tokens.renewInMs();
+    // A hidden page's timers are late; this notification is not.
+    if (leftMs < SOON_MS || leftMs === Number.POSITIVE_INFINITY) this.#renew(link);
   }
 
   /** Signs an open connection in with a new token: who subscribes with a token of its own is. */
@@ -310,11 +311,14 @@ export class Lane {
     if (typeof tokens.source !== "function" || this.#isRenewing) return;
     this.#isRenewing = true;
     try {
-      if (tokens.renewInMs() > 0) tokens.drop(await tokens.get());
+      // Another lane may have asked for a new one already.
+      if (tokens.renewInMs() > 0 && tokens.value === this.#signed) tokens.drop(this.#signed);
       const token = await tokens.get();
+      this.#signed = token;
       if (!feed) link.lose(new ConnectionFailed("its token has ended"));
       else if (token) await link.call("subscribe", { ...feed.target, access_token: token });
     } catch (error) {
+      this.#signed = undefined;
       // Tried again soon; else the connection goes on without a name, and the broker says what ends by that.
       this.problem = error as Error;
     } finally {

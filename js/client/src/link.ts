@@ -35,7 +35,7 @@ export class Link {
   private constructor(
     readonly url: string,
     readonly socket: Socket,
-    readonly onNotification: (method: string, params: Raw) => void,
+    readonly onNotification: (link: Link, method: string, params: Raw) => void,
   ) {
     this.ended = new Promise((resolve) => {
       this.#end = resolve;
@@ -54,7 +54,7 @@ export class Link {
     token: string | undefined,
     socketClass: SocketClass,
     timeoutMs: number,
-    onNotification: (method: string, params: Raw) => void,
+    onNotification: (link: Link, method: string, params: Raw) => void,
   ): Promise<Link> {
     return new Promise((resolve, reject) => {
       const query = token ? `${url.includes("?") ? "&" : "?"}access_token=${encodeURIComponent(token)}` : "";
@@ -125,7 +125,7 @@ export class Link {
   }
 
   #accept(message: Raw): void {
-    if (message.method) return this.onNotification(message.method, message.params ?? {});
+    if (message.method) return this.onNotification(this, message.method, message.params ?? {});
     const waiting = this.#waiting.get(message.id);
     if (!waiting) return;
     if (message.error) return waiting.reject(parseRpcError(message.error));

@@ -19,6 +19,11 @@ export class Tokens {
     if (typeof source === "string") this.#value = source;
   }
 
+  /** The token that was given last. */
+  get value(): string | undefined {
+    return this.#value;
+  }
+
   /** A token with some life left; undefined for an anonymous caller. Asks once at a time. */
   async get(): Promise<string | undefined> {
     if (typeof this.source !== "function" || (this.#value && this.renewInMs() > 0)) return this.#value;

@@ -10,6 +10,7 @@ import {
   ProgramDeleted,
   ProtocolError,
 } from "../../src/index.js";
+import { sleep } from "../../src/sleep.js";
 import { makeProgram, openAdmin, publish, readNumbers, TIMING, URL_OF_BROKER, until } from "./world.js";
 
 const admin = openAdmin();
@@ -142,6 +143,21 @@ describe("in Node", { concurrency: 4, timeout: 100_000 }, () => {
       await publish(admin, ids[index] as string, 2);
       assert.deepEqual(await readNumbers(subscriptions[index] as any, 1), [0, 1]);
     }
+    client.close();
+  });
+
+  test("each of several connections is signed in with a new token", async () => {
+    const programId = await makeProgram(admin, { access: "private" });
+    const others = await Promise.all(upTo(100).map(() => makeProgram(admin)));
+    const client = openAdmin();
+    const first = others.map((id) => client.subscribe(id));
+    await Promise.all(first.map((each) => each.ready));
+    const subscription = client.subscribe(programId);
+    await subscription.ready;
+    await sleep(12_000); // tokens of this instance live for ten seconds
+    await publish(admin, programId, 1);
+    assert.deepEqual(await readNumbers(subscription, 0), [0]);
+    assert.equal(subscription.reconnects, 0);
     client.close();
   });
 
