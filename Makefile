@@ -1,9 +1,13 @@
-# `make demo` builds everything and runs the main job; `make test` passes all tests.
+# `make demo` builds everything and runs the main job; `make test` passes all tests; `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTHON_DIRS := python tests bench docs
+# Rooms with quick tests (those of analytics and slots draw many cases or wait for processes); files in which every test needs a server are not even read.
+UNIT_ROOMS := $(addprefix tests/,answers auth client concurrency domain fetching gateway metrics operations owners storage)
+UNIT_FILES := $(addprefix tests/,test_architecture.py test_docs.py test_errors.py test_ids.py test_logs.py test_settings.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
+.PHONY: help check hooks picture demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -47,11 +51,27 @@ $(JS)/dist/.stamp: $(JS)/src/schema.ts $(JS_SOURCES)
 	cd $(JS) && npm run --silent build
 	touch $@
 
+help: ## Say what there is to make.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+check: build ## What developers run all day, in under a minute: style, import contracts, tests without a server.
+	$(BIN)/ruff format --check --quiet $(PYTHON_DIRS)
+	$(BIN)/ruff check --quiet $(PYTHON_DIRS)
+	$(BIN)/lint-imports >/dev/null
+	$(BIN)/pytest -q -m "not postgres and not cluster" $(UNIT_FILES) \
+	    $$(grep -rLE --include='test_*.py' '^pytestmark.*\b(cluster|postgres)\b' $(UNIT_ROOMS) | sort)
+
+hooks: ## Have git check what is committed; see .githooks.
+	git config core.hooksPath .githooks
+
+picture: build ## Draw docs/architecture.svg from docs/architecture.toml.
+	$(BIN)/python docs/draw.py
+
 lint: build ## Format, style, types and import contracts.
 	cargo fmt --all --check
 	cargo clippy --all-targets --quiet -- -D warnings
-	$(BIN)/ruff format --check python tests bench
-	$(BIN)/ruff check python tests bench
+	$(BIN)/ruff format --check $(PYTHON_DIRS)
+	$(BIN)/ruff check $(PYTHON_DIRS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	cd $(JS) && npm run --silent lint
@@ -141,5 +161,5 @@ audit: build ## Known faults, licences and sources of what we depend on; ARGS=--
 	    || echo "cargo-deny cannot be installed" >&2
 	$(BIN)/python -m tests.audit --python-tools $(AUDIT_TOOLS) --rust-tools $(AUDIT_TOOLS) $(ARGS)
 
-clean:
+clean: ## Remove what was built and installed.
 	rm -rf .venv .build target python/broker/_native*.so $(JS)/node_modules $(JS)/dist $(JS)/.build $(JS)/src/schema.ts

@@ -1,9 +1,9 @@
 """The product in one process, real and without Ray: PostgreSQL, owner, counter, services, the HTTP door."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import httpx
 
@@ -12,17 +12,14 @@ from broker.answers.counter import Counter
 from broker.answers.linked_counters import LinkedCounters
 from broker.answers.placement import COUNTER
 from broker.auth.authenticator import Authenticator
-from broker.domain.audit import Actor
-from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated
-from broker.domain.programs import Program
+from broker.domain.idempotency import KeptResult, Repeated
 from broker.errors import BrokerError
 from broker.ids import IdSource
 from broker.operations.catalogue import build_registry
 from broker.operations.services import Services, build_services
 from broker.owners import commands
-from broker.owners.client import Accepted, Imported, Kept
+from broker.owners.commands import Kept
 from broker.owners.owner import Owner
-from broker.owners.protocol import Caller, NewEventRow
 from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
 from broker.slots.placement import slot_name
@@ -35,108 +32,24 @@ WAIT_S = 10.0
 ROLES = ("admin", "producer", "user", "client")
 
 
+R = TypeVar("R")
+
+
 class DirectOwners:
     """The port to the owners, over one owner in this process; a command waits for `wait_s`."""
 
-    def __init__(self, owner: Owner, ids: IdSource) -> None:
+    def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self.wait_s = WAIT_S
-        self._ids = ids
         self.nudged: list[str] = []
 
-    async def _ask(self, command: commands.Command) -> Any:
-        (answer,) = await self.owner.submit([command], self.wait_s)
-        if isinstance(answer, BrokerError):
-            raise answer
-        if isinstance(answer, Kept):
-            raise Repeated(KeptResult(answer.status, answer.body))
-        return answer
-
-    async def publish(
-        self, account: str, program_id: str, events: Sequence[NewEventRow], key: IdempotencyKey | None
-    ) -> Accepted:
-        answer = await self._ask(commands.Publish(self._ids.uuid7(), account, program_id, tuple(events), key))
-        assert isinstance(answer, Accepted)
-        return answer
-
-    async def update_event(
-        self,
-        account: str,
-        program_id: str,
-        event_id: str,
-        changes: dict[str, object],
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> bytes:
-        answer = await self._ask(
-            commands.UpdateEvent(self._ids.uuid7(), account, program_id, event_id, changes, caller, key)
-        )
-        assert isinstance(answer, bytes)
-        return answer
-
-    async def delete_event(
-        self,
-        account: str,
-        program_id: str,
-        event_id: str,
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> None:
-        command = commands.DeleteEvent(self._ids.uuid7(), account, program_id, event_id, caller, key)
-        await self._ask(command)
-
-    async def delete_events(
-        self,
-        account: str,
-        program_id: str,
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> int:
-        answer = await self._ask(commands.DeleteEvents(self._ids.uuid7(), account, program_id, caller, key))
-        assert isinstance(answer, int)
-        return answer
-
-    async def adopt_import(
-        self,
-        account: str,
-        program_id: str,
-        import_id: str,
-        count: int,
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> Imported:
-        answer = await self._ask(
-            commands.AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, caller, key)
-        )
-        assert isinstance(answer, Imported)
-        return answer
-
-    async def update_program(
-        self,
-        account: str,
-        program_id: str,
-        changes: dict[str, object],
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> Program:
-        answer = await self._ask(
-            commands.UpdateProgram(self._ids.uuid7(), account, program_id, changes, caller, key)
-        )
-        assert isinstance(answer, Program)
-        return answer
-
-    async def delete_program(
-        self,
-        account: str,
-        program_id: str,
-        by: Actor | None = None,
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-        *,
-        of_project: str | None = None,
-    ) -> None:
-        command = commands.DeleteProgram(self._ids.uuid7(), account, program_id, by, caller, of_project, key)
-        await self._ask(command)
+    async def submit(self, command: commands.ProgramCommand[R]) -> R:
+        (reply,) = await self.owner.submit([cast("commands.Command", command)], self.wait_s)
+        if isinstance(reply, BrokerError):
+            raise reply
+        if isinstance(reply, Kept):
+            raise Repeated(KeptResult(reply.status, reply.body))
+        return cast("R", reply)
 
     async def value_stored(self, account: str, project_id: str) -> None:
         self.owner.nudge(account, f"storage:{project_id}")
@@ -144,7 +57,7 @@ class DirectOwners:
     async def answers_counted(self, account: str, program_id: str) -> None:
         self.owner.nudge(account, f"responses:{program_id}")
 
-    async def program_created(self, account: str) -> None:
+    async def programs_changed(self, account: str) -> None:
         self.nudged.append(account)
         self.owner.nudge(account)
 
@@ -232,7 +145,7 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
         auth = await stack.enter_async_context(open_authenticator(database, clock, known))
         owner = await Owner.start(replace(known, database_pool=2), dsn, 0, clock=clock)
         stack.push_async_callback(owner.close)
-        owners = DirectOwners(owner, ids)
+        owners = DirectOwners(owner)
         counter = await Counter.start(known, dsn, slot_name(COUNTER, 0), clock=clock)
         stack.push_async_callback(counter.close)
         counters = LinkedCounters(known, clock, ids, [CounterLink(counter)])

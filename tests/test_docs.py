@@ -1,6 +1,7 @@
 """Documentation that would mislead fails here."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -48,10 +49,43 @@ def test_the_readme_names_only_make_targets_that_exist() -> None:
     assert named <= targets
 
 
+def test_contributors_are_told_of_commands_and_tests_that_exist() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {name for line in re.findall(r"make ([a-z ]+)", page) for name in line.split()[:2]} <= targets
+    for path, test in re.findall(r"(tests/[\w/]+\.py)::(\w+)", page):
+        assert f"def {test}(" in (ROOT / path).read_text()
+    for path in re.findall(r"`((?:python|tests|docs|bench)/[\w/.]+)`", page):
+        assert (ROOT / path).exists(), path
+
+
+def test_make_help_says_what_every_target_does() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)) - {"toolchain", "nightly"}
+    assert set(re.findall(r"^([a-z-]+):.*## .", makefile, re.MULTILINE)) == targets
+
+
+def test_what_git_runs_before_a_commit_can_be_run() -> None:
+    hook = ROOT / ".githooks" / "pre-commit"
+    assert hook.stat().st_mode & 0o111
+    subprocess.run(["bash", "-n", hook], check=True)
+
+
 def test_links_in_the_documentation_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} → {link}"
+
+
+def test_the_index_of_decisions_has_every_entry_once() -> None:
+    index, *entries = (ROOT / "docs" / "decisions.md").read_text().split("\n## ")
+    titles = [entry.partition("\n")[0] for entry in entries]
+    listed = re.findall(r"\[([^\]]+)\]\(#([^)]+)\)", index)
+    assert sorted(title for title, _ in listed) == sorted(titles)
+    for title, anchor in listed:
+        assert anchor == re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+    for entry in entries:
+        assert [entry.count(f"**{part}.**") for part in ("Context", "Choice", "Price")] == [1, 1, 1]
 
 
 def test_the_page_on_answers_has_the_settings_as_they_are() -> None:

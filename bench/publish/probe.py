@@ -22,6 +22,7 @@ from bench.rest.bare import find_ray
 from broker.clock import SystemClock
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
+from broker.owners.commands import Publish
 from broker.owners.linked_feed import LinkedFeed
 from broker.owners.linked_owners import LinkedOwners
 from broker.owners.placement import OWNER, owner_of
@@ -57,7 +58,7 @@ async def measure(events: int, per_s: float) -> dict[str, float]:
             await asyncio.sleep(0.5 / per_s)
             sent_ns = time.monotonic_ns()
             row = NewEventRow(ids.uuid7(), None, None, "Score#update", build_metadata(sent_ns))
-            await owners.publish(settings.default_account, PROGRAM, [row], None)
+            await owners.submit(Publish(ids.uuid7(), settings.default_account, PROGRAM, (row,), None))
             figures["published"].append(time.monotonic() - sent_ns / 1e9)
             followed = await asyncio.wait_for(arrived.get(), FOLLOWED_S)
             figures["followed"].append(followed - sent_ns / 1e9)

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from broker.errors import BrokerError, Unavailable
-from broker.owners.client import Accepted
+from broker.owners.commands import Accepted
 from broker.owners.commands import Publish as PublishCommand
 from broker.owners.owner import Owner
 from broker.owners.protocol import program_topic

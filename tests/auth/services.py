@@ -9,7 +9,6 @@ from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.auth.membership import add_user, build_user
 from broker.auth.passwords import PasswordConfig
 from broker.auth.rate_limits import Rate, RateLimit
-from broker.auth.service import Auth
 from broker.clock import SystemClock
 from broker.domain.users import Role, User
 from broker.ids import IdSource
@@ -111,7 +110,7 @@ async def open_services(dsn: str, clock: Any = None, **settings: Any) -> AsyncIt
 
 async def make_user(
     database: Database,
-    auth: Auth,
+    auth: Authenticator,
     username: str,
     role: str = "producer",
     *,

@@ -252,7 +252,7 @@ async def test_what_is_remembered_is_bounded(clock: MovedClock, monkeypatch: pyt
         api_tokens.gate.set()
         for number in range(50):
             assert await found.find("demo", hash_secret(invented(number)), f"192.0.2.{number}") is None
-        assert (len(found._unknown._windows), len(found._failures._windows)) == (20, 20)
+        assert (len(found._unknown._times), len(found._failures._times)) == (20, 20)
         clock.forward_ms += 60_000
         assert await found.find("demo", hash_secret(invented(99)), "") is None
-        assert len(found._unknown._windows) == 1
+        assert len(found._unknown._times) == 1

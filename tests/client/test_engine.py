@@ -198,7 +198,7 @@ async def test_what_has_no_key_is_not_repeated_in_doubt(failure: Answer) -> None
 
 
 async def test_answer_of_another_server_is_none() -> None:
-    policy = RetryPolicy(deadline_s=0.05, backoff=Backoff(0.01, 0.02))
+    policy = RetryPolicy(deadline_s=0.5, backoff=Backoff(0.01, 0.02))
     async with serving(lambda asked: STOPPING) as peer, AsyncClient(peer.url, retry=policy) as client:
         with pytest.raises(ConnectionFailed, match="something in front of the broker answered 404"):
             await client.version()

@@ -1,11 +1,9 @@
 """When a call is repeated and after how long."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from broker.client import Backoff
 from broker.client.retry import (
-    Backoff,
     Failure,
     RetryPolicy,
     Safety,
@@ -13,24 +11,6 @@ from broker.client.retry import (
     is_retried,
     safety_of_method,
 )
-
-
-@given(st.integers(0, 10_000), st.floats(0, 1, exclude_max=True))
-def test_delay_lies_below_its_ceiling(attempt: int, drawn: float) -> None:
-    delay = Backoff(0.1, 5.0).delay_s(attempt, lambda: drawn)
-    assert 0 <= delay < 5.0
-    assert delay <= 0.1 * 2 ** min(attempt, 40)
-
-
-def test_ceiling_doubles_up_to_the_cap() -> None:
-    backoff = Backoff(0.1, 0.5)
-    assert [round(backoff.delay_s(n, lambda: 1.0), 3) for n in range(4)] == [0.1, 0.2, 0.4, 0.5]
-
-
-@pytest.mark.parametrize(("base", "cap"), [(0, 1), (-1, 1), (2, 1)])
-def test_backoff_without_sense_is_refused(base: float, cap: float) -> None:
-    with pytest.raises(ValueError, match="base_s"):
-        Backoff(base, cap)
 
 
 @pytest.mark.parametrize(

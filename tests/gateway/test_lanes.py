@@ -12,6 +12,12 @@ from broker.gateway.upcalls import Call
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that are never finished need not be waited for."""
+    monkeypatch.setattr("broker.gateway.lanes._CLOSE_S", 0.05)
+
+
 def make_call(conn: int, ticket: int, params: bytes = b"{}", method: str = "producer") -> Call:
     return Call(conn, ticket, "demo", 0, "127.0.0.1", method, params, False)
 

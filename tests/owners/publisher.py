@@ -6,7 +6,7 @@ from broker.clock import SystemClock
 from broker.ids import IdSource
 from broker.owners.linked_owners import LinkedOwners
 from broker.settings import Settings
-from tests.owners.support import row
+from tests.owners.support import publish_rows, row
 
 
 def publish_elsewhere(settings: Settings, program_id: str, count: int) -> list[bytes]:
@@ -27,6 +27,6 @@ async def publish_all(owners: LinkedOwners, program_id: str, count: int) -> list
     """Each is acknowledged before the next; returns their JSON."""
     events = []
     for _ in range(count):
-        accepted = await owners.publish("demo", program_id, [row()], None)
+        accepted = await owners.submit(publish_rows(program_id, [row()]))
         events += accepted.events
     return events

@@ -14,8 +14,7 @@ from broker.domain.idempotency import IdempotencyKey
 from broker.domain.programs import Program
 from broker.errors import BrokerError
 from broker.ids import IdSource
-from broker.owners.client import Accepted
-from broker.owners.commands import Answer, Command, DeleteEvent, DeleteEvents, Publish, UpdateEvent
+from broker.owners.commands import Accepted, Answer, Command, DeleteEvent, DeleteEvents, Publish, UpdateEvent
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, Entry, EntryKind, Head, NewEventRow, program_topic
 from broker.owners.sessions import Follow, PollAnswer
@@ -27,6 +26,11 @@ def row(event: str = "Score#update", metadata: dict[str, Any] | None = None, **t
     return NewEventRow(
         ids.uuid7(), times.get("timestamp"), times.get("timecode"), event, orjson.dumps(metadata or {})
     )
+
+
+def publish_rows(program_id: str, rows: Sequence[NewEventRow]) -> Publish:
+    """The command that appends these events."""
+    return Publish(ids.uuid7(), "demo", program_id, tuple(rows), None)
 
 
 def publish(

@@ -12,13 +12,14 @@ from broker.clock import SystemClock
 from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
+from broker.owners.commands import DeleteProgram
 from broker.owners.linked_feed import LinkedFeed
 from broker.owners.linked_owners import LinkedOwners
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, Entry, EntryKind, HistoryLost, program_topic
 from broker.settings import Settings
 from broker.slots.link import LinkLost
-from tests.owners.support import create_programs, fetch, ids, row
+from tests.owners.support import create_programs, delete_all, fetch, ids, publish_rows, row
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -124,7 +125,7 @@ async def test_lost_calls_and_answers_are_made_up_for(
     assert [head.seq for head in heads] == [0, 0]
 
     async def produce(name: str) -> list[bytes]:
-        return [(await owners.publish("demo", name, [row()], None)).events[0] for _ in range(15)]
+        return [(await owners.submit(publish_rows(name, [row()]))).events[0] for _ in range(15)]
 
     told = await asyncio.gather(produce("p"), produce("q"), produce("p"), link_replaced(link))
     for topic, published in zip(topics, ([*told[0], *told[2]], told[1]), strict=True):
@@ -141,7 +142,7 @@ async def link_replaced(link: BadLink) -> None:
 
 async def test_publishes_in_flight_share_the_next_call(link: BadLink, owners: LinkedOwners) -> None:
     link.calls.clear()
-    await asyncio.gather(*(owners.publish("demo", "p", [row()], None) for _ in range(100)))
+    await asyncio.gather(*(owners.submit(publish_rows("p", [row()])) for _ in range(100)))
     assert link.calls == ["submit"]
 
 
@@ -150,7 +151,7 @@ async def test_events_of_one_commit_share_a_poll(
 ) -> None:
     await listener.feed.follow(TOPIC)
     link.calls.clear()
-    await asyncio.gather(*(owners.publish("demo", "p", [row()], None) for _ in range(100)))
+    await asyncio.gather(*(owners.submit(publish_rows("p", [row()])) for _ in range(100)))
     await listener.until(100)
     assert link.calls.count("poll") <= 2  # the next one may have begun
 
@@ -164,10 +165,10 @@ async def test_what_happened_while_away_is_told(
     link.is_down = True
     assert link.owner is not None
     direct = LinkedOwners(SETTINGS, CLOCK, ids, [OwnLink(link.owner)])
-    await direct.publish("demo", "p", [row() for _ in range(60)], None)
-    await direct.delete_events("demo", "p")
-    await direct.publish("demo", "p", [row()], None)
-    await direct.delete_program("demo", "q")
+    await direct.submit(publish_rows("p", [row() for _ in range(60)]))
+    await direct.submit(delete_all("p"))
+    await direct.submit(publish_rows("p", [row()]))
+    await direct.submit(DeleteProgram(ids.uuid7(), "demo", "q"))
     await create_programs(dsn, ["q"])
     await direct.close()
     await link.replace()
@@ -198,7 +199,7 @@ async def test_entries_never_come_before_the_head(listener: Listener, owners: Li
 
     async def produce() -> None:
         while not stop.is_set():
-            await owners.publish("demo", "p", [row()], None)
+            await owners.submit(publish_rows("p", [row()]))
 
     producing = asyncio.create_task(produce())
     for _ in range(10):
@@ -215,7 +216,7 @@ async def test_entries_never_come_before_the_head(listener: Listener, owners: Li
 async def test_cursor_within_the_limit_is_followed_and_beyond_it_lost(
     listener: Listener, owners: LinkedOwners
 ) -> None:
-    accepted = await owners.publish("demo", "p", [row() for _ in range(51)], None)
+    accepted = await owners.submit(publish_rows("p", [row() for _ in range(51)]))
     epoch = orjson.loads(accepted.events[0])["epoch"]
     with pytest.raises(HistoryLost):
         await listener.feed.follow(TOPIC, Cursor(epoch, 0))
@@ -230,7 +231,7 @@ async def test_cursor_within_the_limit_is_followed_and_beyond_it_lost(
 
 
 async def test_history_through_the_feed(listener: Listener, owners: LinkedOwners) -> None:
-    accepted = await owners.publish("demo", "p", [row() for _ in range(3)], None)
+    accepted = await owners.submit(publish_rows("p", [row() for _ in range(3)]))
     epoch = orjson.loads(accepted.events[0])["epoch"]
     entries = await listener.feed.history(TOPIC, epoch, 1, 10)
     assert [entry.params for entry in entries] == accepted.events[1:]
@@ -250,12 +251,12 @@ async def test_owner_that_does_not_answer_may_have_done_what_it_was_sent(
     link.is_down = True
     try:
         with pytest.raises(Unavailable) as caught:
-            await owners.publish("demo", "p", [row()], None)
+            await owners.submit(publish_rows("p", [row()]))
         assert (type(caught.value), caught.value.retry_after_s) == (kind, 1)
     finally:
         await owners.close()
     with pytest.raises(Unavailable) as caught:
-        await owners.publish("demo", "p", [row()], None)
+        await owners.submit(publish_rows("p", [row()]))
     assert type(caught.value) is Unavailable
 
 

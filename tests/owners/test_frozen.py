@@ -14,7 +14,7 @@ from broker.errors import OutcomeUnknown, Unavailable
 from broker.owners.linked_owners import LinkedOwners
 from broker.owners.owner import Owner
 from broker.settings import Settings
-from tests.owners.support import ids, row
+from tests.owners.support import ids, publish_rows, row
 from tests.owners.test_bad_links import OwnLink
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -51,7 +51,7 @@ async def test_what_may_be_stored_is_not_refused(dsn: str) -> None:
     async def publish(number: int) -> None:
         event = row()
         try:
-            await owners.publish("demo", "p", [event], None)
+            await owners.submit(publish_rows("p", [event]))
         except OutcomeUnknown:
             told[event.id] = "unknown"
         except Unavailable:

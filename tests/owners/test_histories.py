@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.clock import SystemClock
-from broker.owners.client import Accepted, Imported
-from broker.owners.commands import AdoptImport, Command, DeleteProgram
+from broker.owners.commands import Accepted, AdoptImport, Command, DeleteProgram, Imported
 from broker.owners.housekeeping import Housekeeping
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor

@@ -7,8 +7,15 @@ from msgspec.structs import replace
 from broker.clock import SystemClock
 from broker.domain.programs import Access, Program
 from broker.errors import Conflict, NotFound, Unavailable
-from broker.owners.client import Accepted, Imported, Kept
-from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
+from broker.owners.commands import (
+    Accepted,
+    AdoptImport,
+    Command,
+    DeleteProgram,
+    Imported,
+    Kept,
+    UpdateProgram,
+)
 from broker.owners.encoding import batch_json
 from broker.owners.log import LogLimits
 from broker.owners.owner import Owner

@@ -15,6 +15,7 @@ from broker.domain.programs import Access
 from broker.errors import BrokerError, NotFound
 from broker.ids import IdSource
 from broker.owners.actor import OwnerActor
+from broker.owners.commands import DeleteEvent, DeleteEvents, DeleteProgram, UpdateEvent, UpdateProgram
 from broker.owners.linked_feed import LinkedFeed
 from broker.owners.linked_owners import LinkedOwners
 from broker.owners.placement import OWNER, owner_of
@@ -22,7 +23,7 @@ from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.settings import Settings
 from broker.slots.pool import SlotPool, get_actor
 from tests.owners.publisher import publish_all, publish_elsewhere
-from tests.owners.support import create_programs, ids, row
+from tests.owners.support import create_programs, ids, publish_rows, row
 
 pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.postgres]
 
@@ -179,21 +180,21 @@ async def test_whole_life_of_a_program(pool: str) -> None:
         head = await listener.feed.follow(topic)
         assert await listener.feed.follow(topic) == head
         event = row()
-        calls = [owners.publish("demo", "q", [event], None), owners.publish("demo", "q", [row()], None)]
+        calls = [owners.submit(publish_rows("q", [event])), owners.submit(publish_rows("q", [row()]))]
         await asyncio.gather(*calls)
-        await owners.update_event("demo", "q", event.id, {"event": "A#b"})
-        await owners.delete_event("demo", "q", event.id)
+        await owners.submit(UpdateEvent(ids.uuid7(), "demo", "q", event.id, {"event": "A#b"}))
+        await owners.submit(DeleteEvent(ids.uuid7(), "demo", "q", event.id))
         await listener.until(topic, 4)
         assert await listener.feed.history(topic, head.epoch, 0, 100) == listener.entries[topic]
-        assert await owners.delete_events("demo", "q") == 1
-        changed = await owners.update_program("demo", "q", {"access": Access.PRIVATE})
+        assert await owners.submit(DeleteEvents(ids.uuid7(), "demo", "q")) == 1
+        changed = await owners.submit(UpdateProgram(ids.uuid7(), "demo", "q", {"access": Access.PRIVATE}))
         assert (changed.name, changed.access) == ("q", Access.PRIVATE)
         os.kill((await process_ids())[owner_of(topic, 2)], signal.SIGKILL)
-        await owners.delete_program("demo", "q")
+        await owners.submit(DeleteProgram(ids.uuid7(), "demo", "q"))
         entries = await listener.until(topic, 7)
         assert [entry.kind for entry in entries] == [0, 0, 0, 0, 2, EntryKind.ATTRIBUTES, EntryKind.GONE]
         with pytest.raises(NotFound):
-            await owners.publish("demo", "q", [row()], None)
+            await owners.submit(publish_rows("q", [row()]))
         with pytest.raises(NotFound):
             await listener.feed.follow(topic)
     finally:
@@ -205,7 +206,7 @@ async def test_parallel_publishers_share_calls_and_keep_their_order(pool: str) -
     owners = LinkedOwners(SETTINGS, CLOCK, ids)
     try:
         events = [row() for _ in range(1000)]
-        answers = await asyncio.gather(*(owners.publish("demo", "p", [event], None) for event in events))
+        answers = await asyncio.gather(*(owners.submit(publish_rows("p", [event])) for event in events))
         seqs = [int(answer.events[0].split(b",")[0].removeprefix(b'{"seq":')) for answer in answers]
         assert seqs == list(range(1, 1001))
     finally:
@@ -218,10 +219,10 @@ async def test_unfollowed_topic_is_silent_and_can_be_followed_again(pool: str) -
     try:
         await asyncio.gather(*(listener.feed.follow(topic) for topic in topics))
         await listener.feed.unfollow(topics[0])
-        await owners.publish("demo", "p", [row()], None)
+        await owners.submit(publish_rows("p", [row()]))
         head = await listener.feed.follow(topics[0])
         assert head.seq == 1
-        await owners.publish("demo", "p", [row()], None)
+        await owners.submit(publish_rows("p", [row()]))
         await listener.until(topics[0], 1)
         assert [entry.seq for entry in listener.entries[topics[0]]] == [2]
     finally:
@@ -235,7 +236,7 @@ async def test_pool_that_does_not_run_is_unavailable(cluster: None) -> None:
     feed = LinkedFeed(settings, CLOCK, ids, lambda topic, entries: None)
     try:
         with pytest.raises(BrokerError) as caught:
-            await owners.publish("demo", "p", [row()], None)
+            await owners.submit(publish_rows("p", [row()]))
         assert (caught.value.status, caught.value.retry_after_s) == (503, 1)
         with pytest.raises(BrokerError) as caught:
             await feed.follow(program_topic("demo", "p"))
@@ -251,9 +252,9 @@ async def test_programs_channel_hears_of_changes(pool: str) -> None:
     try:
         await listener.feed.follow(topic)
         await create_programs(pool, ["new"])
-        await owners.program_created("demo")
-        await owners.update_program("demo", "new", {"name": "Changed"})
-        await owners.delete_program("demo", "new")
+        await owners.programs_changed("demo")
+        await owners.submit(UpdateProgram(ids.uuid7(), "demo", "new", {"name": "Changed"}))
+        await owners.submit(DeleteProgram(ids.uuid7(), "demo", "new"))
         entries = await listener.until(topic, 3)
         assert [
             b'"change":"%s"' % change in entry.params

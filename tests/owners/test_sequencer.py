@@ -16,8 +16,7 @@ from broker.domain.idempotency import KeptResult
 from broker.domain.programs import Access
 from broker.domain.users import Role
 from broker.errors import BrokerError, Conflict, InsufficientScope, NotFound, Unavailable
-from broker.owners.client import Accepted, Imported
-from broker.owners.commands import AdoptImport, Command, DeleteProgram, UpdateProgram
+from broker.owners.commands import Accepted, AdoptImport, Command, DeleteProgram, Imported, UpdateProgram
 from broker.owners.protocol import Caller, Entry, EntryKind
 from broker.owners.sequencer import Sequencer
 from tests.owners.support import delete, delete_all, ids, program, publish, row, update

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from broker.errors import BrokerError, Conflict, InternalError, NotFound, OutcomeUnknown, Unavailable
 from broker.owners import owner as owner_module
-from broker.owners.client import Accepted, Kept
-from broker.owners.commands import Answer, Command
+from broker.owners.commands import Accepted, Answer, Command, Kept
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, HistoryLost, program_topic
 from broker.owners.writer import WriterLimits

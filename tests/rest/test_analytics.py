@@ -58,7 +58,6 @@ async def product(opened: tuple[Product, StandIn], stand_in: StandIn) -> Product
     platforms = product.services.analytics
     platforms._config = MatomoConfig(timeout_s=2.0)
     platforms.replies._kept.clear()
-    platforms.replies._kept_bytes = 0
     async with product.services.database.connection() as connection:
         await connection.execute("DELETE FROM projects; DELETE FROM analytics_sites; DELETE FROM audit")
         await connection.execute("DELETE FROM analytics_platforms; DELETE FROM idempotency_keys")

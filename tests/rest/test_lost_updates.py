@@ -11,28 +11,38 @@ from typing import Any
 import httpx
 import pytest
 
+from broker.owners.commands import (
+    AdoptImport,
+    DeleteEvent,
+    DeleteEvents,
+    DeleteProgram,
+    ProgramCommand,
+    UpdateEvent,
+    UpdateProgram,
+)
 from tests.product import Product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 Request = Callable[[httpx.AsyncClient], Any]
+Kind = ProgramCommand[Any]
 
 
 @asynccontextmanager
 async def held_up(
-    product: Product, monkeypatch: pytest.MonkeyPatch, command: str, role: str, request: Request
+    product: Product, monkeypatch: pytest.MonkeyPatch, kind: type[Kind], role: str, request: Request
 ) -> AsyncIterator["asyncio.Task[httpx.Response]"]:
     """Inside the block the request of `role` waits at the door of the owners; after it, it goes on."""
-    command_of = getattr(product.owners, command)
+    submit = product.owners.submit
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
-    async def late(*arguments: Any, **named: Any) -> Any:
-        monkeypatch.undo()  # what comes after it is not held up
-        arrived.set()
-        await go_on.wait()
-        return await command_of(*arguments, **named)
+    async def late(command: ProgramCommand[Any]) -> Any:
+        if isinstance(command, kind) and not arrived.is_set():  # what comes after it is not held up
+            arrived.set()
+            await go_on.wait()
+        return await submit(command)
 
-    monkeypatch.setattr(product.owners, command, late)
+    monkeypatch.setattr(product.owners, "submit", late)
     async with product.door(role) as door:
         task = asyncio.ensure_future(request(door))
         try:
@@ -57,7 +67,7 @@ async def read(product: Product, program_id: str) -> dict[str, Any]:
 async def test_a_rename_does_not_undo_private(product: Product, monkeypatch: pytest.MonkeyPatch) -> None:
     await product.make_program("crossing", projectId="own", metadata={"a": 1})
     rename = held_up(
-        product, monkeypatch, "update_program", "producer", lambda door: update(door, "crossing", "Renamed")
+        product, monkeypatch, UpdateProgram, "producer", lambda door: update(door, "crossing", "Renamed")
     )
     async with rename as renaming, product.door() as door:
         answer = await update(door, "crossing", "crossing", access="private", metadata={"a": 2})
@@ -77,7 +87,7 @@ async def test_null_clears_and_absent_keeps_what_another_has_set(
     clearing = held_up(
         product,
         monkeypatch,
-        "update_program",
+        UpdateProgram,
         "admin",
         lambda door: update(door, "clearing", "Cleared", metadata=None),
     )
@@ -87,22 +97,22 @@ async def test_null_clears_and_absent_keeps_what_another_has_set(
     assert (program["name"], program["projectId"], program["metadata"]) == ("Cleared", None, None)
 
 
-@pytest.mark.parametrize("command", ["update_program", "delete_program", "delete_events", "adopt_import"])
+@pytest.mark.parametrize("kind", [UpdateProgram, DeleteProgram, DeleteEvents, AdoptImport])
 async def test_rights_are_those_of_the_moment_of_the_change(
-    product: Product, monkeypatch: pytest.MonkeyPatch, command: str
+    product: Product, monkeypatch: pytest.MonkeyPatch, kind: type[Kind]
 ) -> None:
     """A producer's change of a program that goes to a project of others while it is under way."""
-    program_id = f"moved-by-{command}"
+    program_id = f"moved-by-{kind.__name__}"
     path = f"/programs/{program_id}"
-    requests: dict[str, Request] = {
-        "update_program": lambda door: update(door, program_id, "Mine"),
-        "delete_program": lambda door: door.delete(path),
-        "delete_events": lambda door: door.delete(f"{path}/events"),
-        "adopt_import": lambda door: door.post(f"{path}/events/import", json={"events": []}),
+    requests: dict[type[Kind], Request] = {
+        UpdateProgram: lambda door: update(door, program_id, "Mine"),
+        DeleteProgram: lambda door: door.delete(path),
+        DeleteEvents: lambda door: door.delete(f"{path}/events"),
+        AdoptImport: lambda door: door.post(f"{path}/events/import", json={"events": []}),
     }
     await product.make_program(program_id, projectId="own")
     await product.publish(program_id, {"event": "A#b"})
-    change = held_up(product, monkeypatch, command, "producer", requests[command])
+    change = held_up(product, monkeypatch, kind, "producer", requests[kind])
     async with change as changing, product.door() as door:
         assert (await update(door, program_id, "Theirs", projectId="foreign")).status_code == 200
     assert changing.result().status_code == 403
@@ -111,18 +121,16 @@ async def test_rights_are_those_of_the_moment_of_the_change(
         assert len((await door.get(f"{path}/events")).json()) == 1
 
 
-@pytest.mark.parametrize(("command", "method"), [("update_event", "put"), ("delete_event", "delete")])
+@pytest.mark.parametrize(("kind", "method"), [(UpdateEvent, "put"), (DeleteEvent, "delete")])
 async def test_rights_on_an_event_are_those_of_the_moment_of_the_change(
-    product: Product, monkeypatch: pytest.MonkeyPatch, command: str, method: str
+    product: Product, monkeypatch: pytest.MonkeyPatch, kind: type[Kind], method: str
 ) -> None:
     program_id = f"corrected-{method}"
     await product.make_program(program_id, projectId="own")
     (event,) = await product.publish(program_id, {"event": "A#b"})
     path = f"/programs/{program_id}/events/{event['id']}"
     body = {"json": {"event": "A#c"}} if method == "put" else {}
-    change = held_up(
-        product, monkeypatch, command, "producer", lambda door: getattr(door, method)(path, **body)
-    )
+    change = held_up(product, monkeypatch, kind, "producer", lambda door: getattr(door, method)(path, **body))
     async with change as changing, product.door() as door:
         await update(door, program_id, "Theirs", projectId="foreign", access="private")
     assert changing.result().status_code == 404
@@ -139,7 +147,7 @@ async def test_a_project_that_goes_takes_no_program_that_has_left_it(
     deletion = held_up(
         product,
         monkeypatch,
-        "delete_program",
+        DeleteProgram,
         "admin",
         lambda door: door.delete("/projects/leaving?cascade=true"),
     )

@@ -51,7 +51,6 @@ async def product(served: tuple[Product, Upstream, str]) -> AsyncIterator[Produc
     platforms = product.services.analytics
     platforms._config = MatomoConfig(timeout_s=20.0)
     platforms.replies._kept.clear()
-    platforms.replies._kept_bytes = 0
     yield product
     for _ in range(500):  # the last client may be on its way out
         if not platforms.replies._busy:

@@ -16,12 +16,14 @@ from broker.domain.users import Role
 from broker.errors import BrokerError, Conflict, FieldFault, InternalError, MethodNotAllowed, Unavailable
 from broker.owners.actor import OwnerActor
 from broker.owners.calls import OWNER_CALLS, OwnerCalls
-from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.commands import (
+    Accepted,
     AdoptImport,
     DeleteEvent,
     DeleteEvents,
     DeleteProgram,
+    Imported,
+    Kept,
     ProgramChanges,
     UpdateProgram,
 )

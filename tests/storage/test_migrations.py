@@ -35,6 +35,12 @@ async def fetch_pending(dsn: str, directory: Path) -> list[str]:
         await database.close()
 
 
+def test_every_number_has_its_file_but_those_that_were_given_up() -> None:
+    versions = [migration.version for migration in load(DIRECTORY)]
+    absent = set(range(1, versions[-1])) - set(versions)
+    assert (sorted(absent), len(versions)) == ([9, 14], versions[-1] - 2)
+
+
 async def test_our_own_schema_applies_once(postgres_dsn: str) -> None:
     names = [migration.name for migration in load(DIRECTORY)]
     assert await fetch_pending(postgres_dsn, DIRECTORY) == names

@@ -46,10 +46,14 @@ export class Tokens {
   }
 
   async #ask(source: () => string | undefined | Promise<string | undefined>): Promise<string | undefined> {
+    const askedMs = performance.now();
     const value = await source();
     const lifeMs = value ? lifetimeMs(value, this.clock) : Number.POSITIVE_INFINITY;
     this.#value = value;
-    this.#renewAtMs = performance.now() + lifeMs - Math.min(RENEW_BEFORE_MS, lifeMs * RENEW_FRACTION);
+    this.#renewAtMs =
+      (this.clock.isKnown ? performance.now() : askedMs) +
+      lifeMs -
+      Math.min(RENEW_BEFORE_MS, lifeMs * RENEW_FRACTION);
     return value;
   }
 }

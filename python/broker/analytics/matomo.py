@@ -19,7 +19,6 @@ it, and the error says so. Redirects are not followed, because the token would g
 """
 
 import asyncio
-import random
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
@@ -31,6 +30,7 @@ import httpx
 import orjson
 
 from broker.analytics.errors import MatomoError, refusal
+from broker.concurrency.back_off import Backoff, Delays
 
 Value = str | int | Sequence[Any]
 _T = TypeVar("_T")
@@ -41,7 +41,8 @@ _FORM = {
     "Accept": "application/json",
     "Accept-Encoding": "identity",
 }
-_RETRY_S = (0.2, 0.6)  # before each further try of a read
+_RETRY = Backoff(0.3, 0.9, jitter=2 / 3)  # between two tries of a read
+_READS = 3  # tries of one
 AHEAD_BYTES = 256 << 10  # of a report that are read before any is passed on: a table of 2,500 rows
 _END_BYTES = 64  # of a report that are looked at for its last bracket
 # Matomo writes an error with its result first.
@@ -100,13 +101,14 @@ class Matomo:
 
     async def read(self, method: str, **parameters: Value) -> Any:
         """What a method that changes nothing answers."""
-        for pause_s in (*_RETRY_S, None):
+        delays = Delays(_RETRY)
+        for left in reversed(range(_READS)):
             try:
                 return await self._call(Request(method, parameters))
             except MatomoError as error:
-                if pause_s is None or not error.is_passing:
+                if not left or not error.is_passing:
                     raise
-                await asyncio.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - only spreads retries
+                await delays.wait()
         raise AssertionError("the last try returns or raises")
 
     async def read_all(self, *requests: Request) -> list[Any]:

@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 class Counters(Protocol):
-    """The port to the counters."""
+    """The port to the counters. It has one implementation; it is there to keep Ray out of the operations."""
 
     async def submit(self, entries: Sequence[Entry], key: CountKey | None = None) -> list[bool]:
         """Count entries; what it returns is durable: whether each changed a count, in order.

@@ -24,16 +24,17 @@ from broker._native import Tally
 from broker.answers.batches import Answer, Batch, Outcomes, unpack_outcomes
 from broker.answers.work import Counted, Door, PollShard, Work, too_late
 from broker.clock import Clock, SystemClock
+from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.tasks import keep_running
 from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, VOTES, Sample
 from broker.settings import Settings
 from broker.storage.answer_log import MERGED_ROWS, AnswerLog, RecordsLost, Sealed, StoredTally
 from broker.storage.database import Database
-from broker.storage.fence import Fenced, connection_name
-from broker.tasks import keep_running
+from broker.storage.fence import Fenced, Term, connection_name
 
-_RETRY_S = (0.05, 1.0)  # first and longest pause while the database is away
+_RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is away
 _IDLE_S = 900.0  # how long a tally stays in memory that nobody counts in
 _DOOR_S = 3_600.0  # far longer than any door tries again
 _SWEEP_S = 60.0
@@ -68,8 +69,8 @@ class Counter:
     ) -> None:
         self._database = database
         self._slot = slot
-        self._generation = generation
         self._stored = AnswerLog(database, slot)
+        self._term = Term(self._stored, generation)
         self._clock = clock
         self._limits = limits
         self._queue: deque[_Pending] = deque()
@@ -78,9 +79,7 @@ class Counter:
         self._arrived = asyncio.Event()
         self._tallies: dict[PollShard, Counted] = {}
         self._doors: dict[str, Door] = {}
-        self._doubtful = False
         self._keys_seen = True  # of an earlier life, perhaps
-        self._renewal: int | None = None
         self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -138,7 +137,7 @@ class Counter:
         """What the counter has to tell now."""
         yield Sample(catalogue.QUEUE.name, ("counting",), len(self._queue))
         yield Sample(catalogue.QUEUE_BYTES.name, ("counting",), self._queued_bytes)
-        yield Sample(catalogue.GENERATION.name, (self._slot,), self._generation)
+        yield Sample(catalogue.GENERATION.name, (self._slot,), self._term.generation)
         yield Sample(catalogue.TALLIES.name, (), len(self._tallies))
         yield from self._database.figures()
 
@@ -193,7 +192,7 @@ class Counter:
 
     async def _commit(self, group: list[_Pending]) -> None:
         """Count a group, however often it takes. Raises Fenced."""
-        pause_s = _RETRY_S[0]
+        delays = Delays(_RETRY)
         sealed: frozenset[int] = frozenset()
         while group := self._alive(group):
             try:
@@ -208,15 +207,14 @@ class Counter:
                 _log.error("answers_lost", extra={"slot": self._slot, "batches": len(group)})
                 LOSSES.add()
                 self._doubt(group)
-                await asyncio.sleep(pause_s)
+                await delays.wait()
             except Unavailable as error:
                 _log.warning("count_in_doubt", extra={"batches": len(group), "cause": error.log_text})
                 self._doubt(group)
                 if isinstance(error, OutcomeUnknown):
                     _mark_doubtful(group)
                 DOUBTS.add(self._slot)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _RETRY_S[1])
+                await delays.wait()
             except Exception:
                 self._doubt(group)
                 if len(group) > 1:
@@ -229,7 +227,7 @@ class Counter:
                 return
 
     async def _attempt(self, group: Sequence[_Pending], sealed: frozenset[int]) -> None:
-        await self._settle()
+        await self._term.settle()
         await self._load(group)
         work = Work(self._tallies, self._doors, sealed)
         answers = [work.count(pending.batch) for pending in group]
@@ -254,7 +252,7 @@ class Counter:
         if not writes and not work.has_keys:
             return set()
         try:
-            existing = await self._stored.commit(self._generation, writes, work.door_writes())
+            existing = await self._stored.commit(self._term.generation, writes, work.door_writes())
         except asyncio.CancelledError:
             _mark_doubtful(group)
             raise
@@ -266,18 +264,9 @@ class Counter:
             del self._tallies[key]
         return gone
 
-    async def _settle(self) -> None:
-        """End all doubt about the last commit. Raises Fenced, Unavailable."""
-        if self._doubtful:
-            if self._renewal is None:
-                self._renewal = self._stored.next_generation(self._generation)
-            self._generation = await self._stored.renew(self._generation, self._renewal)
-            self._renewal = None
-            self._doubtful = False
-
     def _doubt(self, group: Iterable[_Pending]) -> None:
         """Forget what memory says of a group, and settle what the database says before anything else."""
-        self._doubtful = True
+        self._term.doubt()
         self._forget(group)
 
     def _forget(self, group: Iterable[_Pending]) -> None:
@@ -322,7 +311,7 @@ class Counter:
         if counted is None or counted.loose < MERGED_ROWS:
             return
         try:
-            await self._stored.merge(self._generation, *key)
+            await self._stored.merge(self._term.generation, *key)
         except Unavailable as error:
             _log.warning("merge_failed", extra={"poll": key[0], "cause": error.log_text})
             self._tallies.pop(key, None)  # how many rows there are is read again with it

@@ -7,7 +7,6 @@ some call with it got lost, nobody knows whether it was counted.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -18,6 +17,8 @@ from broker.answers.client import Entry
 from broker.answers.errors import VotingClosed
 from broker.answers.placement import COUNTER
 from broker.clock import Clock
+from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.batch_queue import BatchLimits, BatchQueue
 from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
@@ -25,9 +26,8 @@ from broker.metrics.counts import Sample
 from broker.settings import Settings
 from broker.slots.link import Link, LinkLost, SlotLink
 
-_BATCH_ENTRIES = 20_000
-_QUEUE_ENTRIES = 200_000
-_RETRY_S = (0.02, 0.1)  # first and longest pause before a batch is sent again
+_LIMITS = BatchLimits(batch_size=20_000, queue_size=200_000)  # entries
+_RETRY = Backoff(0.02, 0.1, jitter=0)  # before a batch is sent again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 
 _Answered = TypeVar("_Answered")
@@ -207,78 +207,32 @@ class LinkedCounters:
     async def close(self) -> None:
         """End the lanes; what waits is answered `Unavailable`, what is on its way `OutcomeUnknown`."""
         for lane in self._lanes:
-            await lane.close()
+            await lane.queue.close()
         for link in self._links:
             link.close()
 
     def figures(self) -> Iterator[Sample]:
         """What waits for its way to the counters."""
-        yield Sample(catalogue.QUEUE.name, ("counters",), sum(len(lane) for lane in self._lanes))
+        yield Sample(catalogue.QUEUE.name, ("counters",), sum(lane.queue.size for lane in self._lanes))
 
 
 class _Lane:
-    """The queue to one counter and the task that empties it."""
+    """The way to one counter."""
 
     def __init__(self, link: Link, clock: Clock, door: str) -> None:
         self._link = link
         self._clock = clock
         self._door = door
         self._number = 0
-        self._queue: deque[_Waiting] = deque()
-        self._queued = 0
-        self._arrived = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._closed = False
-
-    def __len__(self) -> int:
-        return self._queued
+        self.queue: BatchQueue[_Waiting] = BatchQueue(
+            "counter lane", _LIMITS, self._deliver, _end, lambda waiting: not waiting.call.is_given_up()
+        )
 
     def add(self, call: _Call, deadline_s: float) -> None:
         """Queue a call, which is answered in the end."""
-        if self._closed or (self._queue and self._queued + call.size > _QUEUE_ENTRIES):
-            call.answer(_unavailable())
-            return
-        self._queue.append(_Waiting(call, deadline_s))
-        self._queued += call.size
-        self._arrived.set()
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="counter lane")
+        self.queue.add(_Waiting(call, deadline_s), call.size)
 
-    async def close(self) -> None:
-        """End the task and answer what waits."""
-        self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
-        taken: list[_Waiting] = []
-        try:
-            while True:
-                await self._arrived.wait()
-                taken = self._take()
-                if taken:
-                    await self._deliver(taken)
-                else:
-                    self._arrived.clear()
-        finally:
-            for waiting in taken:
-                waiting.call.answer(_unavailable(is_doubtful=True))
-            for waiting in self._queue:
-                waiting.call.answer(_unavailable())
-
-    def _take(self) -> list[_Waiting]:
-        taken: list[_Waiting] = []
-        room = _BATCH_ENTRIES
-        while self._queue and (not taken or self._queue[0].call.size <= room):
-            waiting = self._queue.popleft()
-            self._queued -= waiting.call.size
-            room -= waiting.call.size
-            if not waiting.call.is_given_up():
-                taken.append(waiting)
-        return taken
-
-    async def _deliver(self, taken: list[_Waiting]) -> None:
+    async def _deliver(self, taken: Sequence[_Waiting]) -> None:
         """Call the counter until it answers or nobody has time left."""
         packing = _Packing()
         for waiting in taken:
@@ -291,9 +245,13 @@ class _Lane:
             waiting.call.answer(answer)
 
 
+def _end(waiting: _Waiting, is_under_way: bool) -> None:
+    waiting.call.answer(_unavailable(is_doubtful=is_under_way))
+
+
 async def _insist(link: Link, clock: Clock, batch: Batch, deadline_s: float) -> Answer:
     """Call the counter until it answers or the time is over."""
-    pause_s = _RETRY_S[0]
+    delays = Delays(_RETRY)
     answer: Answer = _unavailable()
     is_doubtful = False
     while isinstance(answer, Unavailable) and (left_s := deadline_s - clock.monotonic_s()) > 0:
@@ -303,8 +261,7 @@ async def _insist(link: Link, clock: Clock, batch: Batch, deadline_s: float) -> 
             answer = _unavailable(is_doubtful=lost.was_sent)
         if isinstance(answer, Unavailable):
             is_doubtful |= isinstance(answer, OutcomeUnknown)
-            await asyncio.sleep(min(pause_s, left_s))
-            pause_s = min(2 * pause_s, _RETRY_S[1])
+            await delays.wait(left_s)
     return _unavailable(is_doubtful=is_doubtful) if isinstance(answer, Unavailable) else answer
 
 

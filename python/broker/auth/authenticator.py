@@ -1,4 +1,4 @@
-"""Authentication: the `Auth` port on PostgreSQL.
+"""Authentication: tokens in, principals out.
 
 A token is verified once in a process, and an API token that is sent as it is looked up once; afterwards what
 it stands for is found by its SHA-256, and what its user may is in memory (`broker.auth.standings`). A
@@ -8,7 +8,6 @@ can be lost, looks every `poll_s` anyway.
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,11 +19,12 @@ from broker.auth.holders import Holders
 from broker.auth.identity import FetchKeys, IdentityKeys, IdentityLogin
 from broker.auth.keys import Keyring, KeyringConfig
 from broker.auth.passwords import PasswordConfig, Passwords
-from broker.auth.service import AccessToken, RevocationCallback
-from broker.auth.standings import Standings
+from broker.auth.standings import RevocationCallback, Standings
 from broker.auth.throttle import WINDOW_S, LoginThrottle, ThrottleConfig
-from broker.auth.tokens import Claims
+from broker.auth.tokens import AccessToken, Claims
 from broker.clock import Clock
+from broker.concurrency.caches import LruCache
+from broker.concurrency.tasks import keep_running
 from broker.domain.api_tokens import hash_secret, is_secret
 from broker.domain.users import Principal, User, normalise_username
 from broker.errors import BadCredentials, BrokerError, Unauthenticated, Unavailable
@@ -37,7 +37,6 @@ from broker.storage.keys import Keys
 from broker.storage.login_failures import LoginFailures
 from broker.storage.revocations import CHANNEL, Revocations
 from broker.storage.users import Credentials, Standing, Users
-from broker.tasks import keep_running
 
 _LOG = logging.getLogger(__name__)
 _MAX_VERIFIED = 10_000  # tokens; a viewer's application shares one, so this is many more users than it seems
@@ -73,8 +72,20 @@ class AuthConfig:
         )
 
 
+@dataclass(slots=True, eq=False)
+class _Verified:
+    """A token that is good by itself.
+
+    Attributes:
+        worth: what it was found to be worth, which is good while its user has that standing.
+    """
+
+    bearer: Bearer
+    worth: tuple[Standing, Principal] | None = None
+
+
 class Authenticator:
-    """See `broker.auth.service.Auth`. `start` before use; `close` ends its task and its threads."""
+    """Verifying a known token costs no query. `start` before use; `close` ends its tasks and its threads."""
 
     def __init__(
         self,
@@ -102,9 +113,7 @@ class Authenticator:
         failures = LoginFailures(database, window_s=WINDOW_S)
         self._throttle = LoginThrottle(failures, clock, config.throttle)
         self._holders = Holders(self._api_tokens, clock, config.throttle.per_address)
-        self._verified: OrderedDict[bytes, Bearer] = OrderedDict()
-        # Made of a token of `_verified` and the standing of its user; good for that standing only.
-        self._principals: dict[bytes, tuple[Standing, Principal]] = {}
+        self._verified: LruCache[bytes, _Verified] = LruCache(_MAX_VERIFIED)
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -132,27 +141,42 @@ class Authenticator:
         await self._database.listen(CHANNEL, lambda _payload: self._news.set())
 
     async def authenticate(self, account: str, token: str, address: str = "") -> Principal:
-        """See `Auth.authenticate`."""
+        """The principal of an access token or an API token, with the user's present role and projects.
+
+        An API token counts as an access token that it was exchanged for, and ends at its own end only.
+        A user's changes are seen within 5 seconds, here and in every other process. While the database is
+        away, tokens that this process has seen before go on working.
+
+        Args:
+            address: where the token came from. API tokens that are not found are counted for it; an empty
+                one is that of no peer and has no limit.
+
+        Raises:
+            Unauthenticated: malformed, expired, revoked, of another account or signed by an unknown key.
+            SlowDown: an API token that is new to this process, after too many from its address that are
+                unknown; `retry_after_s` is when the next one is looked for.
+            Unavailable: the token is new to this process and the database is away, or too many wait.
+        """
         digest = hash_secret(token)
-        known = self._principals.get(digest)
-        if known is not None and known[1].account == account and self._is_current(*known):
-            self._verified.move_to_end(digest)
-            return known[1]
-        bearer = await self._bearer(digest, account, token, address)
+        known = self._verified.get(digest)
+        if known is not None and known.worth is not None:
+            standing, principal = known.worth
+            if principal.account == account and self._is_current(standing, principal):
+                return principal
+        verified = await self._verify_once(digest, account, token, address)
+        bearer = verified.bearer
         if bearer.account != account:
             raise Unauthenticated("the access token belongs to another account")
         subject = (account, bearer.subject)
-        standing = await self._standings.find(
-            subject, bearer.valid_from_ms, bearer.ends_ms, bearer.api_token_id
-        )
-        if standing is None:
+        found = await self._standings.find(subject, bearer.valid_from_ms, bearer.ends_ms, bearer.api_token_id)
+        if found is None:
             raise Unauthenticated("the access token has been revoked")
         principal = Principal(
             account=account,
-            role=standing.role,
+            role=found.role,
             subject=bearer.subject,
-            username=standing.username,
-            project_ids=standing.project_ids,
+            username=found.username,
+            project_ids=found.project_ids,
             token_id=bearer.token_id,
             issued_ms=bearer.issued_ms,
             expires_ms=bearer.expires_ms,
@@ -160,8 +184,7 @@ class Authenticator:
             api_token_id=bearer.api_token_id,
             key_id=bearer.key_id,
         )
-        if digest in self._verified:  # which may have made room for others meanwhile
-            self._principals[digest] = standing, principal
+        verified.worth = found, principal
         return principal
 
     def _is_current(self, standing: Standing, principal: Principal) -> bool:
@@ -173,7 +196,10 @@ class Authenticator:
         return is_live and (principal.api_token_id is None or not self.is_revoked(principal))
 
     def is_revoked(self, principal: Principal) -> bool:
-        """See `Auth.is_revoked`."""
+        """Whether the principal's token has been revoked since it was verified; a look-up in memory.
+
+        A principal without a token is never revoked.
+        """
         if principal.subject is None or principal.valid_from_ms is None:
             return False
         if self._keys.is_revoked(principal.key_id):
@@ -182,19 +208,38 @@ class Authenticator:
         return self._standings.is_revoked(subject, principal.valid_from_ms, principal.api_token_id)
 
     def on_revocation(self, callback: RevocationCallback) -> None:
-        """See `Auth.on_revocation`."""
+        """Call `callback(account, subject, valid_from_ms)` once for every revocation from now on.
+
+        It is called on the event loop and must not block. It is called before the first token that the
+        user got afterwards is accepted here, so that ending the user's sessions ends only the earlier ones.
+        """
         self._standings.on_revocation(callback)
 
     def on_key_revocation(self, callback: Callable[[str], None]) -> None:
-        """See `Auth.on_key_revocation`."""
+        """Call `callback(key_id)` once for every signing key that is revoked from now on.
+
+        It is called on the event loop and must not block; tokens of the key are refused already.
+        """
         self._keys.on_revocation(callback)
 
     def on_change(self, callback: Callable[[str, str], None]) -> None:
-        """See `Auth.on_change`."""
+        """Call `callback(account, subject)` when a user whose token is known here got other rights.
+
+        Its tokens stay valid; what it may read has to be asked again.
+        """
         self._standings.on_change(callback)
 
     async def log_in(self, account: str, username: str, password: str, address: str) -> AccessToken:
-        """See `Auth.log_in`."""
+        """Check a user name and a password, and issue a token.
+
+        An unknown user takes as long as a wrong password. Failed tries are counted for the name and for the
+        address over all processes; over the limit the right password is refused too.
+
+        Raises:
+            BadCredentials: the user is unknown or the password wrong.
+            SlowDown: too many failed tries; `retry_after_s` is when the next one is taken.
+            Unavailable: the database is away, or too many log-ins wait for a processor.
+        """
         username = normalise_username(username)
         secret = await self._keys.secret("login failures")
         attempt = self._throttle.build_try(account, username, address, secret)
@@ -213,7 +258,15 @@ class Authenticator:
         return await self.issue(account, credentials.user, credentials.valid_from_ms)
 
     async def exchange(self, account: str, api_token: str, address: str) -> AccessToken:
-        """See `Auth.exchange`."""
+        """Issue an access token for an API token; it ends with the API token at the latest.
+
+        Failed tries are counted for the text and for the address, as those of `log_in` are.
+
+        Raises:
+            BadCredentials: the API token is unknown, revoked or expired.
+            SlowDown: too many failed tries; `retry_after_s` is when the next one is taken.
+            Unavailable: the database is away.
+        """
         secret = await self._keys.secret("login failures")
         attempt = self._throttle.build_try(account, api_token, address, secret, "api token")
         await self._throttle.check(attempt)
@@ -226,7 +279,15 @@ class Authenticator:
         return await self._issue(account, holder.user, holder.valid_from_ms, holder)
 
     async def log_in_by_identity(self, account: str, token: str, address: str) -> AccessToken:
-        """See `Auth.log_in_by_identity`."""
+        """Issue an access token for the token of one of the account's identity providers.
+
+        Failed tries are counted for the text and for the address, as those of `log_in` are.
+
+        Raises:
+            BadCredentials: the token is not accepted, or no one user is meant by it.
+            SlowDown: too many failed tries; `retry_after_s` is when the next one is taken.
+            Unavailable: the provider's keys or the database cannot be read.
+        """
         secret = await self._keys.secret("login failures")
         attempt = self._throttle.build_try(account, token, address, secret, "identity token")
         await self._throttle.check(attempt)
@@ -239,7 +300,12 @@ class Authenticator:
         return await self._issue(account, match.user, match.valid_from_ms)
 
     async def issue(self, account: str, user: User, valid_from_ms: int) -> AccessToken:
-        """See `Auth.issue`."""
+        """A signed access token that lives for the configured lifetime.
+
+        Args:
+            valid_from_ms: of the user's credentials as they were when they were checked. A password that
+                changed meanwhile makes this token invalid from its birth.
+        """
         return await self._issue(account, user, valid_from_ms)
 
     async def _issue(
@@ -270,36 +336,34 @@ class Authenticator:
         return AccessToken(token, lifetime_s)
 
     async def hash_password(self, password: str, salt: bytes | None = None) -> str:
-        """See `Auth.hash_password`."""
+        """What is stored of a new password; with a `salt` of 16 bytes the same for the same password.
+
+        Raises Unavailable when too many wait for a processor.
+        """
         return await self._passwords.hash(password, salt)
 
     async def jwks(self) -> dict[str, Any]:
-        """See `Auth.jwks`."""
+        """The public keys of every token that can still be valid (RFC 7517, RFC 8037)."""
         return await self._keys.jwks()
 
     async def rotate_keys(self) -> None:
         """Announce a new signing key; nobody is logged out."""
         await self._keys.rotate()
 
-    async def _bearer(self, digest: bytes, account: str, token: str, address: str) -> Bearer:
+    async def _verify_once(self, digest: bytes, account: str, token: str, address: str) -> "_Verified":
         """What a token that is good by itself stands for, from memory where it was seen before."""
-        bearer = self._verified.get(digest)
-        if bearer is None:
+        verified = self._verified.get(digest)
+        if verified is None:
             if is_secret(token):
                 bearer = await self._look_up(digest, account, address)
             else:
                 bearer = await self._verify(token)
-            self._verified[digest] = bearer
-            if len(self._verified) > _MAX_VERIFIED:
-                forgotten, _ = self._verified.popitem(last=False)
-                self._principals.pop(forgotten, None)
-        elif self._clock.now_ms() >= bearer.ends_ms:
-            del self._verified[digest]
-            self._principals.pop(digest, None)
+            verified = _Verified(bearer)
+            self._verified.put(digest, verified)
+        elif self._clock.now_ms() >= verified.bearer.ends_ms:
+            self._verified.pop(digest)
             raise tokens.expired()
-        else:
-            self._verified.move_to_end(digest)
-        return bearer
+        return verified
 
     async def _look_up(self, digest: bytes, account: str, address: str) -> Bearer:
         holder = await self._holders.find(account, digest, address)
@@ -319,7 +383,6 @@ class Authenticator:
     def _forget_tokens(self, _kid: str) -> None:
         """Verify every token anew; a revoked key is too rare for a list of what it has signed."""
         self._verified.clear()
-        self._principals.clear()
 
     async def _rehash_if_outdated(self, account: str, credentials: Credentials, password: str) -> None:
         if not self._passwords.is_outdated(credentials.password_hash):

@@ -13,13 +13,12 @@ the limit is met are refused without a query; the `AT_ONCE` under way are the on
 """
 
 import asyncio
-from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from broker.auth.rate_limits import caller_of
-from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
+from broker.concurrency.caches import TtlCache
+from broker.concurrency.single_flight import SingleFlight
 from broker.errors import SlowDown, Unavailable
 from broker.metrics.counts import RATE_LIMITED
 from broker.storage.api_tokens import ApiTokens, Holder
@@ -94,35 +93,29 @@ class Holders:
         raise SlowDown("too many API tokens that are not known; wait and try again", retry_after_s=wait_s)
 
 
-@dataclass(slots=True)
-class _Window:
-    ends_s: float
-    times: int = 0
-
-
 class _Counts(Generic[K]):
     """How often something was seen of a key, within a minute that begins with the first time.
 
-    Over `_MOST_COUNTED` keys the oldest is forgotten.
+    Over `_MOST_COUNTED` keys the one that was used least recently is forgotten.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._windows: OrderedDict[K, _Window] = OrderedDict()  # all last equally long: the first ends first
+        self._times: TtlCache[K, list[int]] = TtlCache(clock, WINDOW_S, _MOST_COUNTED)
 
     def count(self, key: K) -> int:
-        window = self._windows.get(key)
-        return 0 if window is None or window.ends_s <= self._clock.monotonic_s() else window.times
+        times = self._times.get(key)
+        return 0 if times is None else times[0]
 
     def wait_s(self, key: K) -> int:
-        """Whole seconds until the count of a key that has been seen is 0."""
-        return max(1, -int(-(self._windows[key].ends_s - self._clock.monotonic_s()) // 1))
+        """Whole seconds until the count of a key is 0; at least one."""
+        found = self._times.find(key)
+        left_s = 0.0 if found is None else found[1] - self._clock.monotonic_s()
+        return max(1, -int(-left_s // 1))
 
     def add(self, key: K) -> None:
-        now_s = self._clock.monotonic_s()
-        while self._windows and next(iter(self._windows.values())).ends_s <= now_s:
-            self._windows.popitem(last=False)
-        window = self._windows.setdefault(key, _Window(now_s + WINDOW_S))
-        window.times += 1
-        if len(self._windows) > _MOST_COUNTED:
-            self._windows.popitem(last=False)
+        times = self._times.get(key)
+        if times is None:
+            self._times.put(key, [1])
+        else:
+            times[0] += 1

@@ -11,7 +11,6 @@ made here. Where roles are mapped, the provider's word sets the user's role; wha
 does not map stays, and so does the role of the last admin.
 """
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ from typing import Any
 import orjson
 
 from broker.auth import identity_tokens, membership
-from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
+from broker.concurrency.caches import LruCache
+from broker.concurrency.single_flight import SingleFlight
 from broker.domain.audit import Actor
 from broker.domain.identities import Identity
 from broker.domain.users import User
@@ -53,7 +53,7 @@ class IdentityKeys:
     def __init__(self, fetch: FetchKeys, clock: Clock) -> None:
         self._fetch = fetch
         self._clock = clock
-        self._sets: OrderedDict[str, _KeySet] = OrderedDict()
+        self._sets: LruCache[str, _KeySet] = LruCache(_MAX_SETS)
         self._flights: SingleFlight[str, None] = SingleFlight()
 
     async def close(self) -> None:
@@ -70,7 +70,8 @@ class IdentityKeys:
         return key
 
     def _known(self, url: str, algorithm: str, kid: str | None) -> Any | None:
-        return identity_tokens.find_key(self._sets[url].keys, algorithm, kid)
+        known = self._sets.get(url)
+        return None if known is None else identity_tokens.find_key(known.keys, algorithm, kid)
 
     async def _refresh(self, url: str, max_age_s: float) -> None:
         """Have keys that are not older, as far as the provider's server lets us."""
@@ -93,10 +94,7 @@ class IdentityKeys:
     async def _read(self, url: str) -> None:
         document = await self._fetch(url)
         now_s = self._clock.monotonic_s()
-        self._sets[url] = _KeySet(_parse_keys(document), now_s, now_s)
-        self._sets.move_to_end(url)
-        if len(self._sets) > _MAX_SETS:
-            self._sets.popitem(last=False)
+        self._sets.put(url, _KeySet(_parse_keys(document), now_s, now_s))
 
 
 class IdentityLogin:

@@ -20,8 +20,8 @@ from typing import Any
 import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
+from broker.concurrency.single_flight import SingleFlight
 from broker.domain.audit import Actor
 from broker.storage.keys import Keys, StoredKey
 

@@ -13,19 +13,21 @@ database can cross, so an API token counts as gone only after a look that began 
 when the feed of revocations says so. Its absence is then final, because ids are not used twice.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
 
-from broker.auth.service import RevocationCallback
-from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
+from broker.concurrency.caches import LruCache
+from broker.concurrency.single_flight import SingleFlight
 from broker.storage.revocations import Revocations
 from broker.storage.users import Standing, Users
 
 MAX_STANDINGS = 2_000  # read anew every few seconds, at 15 µs each on the machine where this was measured
 MAX_REMEMBERED = 100_000
 _NEVER = 2**53  # the state of credentials of a user that is gone: no token was issued for it
+
+RevocationCallback = Callable[[str, str, int], None]
+"""Called with (account, subject, valid_from_ms): tokens issued for an earlier state are invalid."""
 
 Subject = tuple[str, str]
 """(account, user id)"""
@@ -38,34 +40,33 @@ class Standings:
         self._users = users
         self._revocations = revocations
         self._clock = clock
-        self._standings: OrderedDict[Subject, Standing] = OrderedDict()
+        self._standings: LruCache[Subject, Standing] = LruCache(
+            MAX_STANDINGS, on_eviction=lambda subject, _: self._forget(subject)
+        )
         self._needed_until_ms: dict[Subject, int] = {}
-        self._newest: OrderedDict[Subject, int] = OrderedDict()
-        self._gone_api_tokens: OrderedDict[str, None] = OrderedDict()
-        self._told_api_tokens: OrderedDict[str, None] = OrderedDict()  # of those, the ones that were told
+        self._newest: LruCache[Subject, int] = LruCache(MAX_REMEMBERED)
+        self._gone_api_tokens: LruCache[str, bool] = LruCache(MAX_REMEMBERED)
+        self._told_api_tokens: LruCache[str, bool] = LruCache(MAX_REMEMBERED)  # of those, the ones told
         self._position: datetime | None = None
         self._flights: SingleFlight[Subject, None] = SingleFlight()
         self._revocation_callbacks: list[RevocationCallback] = []
         self._change_callbacks: list[Callable[[str, str], None]] = []
 
     def on_revocation(self, callback: RevocationCallback) -> None:
-        """See `Auth.on_revocation`."""
+        """See `Authenticator.on_revocation`."""
         self._revocation_callbacks.append(callback)
 
     def on_change(self, callback: Callable[[str, str], None]) -> None:
-        """See `Auth.on_change`."""
+        """See `Authenticator.on_change`."""
         self._change_callbacks.append(callback)
 
     def is_revoked(self, subject: Subject, valid_from_ms: int, api_token_id: str | None = None) -> bool:
         """Whether tokens issued for this state of the credentials are known to be invalid."""
-        return self._newest.get(subject, 0) > valid_from_ms or api_token_id in self._gone_api_tokens
+        return (self._newest.peek(subject) or 0) > valid_from_ms or api_token_id in self._gone_api_tokens
 
     def holds(self, subject: Subject, standing: Standing) -> bool:
         """Whether nothing has been learnt of the user since `find` answered `standing`."""
-        if self._standings.get(subject) is not standing:
-            return False
-        self._standings.move_to_end(subject)
-        return True
+        return self._standings.get(subject) is standing
 
     async def find(
         self, subject: Subject, valid_from_ms: int, until_ms: int, api_token_id: str | None = None
@@ -93,10 +94,9 @@ class Standings:
         if standing is None or standing.valid_from_ms != valid_from_ms:
             return None
         if api_token_id is not None and api_token_id not in standing.api_token_ids:
-            self._remember_gone(api_token_id)
+            self._gone_api_tokens.put(api_token_id, True)
         if api_token_id in self._gone_api_tokens:
             return None
-        self._standings.move_to_end(subject)
         self._needed_until_ms[subject] = max(until_ms, self._needed_until_ms.get(subject, 0))
         return standing
 
@@ -109,7 +109,7 @@ class Standings:
             subject = (revocation.account, revocation.subject)
             if revocation.api_token_id is not None:
                 self._revoke_api_token(subject, revocation.api_token_id)
-            elif self._newest.get(subject, -1) < revocation.valid_from_ms:
+            elif (self._newest.peek(subject) or -1) < revocation.valid_from_ms:
                 self._revoke(subject, revocation.valid_from_ms)
         self._position = position
         await self._reload()
@@ -133,28 +133,26 @@ class Standings:
 
     def _learn(self, subject: Subject, standing: Standing | None) -> None:
         """Take over what the database says. What is known already may be newer: answers can cross."""
-        newest = self._newest.get(subject)
+        newest = self._newest.peek(subject)
         valid_from_ms = _NEVER if standing is None else standing.valid_from_ms
         if newest is not None and valid_from_ms < newest:
             return
         if newest is not None and valid_from_ms > newest:
             self._revoke(subject, valid_from_ms)
         if valid_from_ms != newest:
-            self._remember(subject, valid_from_ms)
-        before = self._standings.get(subject)
+            self._newest.put(subject, valid_from_ms)
+        before = self._standings.peek(subject)
         if standing is None:
             self._forget(subject)
             return
-        self._standings[subject] = standing
-        if len(self._standings) > MAX_STANDINGS:
-            self._forget(next(iter(self._standings)))
+        self._standings.replace(subject, standing)
         if before is not None and _has_changed(before, standing):
             for callback in self._change_callbacks:
                 callback(*subject)
 
     def _revoke(self, subject: Subject, valid_from_ms: int) -> None:
-        self._remember(subject, valid_from_ms)
-        standing = self._standings.get(subject)
+        self._newest.put(subject, valid_from_ms)
+        standing = self._standings.peek(subject)
         if standing is not None and standing.valid_from_ms < valid_from_ms:
             self._forget(subject)
         for callback in self._revocation_callbacks:
@@ -167,33 +165,18 @@ class Standings:
             self._forget(subject)
 
     def _forget(self, subject: Subject) -> None:
-        self._standings.pop(subject, None)
+        self._standings.pop(subject)
         self._needed_until_ms.pop(subject, None)
 
     def _revoke_api_token(self, subject: Subject, api_token_id: str) -> None:
         """Take over what the feed says; of users who are in the table, the next look tells it."""
-        self._remember_gone(api_token_id)
+        self._gone_api_tokens.put(api_token_id, True)
         if api_token_id in self._told_api_tokens:
             return
-        _add_bounded(self._told_api_tokens, api_token_id)
+        self._told_api_tokens.put(api_token_id, True)
         if subject not in self._standings:
             for callback in self._change_callbacks:
                 callback(*subject)
-
-    def _remember_gone(self, api_token_id: str) -> None:
-        _add_bounded(self._gone_api_tokens, api_token_id)
-
-    def _remember(self, subject: Subject, valid_from_ms: int) -> None:
-        self._newest[subject] = valid_from_ms
-        self._newest.move_to_end(subject)
-        if len(self._newest) > MAX_REMEMBERED:
-            self._newest.popitem(last=False)
-
-
-def _add_bounded(known: OrderedDict[str, None], key: str) -> None:
-    known[key] = None
-    if len(known) > MAX_REMEMBERED:
-        known.popitem(last=False)
 
 
 def _covers(standing: Standing | None, valid_from_ms: int, api_token_id: str | None) -> bool:

@@ -9,7 +9,7 @@ The 30 seconds by which clocks of machines may differ are given to the times of 
 not stretched: a client is told when it comes, and a connection loses its rights at that moment.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jwt
@@ -30,6 +30,14 @@ _NO_CHECKS: Any = {  # times and types are checked here, by our clock
     "verify_iat": False,
     "verify_aud": False,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """An access token as it is handed out, and its lifetime in seconds."""
+
+    text: str = field(repr=False)
+    expires_in_s: int
 
 
 @dataclass(frozen=True, slots=True)

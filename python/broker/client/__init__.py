@@ -73,11 +73,12 @@ from broker.client.responses import (
     ReportImpressions,
     ReportOption,
 )
-from broker.client.retry import Backoff, RetryPolicy
+from broker.client.retry import RetryPolicy
 from broker.client.socket import Notification, Socket
 from broker.client.statistics import Dashboard, OnlineProducer, StatisticsPoint, TopProgram
 from broker.client.subscription import Subscription
 from broker.client.sync import Client
+from broker.concurrency.back_off import Backoff
 
 __all__ = [
     "AnalyticsSite",

@@ -12,14 +12,10 @@ lose one server together must not come back together.
 """
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-Draw = Callable[[], float]
-"""Draws uniformly from [0, 1)."""
-
-_MAX_DOUBLINGS = 32  # beyond it every ceiling has long been reached
+from broker.concurrency.back_off import Backoff, Draw
 
 
 class Safety(Enum):
@@ -55,23 +51,6 @@ def safety_of_method(method: str) -> Safety:
 def is_retried(failure: Failure, safety: Safety) -> bool:
     """Whether a call of this safety is tried again after this failure."""
     return failure is Failure.CLEAR or (failure is Failure.OPEN and safety is not Safety.ONCE)
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Full jitter: the nth delay is drawn from [0, min(cap_s, base_s · 2ⁿ)), n from 0."""
-
-    base_s: float = 0.1
-    cap_s: float = 5.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.base_s <= self.cap_s:
-            raise ValueError("base_s must be over 0 and at most cap_s")
-
-    def delay_s(self, attempt: int, draw: Draw = random.random) -> float:
-        """Seconds to wait after the failed try number `attempt`, counted from 0."""
-        ceiling = min(self.cap_s, self.base_s * float(1 << min(attempt, _MAX_DOUBLINGS)))
-        return ceiling * draw()
 
 
 @dataclass(frozen=True, slots=True)

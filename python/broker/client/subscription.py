@@ -12,10 +12,10 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from broker.client.errors import ApiError, ClientError, ConnectionFailed, ProtocolError, ServerError, SlowDown
 from broker.client.models import Change, Cursor, Event, position
-from broker.client.retry import Backoff
 from broker.client.socket import Notification, Socket
 from broker.client.tracker import Gap, Tracker
 from broker.clock import Clock
+from broker.concurrency.back_off import Backoff
 
 ItemT = TypeVar("ItemT", covariant=True)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from broker.answers.linked_counters import LinkedCounters
 from broker.auth.authenticator import AuthConfig, Authenticator
+from broker.concurrency.tasks import keep_running
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
@@ -18,7 +19,6 @@ from broker.storage.database import Database
 from broker.storage.database_clock import DatabaseClock
 from broker.storage.statistics_recorder import Recorder
 from broker.storage.users import Users
-from broker.tasks import keep_running
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker import timers
+from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.tasks import run_once
 from broker.deployments.ingress_check import find_ingress_fault
 from broker.deployments.node_address import on_this_node
 from broker.deployments.ray_cluster import NAMESPACE
@@ -26,7 +28,6 @@ from broker.logs import configure_logs
 from broker.metrics.counts import GATEWAY_REPLACEMENTS
 from broker.settings import Settings
 from broker.setup_error import SetupError
-from broker.tasks import run_once
 
 if TYPE_CHECKING:
     from broker.deployments.compose import Opened
@@ -39,7 +40,7 @@ _INGRESS_S = 30.0  # until an ingress has started on another node
 _ROUND_S = 5.0  # between two looks for new nodes
 _LOOK_S = 4.0  # between two looks at a gateway
 _HUNG_S = 10.0  # without an answer; Ray watches over processes, not over what does not answer
-_RETRY_S = (0.5, 10.0)
+_RETRY = Backoff(0.5, 10.0, jitter=0)
 
 _log = logging.getLogger(__name__)
 # Objects more than there were. At Python's 700 a text of lists within lists is read six times as slowly.
@@ -166,7 +167,7 @@ class Gateways:
 
     async def run(self) -> None:
         """Replace gateways that died and add those of new nodes, until cancelled."""
-        wait_s = _RETRY_S[0]
+        delays = Delays(_RETRY)
         while True:
             with suppress(TimeoutError):
                 ended = [each.ended for each in self._running.values()]
@@ -174,11 +175,11 @@ class Gateways:
             try:
                 async with self._lock:
                     await self._reconcile()
-                wait_s = _RETRY_S[0]
+                delays.reset()
             except (RayError, TimeoutError) as error:
+                wait_s = delays.next_s()
                 _log.error("gateway_not_started", extra={"cause": _first_line(error), "retry_s": wait_s})
                 await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, _RETRY_S[1])
 
     async def roll(self) -> None:
         """Exchange every gateway for a new one, one node after the other. Raises RayError."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Collection, Mapping
 
 from broker.answers.placement import COUNTER
+from broker.concurrency.tasks import failing
 from broker.errors import BrokerError, Unavailable
 from broker.operations.services import Services
 from broker.owners.placement import OWNER
@@ -11,7 +12,6 @@ from broker.slots.calls import SLOT_CALLS
 from broker.slots.link import LinkLost, SlotLink
 from broker.slots.placement import slot_name
 from broker.storage.gateways import Gateways
-from broker.tasks import failing
 
 _CHECK_S = 2.0
 

@@ -14,6 +14,7 @@ from broker import timers
 from broker.answers.actor import CounterActor
 from broker.answers.placement import COUNTER
 from broker.clock import SystemClock
+from broker.concurrency.tasks import keep_running, run_once
 from broker.deployments import gateways, ray_cluster, serve_app
 from broker.deployments.clock_watch import watch_clock
 from broker.deployments.ingress_check import forget_faults, require_our_ingress, start_unless_refused
@@ -24,7 +25,6 @@ from broker.owners.actor import OwnerActor
 from broker.owners.placement import OWNER
 from broker.settings import Settings
 from broker.slots.pool import SlotPool
-from broker.tasks import keep_running, run_once
 
 _STOP_S = 11.0  # for everything; `broker up` has four more
 _DRAIN_LIMIT_S = 6.0

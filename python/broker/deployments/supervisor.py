@@ -19,6 +19,8 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.tasks import keep_running, run_once
 from broker.deployments import ray_logs
 from broker.deployments.conductor_process import ConductorProcess, Report
 from broker.deployments.data_dir import Claim, claim
@@ -30,7 +32,6 @@ from broker.logs import RAY_SHARE, configure_logs
 from broker.settings import Settings
 from broker.setup_error import SetupError
 from broker.storage.embedded.server import EmbeddedPostgres
-from broker.tasks import keep_running, run_once
 
 if TYPE_CHECKING:
     from broker.storage.conductor_lease import ConductorLease
@@ -41,7 +42,7 @@ _START_S = 120.0
 _FILES = 1_048_576  # the kernel's own limit for a process (fs.nr_open)
 _LEASE_ROUND_S = 2.0  # between two tries to take or renew the lease, which lasts for ten seconds
 _STOP_S = 12.5  # of the fifteen that a stop may take
-_RESTART_S = (1.0, 30.0)
+_RESTART = Backoff(1.0, 30.0, jitter=0)
 _STEADY_S = 60.0  # a conductor that ran for this long is restarted at once
 
 _log = logging.getLogger(__name__)
@@ -198,7 +199,7 @@ class Supervisor:
             SetupError: the first one ended before it was ready.
         """
         loop = asyncio.get_running_loop()
-        wait_s = _RESTART_S[0]
+        delays = Delays(_RESTART)
         starts = 0
         while True:
             started_s = loop.time()
@@ -210,10 +211,9 @@ class Supervisor:
                 raise SetupError(reason or f"the parts ended at their start; see {held.path / 'log'}")
             self._report("warning", f"Ray ended ({reason or 'killed'}); starting it again")
             if loop.time() - started_s < _STEADY_S:
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, _RESTART_S[1])
+                await delays.wait()
             else:
-                wait_s = _RESTART_S[0]
+                delays.reset()
             await self._conductor.kill()
             await asyncio.to_thread(end_marked, held.mark)
             await self._start_conductor(held)
@@ -225,7 +225,7 @@ class Supervisor:
 
         One whose Ray is damaged goes on serving while another one starts beside it, which takes over.
         """
-        wait_s = _RESTART_S[0]
+        delays = Delays(_RESTART)
         while True:
             conductor = self._conductor
             assert conductor is not None, "one was started"
@@ -237,8 +237,7 @@ class Supervisor:
             if not conductor.is_running:
                 return await conductor.wait()
             if not await self._succeed(held, conductor):
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, _RESTART_S[1])
+                await delays.wait()
 
     async def _succeed(self, held: Claim, old: ConductorProcess) -> bool:
         """Start a conductor beside a damaged one and let it take over; whether it has."""

@@ -6,7 +6,8 @@ there already and memory holds one page, whatever the distance.
 
 import logging
 
-from broker.gateway.flights import Flights
+from broker.concurrency.caches import LruCache
+from broker.concurrency.single_flight import SingleFlight
 from broker.gateway.topics import Logs, native_entry
 from broker.owners.feed import Feed
 from broker.owners.protocol import EntryKind, HistoryLost
@@ -24,13 +25,13 @@ class Backfill:
         self._logs = logs
         self._feed = feed
         self._history_events = history_events
-        self._flights: Flights[tuple[str, str, int], None] = Flights()
+        self._flights: SingleFlight[tuple[str, str, int], None] = SingleFlight()
         # topic → (epoch, seq before which nothing can be had); what was lost stays lost
-        self._floors: dict[str, tuple[str, int]] = {}
+        self._floors: LruCache[str, tuple[str, int]] = LruCache(MAX_FLOORS)
 
     def forget(self, topic: str) -> None:
         """Drop what is known of a topic that is followed no more."""
-        self._floors.pop(topic, None)
+        self._floors.pop(topic)
 
     async def since(self, topic: str, epoch: str, seq: int, *, is_compared: bool = False) -> None:
         """Let the log reach back to after `seq` of `epoch`, as far as the history limit allows.
@@ -87,13 +88,8 @@ class Backfill:
             # The beginning of the page is out of reach: an import, or its age. Find how far one can reach.
             page = min(page, before_oldest - goal) // 2
             if page == 0:
-                self._remember(topic, epoch, before_oldest)
+                self._floors.put(topic, (epoch, before_oldest))
                 return
-
-    def _remember(self, topic: str, epoch: str, floor: int) -> None:
-        self._floors[topic] = (epoch, floor)
-        if len(self._floors) > MAX_FLOORS:
-            del self._floors[next(iter(self._floors))]
 
     async def _fill_page(self, topic: str, epoch: str, after: int, before_oldest: int) -> bool:
         """Put the pushes from `after`, exclusive, to `before_oldest` in front; false when they cannot be."""

@@ -14,11 +14,11 @@ from typing import NamedTuple, Protocol
 
 from broker.answers.batches import SEALED, Group
 from broker.answers.errors import VotingClosed
+from broker.concurrency.tasks import keep_running
 from broker.errors import BrokerError, InternalError, NotFound, OutcomeUnknown, Unavailable
 from broker.gateway.open_polls import OpenPolls, Place
 from broker.gateway.rendering import error_json
 from broker.operations.services import Services
-from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
 

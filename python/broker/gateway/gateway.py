@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker._native import Server
+from broker.concurrency.periodic import Periodic
+from broker.concurrency.tasks import failing, run_once
 from broker.errors import BrokerError
 from broker.gateway.backfill import Backfill
 from broker.gateway.ballots import BallotPumps
@@ -13,7 +15,6 @@ from broker.gateway.dispatcher import Dispatcher
 from broker.gateway.handshakes import Handshakes
 from broker.gateway.open_files import most_connections
 from broker.gateway.open_polls import RENEW_S, OpenPolls
-from broker.gateway.periodic import Periodic
 from broker.gateway.program_views import ProgramViews
 from broker.gateway.projects import ProjectChannels
 from broker.gateway.sessions import Sessions
@@ -31,7 +32,6 @@ from broker.owners.protocol import Attributes
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow, Gateways
 from broker.storage.statistics_recorder import FLUSH_S
-from broker.tasks import failing, run_once
 
 _log = logging.getLogger(__name__)
 

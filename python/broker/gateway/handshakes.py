@@ -6,10 +6,10 @@ from typing import Protocol
 
 import orjson
 
+from broker.concurrency.tasks import keep_running
 from broker.errors import BrokerError, InternalError, Unavailable
 from broker.gateway.sessions import Sessions
 from broker.gateway.upcalls import Authenticate
-from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
 

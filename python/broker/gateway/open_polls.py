@@ -12,13 +12,14 @@ votes come the ordinary way again, with its errors, as when the database is away
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from broker.concurrency.caches import LruCache
+from broker.concurrency.tasks import keep_running
 from broker.domain.answers import (
     FREE_CONTEXTS,
     MAX_OPTION,
@@ -34,7 +35,6 @@ from broker.operations.program_access import WITHOUT_PROJECT
 from broker.operations.services import Services
 from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.storage.polls import PollHead, PollProgram, PollRow
-from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class OpenPolls:
         self._wanted: dict[PollName, None] = {}
         self._open: dict[PollName, float] = {}  # until when, on the monotonic clock
         self._used: dict[PollName, None] = {}
-        self._places: OrderedDict[int, Place] = OrderedDict()
+        self._places: LruCache[int, Place] = LruCache(_MAX_PLACES)
         self._arrived = asyncio.Event()
         self._followed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -168,7 +168,7 @@ class OpenPolls:
 
     def gone(self, poll: int) -> None:
         """A counter says that the poll has been deleted."""
-        place = self._places.pop(poll, None)
+        place = self._places.pop(poll)
         if place is not None:
             name = place.name
             program = self._programs.get(name[:2])
@@ -360,10 +360,7 @@ class OpenPolls:
             self._close(name)
             return
         self._open[name] = self._clock.monotonic_s() + open_s
-        self._places[row.uid] = Place(name, program.uid, program.project_id)
-        self._places.move_to_end(row.uid)
-        if len(self._places) > _MAX_PLACES:
-            self._places.popitem(last=False)
+        self._places.put(row.uid, Place(name, program.uid, program.project_id))
         self._table.open_poll(
             *name,
             poll=row.uid,

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from broker.concurrency.single_flight import SingleFlight
+from broker.concurrency.tasks import run_once
 from broker.domain.programs import ProgramChange
 from broker.errors import BrokerError, NotFound
-from broker.gateway.flights import Flights
 from broker.gateway.params import PROJECT_CHANNEL
 from broker.gateway.topics import Followed, Logs, Topics
 from broker.operations.services import Services
 from broker.owners.protocol import PROGRAMS_CHANNEL, Attributes, Entry, channel_topic, program_topic
 from broker.storage.programs import ProgramQuery
-from broker.tasks import run_once
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class ProjectChannels:
         self._logs = logs
         self._services = services
         self._channels: dict[str, _Channel] = {}
-        self._opening: Flights[str, None] = Flights()
+        self._opening: SingleFlight[str, None] = SingleFlight()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def is_open(self, topic: str) -> bool:

@@ -9,12 +9,12 @@ distinct sets of projects, however many viewers come.
 """
 
 import logging
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from broker.auth.service import Auth
+from broker.auth.authenticator import Authenticator
 from broker.clock import Clock
+from broker.concurrency.caches import LruCache
 from broker.domain.permissions import READERS
 from broker.domain.users import Principal, Role
 from broker.errors import Unauthenticated, Unavailable
@@ -60,13 +60,15 @@ class Sessions:
     A connection whose session was forgotten is treated as one whose token has expired: as anonymous.
     """
 
-    def __init__(self, cache: TokenCache, auth: Auth, clock: Clock, *, limit: int = MAX_SESSIONS) -> None:
+    def __init__(
+        self, cache: TokenCache, auth: Authenticator, clock: Clock, *, limit: int = MAX_SESSIONS
+    ) -> None:
         self._cache = cache
         self._auth = auth
         self._clock = clock
-        self._limit = limit
         self._last_number = 0
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        # Native code must forget one that leaves too, or its number would come back with the next handshake.
+        self._sessions: LruCache[int, Session] = LruCache(limit, on_eviction=lambda _, old: self._revoke(old))
         self._by_token: dict[tuple[str, str], Session] = {}
         self._by_subject: dict[tuple[str, str | None], set[int]] = {}
         self._reader_numbers: dict[_ReaderClass, int] = {}
@@ -76,7 +78,7 @@ class Sessions:
         return len(self._sessions)
 
     async def open(self, account: str, token: str, address: str = "") -> Session:
-        """The session of `token`, granted to native code; for `address` see `Auth.authenticate`.
+        """The session of `token`, granted to native code; for `address` see `Authenticator.authenticate`.
 
         Raises:
             Unauthenticated: the token is bad, expired, revoked or of another account.
@@ -92,12 +94,11 @@ class Sessions:
             known = self._add(account, token, principal)
             self._grant(known)
             return known
-        self._sessions.move_to_end(known.number)
+        self._sessions.get(known.number)  # used now
         if known.principal == principal:
             # Native code may have dropped it from a bounded cache of its own.
             self._grant(known)
-        self._replace(known, principal)
-        return self._sessions[known.number]
+        return self._replace(known, principal)
 
     def find(self, account: str, number: int) -> Session | None:
         """The session, while its token is good; None for an anonymous caller."""
@@ -110,7 +111,6 @@ class Sessions:
         if self._auth.is_revoked(session.principal):
             self._revoke(session)
             return None
-        self._sessions.move_to_end(number)
         return session
 
     def reader(self, number: int) -> Principal | None:
@@ -166,21 +166,24 @@ class Sessions:
         return len(expired)
 
     def _of(self, account: str, subject: str) -> list[Session]:
-        return [self._sessions[number] for number in self._by_subject.get((account, subject), ())]
+        numbers = self._by_subject.get((account, subject), ())
+        return [session for number in numbers if (session := self._sessions.peek(number)) is not None]
 
-    def _replace(self, session: Session, principal: Principal) -> None:
-        if self._sessions.get(session.number) is not session or principal == session.principal:
-            return
+    def _replace(self, session: Session, principal: Principal) -> Session:
+        """The session with the present rights of its token, while it is held."""
+        if self._sessions.peek(session.number) is not session or principal == session.principal:
+            return session
         before = session.principal
         if before.role is not principal.role or before.project_ids - principal.project_ids:
             self._cache.revoke(before.account, _native_subject(session))
         session = replace(session, principal=principal, reader=self._reader_of(principal))
-        self._sessions[session.number] = session
+        self._sessions.replace(session.number, session)
         self._by_token[before.account, session.token] = session
         self._grant(session)
+        return session
 
     def _revoke_if_held(self, session: Session) -> None:
-        if self._sessions.get(session.number) is session:
+        if self._sessions.peek(session.number) is session:
             self._revoke(session)
 
     def _grant(self, session: Session) -> None:
@@ -197,12 +200,9 @@ class Sessions:
     def _add(self, account: str, token: str, principal: Principal) -> Session:
         self._last_number += 1
         session = Session(self._last_number, self._reader_of(principal), principal, token)
-        self._sessions[session.number] = session
         self._by_token[account, token] = session
         self._by_subject.setdefault((account, principal.subject), set()).add(session.number)
-        while len(self._sessions) > self._limit:
-            # Native code must forget it too, or its number would come back with the next handshake.
-            self._revoke(next(iter(self._sessions.values())))
+        self._sessions.put(session.number, session)
         return session
 
     def _reader_of(self, principal: Principal) -> int:
@@ -226,7 +226,7 @@ class Sessions:
         )
 
     def _drop(self, session: Session) -> None:
-        del self._sessions[session.number]
+        self._sessions.pop(session.number)
         key = (session.principal.account, session.token)
         if self._by_token.get(key) is session:
             del self._by_token[key]
@@ -245,16 +245,12 @@ class SignIns:
     """
 
     def __init__(self, *, limit: int = 4_096) -> None:
-        self._limit = limit
-        self._numbers: OrderedDict[int, int] = OrderedDict()
+        # Whoever logs in and never calls again is forgotten in the end; the native side has the session.
+        self._numbers: LruCache[int, int] = LruCache(limit)
 
     def add(self, conn: int, number: int) -> None:
         """From now on `conn` acts as session `number`."""
-        self._numbers[conn] = number
-        self._numbers.move_to_end(conn)
-        # Whoever logs in and never calls again is forgotten in the end; the native side has the session.
-        if len(self._numbers) > self._limit:
-            self._numbers.popitem(last=False)
+        self._numbers.put(conn, number)
 
     def resolve(self, conn: int, number: int) -> int:
         """The session number that a call of `conn` which carries `number` belongs to."""
@@ -262,7 +258,7 @@ class SignIns:
         if newest is None:
             return number
         if newest == number:
-            del self._numbers[conn]
+            self._numbers.pop(conn)
         return newest
 
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
+from broker.concurrency.single_flight import SingleFlight
+from broker.concurrency.tasks import run_once
 from broker.errors import BrokerError
-from broker.gateway.flights import Flights
 from broker.owners.feed import Feed
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head, HistoryLost
-from broker.tasks import run_once
 
 if TYPE_CHECKING:  # a name of the stub alone
     from broker._native import Entry as NativeEntry
@@ -102,8 +102,8 @@ class Topics:
         self._feed: Feed | None = None
         self._followed: dict[str, Followed] = {}
         self._watchers: dict[str, dict[str, EntriesSeen]] = {}
-        self._opening: Flights[str, Followed] = Flights()
-        self._leaving: Flights[str, None] = Flights()
+        self._opening: SingleFlight[str, Followed] = SingleFlight()
+        self._leaving: SingleFlight[str, None] = SingleFlight()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 

@@ -1,8 +1,7 @@
 """Telling that a program's answers have news, seldom enough that a storm of votes is no storm of calls."""
 
-from collections import OrderedDict
-
 from broker.clock import Clock
+from broker.concurrency.caches import TtlCache
 from broker.owners.client import Owners
 
 _EVERY_S = 0.5
@@ -17,16 +16,12 @@ class AnswerNews:
 
     def __init__(self, owners: Owners, clock: Clock) -> None:
         self._owners = owners
-        self._clock = clock
-        self._told_s: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._told: TtlCache[tuple[str, str], bool] = TtlCache(clock, _EVERY_S, _PROGRAMS)
 
     async def tell(self, account: str, program_id: str) -> None:
         """Something was counted."""
-        key, now_s = (account, program_id), self._clock.monotonic_s()
-        if now_s - self._told_s.get(key, now_s - _EVERY_S) < _EVERY_S:
+        key = (account, program_id)
+        if key in self._told:
             return
-        self._told_s[key] = now_s
-        self._told_s.move_to_end(key)
-        if len(self._told_s) > _PROGRAMS:
-            self._told_s.popitem(last=False)
+        self._told.put(key, True)
         await self._owners.answers_counted(account, program_id)

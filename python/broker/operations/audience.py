@@ -6,10 +6,10 @@ from broker.answers.client import Counters
 from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate
 from broker.clock import Clock
+from broker.concurrency.loading_cache import LoadingCache
 from broker.operations.answer_news import AnswerNews
 from broker.operations.final_results import FinalResults
 from broker.operations.known_polls import KnownPolls
-from broker.operations.recent import Recent
 from broker.operations.registry import Json
 from broker.owners.client import Owners
 from broker.settings import Settings
@@ -32,7 +32,7 @@ class Audience:
     counters: Counters
     polls: Polls
     known: KnownPolls
-    results: Recent[tuple[str | None, ...], Json]
+    results: LoadingCache[tuple[str | None, ...], Json]
     final: FinalResults
     news: AnswerNews
     per_address: LocalRate
@@ -54,7 +54,7 @@ def build_audience(
         counters=counters,
         polls=polls,
         known=KnownPolls(polls, clock, settings),
-        results=Recent(clock, _RESULTS_S, _RESULTS),
+        results=LoadingCache(clock, _RESULTS_S, _RESULTS),
         final=FinalResults(polls, clock, settings),
         news=AnswerNews(owners, clock),
         per_address=LocalRate(

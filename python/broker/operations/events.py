@@ -37,6 +37,7 @@ from broker.operations.metadata import compact
 from broker.operations.program_access import allowed_program, check_publisher
 from broker.operations.programs import ProgramParams
 from broker.operations.registry import Json, Operation, Route
+from broker.owners.commands import DeleteEvent, DeleteEvents, EventChanges, Publish, UpdateEvent
 from broker.owners.encoding import batch_json
 from broker.owners.protocol import NewEventRow
 from broker.storage.events import EventQuery
@@ -191,7 +192,9 @@ async def _publish(context: Context, params: PublishParams) -> Json:
 
 async def _in_order(context: Context, program_id: str, rows: Sequence[NewEventRow]) -> list[bytes]:
     """Publish, and say when the order is fixed: the next request of a connection need not wait for more."""
-    publishing = context.services.owners.publish(context.principal.account, program_id, rows, context.key)
+    services, account = context.services, context.principal.account
+    command = Publish(services.ids.uuid7(), account, program_id, tuple(rows), context.key)
+    publishing = services.owners.submit(command)
     if context.ordered is nobody_waits:
         return (await publishing).events
     # Tasks are first stepped in the order in which they are made, and that step puts a publish in its queue.
@@ -243,33 +246,35 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
     event_id = _event_id(params)
     if params.id is not None and params.id.lower() != event_id:
         raise InvalidRequest.of_field("id", "must be the event's id as in the path; it cannot change")
-    changes: dict[str, object] = {}
+    changes: EventChanges = {}
     for name in params.model_fields_set & {"event", "timestamp", "timecode"}:
-        changes[name] = getattr(params, name)
+        changes[name] = getattr(params, name)  # type: ignore[literal-required]  # of these three
     if "event" in changes and params.event is None:
         raise InvalidRequest.of_field("event", "must not be null")
     if "metadata" in params.model_fields_set:
         limit_bytes = context.services.settings.metadata_limit_bytes
         changes["metadata"] = compact(params.metadata, "metadata", limit_bytes)
-    owners, account = context.services.owners, context.principal.account
-    changed = await owners.update_event(
-        account, params.program_id, event_id, changes, context.caller, context.key
+    services, account = context.services, context.principal.account
+    command = UpdateEvent(
+        services.ids.uuid7(), account, params.program_id, event_id, changes, context.caller, context.key
     )
-    return Json(changed)
+    return Json(await services.owners.submit(command))
 
 
 async def _delete_event(context: Context, params: EventParams) -> None:
     await allowed_program(context, params.program_id)
     event_id = _event_id(params)
-    owners, account = context.services.owners, context.principal.account
-    await owners.delete_event(account, params.program_id, event_id, context.caller, context.key)
+    services, account = context.services, context.principal.account
+    await services.owners.submit(
+        DeleteEvent(services.ids.uuid7(), account, params.program_id, event_id, context.caller, context.key)
+    )
 
 
 async def _delete_events(context: Context, params: ProgramParams) -> Deleted:
     await allowed_program(context, params.program_id)
-    owners, account = context.services.owners, context.principal.account
-    deleted = await owners.delete_events(account, params.program_id, context.caller, context.key)
-    return Deleted(deleted=deleted)
+    services, account = context.services, context.principal.account
+    command = DeleteEvents(services.ids.uuid7(), account, params.program_id, context.caller, context.key)
+    return Deleted(deleted=await services.owners.submit(command))
 
 
 def _event_id(params: EventParams | UpdateEventParams) -> str:

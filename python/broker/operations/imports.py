@@ -23,6 +23,7 @@ from broker.operations.invoke import validate
 from broker.operations.metadata import compact
 from broker.operations.program_access import allowed_program
 from broker.operations.registry import Operation, Route
+from broker.owners.commands import AdoptImport
 from broker.storage.imports import ImportRow
 
 # A stage is one COPY; these keep it from being many small ones, and from being large in memory.
@@ -68,8 +69,9 @@ async def _import_events(context: Context, params: ImportParams) -> ImportResult
     import_id = services.ids.uuid7()
     try:
         count = await _stage(context, params, import_id)
-        imported = await services.owners.adopt_import(
-            context.principal.account, params.program_id, import_id, count, context.caller, context.key
+        account, caller, key = context.principal.account, context.caller, context.key
+        imported = await services.owners.submit(
+            AdoptImport(services.ids.uuid7(), account, params.program_id, import_id, count, caller, key)
         )
     except BaseException:
         # Without a database there is nothing to be done; what is stale is purged some day.

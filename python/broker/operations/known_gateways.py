@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from broker.clock import Clock
+from broker.concurrency.single_flight import SingleFlight
 from broker.errors import Unavailable
 from broker.storage.gateways import GatewayRow, Gateways
 
@@ -25,6 +26,7 @@ _FRESH_S = 1.0
 _KEPT_S = 30.0  # without the database; gateways live for longer, but what starts and ends is not seen
 _PATIENCE_S = 1.0  # for a database that stands still; who waits is a viewer who sees nothing
 _BOUND = 1.25  # of the mean load
+_READ = "gateways"
 _FREE = 20  # connections that a gateway may have in any case: means of a few say nothing
 
 _random = random.SystemRandom()
@@ -40,16 +42,16 @@ class KnownGateways:
         self._read_s: float | None = None
         self._tried_s: float | None = None
         self._sent: Counter[str] = Counter()
-        self._reading: asyncio.Task[None] | None = None
+        self._reading: SingleFlight[str, None] = SingleFlight()
 
     async def list(self) -> list[GatewayRow]:
         """Those that are alive, with what was sent to each since; empty when they cannot be known."""
         now_s = self._clock.monotonic_s()
-        if self._reading is None and (self._tried_s is None or now_s - self._tried_s >= _FRESH_S):
+        if _READ not in self._reading and (self._tried_s is None or now_s - self._tried_s >= _FRESH_S):
             self._tried_s = now_s
-            self._reading = asyncio.create_task(self._read(), name="read gateways")
-        if self._reading is not None and (self._read_s is None or now_s - self._read_s >= _KEPT_S):
-            await asyncio.wait({self._reading}, timeout=_PATIENCE_S)
+            self._reading.begin(_READ, self._read)
+        if _READ in self._reading and (self._read_s is None or now_s - self._read_s >= _KEPT_S):
+            await asyncio.wait({self._reading.begin(_READ, self._read)}, timeout=_PATIENCE_S)
         if self._read_s is None or self._clock.monotonic_s() - self._read_s >= _KEPT_S:
             return []
         return [
@@ -60,7 +62,7 @@ class KnownGateways:
     @property
     def is_reading(self) -> bool:
         """Whether the database is being asked."""
-        return self._reading is not None
+        return _READ in self._reading
 
     def note_sent(self, gateway_id: str) -> None:
         """Count a client that was sent to a gateway."""
@@ -68,17 +70,13 @@ class KnownGateways:
 
     async def close(self) -> None:
         """End the read that is under way."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+        await self._reading.close()
 
     async def _read(self) -> None:
         try:
             rows = await self._gateways.list_alive()
         except Unavailable:
             return  # the gateways go on without the database, and so does whoever looks for one
-        finally:
-            self._reading = None
         said = {row.id: row.connections for row in self._rows}
         # What was sent to a gateway that has said anew how many it has is among them. Others may have said so
         # too, with the same number: what was sent is forgotten within seconds.

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import orjson
 
-from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
+from broker.concurrency.loading_cache import LoadingCache
+from broker.concurrency.single_flight import SingleFlight
 from broker.domain.answers import Declaration, parse_declaration
-from broker.operations.recent import Recent
 from broker.settings import Settings
 from broker.storage.polls import PollProgram, PollRow, Polls, Room
 
@@ -39,25 +39,27 @@ class KnownPolls:
         self._clock = clock
         self._shards = settings.counters
         self._most_free = settings.program_polls
-        self._programs: Recent[tuple[str, str], PollProgram | None] = Recent(clock, _FRESH_S, _PROGRAMS)
+        self._programs: LoadingCache[tuple[str, str], PollProgram | None] = LoadingCache(
+            clock, _FRESH_S, _PROGRAMS
+        )
         # A context of no event is remembered as (None,).
-        self._contexts: Recent[tuple[int, str], tuple[Declaration | None]] = Recent(
+        self._contexts: LoadingCache[tuple[int, str], tuple[Declaration | None]] = LoadingCache(
             clock, _FRESH_S, _CONTEXTS
         )
-        self._rows: Recent[tuple[int, Measure], PollRow] = Recent(clock, _POLL_S, _POLLS)
+        self._rows: LoadingCache[tuple[int, Measure], PollRow] = LoadingCache(clock, _POLL_S, _POLLS)
         self._readings: SingleFlight[tuple[int, frozenset[str]], Mapping[str, bytes]] = SingleFlight()
         self._findings: SingleFlight[_Some, Mapping[Measure, PollRow]] = SingleFlight()
         self._makings: SingleFlight[_Some, Mapping[Measure, PollRow]] = SingleFlight()
 
     async def program(self, account: str, program_id: str) -> PollProgram | None:
         """The program as of at most a second ago; None when there is none."""
-        return await self._programs.get(
+        return await self._programs.load(
             (account, program_id), lambda: self._polls.find_program(account, program_id)
         )
 
     async def contexts(self, program_uid: int, ids: Iterable[str]) -> dict[str, Declaration]:
         """What the events of these ids declare, as of at most a second ago; ids of no event are left out."""
-        known = {id_: self._contexts.peek((program_uid, id_)) for id_ in ids}
+        known = {id_: self._contexts.get((program_uid, id_)) for id_ in ids}
         missing = frozenset(id_ for id_, context in known.items() if context is None)
         if missing:
             until_s = self._clock.monotonic_s() + _FRESH_S
@@ -68,14 +70,14 @@ class KnownPolls:
                 metadata = events.get(id_)
                 declared = None if metadata is None else parse_declaration(orjson.loads(metadata))
                 known[id_] = (declared,)
-                self._contexts.put((program_uid, id_), (declared,), until_s)
+                self._contexts.put((program_uid, id_), (declared,), until_s=until_s)
         return {id_: context[0] for id_, context in known.items() if context and context[0] is not None}
 
     async def find_rows(self, program_uid: int, wanted: Collection[Measure]) -> dict[Measure, PollRow]:
         """Those polls of these measures that there are."""
         known = {}
         for measure in wanted:
-            row = self._rows.peek((program_uid, measure))
+            row = self._rows.get((program_uid, measure))
             if row is not None:
                 known[measure] = row
         if len(known) < len(wanted):
@@ -116,9 +118,9 @@ class KnownPolls:
 
     def forget(self, account: str, program_id: str, program_uid: int, measures: Iterable[Measure]) -> None:
         """Look again: something of it is gone."""
-        self._programs.forget((account, program_id))
+        self._programs.pop((account, program_id))
         for measure in measures:
-            self._rows.forget((program_uid, measure))
+            self._rows.pop((program_uid, measure))
 
     async def close(self) -> None:
         """End the queries that are under way."""

@@ -1,9 +1,9 @@
 """Which producers are online: who pings or publishes is noted, seldom enough to cost nothing."""
 
 import logging
-from collections import OrderedDict
 
 from broker.clock import Clock
+from broker.concurrency.caches import TtlCache
 from broker.domain.permissions import PUBLISHERS
 from broker.domain.users import Principal
 from broker.errors import BrokerError
@@ -22,21 +22,18 @@ class Presence:
         self._statistics = statistics
         self._clock = clock
         self._is_on = is_on
-        self._noted: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._noted: TtlCache[tuple[str, str], bool] = TtlCache(clock, NOTED_EVERY_S, _REMEMBERED)
 
     async def note(self, principal: Principal) -> None:
         """Note the caller if it may publish. Raises nothing: the call it came with goes on regardless."""
         if not self._is_on or principal.role not in PUBLISHERS or principal.subject is None:
             return
-        key, now_s = (principal.account, principal.subject), self._clock.monotonic_s()
-        if now_s < self._noted.get(key, now_s - 1):
+        key = (principal.account, principal.subject)
+        if key in self._noted:
             return
-        self._noted[key] = now_s + NOTED_EVERY_S
-        self._noted.move_to_end(key)
-        if len(self._noted) > _REMEMBERED:
-            self._noted.popitem(last=False)
+        self._noted.put(key, True)
         try:
             await self._statistics.see_producer(*key, self._clock.now_ms())
         except BrokerError as error:
-            self._noted.pop(key, None)
+            self._noted.pop(key)
             _log.info("producer_not_noted", extra={"cause": error.message})

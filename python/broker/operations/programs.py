@@ -26,6 +26,7 @@ from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
 from broker.operations.metadata import compact
 from broker.operations.program_access import WITHOUT_PROJECT, allowed_program
 from broker.operations.registry import Json, Operation, Route, Stream
+from broker.owners.commands import DeleteProgram, ProgramChanges, UpdateProgram
 from broker.storage.programs import ProgramQuery
 
 _EXAMPLE = {
@@ -138,7 +139,7 @@ async def _create_program(context: Context, params: CreateProgramParams) -> Json
     )
     result = to_json(ProgramResource.of(program, now_ms), by_alias=True)
     await services.programs.create(account, program, services.ids.epoch())
-    context.after(lambda: services.owners.program_created(account))
+    context.after(lambda: services.owners.programs_changed(account))
     return Json(result, {"Location": f"/api/v1/programs/{program.id}"})
 
 
@@ -152,19 +153,20 @@ async def _update_program(context: Context, params: UpdateProgramParams) -> Prog
     program = await allowed_program(context, program_id)
     _check_times(params)
     compact(params.metadata, "metadata")
-    changes: dict[str, object] = {
+    changes: ProgramChanges = {
         "name": params.name,
         "scheduled_start_time": params.scheduled_start_time,
         "scheduled_end_time": params.scheduled_end_time,
     }
     for name in params.model_fields_set & {"project_id", "access", "metadata"}:
-        changes[name] = getattr(params, name)
-    if "access" in changes and changes["access"] is None:
-        changes["access"] = Access.PUBLIC
+        changes[name] = getattr(params, name)  # type: ignore[literal-required]  # of these three
+    if "access" in changes:
+        changes["access"] = params.access or Access.PUBLIC
     into = params.project_id if "project_id" in changes else program.project_id
     permissions.require_into(context.rule, context.principal, into)
     services, account = context.services, context.principal.account
-    stored = await services.owners.update_program(account, program_id, changes, context.caller, context.key)
+    command = UpdateProgram(services.ids.uuid7(), account, program_id, changes, context.caller, context.key)
+    stored = await services.owners.submit(command)
     services.programs.forget(account, program_id)
     return ProgramResource.of(stored, services.clock.now_ms())
 
@@ -181,9 +183,11 @@ def _updated_id(params: UpdateProgramParams) -> str:
 async def _delete_program(context: Context, params: ProgramParams) -> None:
     await allowed_program(context, params.program_id)
     by = Actor.of(context.principal)
-    owners, account = context.services.owners, context.principal.account
-    await owners.delete_program(account, params.program_id, by, context.caller, context.key)
-    context.services.programs.forget(context.principal.account, params.program_id)
+    services, account, program_id = context.services, context.principal.account, params.program_id
+    await services.owners.submit(
+        DeleteProgram(services.ids.uuid7(), account, program_id, by, context.caller, key=context.key)
+    )
+    services.programs.forget(account, program_id)
 
 
 async def _get_last_update(context: Context, params: ProgramParams) -> LastUpdate:

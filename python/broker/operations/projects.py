@@ -25,6 +25,7 @@ from broker.operations.etags import etag_of, require_match
 from broker.operations.listing import NoParams
 from broker.operations.metadata import compact
 from broker.operations.registry import Json, Operation, Route, Stream
+from broker.owners.commands import DeleteProgram
 
 _DELETED_AT_ONCE = 16  # programs: each is a command to its owner
 _PAGE_PROGRAMS = 500
@@ -154,8 +155,9 @@ async def _delete_programs(context: Context, project_id: str) -> bool:
 async def _delete_program(context: Context, project_id: str, program_id: str) -> None:
     services, account = context.services, context.principal.account
     with suppress(NotFound):  # somebody else was faster, or has moved it to another project
-        await services.owners.delete_program(
-            account, program_id, Actor.of(context.principal), of_project=project_id
+        by = Actor.of(context.principal)
+        await services.owners.submit(
+            DeleteProgram(services.ids.uuid7(), account, program_id, by, of_project=project_id)
         )
     services.programs.forget(account, program_id)
 

@@ -13,7 +13,7 @@ one asks.
 import asyncio
 import hashlib
 import math
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -23,6 +23,7 @@ import orjson
 from broker.analytics.errors import MatomoError, report_error
 from broker.analytics.matomo import Matomo, OpenReport, Request
 from broker.clock import Clock
+from broker.concurrency.caches import TtlCache
 from broker.errors import BrokerError, SlowDown
 from broker.operations.registry import Json, Stream
 
@@ -71,8 +72,7 @@ class ReportReplies:
         self._clock = clock
         self._config = config
         self._busy: Counter[tuple[str, ...]] = Counter()
-        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
-        self._kept_bytes = 0
+        self._kept: TtlCache[bytes, bytes] = TtlCache(clock, 0, config.cache_bytes, _size)
         self._copied_bytes = 0
         self._asking: dict[bytes, asyncio.Future[_Outcome]] = {}
 
@@ -191,27 +191,17 @@ class ReportReplies:
         return Stream(_slices(kept.body), headers=headers)
 
     def _find(self, key: bytes) -> _Kept | None:
-        kept = self._kept.get(key)
-        if kept is None:
-            return None
-        if kept.ends_s <= self._clock.monotonic_s():
-            self._drop(key)
-            return None
-        self._kept.move_to_end(key)
-        return kept
+        kept = self._kept.find(key)
+        return None if kept is None else _Kept(*kept)
 
     def _keep(self, key: bytes, body: bytes, kept_s: float) -> _Kept:
         kept = _Kept(body, self._clock.monotonic_s() + kept_s)
-        if key in self._kept:
-            self._drop(key)
-        self._kept[key] = kept
-        self._kept_bytes += len(body) + _OVERHEAD_BYTES
-        while self._kept_bytes > self._config.cache_bytes:
-            self._drop(next(iter(self._kept)))
+        self._kept.put(key, body, until_s=kept.ends_s)
         return kept
 
-    def _drop(self, key: bytes) -> None:
-        self._kept_bytes -= len(self._kept.pop(key).body) + _OVERHEAD_BYTES
+
+def _size(body: bytes) -> int:
+    return len(body) + _OVERHEAD_BYTES
 
 
 def _headers(left_s: float) -> Mapping[str, str]:

@@ -106,7 +106,7 @@ async def _get_results(context: Context, params: ResultsParams) -> Json:
     if params.account_id != account:
         raise NotFound(f"there is no account {params.account_id} here")
     key = (account, params.response_name, params.project_id, params.program_id, params.context_id)
-    return await audience.results.get(key, lambda: _read_results(context, params))
+    return await audience.results.load(key, lambda: _read_results(context, params))
 
 
 async def _read_results(context: Context, params: ResultsParams) -> Json:

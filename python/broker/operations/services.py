@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from broker.answers.client import Counters
+from broker.auth.authenticator import Authenticator
 from broker.auth.rate_limits import Rate, RateLimit
-from broker.auth.service import Auth
 from broker.clock import Clock
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
@@ -71,7 +71,7 @@ class Services:
     recorder: Recorder | None
     presence: Presence
     audit: Audit
-    auth: Auth
+    auth: Authenticator
     login_rate: RateLimit
     owners: Owners
     audience: Audience
@@ -86,7 +86,7 @@ def build_services(
     *,
     accounts: Accounts,
     users: Users,
-    auth: Auth,
+    auth: Authenticator,
     owners: Owners,
     counters: Counters,
     fetcher: Fetcher | None = None,

@@ -6,13 +6,14 @@ kept. The oldest used replies go when the kept ones take too many bytes.
 """
 
 import hashlib
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import dataclass
 
 import orjson
 
-from broker.auth.single_flight import SingleFlight
 from broker.clock import Clock
+from broker.concurrency.caches import TtlCache
+from broker.concurrency.single_flight import SingleFlight
 from broker.domain.data_sources import OutgoingRequest
 from broker.errors import SlowDown
 from broker.fetching.fetcher import Fetched, Fetcher, FetchRequest
@@ -52,8 +53,7 @@ class SourceReplies:
         self._clock = clock
         self._config = config
         self._busy: Counter[tuple[str, str]] = Counter()
-        self._kept: OrderedDict[bytes, tuple[Fetched, float]] = OrderedDict()
-        self._kept_bytes = 0
+        self._kept: TtlCache[bytes, Fetched] = TtlCache(clock, 0, config.cache_bytes, _size)
         self._flights: SingleFlight[bytes, SourceReply] = SingleFlight()
 
     async def close(self) -> None:
@@ -91,7 +91,7 @@ class SourceReplies:
         fetched = await self._fetch(project, request, total_s)
         if not 200 <= fetched.status < 300:
             return SourceReply(fetched, 0)
-        self._keep(key, fetched, self._clock.monotonic_s() + cache_s)
+        self._kept.put(key, fetched, lasts_s=cache_s)
         return SourceReply(fetched, cache_s)
 
     async def _fetch(self, project: tuple[str, str], request: OutgoingRequest, total_s: float) -> Fetched:
@@ -115,28 +115,11 @@ class SourceReplies:
                 del self._busy[project]
 
     def _find(self, key: bytes) -> SourceReply | None:
-        kept = self._kept.get(key)
+        kept = self._kept.find(key)
         if kept is None:
             return None
         fetched, ends_s = kept
-        left_s = ends_s - self._clock.monotonic_s()
-        if left_s <= 0:
-            self._drop(key)
-            return None
-        self._kept.move_to_end(key)
-        return SourceReply(fetched, left_s, is_kept=True)
-
-    def _keep(self, key: bytes, fetched: Fetched, ends_s: float) -> None:
-        if key in self._kept:
-            self._drop(key)
-        self._kept[key] = (fetched, ends_s)
-        self._kept_bytes += _size(fetched)
-        while self._kept_bytes > self._config.cache_bytes:
-            self._drop(next(iter(self._kept)))
-
-    def _drop(self, key: bytes) -> None:
-        fetched, _ = self._kept.pop(key)
-        self._kept_bytes -= _size(fetched)
+        return SourceReply(fetched, ends_s - self._clock.monotonic_s(), is_kept=True)
 
 
 def _size(fetched: Fetched) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 
 from broker.clock import Clock
+from broker.concurrency.tasks import keep_running
 from broker.owners.channel import ProgramsChannel
 from broker.owners.log import LogLimits
 from broker.owners.protocol import PROGRAMS_CHANNEL, RESPONSES_CHANNEL, STORAGE_CHANNEL
@@ -14,7 +15,6 @@ from broker.storage.polls import Polls
 from broker.storage.program_changes import ProgramChanges
 from broker.storage.programs import Programs
 from broker.storage.stored_values import StoredValues
-from broker.tasks import keep_running
 
 
 class Channels:

@@ -1,143 +1,40 @@
-"""What operations publish and change events with: the caller's side of the program owners."""
+"""What operations change programs with: the caller's side of the program owners."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from broker.domain.audit import Actor
-from broker.domain.idempotency import IdempotencyKey
-from broker.domain.programs import Program
-from broker.owners.protocol import Caller, NewEventRow
-from broker.slots.calls import Carried
+from broker.owners.commands import ProgramCommand
 
-
-class Accepted(Carried, frozen=True):
-    """What a publish answers: the finished JSON of each event, in order."""
-
-    events: list[bytes]
-
-
-class Kept(Carried, frozen=True):
-    """What a command answers whose key has a result: HTTP status and JSON of that."""
-
-    status: int
-    body: bytes
-
-
-class Imported(Carried, frozen=True):
-    """What an import answers."""
-
-    deleted: int
-    imported: int
-    epoch: str
+R = TypeVar("R")
 
 
 class Owners(Protocol):
-    """The port to the owners.
+    """The port to the owners. It has one implementation; it is there to keep Ray out of the operations."""
 
-    Every method returns after its effect is durable in PostgreSQL. One that raises `Unavailable` has not
-    happened at all, one that raises `OutcomeUnknown` has wholly happened or not at all. A change that comes
-    with a key leaves its result under it, in one transaction; one whose key has a result raises `Repeated`
-    with it and does nothing, or `Conflict` when the key was used for another request.
+    async def submit(self, command: ProgramCommand[R]) -> R:
+        """Have a command done, and return its reply once the effect is durable in PostgreSQL.
 
-    Calls on one program take effect in the order in which the coroutines were first stepped within one
-    process; `publish` is in its owner's queue when its first await begins.
-
-    With a `caller` a change raises `InsufficientScope` or `NotFound` when the caller may not do it to the
-    program as it is at the moment of the change.
-    """
-
-    async def publish(
-        self, account: str, program_id: str, events: Sequence[NewEventRow], key: IdempotencyKey | None
-    ) -> Accepted:
-        """Append `events`, contiguous and in order.
+        Commands on one program take effect in the order in which the coroutines were first stepped within one
+        process: a command is in its owner's queue when the first await begins. One that comes with a key
+        leaves its result under it, in one transaction.
 
         Raises:
-            NotFound: no such program.
-            Unavailable: the owner or the database cannot be reached in time.
+            NotFound: no such program, or no such event in it.
+            InsufficientScope: the command's caller may not do it to the program as it is at the moment of the
+                change; `NotFound` where it may not even know of it.
+            Repeated: the key has a result, which this carries; nothing was done.
+            Conflict: the key was used for another request.
+            Unavailable: the owner or the database cannot be reached in time; nothing was done.
+            OutcomeUnknown: it was done wholly or not at all.
         """
 
-    async def update_event(
-        self,
-        account: str,
-        program_id: str,
-        event_id: str,
-        changes: dict[str, object],
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> bytes:
-        """Change fields of one event (`event`, `timestamp`, `timecode`, `metadata`) and push `eventUpdated`.
+    async def programs_changed(self, account: str) -> None:
+        """Have the owner of the `programs` channel look for news; loses nothing when it fails.
 
-        Returns:
-            The JSON of the event as it now is. Raises NotFound, Unavailable.
-        """
-
-    async def delete_event(
-        self,
-        account: str,
-        program_id: str,
-        event_id: str,
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> None:
-        """Delete one event and push `eventDeleted`. Raises NotFound, Unavailable."""
-
-    async def delete_events(
-        self,
-        account: str,
-        program_id: str,
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> int:
-        """Delete all events, begin a new epoch, push `eventsDeleted`; returns how many there were."""
-
-    async def adopt_import(
-        self,
-        account: str,
-        program_id: str,
-        import_id: str,
-        count: int,
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> Imported:
-        """Replace the program's events by the `count` staged rows and push `historyReplaced`."""
-
-    async def update_program(
-        self,
-        account: str,
-        program_id: str,
-        changes: dict[str, object],
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> Program:
-        """Change the program's fields that `changes` names, by the names of `Program`; the others stay.
-
-        Pushes to the `programs` channel, and applies a changed access at once.
-
-        Returns:
-            The program as it now is. Raises NotFound, Unavailable.
-        """
-
-    async def delete_program(
-        self,
-        account: str,
-        program_id: str,
-        by: Actor | None = None,
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-        *,
-        of_project: str | None = None,
-    ) -> None:
-        """Delete the program with its events, push `programDeleted` and end its subscriptions.
-
-        Args:
-            of_project: delete it only while it belongs to this project; NotFound otherwise.
+        `submit` does so by itself.
         """
 
     async def value_stored(self, account: str, project_id: str) -> None:
-        """Tell the owner of the project's `storage` channel to look for news; loses nothing when it fails."""
+        """Have the owner of the project's `storage` channel look for news; as `programs_changed` does."""
 
     async def answers_counted(self, account: str, program_id: str) -> None:
-        """Tell the owner of the program's `responses` channel to look for news; as `value_stored` does."""
-
-    async def program_created(self, account: str) -> None:
-        """Tell the owner of the `programs` channel to look for news; loses nothing when it fails."""
+        """Have the owner of the program's `responses` channel look for news; as `programs_changed` does."""

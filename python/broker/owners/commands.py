@@ -11,25 +11,57 @@ have none: their door looks, and may be a second late.
 """
 
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, Generic, TypedDict, TypeVar
 
 from broker.domain.audit import Actor
 from broker.domain.idempotency import IdempotencyKey
 from broker.domain.programs import Access, Program
 from broker.errors import BrokerError
-from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.protocol import Caller, NewEventRow
 from broker.slots.calls import Carried
 
 _OVERHEAD_BYTES = 200  # of a command or an event besides its metadata, roughly
 
 
-class Publish(Carried, frozen=True):
-    """Append events, contiguous and in order."""
+class Accepted(Carried, frozen=True):
+    """The reply to a publish: the finished JSON of each event, in order."""
+
+    events: list[bytes]
+
+
+class Imported(Carried, frozen=True):
+    """The reply to an import."""
+
+    deleted: int
+    imported: int
+    epoch: str
+
+
+class Kept(Carried, frozen=True):
+    """The reply to a command whose key has a result: HTTP status and JSON of that."""
+
+    status: int
+    body: bytes
+
+
+R = TypeVar("R")
+
+
+class ProgramCommand(Carried, Generic[R], frozen=True):
+    """A change of one program; `R` is the reply to one that succeeds.
+
+    Attributes:
+        id: made by whoever sends it, for this command alone.
+    """
 
     id: str
     account: str
     program_id: str
+
+
+class Publish(ProgramCommand[Accepted], frozen=True):
+    """Append events, contiguous and in order; a program that is not there is `NotFound`."""
+
     events: tuple[NewEventRow, ...]
     key: IdempotencyKey | None
 
@@ -54,71 +86,60 @@ class ProgramChanges(TypedDict, total=False):
     metadata: dict[str, Any] | None
 
 
-class UpdateEvent(Carried, frozen=True):
-    """Change those fields of one event that `changes` names; None restores the default."""
+class UpdateEvent(ProgramCommand[bytes], frozen=True):
+    """Change those fields of one event that `changes` names; None restores the default.
 
-    id: str
-    account: str
-    program_id: str
+    Pushes `eventUpdated`. The reply is the JSON of the event as it now is.
+    """
+
     event_id: str
     changes: EventChanges
     caller: Caller | None = None
     key: IdempotencyKey | None = None
 
 
-class DeleteEvent(Carried, frozen=True):
-    """Delete one event."""
+class DeleteEvent(ProgramCommand[None], frozen=True):
+    """Delete one event, and push `eventDeleted`."""
 
-    id: str
-    account: str
-    program_id: str
     event_id: str
     caller: Caller | None = None
     key: IdempotencyKey | None = None
 
 
-class DeleteEvents(Carried, frozen=True):
-    """Delete all events and begin a new epoch."""
+class DeleteEvents(ProgramCommand[int], frozen=True):
+    """Delete all events, begin a new epoch and push `eventsDeleted`. The reply is how many there were."""
 
-    id: str
-    account: str
-    program_id: str
     caller: Caller | None = None
     key: IdempotencyKey | None = None
 
 
-class AdoptImport(Carried, frozen=True):
-    """Replace all events by `rows` staged ones and begin a new epoch."""
+class AdoptImport(ProgramCommand[Imported], frozen=True):
+    """Replace all events by `rows` staged ones, begin a new epoch and push `historyReplaced`."""
 
-    id: str
-    account: str
-    program_id: str
     import_id: str
     rows: int
     caller: Caller | None = None
     key: IdempotencyKey | None = None
 
 
-class UpdateProgram(Carried, frozen=True):
-    """Change those fields of a program that `changes` names; the others stay as they are by then."""
+class UpdateProgram(ProgramCommand[Program], frozen=True):
+    """Change those fields of a program that `changes` names; the others stay as they are by then.
 
-    id: str
-    account: str
-    program_id: str
+    Tells the `programs` channel, and applies a changed access at once. The reply is the program as it now is.
+    """
+
     changes: ProgramChanges
     caller: Caller | None = None
     key: IdempotencyKey | None = None
 
 
-class DeleteProgram(Carried, frozen=True):
+class DeleteProgram(ProgramCommand[None], frozen=True):
     """Delete a program and its events; the audit log says `by` whom, if that is given.
 
-    With `of_project` only while the program belongs to that project.
+    With `of_project` only while the program belongs to that project; `NotFound` otherwise. Pushes
+    `programDeleted` and ends the program's subscriptions.
     """
 
-    id: str
-    account: str
-    program_id: str
     by: Actor | None = None
     caller: Caller | None = None
     of_project: str | None = None

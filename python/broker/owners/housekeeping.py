@@ -1,12 +1,11 @@
 """What one owner does for the whole product now and then: condensing, and deleting what is too old."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from broker.clock import Clock
-from broker.errors import Unavailable
+from broker.concurrency.periodic import repeat
 from broker.settings import Settings
 from broker.storage.audit import Audit
 from broker.storage.database import Database
@@ -17,7 +16,6 @@ from broker.storage.rate_buckets import RateBuckets
 from broker.storage.statistics_upkeep import Retention, StatisticsUpkeep
 from broker.storage.stored_values import StoredValues
 
-_log = logging.getLogger(__name__)
 _EVERY_S = 600.0
 _ROWS = 10_000  # a statement
 _HOUR_MS = 3_600_000
@@ -42,12 +40,7 @@ class Housekeeping:
 
     async def run(self) -> None:
         """A round every ten minutes, until cancelled."""
-        while True:
-            await asyncio.sleep(_EVERY_S)
-            try:
-                await self.run_once()
-            except Unavailable as error:
-                _log.info("purge_waits", extra={"cause": error.log_text})
+        await repeat("housekeeping", _EVERY_S, self.run_once)
 
     async def run_once(self) -> None:
         """One round. Raises Unavailable."""

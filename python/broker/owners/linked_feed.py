@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.clock import Clock
+from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.tasks import keep_running
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
@@ -24,10 +26,9 @@ from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
 from broker.owners.sessions import POLL_WAIT_S, Batch, Follow, PollAnswer
 from broker.settings import Settings
 from broker.slots.link import Link, LinkLost, SlotLink
-from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
-_RETRY_S = (0.02, 0.2)  # first and longest pause before an owner is asked again
+_RETRY = Backoff(0.02, 0.2, jitter=0)  # before an owner is asked again
 _CALL_S = 5.0  # of a call that does not wait for news
 _POLL_GRACE_S = 10.0
 _LEAVE_S = 1.0
@@ -163,7 +164,7 @@ class _Poller:
         if self._task is None:
             self._task = keep_running("feed", self._run)
         deadline_s = clock.monotonic_s() + wait_s
-        pause_s = _RETRY_S[0]
+        delays = Delays(_RETRY)
         while (left_s := deadline_s - clock.monotonic_s()) > 0:
             answer = await self._try_follow(following, min(left_s, _CALL_S))
             if following.is_over:
@@ -172,8 +173,7 @@ class _Poller:
                 return self._activate(following, answer)
             if answer is not None and not isinstance(answer, Unavailable):
                 raise answer
-            await asyncio.sleep(min(pause_s, left_s))
-            pause_s = min(2 * pause_s, _RETRY_S[1])
+            await delays.wait(left_s)
             self._renumber(following)
         raise Unavailable("the program's owner cannot be reached", retry_after_s=1)
 
@@ -235,7 +235,7 @@ class _Poller:
     async def insist(self, clock: Clock, wait_s: float, method: str, *arguments: object) -> Any:
         """Call until an answer comes that is not Unavailable. Raises Unavailable."""
         deadline_s = clock.monotonic_s() + wait_s
-        pause_s = _RETRY_S[0]
+        delays = Delays(_RETRY)
         while (left_s := deadline_s - clock.monotonic_s()) > 0:
             try:
                 answer = await self._link.call(method, *arguments, timeout_s=left_s)
@@ -243,8 +243,7 @@ class _Poller:
                     return answer
             except LinkLost:
                 pass
-            await asyncio.sleep(min(pause_s, left_s))
-            pause_s = min(2 * pause_s, _RETRY_S[1])
+            await delays.wait(left_s)
         raise Unavailable("the program's owner cannot be reached", retry_after_s=1)
 
     async def close(self) -> None:
@@ -266,13 +265,13 @@ class _Poller:
         return f"{self._name}/{self._life}"
 
     async def _run(self) -> None:
-        pause_s = _RETRY_S[0]
+        delays = Delays(_RETRY)
         while True:
             await self._wanted.wait()
             try:
                 if await self._open():
                     self._opened.set()
-                    pause_s = _RETRY_S[0]
+                    delays.reset()
                     await self._poll()
             except LinkLost as error:
                 _log.info("owner_lost", extra={"session": self._session, "call": str(error)})
@@ -280,8 +279,7 @@ class _Poller:
                 _log.exception("poll_failed", extra={"session": self._session})
             finally:
                 self._opened.clear()
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _RETRY_S[1])
+            await delays.wait()
 
     async def _open(self) -> bool:
         """Begin a session with everything that is followed. Raises LinkLost.
@@ -320,7 +318,7 @@ class _Poller:
         while self._wanted.is_set():
             answer = await self._link.call("poll", self._session, ack, timeout_s=POLL_WAIT_S + _POLL_GRACE_S)
             if isinstance(answer, BrokerError):
-                await asyncio.sleep(_RETRY_S[1] / 4)
+                await asyncio.sleep(_RETRY.cap_s / 4)
                 continue
             if answer is None:
                 return

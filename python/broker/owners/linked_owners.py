@@ -7,32 +7,26 @@ which some call brought no answer may have been done: when its time is over, tha
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeVar, cast
 
 from broker.clock import Clock
-from broker.domain.audit import Actor
-from broker.domain.idempotency import IdempotencyKey, KeptResult, Repeated
-from broker.domain.programs import Program
+from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.batch_queue import BatchLimits, BatchQueue
+from broker.concurrency.tasks import run_once
+from broker.domain.idempotency import KeptResult, Repeated
 from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.owners.calls import OWNER_CALLS
-from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.commands import (
-    AdoptImport,
     Answer,
     Command,
-    DeleteEvent,
-    DeleteEvents,
     DeleteProgram,
-    EventChanges,
-    ProgramChanges,
-    Publish,
-    UpdateEvent,
+    Kept,
+    ProgramCommand,
     UpdateProgram,
     size_bytes,
 )
@@ -41,21 +35,15 @@ from broker.owners.protocol import (
     PROGRAMS_CHANNEL,
     RESPONSES_CHANNEL,
     STORAGE_CHANNEL,
-    Caller,
-    NewEventRow,
     channel_topic,
     program_topic,
 )
 from broker.settings import Settings
 from broker.slots.calls import CannotTravel
 from broker.slots.link import Link, LinkLost, SlotLink
-from broker.tasks import run_once
 
-_BATCH_COMMANDS = 500
-_BATCH_BYTES = 4 << 20
-_QUEUE_COMMANDS = 20_000
-_QUEUE_BYTES = 64 << 20
-_RETRY_S = (0.02, 0.1)  # first and longest pause before a call is made again
+_LIMITS = BatchLimits(batch_size=4 << 20, queue_size=64 << 20, batch_items=500, queue_items=20_000)  # bytes
+_RETRY = Backoff(0.02, 0.1, jitter=0)  # before a call is made again
 _GRACE_S = 1.0  # for the way of an answer that was made just in time
 _NUDGE_S = 1.0
 _NUDGE_PAUSE_S = 0.02  # between two of one channel, which looks for its news in the database
@@ -65,10 +53,12 @@ _NUDGES = 1_000  # under way at a time; who is not nudged looks by itself within
 @dataclass(slots=True, eq=False)
 class _Waiting:
     command: Command
-    size_bytes: int
     deadline_s: float
     is_doubtful: bool = False  # a call with it got lost
     answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
+
+
+R = TypeVar("R")
 
 
 class LinkedOwners:
@@ -86,94 +76,22 @@ class LinkedOwners:
         self._nudges: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._late: set[tuple[str, str]] = set()  # channels with news since their nudge began
 
-    async def publish(
-        self, account: str, program_id: str, events: Sequence[NewEventRow], key: IdempotencyKey | None
-    ) -> Accepted:
-        """See `Owners.publish`."""
-        command = Publish(self._ids.uuid7(), account, program_id, tuple(events), key)
-        return cast("Accepted", await self._ask(command))
+    async def submit(self, command: ProgramCommand[R]) -> R:
+        """See `Owners.submit`."""
+        topic = program_topic(command.account, command.program_id)
+        lane = self._lanes[owner_of(topic, self._settings.owners)]
+        wait_s = self._settings.publish_timeout_s
+        reply = await lane.add(cast("Command", command), self._clock.monotonic_s() + wait_s)
+        if isinstance(reply, BrokerError):
+            raise reply
+        if isinstance(reply, Kept):
+            raise Repeated(KeptResult(reply.status, reply.body))
+        if isinstance(command, UpdateProgram | DeleteProgram):
+            await self.programs_changed(command.account)
+        return cast("R", reply)
 
-    async def update_event(
-        self,
-        account: str,
-        program_id: str,
-        event_id: str,
-        changes: dict[str, object],
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> bytes:
-        """See `Owners.update_event`."""
-        command = UpdateEvent(
-            self._ids.uuid7(), account, program_id, event_id, cast("EventChanges", changes), caller, key
-        )
-        return cast("bytes", await self._ask(command))
-
-    async def delete_event(
-        self,
-        account: str,
-        program_id: str,
-        event_id: str,
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> None:
-        """See `Owners.delete_event`."""
-        await self._ask(DeleteEvent(self._ids.uuid7(), account, program_id, event_id, caller, key))
-
-    async def delete_events(
-        self,
-        account: str,
-        program_id: str,
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> int:
-        """See `Owners.delete_events`."""
-        return cast("int", await self._ask(DeleteEvents(self._ids.uuid7(), account, program_id, caller, key)))
-
-    async def adopt_import(
-        self,
-        account: str,
-        program_id: str,
-        import_id: str,
-        count: int,
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> Imported:
-        """See `Owners.adopt_import`."""
-        command = AdoptImport(self._ids.uuid7(), account, program_id, import_id, count, caller, key)
-        return cast("Imported", await self._ask(command))
-
-    async def update_program(
-        self,
-        account: str,
-        program_id: str,
-        changes: dict[str, object],
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-    ) -> Program:
-        """See `Owners.update_program`."""
-        command = UpdateProgram(
-            self._ids.uuid7(), account, program_id, cast("ProgramChanges", changes), caller, key
-        )
-        stored = cast("Program", await self._ask(command))
-        await self.program_created(account)
-        return stored
-
-    async def delete_program(
-        self,
-        account: str,
-        program_id: str,
-        by: Actor | None = None,
-        caller: Caller | None = None,
-        key: IdempotencyKey | None = None,
-        *,
-        of_project: str | None = None,
-    ) -> None:
-        """See `Owners.delete_program`."""
-        await self._ask(DeleteProgram(self._ids.uuid7(), account, program_id, by, caller, of_project, key))
-        await self.program_created(account)
-
-    async def program_created(self, account: str) -> None:
-        """See `Owners.program_created`. Does not wait."""
+    async def programs_changed(self, account: str) -> None:
+        """See `Owners.programs_changed`. Does not wait."""
         self._begin_nudge(account, PROGRAMS_CHANNEL)
 
     async def value_stored(self, account: str, project_id: str) -> None:
@@ -187,7 +105,7 @@ class LinkedOwners:
     async def close(self) -> None:
         """End the lanes; what waits is answered `Unavailable`, what is on its way `OutcomeUnknown`."""
         for lane in self._lanes:
-            await lane.close()
+            await lane.queue.close()
         nudges = list(self._nudges.values())
         for nudge in nudges:
             nudge.cancel()
@@ -198,23 +116,7 @@ class LinkedOwners:
 
     def figures(self) -> Iterator[Sample]:
         """What waits for its way to the owners."""
-        yield Sample(catalogue.QUEUE.name, ("owners",), sum(len(lane) for lane in self._lanes))
-
-    async def _ask(self, command: Command) -> Answer:
-        """Queue the command, before the first await, and raise or return its answer.
-
-        Raises:
-            Repeated: its key has a result.
-        """
-        topic = program_topic(command.account, command.program_id)
-        lane = self._lanes[owner_of(topic, self._settings.owners)]
-        wait_s = self._settings.publish_timeout_s
-        result = await lane.add(command, self._clock.monotonic_s() + wait_s)
-        if isinstance(result, BrokerError):
-            raise result
-        if isinstance(result, Kept):
-            raise Repeated(KeptResult(result.status, result.body))
-        return result
+        yield Sample(catalogue.QUEUE.name, ("owners",), sum(len(lane.queue) for lane in self._lanes))
 
     def _begin_nudge(self, account: str, channel: str) -> None:
         """Nudge a channel's owner; one nudge of a channel is under way at a time, and so many in all."""
@@ -241,76 +143,24 @@ class LinkedOwners:
 
 
 class _Lane:
-    """The queue to one owner and the task that empties it."""
+    """The way to one owner."""
 
     def __init__(self, link: Link, clock: Clock) -> None:
         self._link = link
         self._clock = clock
-        self._queue: deque[_Waiting] = deque()
-        self._queued_bytes = 0
-        self._arrived = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._closed = False
-
-    def __len__(self) -> int:
-        return len(self._queue)
+        self.queue: BatchQueue[_Waiting] = BatchQueue(
+            "owner lane", _LIMITS, self._deliver, _end, lambda waiting: not waiting.answer.cancelled()
+        )
 
     def add(self, command: Command, deadline_s: float) -> asyncio.Future[Answer]:
         """Queue a command; the future holds its answer, an error as a value."""
-        waiting = _Waiting(command, size_bytes(command), deadline_s)
-        is_full = (
-            len(self._queue) >= _QUEUE_COMMANDS or self._queued_bytes + waiting.size_bytes > _QUEUE_BYTES
-        )
-        if self._closed or (is_full and self._queue):
-            _give_up(waiting)
-            return waiting.answer
-        self._queue.append(waiting)
-        self._queued_bytes += waiting.size_bytes
-        self._arrived.set()
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="owner lane")
+        waiting = _Waiting(command, deadline_s)
+        self.queue.add(waiting, size_bytes(command))
         return waiting.answer
 
-    async def close(self) -> None:
-        """End the task and answer what waits."""
-        self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
-        batch: list[_Waiting] = []
-        try:
-            while True:
-                await self._arrived.wait()
-                batch = self._take()
-                if not batch:
-                    self._arrived.clear()
-                    continue
-                await self._deliver(batch)
-        finally:
-            for waiting in batch:
-                waiting.is_doubtful = True
-            for waiting in (*batch, *self._queue):
-                _give_up(waiting)
-
-    def _take(self) -> list[_Waiting]:
-        batch: list[_Waiting] = []
-        room = _BATCH_BYTES
-        while self._queue and len(batch) < _BATCH_COMMANDS:
-            waiting = self._queue[0]
-            if batch and waiting.size_bytes > room:
-                break
-            self._queue.popleft()
-            self._queued_bytes -= waiting.size_bytes
-            room -= waiting.size_bytes
-            if not waiting.answer.cancelled():
-                batch.append(waiting)
-        return batch
-
-    async def _deliver(self, batch: list[_Waiting]) -> None:
+    async def _deliver(self, batch: Sequence[_Waiting]) -> None:
         """Call the owner until every command of the batch is answered or its time is over."""
-        pause_s = _RETRY_S[0]
+        delays = Delays(_RETRY)
         while batch := self._alive(batch):
             left_s = max(waiting.deadline_s for waiting in batch) - self._clock.monotonic_s()
             commands = [waiting.command for waiting in batch]
@@ -325,10 +175,9 @@ class _Lane:
                 return
             batch = _settle(batch, answers)
             if batch:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _RETRY_S[1])
+                await delays.wait()
 
-    async def _deliver_apart(self, batch: list[_Waiting], error: CannotTravel) -> None:
+    async def _deliver_apart(self, batch: Sequence[_Waiting], error: CannotTravel) -> None:
         """Find the command that cannot be sent, so that it fails alone. The doors let none through."""
         if len(batch) > 1:
             for waiting in batch:
@@ -336,7 +185,7 @@ class _Lane:
             return
         _answer(batch[0], InternalError("the change could not be sent", log_text=str(error)))
 
-    def _alive(self, batch: list[_Waiting]) -> list[_Waiting]:
+    def _alive(self, batch: Sequence[_Waiting]) -> list[_Waiting]:
         now_s = self._clock.monotonic_s()
         for waiting in batch:
             if waiting.deadline_s <= now_s:
@@ -344,7 +193,7 @@ class _Lane:
         return [waiting for waiting in batch if not waiting.answer.done()]
 
 
-def _settle(batch: list[_Waiting], answers: list[Answer] | BrokerError | None) -> list[_Waiting]:
+def _settle(batch: Sequence[_Waiting], answers: list[Answer] | BrokerError | None) -> Sequence[_Waiting]:
     """Hand out the answers; returns the commands to send again.
 
     That is the end of the batch that the owner could not take. A command that failed before one that
@@ -368,6 +217,11 @@ def _settle(batch: list[_Waiting], answers: list[Answer] | BrokerError | None) -
 def _answer(waiting: _Waiting, answer: Answer) -> None:
     if not waiting.answer.done():
         waiting.answer.set_result(answer)
+
+
+def _end(waiting: _Waiting, is_under_way: bool) -> None:
+    waiting.is_doubtful |= is_under_way
+    _give_up(waiting)
 
 
 def _give_up(waiting: _Waiting) -> None:

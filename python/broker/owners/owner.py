@@ -10,6 +10,8 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 from broker.clock import Clock
+from broker.concurrency.periodic import repeat
+from broker.concurrency.tasks import keep_running
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
@@ -37,7 +39,6 @@ from broker.storage.programs import Programs
 from broker.storage.statistics import Statistics
 from broker.storage.statistics_recorder import Recorder
 from broker.storage.stored_values import StoredValues
-from broker.tasks import keep_running
 
 _log = logging.getLogger(__name__)
 LINGER_S = 30.0  # how long a topic stays in memory without followers
@@ -123,7 +124,7 @@ class Owner:
         owner._tasks = [
             asyncio.create_task(owner._writer.run(), name="writer"),
             asyncio.create_task(owner._watch(), name="watch"),
-            keep_running("sweep", owner._sweep),
+            keep_running("sweep", lambda: repeat("sweep", _SWEEP_S, owner._sweep)),
             keep_running("clock", database_clock.run),
         ]
         if owner._recorder is not None:
@@ -319,11 +320,9 @@ class Owner:
                 raise Fenced(self._slot)
 
     async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(_SWEEP_S)
-            self._topics.sweep()
-            self._sessions.sweep()
-            await self._channels.sweep()
+        self._topics.sweep()
+        self._sessions.sweep()
+        await self._channels.sweep()
 
 
 def _lost() -> HistoryLost:

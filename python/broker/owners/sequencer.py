@@ -26,8 +26,8 @@ from broker.domain.permission_table import Rule
 from broker.domain.programs import Access, Program, ProgramChange, program_json
 from broker.domain.users import Principal
 from broker.errors import BrokerError, NotFound, Unavailable
-from broker.owners.client import Accepted, Imported, Kept
 from broker.owners.commands import (
+    Accepted,
     AdoptImport,
     Answer,
     Command,
@@ -35,6 +35,8 @@ from broker.owners.commands import (
     DeleteEvents,
     DeleteProgram,
     EventChanges,
+    Imported,
+    Kept,
     Publish,
     UpdateEvent,
     UpdateProgram,

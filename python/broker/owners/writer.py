@@ -26,6 +26,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.clock import Clock
+from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.caches import LruCache
 from broker.domain.history import Found, HeadRow, ProgramKey
 from broker.errors import InternalError, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
@@ -47,13 +49,13 @@ from broker.owners.encoding import push_json
 from broker.owners.protocol import Cursor
 from broker.owners.sequencer import INTERNAL_CALLER, Sequencer
 from broker.owners.topics import Topics, continues
-from broker.storage.fence import Fenced
+from broker.storage.fence import Fenced, Term
 from broker.storage.journal import AlreadyWritten, GroupTransaction, Journal
 from broker.storage.statistics_recorder import Recorder
 
 _log = logging.getLogger(__name__)
 _EVENT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_RETRY_S = (0.05, 1.0)  # first and longest pause while the database is away
+_RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is away
 _KNOWN_HEADS = 10_000  # about 5 MB
 _MAX_REPEATS = 5  # of a group that meets rows of its own again and again; one is usual after a lost answer
 
@@ -122,8 +124,8 @@ class Writer:
         slot: str = "owner",
     ) -> None:
         """`recorder` is told of every event that is published; metrics name `slot`."""
-        self.generation = generation
         self._journal = journal
+        self._term = Term(journal, generation)
         self._topics = topics
         self._order = order
         self._clock = clock
@@ -136,20 +138,24 @@ class Writer:
         self._pending: dict[str, _Pending] = {}
         self._arrived = asyncio.Event()
         self._heads: dict[ProgramKey, HeadRow] = {}
-        self._former_heads: dict[ProgramKey, HeadRow] = {}  # as they were told, before something went wrong
+        # as they were told, before something went wrong
+        self._former_heads: LruCache[ProgramKey, HeadRow] = LruCache(_KNOWN_HEADS)
         self._begun: dict[ProgramKey, set[str]] = {}  # epochs that may have been written
         self._disputed: dict[ProgramKey, set[Cursor]] = {}
         self._is_due = False  # to settle what is in doubt, though nothing is queued
         self._unsettled: set[ProgramKey] = set()
         self._writing: Sequence[_Pending] = ()  # the group whose transaction is under way
-        self._doubtful = False
-        self._renewal: int | None = None
         self._closed = False
+
+    @property
+    def generation(self) -> int:
+        """Under which the last transaction was written, or will be repeated."""
+        return self._term.generation
 
     @property
     def is_renewing(self) -> bool:
         """Whether `generation` may be behind the database because of this writer itself."""
-        return self._doubtful
+        return self._term.is_doubtful
 
     def submit(self, commands: Sequence[Command], wait_s: float) -> Call:
         """Queue commands in order.
@@ -189,7 +195,8 @@ class Writer:
         `is_forgotten` when it does not know this writer's generation any more.
         """
         self._unsettled |= self._topics.keys()
-        self._doubtful |= is_forgotten
+        if is_forgotten:
+            self._term.doubt()
         self._is_due = True
         self._arrived.set()
 
@@ -248,11 +255,11 @@ class Writer:
             if self._is_due:
                 self._is_due = False
                 return
-            if not (self._doubtful or self._unsettled or self._disputed):
+            if not (self._term.is_doubtful or self._unsettled or self._disputed):
                 await self._arrived.wait()
                 continue
             try:
-                async with asyncio.timeout(_RETRY_S[1]):
+                async with asyncio.timeout(_RETRY.cap_s):
                     await self._arrived.wait()
             except TimeoutError:
                 return
@@ -279,7 +286,7 @@ class Writer:
 
     async def _commit(self, group: list[_Pending], *, check: bool = False) -> None:
         """Write a group, however often it takes, and answer it. Raises Fenced."""
-        pause_s, repeats = _RETRY_S[0], 0
+        delays, repeats = Delays(_RETRY), 0
         while group := self._alive(group):
             try:
                 await self._attempt(group, check=check)
@@ -298,8 +305,7 @@ class Writer:
                     for pending in group:
                         pending.is_doubtful = True
                 _log.warning("commit_in_doubt", extra={"commands": len(group), "cause": error.log_text})
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _RETRY_S[1])
+                await delays.wait()
                 self._expire_queue()
             except Exception:
                 if len(group) > 1:
@@ -322,7 +328,7 @@ class Writer:
                 done = await self._write(group, check)
             except Unavailable:
                 self._unsettled |= keys
-                self._doubtful = True
+                self._term.doubt()
                 self._writing = ()
                 DOUBTS.add(self._slot)
                 raise
@@ -335,7 +341,7 @@ class Writer:
             stale = self._topics.append(done.entries)
             if stale:
                 self._unsettled |= stale
-                self._doubtful = True
+                self._term.doubt()
         for pending, answer in zip(group, done.answers, strict=True):
             self._answer(pending, answer)
         self._writing = ()
@@ -439,12 +445,7 @@ class Writer:
 
     async def _settle(self) -> None:
         """End all doubt about earlier transactions, under the lock. Raises Fenced, Unavailable."""
-        if self._doubtful:
-            if self._renewal is None:
-                self._renewal = self._journal.next_generation(self.generation)
-            self.generation = await self._journal.renew(self.generation, self._renewal)
-            self._renewal = None
-            self._doubtful = False
+        await self._term.settle()
         # Taken out first: more may come while this waits for the database.
         unsettled, self._unsettled = self._unsettled, set()
         disputed, self._disputed = self._disputed, {}
@@ -466,7 +467,7 @@ class Writer:
                 self.generation, lambda transaction: self._plan_epochs(transaction, disputed)
             )
         except Unavailable:
-            self._doubtful = True
+            self._term.doubt()
             raise
         await self._topics.resync(disputed, self._begun)
         for key in disputed:
@@ -517,13 +518,12 @@ class Writer:
 
     def _remember(self, known: dict[ProgramKey, HeadRow]) -> None:
         """Keep heads that are not sure any more, to compare with them what is found next."""
-        self._former_heads |= known
-        while len(self._former_heads) > _KNOWN_HEADS:
-            del self._former_heads[next(iter(self._former_heads))]
+        for key, head in known.items():
+            self._former_heads.put(key, head)
 
     def _forget(self, key: ProgramKey) -> None:
         """What was known of a program has been compared with the database."""
-        self._former_heads.pop(key, None)
+        self._former_heads.pop(key)
         self._begun.pop(key, None)
 
     async def _settle_idle(self) -> None:

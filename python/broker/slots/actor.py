@@ -19,13 +19,13 @@ import ray
 
 from broker import timers
 from broker.clock import SystemClock
+from broker.concurrency.tasks import failing
 from broker.errors import BrokerError, Unavailable
 from broker.logs import configure_logs
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
 from broker.settings import Settings
 from broker.slots.placement import slot_name
-from broker.tasks import failing
 
 if TYPE_CHECKING:
     from broker.slots.calls import Calls

@@ -10,13 +10,14 @@ from typing import Any, Protocol, TypeVar
 
 from ray.exceptions import RayError
 
+from broker.concurrency.back_off import Backoff, Delays
 from broker.slots.calls import Calls
 from broker.slots.connection import Connection, ConnectionEnded, Refused, open_connection
 from broker.slots.placement import slot_name
 from broker.slots.pool import get_actor
 
 _CONNECT_S = 5.0  # others wait for it
-_ASK_S = (0.05, 0.2)  # first and longest wait for an answer before an actor is asked once more
+_ASK = Backoff(0.05, 0.2, jitter=0)  # waits for an answer before an actor is asked once more
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -105,14 +106,13 @@ async def _ask_again(ask: Callable[[], Awaitable[T]]) -> T:
     in its place, which would have answered long ago.
     """
     asked: set[asyncio.Future[T]] = set()
-    wait_s = _ASK_S[0]
+    delays = Delays(_ASK)
     try:
         while True:
             asked.add(asyncio.ensure_future(ask()))
-            done, _ = await asyncio.wait(asked, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(asked, timeout=delays.next_s(), return_when=asyncio.FIRST_COMPLETED)
             if done:
                 return await done.pop()
-            wait_s = min(2 * wait_s, _ASK_S[1])
     finally:
         for each in asked:
             each.cancel()

@@ -23,6 +23,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from broker.concurrency.periodic import repeat
 from broker.errors import BrokerError, Unavailable
 from broker.metrics.counts import SLOT_EXCHANGES
 from broker.settings import Settings
@@ -135,18 +136,19 @@ class SlotPool:
         await _await_slot(handle, slot)
 
     async def _watch(self, index: int) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            async with self._locks[index]:
-                fault = await self._fault(index)
-                if fault is None:
-                    continue
-                SLOT_EXCHANGES.add(self._name(index))
-                _log.warning("slot_exchanged", extra={"slot": self._name(index), "cause": fault})
-                try:
-                    await self._succeed(index)
-                except (Unavailable, RayError) as error:
-                    _log.error("slot_not_exchanged", extra={"slot": self._name(index), "cause": repr(error)})
+        await repeat("slots", _LOOK_S, lambda: self._look_at(index))
+
+    async def _look_at(self, index: int) -> None:
+        async with self._locks[index]:
+            fault = await self._fault(index)
+            if fault is None:
+                return
+            SLOT_EXCHANGES.add(self._name(index))
+            _log.warning("slot_exchanged", extra={"slot": self._name(index), "cause": fault})
+            try:
+                await self._succeed(index)
+            except (Unavailable, RayError) as error:
+                _log.error("slot_not_exchanged", extra={"slot": self._name(index), "cause": repr(error)})
 
     async def _fault(self, index: int) -> str | None:
         """Why the slot needs another actor; None when it has one, or when Ray is about to restart it."""

@@ -1,11 +1,11 @@
 """Accounts in PostgreSQL, and a short memory of which names exist."""
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from broker.clock import Clock
+from broker.concurrency.caches import TtlCache
 from broker.domain.audit import Actor, AuditEntry
 from broker.domain.values import is_account_name
 from broker.errors import Conflict, InvalidRequest, NotFound, Unavailable
@@ -41,8 +41,7 @@ class Accounts:
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
-        self._clock = clock
-        self._known: OrderedDict[str, tuple[bool, float]] = OrderedDict()
+        self._known: TtlCache[str, bool] = TtlCache(clock, _KNOWN_S, _KNOWN_NAMES)
 
     async def list(self) -> list[Account]:
         """All accounts, by name."""
@@ -70,16 +69,17 @@ class Accounts:
         While the database is away an older answer counts; Unavailable only where there is none.
         """
         known = self._known.get(name)
-        if known is not None and self._clock.monotonic_s() < known[1]:
-            return known[0]
+        if known is not None:
+            return known
         if not is_account_name(name):
             return False
         try:
             found = await self.find(name) is not None
         except Unavailable:
-            if known is None:
+            before = self._known.get_stale(name)
+            if before is None:
                 raise
-            found = known[0]
+            found = before
         self._remember(name, found)
         return found
 
@@ -120,11 +120,7 @@ class Accounts:
         return _account(row)
 
     def _remember(self, name: str, found: bool) -> None:
-        keep_s = _KNOWN_S if found else _UNKNOWN_S
-        self._known[name] = (found, self._clock.monotonic_s() + keep_s)
-        self._known.move_to_end(name)
-        if len(self._known) > _KNOWN_NAMES:
-            self._known.popitem(last=False)
+        self._known.put(name, found, lasts_s=_KNOWN_S if found else _UNKNOWN_S)
 
 
 async def _record(

@@ -1,7 +1,6 @@
 """The connection pool, and the connection that listens."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar, Token
@@ -9,13 +8,14 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.batching import Batcher
 from broker.errors import Unavailable
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.settings import SettingError
 from broker.storage import OLDEST_VERSION
 from broker.storage.errors import committing, connecting, unavailable, using
-from broker.storage.groups import Groups
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -23,7 +23,7 @@ V = TypeVar("V")
 _CLOSE_S = 5.0
 _QUERIES_PER_CONNECTION = 1_000_000  # asyncpg's 50,000 is a few seconds of a busy owner
 _LISTEN_CHECK_S = 2.0  # a listener that lost its server notices within two of these
-_LISTEN_RETRY_S = (0.1, 2.0)
+_LISTEN_RETRY = Backoff(0.1, 2.0, jitter=0.5)
 
 
 class Database:
@@ -47,7 +47,7 @@ class Database:
         self._timeout_s = timeout_s
         self._closed = False
         self._waiting = 0  # for a connection
-        self._groups: list[Groups[Any, Any]] = []
+        self._groups: list[Batcher[Any, Any]] = []
 
     @classmethod
     async def open(cls, dsn: str, *, size: int, timeout_s: float, name: str = "broker") -> "Database":
@@ -150,15 +150,15 @@ class Database:
             with committing(connection):
                 await transaction.commit()
 
-    def groups(
+    def batcher(
         self,
         work: Callable[[asyncpg.Connection, Sequence[K]], Awaitable[Mapping[K, V]]],
         most: int,
         *,
         writes: bool = False,
-    ) -> Groups[K, V]:
+    ) -> Batcher[K, V]:
         """Calls of `work` in groups of at most `most` keys, which end with this."""
-        groups = Groups(work, most, self.writing if writes else self.connection, writes=writes)
+        groups = Batcher(work, most, self.writing if writes else self.connection, writes=writes)
         self._groups.append(groups)
         return groups
 
@@ -169,16 +169,15 @@ class Database:
         with None each time the connection has been made anew, the first time too: what was notified before
         may have been missed, so read the tables again.
         """
-        wait_s = _LISTEN_RETRY_S[0]
+        delays = Delays(_LISTEN_RETRY)
         while True:
             try:
                 async with self._listening(channel, callback) as connection:
                     callback(None)
-                    wait_s = _LISTEN_RETRY_S[0]
+                    delays.reset()
                     await self._watch(connection)
             except Unavailable:
-                await asyncio.sleep(wait_s * (0.5 + random.random() / 2))  # noqa: S311 - only spreads retries
-                wait_s = min(2 * wait_s, _LISTEN_RETRY_S[1])
+                await delays.wait()
 
     def on_loss(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever a connection of the pool has ended: the next one may be to another server.

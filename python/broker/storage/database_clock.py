@@ -10,11 +10,9 @@ While the database is away the last measurement holds. A database whose own cloc
 a failover, is followed within `EVERY_S`.
 """
 
-import asyncio
-import logging
 import time
 
-from broker.errors import Unavailable
+from broker.concurrency.periodic import repeat
 from broker.storage.database import Database
 
 EVERY_S = 30.0
@@ -23,8 +21,6 @@ EVERY_S = 30.0
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _SLOW_S = 0.5  # a measurement that took longer says less than the one before
 _NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
-
-_log = logging.getLogger(__name__)
 
 
 class DatabaseClock:
@@ -51,12 +47,7 @@ class DatabaseClock:
 
     async def run(self) -> None:
         """Measure again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(EVERY_S)
-            try:
-                await self.measure(at_most_s=_SLOW_S)
-            except Unavailable as error:
-                _log.info("clock_not_measured", extra={"cause": error.log_text})
+        await repeat("clock", EVERY_S, lambda: self.measure(at_most_s=_SLOW_S))
 
     async def measure(self, at_most_s: float | None = None) -> None:
         """Ask the database for its time; an answer that took longer than `at_most_s` is not used.

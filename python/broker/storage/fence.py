@@ -106,6 +106,39 @@ class Fence:
             return int(await connection.fetchval(_GENERATION, self._slot) or 0)
 
 
+class Term:
+    """The time for which a holder has its slot: its generation, and whether the last commit is in doubt.
+
+    Belongs to one event loop. While it is in doubt nothing may be written; `settle` ends the doubt.
+    """
+
+    def __init__(self, fence: Fence, generation: int) -> None:
+        self._fence = fence
+        self._target: int | None = None
+        self.generation = generation
+        self.is_doubtful = False
+        """Whether `generation` may be behind the database because of this holder itself."""
+
+    def doubt(self) -> None:
+        """A commit was not answered, or the database has forgotten something."""
+        self.is_doubtful = True
+
+    async def settle(self) -> None:
+        """Count the generation up if anything is in doubt: what was in doubt is done, or never will be.
+
+        Raises:
+            Fenced: somebody else has taken the slot.
+            Unavailable: the database cannot be reached; the doubt stays.
+        """
+        if self.is_doubtful:
+            # The same target at each try: the answer to an earlier one may have been lost.
+            if self._target is None:
+                self._target = self._fence.next_generation(self.generation)
+            self.generation = await self._fence.renew(self.generation, self._target)
+            self._target = None
+            self.is_doubtful = False
+
+
 def connection_name(slot: str) -> str:
     """What the connections that write for the slot are called at the server."""
     return f"broker {slot}"

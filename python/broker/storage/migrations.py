@@ -4,6 +4,9 @@ The files `migrations/NNNN_name.sql` run in the order of their numbers, each in 
 its row in `schema_migrations`, so that a start that is killed goes on where it stood. An advisory lock
 lets one process migrate at a time; others wait and then find nothing to do. A file that has run must not
 change any more: its SHA-256 is kept and compared.
+
+Numbers are given out when work on a change begins. 9 and 14 belong to changes that were given up before any
+release; no file will ever have them, so that a number means one thing in every database.
 """
 
 import hashlib

@@ -1,6 +1,5 @@
 """Programs: make, find and list them. They are changed and deleted by their owners (`broker.owners`)."""
 
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import asyncpg
 import orjson
 
 from broker.clock import Clock, to_datetime
+from broker.concurrency.caches import TtlCache
 from broker.domain.programs import Program, ProgramChange, ProgramStatus
 from broker.errors import Conflict, NotFound
 from broker.storage.database import Database
@@ -106,8 +106,8 @@ class Programs:
         self._database = database
         self._clock = clock
         self._search = TextSearch(database)
-        self._found = database.groups(self._find, _FOUND)
-        self._recent: OrderedDict[tuple[str, str], tuple[Program, float]] = OrderedDict()
+        self._found = database.batcher(self._find, _FOUND)
+        self._recent: TtlCache[tuple[str, str], Program] = TtlCache(clock, _RECENT_S, _RECENT_PROGRAMS)
 
     async def create(self, account: str, program: Program, epoch: str) -> None:
         """Store a new program with the beginning of its history, and announce it, in one transaction.
@@ -142,23 +142,21 @@ class Programs:
 
     async def recall(self, account: str, program_id: str) -> Program | None:
         """The program as of at most a second ago, or None; most calls cost no query."""
-        key, now_s = (account, program_id), self._clock.monotonic_s()
+        key = (account, program_id)
         recent = self._recent.get(key)
-        if recent is not None and now_s < recent[1]:
-            return recent[0]
+        if recent is not None:
+            return recent
+        until_s = self._clock.monotonic_s() + _RECENT_S  # it ages from when it was asked for
         program = await self.find(account, program_id)
         if program is None:
-            self._recent.pop(key, None)
-            return None
-        self._recent[key] = (program, now_s + _RECENT_S)
-        self._recent.move_to_end(key)
-        if len(self._recent) > _RECENT_PROGRAMS:
-            self._recent.popitem(last=False)
+            self._recent.pop(key)
+        else:
+            self._recent.put(key, program, until_s=until_s)
         return program
 
     def forget(self, account: str, program_id: str) -> None:
         """Let `recall` look again: the program has been changed by this process."""
-        self._recent.pop((account, program_id), None)
+        self._recent.pop((account, program_id))
 
     async def head(self, account: str, program_id: str) -> ProgramHead:
         """Where the program's history stands. Raises NotFound."""

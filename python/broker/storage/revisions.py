@@ -68,7 +68,7 @@ class Revisions:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._live = database.groups(self._find_live, _PUBLISHED_MOST)
+        self._live = database.batcher(self._find_live, _PUBLISHED_MOST)
 
     async def create(self, account: str, revision: Revision, by: Actor) -> Revision:
         """Store a new revision, and log who did; one without version gets the next number that is free.

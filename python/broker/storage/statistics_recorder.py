@@ -9,13 +9,13 @@ unknown is written again under its number, and counts once. Lost is
 * what could not be written for `HELD_MS`, when the database is away for that long.
 """
 
-import asyncio
 import logging
 from contextlib import suppress
 
 from broker.clock import Clock
+from broker.concurrency.periodic import repeat
 from broker.domain.statistics import MINUTE_MS, Amount, Subject, Tally
-from broker.errors import BrokerError, Unavailable
+from broker.errors import BrokerError
 from broker.ids import IdSource
 from broker.storage.statistics import Statistics
 
@@ -52,12 +52,7 @@ class Recorder:
 
     async def run(self) -> None:
         """Write every `FLUSH_S` seconds, until cancelled."""
-        while True:
-            await asyncio.sleep(FLUSH_S)
-            try:
-                await self.flush()
-            except Unavailable as error:
-                _log.info("statistics_wait", extra={"cause": error.log_text})
+        await repeat("statistics", FLUSH_S, self.flush)
 
     async def flush(self) -> None:
         """Write what was added up since the last time.

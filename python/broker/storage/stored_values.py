@@ -103,8 +103,8 @@ class StoredValues:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._found = database.groups(self._find, _GROUP)
-        self._stored = database.groups(self._store, _GROUP, writes=True)
+        self._found = database.batcher(self._find, _GROUP)
+        self._stored = database.batcher(self._store, _GROUP, writes=True)
 
     async def store(
         self,

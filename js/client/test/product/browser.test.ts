@@ -170,8 +170,8 @@ describe("in a browser", { concurrency: 4, timeout: 120_000 }, () => {
       },
       { url: URL_OF_BROKER, programId, timing: TIMING },
     );
-    // Tokens of this instance live for ten seconds.
-    const ended = sleep(10_500);
+    // Tokens of this instance live for twenty seconds.
+    const ended = sleep(20_500);
     await until(() => tokens >= 2, "the second token");
     await ended;
     await publish(admin, programId, 1);

@@ -154,7 +154,7 @@ describe("in Node", { concurrency: 4, timeout: 100_000 }, () => {
     await Promise.all(first.map((each) => each.ready));
     const subscription = client.subscribe(programId);
     await subscription.ready;
-    await sleep(12_000); // tokens of this instance live for ten seconds
+    await sleep(22_000); // tokens of this instance live for twenty seconds
     await publish(admin, programId, 1);
     assert.deepEqual(await readNumbers(subscription, 0), [0]);
     assert.equal(subscription.reconnects, 0);

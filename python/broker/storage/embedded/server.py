@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from broker.concurrency.back_off import Backoff, Delays
 from broker.setup_error import SetupError
 from broker.storage.embedded import cluster, process
 from broker.storage.embedded.binaries import find_binaries, reachable
@@ -18,7 +19,7 @@ from broker.storage.embedded.os_user import OsUser, choose
 _LOCK_S = 150.0  # longer than another user's start may take
 _WATCH_S = 5.0  # between two looks at a server whose end is told
 _POLL_S = 0.1  # where the system does not tell
-_RETRY_S = (0.2, 5.0)
+_RETRY = Backoff(0.2, 5.0, jitter=0)
 _SOCKET_PATH_BYTES = 100  # of the 107 that an address holds (unix(7))
 _SOCKET_NAME = ".s.PGSQL.5432"
 
@@ -80,20 +81,20 @@ class EmbeddedPostgres:
 
     async def supervise(self) -> None:
         """Start the server again whenever it dies, until cancelled."""
-        wait_s = _RETRY_S[0]
+        delays = Delays(_RETRY)
         while True:
             pid = self.pid
             if pid is not None:
-                wait_s = _RETRY_S[0]
+                delays.reset()
                 await process.wait_for_end(pid, _WATCH_S, _POLL_S)
                 continue
             _log.warning("postgres_died")
             try:
                 await asyncio.to_thread(self._ensure_running)
             except SetupError as error:
+                wait_s = delays.next_s()
                 _log.error("postgres_restart_failed", extra={"cause": str(error), "retry_s": wait_s})
                 await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, _RETRY_S[1])
 
     async def stop(self) -> None:
         """Stop being a user; the last one stops the server. Idempotent."""

@@ -1,15 +1,17 @@
+"""Single flight: `broker.concurrency.single_flight`."""
+
 import asyncio
 
 import pytest
 
+from broker.concurrency.single_flight import SingleFlight
 from broker.errors import NotFound, Unavailable
-from broker.gateway.flights import Flights
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_work_for_one_key_is_done_once() -> None:
-    flights: Flights[str, int] = Flights()
+    flights: SingleFlight[str, int] = SingleFlight()
     runs = 0
 
     async def work() -> int:
@@ -23,7 +25,7 @@ async def test_work_for_one_key_is_done_once() -> None:
 
 
 async def test_failure_is_shared_and_not_kept() -> None:
-    flights: Flights[str, int] = Flights()
+    flights: SingleFlight[str, int] = SingleFlight()
     outcomes = [NotFound("no such topic"), None]
 
     async def work() -> int:
@@ -38,8 +40,24 @@ async def test_failure_is_shared_and_not_kept() -> None:
     assert await flights.run("a", work) == 7
 
 
+async def test_an_error_that_concerns_the_first_caller_is_not_shared() -> None:
+    flights: SingleFlight[str, int] = SingleFlight()
+    outcomes: list[Exception | None] = [Unavailable("this caller has no room"), None]
+
+    async def work() -> int:
+        await asyncio.sleep(0)
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+        return 7
+
+    calls = (flights.run("a", work, personal=(Unavailable,)) for _ in range(3))
+    first, second, third = await asyncio.gather(*calls, return_exceptions=True)
+    assert (type(first), second, third) == (Unavailable, 7, 7)
+
+
 async def test_cancelled_waiter_leaves_the_work_to_the_others() -> None:
-    flights: Flights[str, int] = Flights()
+    flights: SingleFlight[str, int] = SingleFlight()
     gate = asyncio.Event()
 
     async def work() -> int:
@@ -55,8 +73,26 @@ async def test_cancelled_waiter_leaves_the_work_to_the_others() -> None:
     assert await second == 1
 
 
+async def test_keys_are_apart() -> None:
+    flights: SingleFlight[str, str] = SingleFlight()
+
+    async def name(key: str) -> str:
+        return key
+
+    assert await asyncio.gather(*(flights.run(key, lambda key=key: name(key)) for key in "ab")) == ["a", "b"]
+
+
+async def test_a_caller_whose_work_was_cancelled_by_the_close_is_cancelled() -> None:
+    flights: SingleFlight[str, bool] = SingleFlight()
+    caller = asyncio.create_task(flights.run("a", asyncio.Event().wait))
+    await asyncio.sleep(0)
+    await flights.close()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+
+
 async def test_settled_waits_for_the_end_whatever_it_is() -> None:
-    flights: Flights[str, int] = Flights()
+    flights: SingleFlight[str, int] = SingleFlight()
     gate = asyncio.Event()
 
     async def work() -> int:
@@ -73,7 +109,7 @@ async def test_settled_waits_for_the_end_whatever_it_is() -> None:
 
 
 async def test_close_cancels_the_work_and_refuses_more() -> None:
-    flights: Flights[str, None] = Flights()
+    flights: SingleFlight[str, None] = SingleFlight()
 
     async def work() -> None:
         await asyncio.Event().wait()

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from broker import tasks
+from broker.concurrency import tasks
+from broker.concurrency.tasks import failing, keep_running
 from broker.metrics.counts import TASK_RESTARTS
-from broker.tasks import failing, keep_running
 
-PACKAGE = Path(tasks.__file__).parent
+PACKAGE = Path(tasks.__file__).parent.parent
 
 # Where a task is made in another way, and who sees to its end. A task that runs for as long as its process
 # or its connection belongs to `keep_running`, unless its end ends the process or fails those who wait.
 OTHERS = {
     "answers/counter.py": {"start": "the process ends with it"},
-    "answers/linked_counters.py": {"add": "it answers what waits when it ends, and the next call starts it"},
-    "auth/single_flight.py": {"run": "one look-up, which its callers await"},
+    "concurrency/batch_queue.py": {"add": "it settles what waits when it ends, and the next item starts it"},
+    "concurrency/batching.py": {"ask": "it answers what waits when it ends, and the next call starts it"},
+    "concurrency/single_flight.py": {"begin": "one piece of work, which its callers await"},
     "deployments/conductor_process.py": {"start": "those who wait for the process await it"},
     "deployments/gateways.py": {
         "__post_init__": "the reconciler waits for it",
@@ -33,14 +34,9 @@ OTHERS = {
         "_unless_stopped": "one wait, which this function awaits",
         "_first_of": "some waits, which this function awaits",
     },
-    "gateway/flights.py": {"begin": "one look-up, which its callers await"},
     "gateway/lanes.py": {"_begin": "one call, which is answered whatever it ends with"},
     "operations/analytics_sites.py": {"_apart": "one set-up, which its caller awaits"},
-    "operations/known_gateways.py": {
-        "list": "one read, which fails quietly and is begun anew a second later"
-    },
     "operations/events.py": {"_in_order": "one publish, which its caller awaits"},
-    "owners/linked_owners.py": {"add": "it answers what waits when it ends, and the next call starts it"},
     "owners/owner.py": {"start": "the process ends with them"},
     "owners/sessions.py": {"poll": "one poll, which its caller awaits"},
     "rest/reply.py": {
@@ -50,7 +46,6 @@ OTHERS = {
     "slots/actor.py": {"_get": "the process ends with it"},
     "slots/link.py": {"_ask_again": "some calls, which this function awaits"},
     "slots/listener.py": {"_begin": "one call, which is answered whatever it ends with"},
-    "storage/groups.py": {"ask": "it answers what waits when it ends, and the next call starts it"},
 }
 MAKERS = {"create_task", "ensure_future", "run_coroutine_threadsafe"}
 # Programs of their own, which end with what they do.
@@ -75,7 +70,7 @@ def test_no_long_lived_task_runs_without_supervision() -> None:
         place = path.relative_to(PACKAGE)
         if place.parts[0] not in APART and (names := set(makers(ast.parse(path.read_text())))):
             found[place.as_posix()] = names
-    assert found.pop("tasks.py") == {"keep_running", "run_once"}
+    assert found.pop("concurrency/tasks.py") == {"keep_running", "run_once"}
     assert found == {place: set(reasons) for place, reasons in OTHERS.items()}
 
 

@@ -1,4 +1,4 @@
-"""`broker.storage.groups`."""
+"""Request coalescing: `broker.concurrency.batching`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from broker.concurrency.batching import Batcher
 from broker.errors import Unavailable
-from broker.storage.groups import Groups
 
 pytestmark = pytest.mark.anyio
 
@@ -44,10 +44,10 @@ async def work() -> Work:
 
 
 @pytest.fixture
-async def groups(work: Work) -> AsyncIterator[Groups[int, int]]:
-    groups = Groups(work.run, 3, work.lend)
-    yield groups
-    await groups.close()
+async def batcher(work: Work) -> AsyncIterator[Batcher[int, int]]:
+    batcher = Batcher(work.run, 3, work.lend)
+    yield batcher
+    await batcher.close()
 
 
 async def begin(*calls: asyncio.Future[int | None]) -> None:
@@ -57,11 +57,11 @@ async def begin(*calls: asyncio.Future[int | None]) -> None:
 
 
 async def test_calls_that_come_while_a_query_runs_share_the_next(
-    work: Work, groups: Groups[int, int]
+    work: Work, batcher: Batcher[int, int]
 ) -> None:
-    first = asyncio.create_task(groups.ask(1))
+    first = asyncio.create_task(batcher.ask(1))
     await begin(first)
-    others = [asyncio.create_task(groups.ask(key)) for key in (2, 3)]
+    others = [asyncio.create_task(batcher.ask(key)) for key in (2, 3)]
     await begin(*others)
     assert work.queries == [[1]]
     work.gate.set()
@@ -70,64 +70,64 @@ async def test_calls_that_come_while_a_query_runs_share_the_next(
 
 
 async def test_a_query_that_began_before_the_call_does_not_answer_it(
-    work: Work, groups: Groups[int, int]
+    work: Work, batcher: Batcher[int, int]
 ) -> None:
     """What was read before a change that the caller knows of must not come back as news."""
-    first = asyncio.create_task(groups.ask(1))
+    first = asyncio.create_task(batcher.ask(1))
     await begin(first)
-    again = asyncio.create_task(groups.ask(1))
+    again = asyncio.create_task(batcher.ask(1))
     await begin(again)
     work.gate.set()
     assert await asyncio.gather(first, again) == [2, 2]
     assert work.queries == [[1], [1]]
 
 
-async def test_equal_keys_are_asked_for_once(work: Work, groups: Groups[int, int]) -> None:
+async def test_equal_keys_are_asked_for_once(work: Work, batcher: Batcher[int, int]) -> None:
     work.gate.set()
-    assert await asyncio.gather(*(groups.ask(7) for _ in range(5))) == [14] * 5
+    assert await asyncio.gather(*(batcher.ask(7) for _ in range(5))) == [14] * 5
     assert work.queries == [[7]]
 
 
-async def test_what_is_not_found_is_none(work: Work, groups: Groups[int, int]) -> None:
+async def test_what_is_not_found_is_none(work: Work, batcher: Batcher[int, int]) -> None:
     work.gate.set()
-    assert await asyncio.gather(groups.ask(0), groups.ask(1)) == [None, 2]
+    assert await asyncio.gather(batcher.ask(0), batcher.ask(1)) == [None, 2]
 
 
-async def test_a_group_has_its_limit(work: Work, groups: Groups[int, int]) -> None:
+async def test_a_group_has_its_limit(work: Work, batcher: Batcher[int, int]) -> None:
     work.gate.set()
-    assert await asyncio.gather(*map(groups.ask, range(1, 8))) == [2, 4, 6, 8, 10, 12, 14]
+    assert await asyncio.gather(*map(batcher.ask, range(1, 8))) == [2, 4, 6, 8, 10, 12, 14]
     assert work.queries == [[1, 2, 3], [4, 5, 6], [7]]
 
 
 async def test_groups_that_follow_each_other_share_a_loan_for_a_while(
-    work: Work, groups: Groups[int, int]
+    work: Work, batcher: Batcher[int, int]
 ) -> None:
     work.gate.set()
-    assert await asyncio.gather(*map(groups.ask, range(1, 13))) == list(range(2, 25, 2))
+    assert await asyncio.gather(*map(batcher.ask, range(1, 13))) == list(range(2, 25, 2))
     assert (len(work.queries), work.loans) == (4, 1)
-    assert await groups.ask(1) == 2
+    assert await batcher.ask(1) == 2
     assert work.loans == 2  # who has nothing to ask holds nothing
-    await asyncio.gather(*(groups.ask(key) for key in range(1000, 1000 + 3 * 17)))
+    await asyncio.gather(*(batcher.ask(key) for key in range(1000, 1000 + 3 * 17)))
     assert (len(work.queries), work.loans) == (4 + 1 + 17, 2 + 2)
 
 
-async def test_a_key_that_fails_fails_nobody_else(work: Work, groups: Groups[int, int]) -> None:
+async def test_a_key_that_fails_fails_nobody_else(work: Work, batcher: Batcher[int, int]) -> None:
     work.gate.set()
-    found = await asyncio.gather(*map(groups.ask, (1, 13, 2)), return_exceptions=True)
+    found = await asyncio.gather(*map(batcher.ask, (1, 13, 2)), return_exceptions=True)
     assert (found[0], found[2]) == (2, 4)
     assert isinstance(found[1], ValueError)
 
 
-async def test_while_the_database_is_away_all_are_told(work: Work, groups: Groups[int, int]) -> None:
+async def test_while_the_database_is_away_all_are_told(work: Work, batcher: Batcher[int, int]) -> None:
     work.gate.set()
-    found = await asyncio.gather(*map(groups.ask, (1, 500)), return_exceptions=True)
+    found = await asyncio.gather(*map(batcher.ask, (1, 500)), return_exceptions=True)
     assert [type(one) for one in found] == [Unavailable, Unavailable]
     assert work.queries == [[1, 500]]
-    assert await groups.ask(1) == 2
+    assert await batcher.ask(1) == 2
 
 
-async def test_a_caller_that_leaves_takes_nobody_along(work: Work, groups: Groups[int, int]) -> None:
-    calls = [asyncio.create_task(groups.ask(1)) for _ in range(2)]
+async def test_a_caller_that_leaves_takes_nobody_along(work: Work, batcher: Batcher[int, int]) -> None:
+    calls = [asyncio.create_task(batcher.ask(1)) for _ in range(2)]
     await begin(*calls)
     calls[0].cancel()
     await begin(*calls)
@@ -136,26 +136,26 @@ async def test_a_caller_that_leaves_takes_nobody_along(work: Work, groups: Group
     assert calls[0].cancelled()
 
 
-async def test_who_waits_at_the_end_is_told(work: Work, groups: Groups[int, int]) -> None:
-    calls = [asyncio.create_task(groups.ask(1))]
+async def test_who_waits_at_the_end_is_told(work: Work, batcher: Batcher[int, int]) -> None:
+    calls = [asyncio.create_task(batcher.ask(1))]
     await begin(*calls)
-    calls.append(asyncio.create_task(groups.ask(2)))
+    calls.append(asyncio.create_task(batcher.ask(2)))
     await begin(*calls)
-    await groups.close()
+    await batcher.close()
     found = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(one) for one in found] == [Unavailable, Unavailable]
     with pytest.raises(Unavailable):
-        await groups.ask(1)
+        await batcher.ask(1)
 
 
 async def test_too_many_calls_are_refused(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.storage.groups._WAITING", 2)
-    groups = Groups(work.run, 3, work.lend)
-    calls = [asyncio.create_task(groups.ask(key)) for key in (1, 2)]
+    monkeypatch.setattr("broker.concurrency.batching._WAITING", 2)
+    batcher = Batcher(work.run, 3, work.lend)
+    calls = [asyncio.create_task(batcher.ask(key)) for key in (1, 2)]
     await begin(*calls)
     with pytest.raises(Unavailable):
-        await groups.ask(3)
+        await batcher.ask(3)
     work.gate.set()
     assert await asyncio.gather(*calls) == [2, 4]
-    assert await groups.ask(3) == 6
-    await groups.close()
+    assert await batcher.ask(3) == 6
+    await batcher.close()

@@ -26,8 +26,8 @@ _GROUPS_A_LOAN = 16
 _Group: TypeAlias = dict[K, list[asyncio.Future[V | None]]]
 
 
-class Groups(Generic[K, V]):
-    """Calls by key. Belongs to one event loop; `Database.groups` makes one, and closes it."""
+class Batcher(Generic[K, V]):
+    """Calls by key. Belongs to one event loop; `Database.batcher` makes one, and closes it."""
 
     def __init__(
         self,

@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from broker.concurrency.back_off import Backoff, Delays
 from broker.metrics.counts import TASK_RESTARTS
 
 HEALTHY_S = 10.0
 """Work that has held for so long does not count as failing."""
 
-_PAUSE_S = (0.1, 5.0)  # first pause, after the second end in a row, and longest
+_RESTART = Backoff(0.1, 5.0, jitter=0)  # after the second end in a row; the first costs no time
 
 _log = logging.getLogger(__name__)
 _ended_s: dict[asyncio.Task[None], float] = {}  # of those that run: when their work ended last
@@ -54,7 +55,7 @@ def failing() -> list[str]:
 async def _run(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
-    pause_s = 0.0
+    delays, ends = Delays(_RESTART), 0
     while True:
         began_s = time.monotonic()
         try:
@@ -66,9 +67,10 @@ async def _run(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None
         now_s = time.monotonic()
         _ended_s[task] = now_s
         if now_s - began_s >= HEALTHY_S:
-            pause_s = 0.0
-        await asyncio.sleep(pause_s)
-        pause_s = min(max(_PAUSE_S[0], 2 * pause_s), _PAUSE_S[1])
+            ends = 0
+            delays.reset()
+        await asyncio.sleep(delays.next_s() if ends else 0)
+        ends += 1
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -1,0 +1,1 @@
+"""What waits, repeats, remembers and groups: each mechanism once, knowing nothing of its use."""
