@@ -5,6 +5,8 @@ PYTHON_DIRS := python tests bench docs
 # Rooms with quick tests (those of analytics and slots draw many cases or wait for processes); files in which every test needs a server are not even read.
 UNIT_ROOMS := $(addprefix tests/,answers auth client concurrency domain fetching gateway metrics operations owners storage)
 UNIT_FILES := $(addprefix tests/,test_architecture.py test_docs.py test_errors.py test_ids.py test_logs.py test_settings.py)
+FACES := python/broker/images/faces
+CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .PHONY: help check hooks picture demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
@@ -12,7 +14,7 @@ RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
 
-build: .venv/native.stamp js/client/dist/.stamp ## Build only.
+build: .venv/native.stamp $(FACES)/built/models.json tests/asyncapi/node_modules/.package-lock.json js/client/dist/.stamp ## Build only.
 
 # One clear line for what is missing, instead of the middle of a build that fails.
 .PHONY: toolchain
@@ -42,13 +44,18 @@ $(JS)/node_modules/.stamp: $(JS)/package.json $(JS)/package-lock.json $(JS)/.npm
 	touch $@
 
 .build/openapi.json: .venv/native.stamp $(DOCUMENTED)
-	mkdir -p .build && $(BIN)/broker openapi > $@
+	mkdir -p .build && $(BIN)/broker openapi > $@.new && mv $@.new $@
 
 $(JS)/src/schema.ts: .build/openapi.json $(JS)/node_modules/.stamp
 	cd $(JS) && npm run --silent types
 
 $(JS)/dist/.stamp: $(JS)/src/schema.ts $(JS_SOURCES)
 	cd $(JS) && npm run --silent build
+	touch $@
+
+# AsyncAPI's own parser, which tests let read our document.
+tests/asyncapi/node_modules/.package-lock.json: tests/asyncapi/package-lock.json | toolchain
+	npm ci --prefix tests/asyncapi --no-audit --no-fund --ignore-scripts --silent
 	touch $@
 
 help: ## Say what there is to make.
@@ -66,6 +73,13 @@ hooks: ## Have git check what is committed; see .githooks.
 
 picture: build ## Draw docs/architecture.svg from docs/architecture.toml.
 	$(BIN)/python docs/draw.py
+
+# Without these models all works but the search for faces, so a build goes on where npm cannot fetch them.
+$(FACES)/built/models.json: models/package-lock.json $(CONVERTER) | .venv/native.stamp
+	@mkdir -p .build/faces && cp models/package.json models/package-lock.json .build/faces
+	@if (cd .build/faces && npm ci --silent --ignore-scripts --no-audit --no-fund --prefer-offline --fetch-retries=1 --fetch-retry-mintimeout=1000); then \
+	    $(BIN)/python -m broker.images.faces.convert .build/faces/node_modules/@vladmandic/face-api $(@D); \
+	else echo "note: npm cannot fetch the face models as they are pinned; face crops go by attention until \`make build\` can" >&2; fi
 
 lint: build ## Format, style, types and import contracts.
 	cargo fmt --all --check
@@ -139,7 +153,7 @@ attack: build ## What strangers, tenants, roles and neighbours may try, doubled 
 	$(BIN)/pip install --quiet --require-hashes -r bench/requirements.lock
 	touch $@
 
-bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner, publish, startup, votes, ballots or http for one other, ARGS for options.
+bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner, publish, startup, votes, ballots, disruption or http for one other, ARGS for options.
 	$(BIN)/python -m bench $(PART) $(ARGS)
 	$(if $(PART),,$(BIN)/python -m bench http)
 
@@ -149,7 +163,7 @@ bench-peers: build ## Get the peers that the table compares with; the bench does
 lock: ## Resolve the Python dependencies anew.
 	$(PYTHON) -m venv .build/uv && .build/uv/bin/pip install --quiet uv
 	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	    --no-emit-index-url --no-header --all-extras --group dev pyproject.toml -o requirements.lock
+	    --no-emit-index-url --no-header --extra server --extra insightface --group dev pyproject.toml -o requirements.lock
 	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-header --group bench --constraint requirements.lock -o bench/requirements.lock
 
@@ -162,4 +176,4 @@ audit: build ## Known faults, licences and sources of what we depend on; ARGS=--
 	$(BIN)/python -m tests.audit --python-tools $(AUDIT_TOOLS) --rust-tools $(AUDIT_TOOLS) $(ARGS)
 
 clean: ## Remove what was built and installed.
-	rm -rf .venv .build target python/broker/_native*.so $(JS)/node_modules $(JS)/dist $(JS)/.build $(JS)/src/schema.ts
+	rm -rf .venv .build target python/broker/_native*.so $(FACES)/built $(JS)/node_modules $(JS)/dist $(JS)/.build $(JS)/src/schema.ts

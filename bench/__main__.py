@@ -8,6 +8,7 @@
     python -m bench startup [--runs N] [--idle S] [--quick]
     python -m bench votes [--runs N] [--quick]
     python -m bench ballots [--runs N] [--connections N] [--quick]
+    python -m bench disruption [--clients N] [--seconds S] [--runs N] [--quick]
 
 Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
 alike. The exit status is 1 when a viewer lost, doubled or missed a message, or a contender failed; a peer
@@ -21,7 +22,7 @@ import sys
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import ballots, owner, startup, storms, viewers, votes
+from bench import ballots, disruption, owner, startup, storms, viewers, votes
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
 from bench.machine import raise_open_files
@@ -121,6 +122,7 @@ def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]
 
 PARTS = {
     "ballots": ballots.main,
+    "disruption": disruption.main,
     "http": http.main,
     "owner": owner.main,
     "publish": publish.main,

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from broker.rest.app import RestApp
+from broker.rest.door import Door
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Told:
 
 
 async def ask(
-    app: RestApp,
+    app: Door,
     method: str,
     target: str | bytes,
     body: bytes = b"",

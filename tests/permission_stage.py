@@ -23,6 +23,7 @@ LOGIN = {"grant_type": "password", "client_id": "Test", "username": "admin", "pa
 _WATCHED = (
     "users", "revocations", "programs", "events", "event_changes", "projects", "revisions", "stored_values",
     "storage_usage", "api_tokens", "idempotency_keys", "audit", "program_changes", "answer_records",
+    "image_purges",
 )  # fmt: skip
 _TRACES = " UNION ALL ".join(
     f"SELECT '{table}' AS name, count(*), max(xmin::text::bigint) FROM {table}"
@@ -201,6 +202,9 @@ _constant("ping", '"current_time":')
 _constant("listRoles", '"producer"')
 _constant("listUsers", '"member of foreign"')
 _constant("filterAudit", '"items":')
+_constant("filterImageStatistics", '"series":', to="2020-01-01")
+_constant("purgeImages", url="https://a.test/a.png")
+_constant("warmImages", '"pictures":', urls=["https://a.test/a.png"], options=["w=51"])
 
 
 # -- programs and events

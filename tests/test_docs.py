@@ -7,6 +7,7 @@ from pathlib import Path
 
 import broker.analytics.errors
 import broker.fetching.errors
+import broker.images.errors
 import broker.owners.protocol  # noqa: F401  (its errors belong to the tree)
 from broker import DISTRIBUTION
 from broker.errors import BrokerError

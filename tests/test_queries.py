@@ -34,6 +34,7 @@ _ASIDE = (
     "signing_keys",
     "LEFT JOIN revocations",
     "producers_seen",
+    "image_rules",
     "origins, created_time FROM accounts WHERE name",
 )
 
@@ -164,6 +165,11 @@ CASES: dict[str, tuple[int, str | None, Params]] = {
     "getDashboard": (3, "admin", there()),
     "filterStatistics": (1, "admin", there(interval="hour", **{"from": "2020-01-01", "to": "2020-01-02"})),
     "admin/getLivePrograms": (1, "admin", there()),
+    "filterImageStatistics": (
+        1, "admin", there(interval="hour", **{"from": "2020-01-01", "to": "2020-01-02"}),
+    ),
+    "purgeImages": (3, "admin", lambda scene: {"url": f"https://a.test/{scene.count}.png"}),
+    "warmImages": (0, "admin", there(urls=["https://a.test/a.png"], options=["w=51"])),
     "filterAudit": (1, "admin", there(limit=100)),
     "connect": (1, None, there()),
     "addResponses": (

@@ -17,6 +17,10 @@ _ACCOUNT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _RAY = re.compile(r"auto|(?:ray://)?(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[1-9][0-9]{0,4})")
 _MATOMO_URL = re.compile(r"https?://(?P<host>[^/?#@\s\\]+)(?:/[A-Za-z0-9._~/-]*)?")
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_FIELD_PATH = re.compile(r"[^\s.,]{1,100}(?:\.[^\s.,]{1,100}){0,9}")
+_OPTION = r"[a-z]{1,20}=[A-Za-z0-9:._-]{1,64}"
+_OPTIONS = rf"(?:-|{_OPTION}(?:,{_OPTION}){{0,9}})"
+_OPTIONS_LIST = re.compile(rf"{_OPTIONS}(?: {_OPTIONS}){{0,9}}")
 _LAST_PORT = 65_535
 _TEXT_CHARACTERS = 4_096  # the longest path that Linux takes
 
@@ -93,6 +97,10 @@ def _is_host_port(text: str) -> bool:
     return _HOST_PORT.fullmatch(text) is not None and (not port or int(port) <= _LAST_PORT)
 
 
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) <= _LAST_PORT
+
+
 def _is_matomo_url(text: str) -> bool:
     found = _MATOMO_URL.fullmatch(text)
     return found is not None and _is_host_port(found["host"])
@@ -147,8 +155,20 @@ RULES: Mapping[str, Rule] = {
     "ws_unlimited_addresses": _NETWORKS,
     "log_level": _choice("debug", "info", "warning", "error"),
     "gateway_send": _choice("auto", "io_uring", "send"),
+    "faces_models": Rule(_is_directory, "a directory"),
+    "faces_detector": _choice("ssd", "tiny"),
     "fetch_allow_hosts": _HOSTS,
     "identity_allow_hosts": _HOSTS,
+    "images_allow_hosts": _HOSTS,
+    "images_warm_fields": Rule(
+        lambda text: _FIELD_PATH.fullmatch(text) is not None,
+        "names of fields, such as photo or player.photo, separated by commas",
+    ),
+    "images_warm_options": Rule(
+        lambda text: _OPTIONS_LIST.fullmatch(text) is not None,
+        "options of pictures, such as w=400,h=300,fit=face, separated by spaces",
+    ),
+    "images_ports": Rule(_is_port, "ports from 1 to 65535, separated by commas"),
     "matomo_url": MATOMO_URL,
     "matomo_setup": Rule(_is_file, "a file"),
 }

@@ -287,6 +287,84 @@ class Settings:
     )
     fetch_burst_per_account: int = _setting(2_000, "Such requests of one account in a burst.", low=1)
 
+    images_allow_hosts: tuple[str, ...] = _setting(
+        (),
+        "Hosts, as `host[:port]`, that pictures may come from although their addresses are not public;"
+        " anybody may ask for pictures, so it is a list of its own.",
+    )
+    images_ports: tuple[str, ...] = _setting(("80", "443"), "Ports that pictures may come from.")
+    images_timeout_s: float = _setting(
+        30.0,
+        "How long a picture may take; within it the first replica starts, too.",
+        low=1,
+        high=600,
+    )
+    images_fetch_timeout_s: float = _setting(
+        10.0, "How long fetching a source may take, over all redirects.", low=0.1, high=60
+    )
+    images_source_limit_bytes: int = _setting(20 << 20, "Largest source of a picture.", low=1024)
+    images_sources_bytes: int = _setting(
+        256 << 20,
+        "Sources that one replica holds at a time; what would be more is answered 503.",
+        low=1 << 20,
+    )
+    images_rate_per_address: float = _setting(
+        50.0, "Pictures a second that a replica makes for one address; 0 has no limit.", low=0
+    )
+    images_burst_per_address: int = _setting(1_000, "Such pictures of one address in a burst.", low=1)
+    images_rate_per_account: float = _setting(
+        200.0, "Pictures a second that a replica makes for one account; 0 has no limit.", low=0
+    )
+    images_burst_per_account: int = _setting(4_000, "Such pictures of one account in a burst.", low=1)
+    images_processes: int = _setting(
+        2, "Processes of one replica that decode; they start when they are needed.", low=1, high=256
+    )
+    images_process_bytes: int = _setting(
+        1 << 30, "Private memory of each; a picture that takes more is refused.", low=256 << 20
+    )
+    images_cache_bytes: int = _setting(64 << 20, "Finished pictures that one replica keeps in memory.", low=0)
+    images_disk_bytes: int = _setting(
+        2 << 30, "Sources and finished pictures that a node keeps in the data directory.", low=1 << 20
+    )
+    images_replicas_min: int = _setting(
+        0, "Smallest number of replicas for pictures; with 0 the first request starts one.", low=0, high=1000
+    )
+    images_replicas_max: int = _setting(4, "Largest number of them.", low=1, high=1000)
+    images_idle_s: float = _setting(
+        300.0, "After how long a replica that is not needed ends; each end reloads the ingress.", low=300
+    )
+
+    images_warm_fields: tuple[str, ...] = _setting(
+        (),
+        "Fields of an event's metadata, such as `player.photo`, whose URLs are made into pictures when it is"
+        " published; lists on the way are looked through.",
+    )
+    images_warm_options: str = _setting(
+        "", "Options of those pictures, separated by spaces, such as `preset=card w=200,f=webp`."
+    )
+
+    faces_models: str = _setting(
+        "", "Directory of models in insightface's format; empty takes those that the build made."
+    )
+    faces_detector: str = _setting(
+        "ssd", "Of the built models: ssd, or tiny, which is faster and misses more."
+    )
+    faces_min_score: float = _setting(
+        0.5, "How sure the detector has to be that a face is one.", low=0.01, high=1
+    )
+    faces_timeout_s: float = _setting(
+        10.0, "How long the faces of a picture may take; then it is cropped by attention.", low=0.1, high=60
+    )
+    faces_replicas_max: int = _setting(
+        4,
+        "Largest number of replicas that look for faces; there are none while nobody asks.",
+        low=1,
+        high=1000,
+    )
+    faces_gpu_share: float = _setting(
+        0.25, "Share of a GPU that each of them claims where the cluster has one.", low=0.01, high=1
+    )
+
     identity_allow_hosts: tuple[str, ...] = _setting(
         (), "Hosts, as `host[:port]`, that keys of identity providers may be read from inside the network."
     )

@@ -20,7 +20,7 @@ from broker.domain.data_sources import Call, build_request, find_data_source
 from broker.domain.patches import apply_json_patch, apply_merge_patch
 from broker.domain.revisions import WRITABLE, live_content
 from broker.domain.strict_json import parse_json
-from broker.gateway import params as gateway_params
+from broker.operations import following
 from broker.operations.application_requests import require_parameters
 from broker.operations.imports import _body_elements
 from broker.operations.invoke import validate
@@ -185,7 +185,7 @@ def test_what_is_unbounded_is_found() -> None:
 
 @pytest.mark.parametrize("kind", PARAM)
 def test_subscribing(kind: str) -> None:
-    for read in (gateway_params.parse_subscribe, gateway_params.parse_unsubscribe):
+    for read in (following.parse_subscribe, following.parse_unsubscribe):
         for field in ("programId", "channel", "since", "history", "bogus"):
             require_cheap(read, lambda size, field=field: {field: PARAM[kind](size)})
 

@@ -158,3 +158,25 @@ def test_an_account_gets_a_matomo_whose_tokens_are_never_shown(
     assert "matomo_url: must be http(s)://host[:port][/path]" in told.err
     assert "matomo_token: must be given" in told.err
     assert "secret" not in told.out + told.err
+
+
+def test_an_account_gets_rules_for_pictures(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    change = ["account", "set", "arena", "--json", *database]
+    assert run(["account", "add", "arena", *database]) == 0
+    capsys.readouterr()
+    assert run([*change, "--image-host", "*.cdn.test", "--image-preset", "card=w=50,h=50,fit=fill"]) == 0
+    assert orjson.loads(capsys.readouterr().out) == {
+        "images": {"hosts": ["*.cdn.test"], "presets": {"card": "w=50,h=50,fit=fill"}, "signed": False}
+    }
+    assert run([*change, "--image-signing", "on", "--any-image-host", "--image-preset", "card="]) == 0
+    told = orjson.loads(capsys.readouterr().out)["images"]
+    assert len(told.pop("signingKey")) == 43
+    assert told == {"hosts": [], "presets": {}, "signed": True}
+    assert run([*change, "--image-signing", "on"]) == 0
+    assert "signingKey" not in orjson.loads(capsys.readouterr().out)["images"]
+    assert run([*change, "--image-signing", "maybe"]) == 2
+    assert run([*change, "--image-preset", "card"]) == 2
+    assert run([*change, "--any-image-host", "--image-host", "a.test"]) == 2
+    capsys.readouterr()
+    assert run([*change, "--image-host", "a.test/"]) == 1
+    assert "image_host: a.test/: must be a host name" in capsys.readouterr().err

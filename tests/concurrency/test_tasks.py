@@ -35,7 +35,15 @@ OTHERS = {
         "_first_of": "some waits, which this function awaits",
     },
     "gateway/lanes.py": {"_begin": "one call, which is answered whatever it ends with"},
+    "images/faces/batcher.py": {
+        "submit": "it answers what waits when it ends, and the next picture starts it"
+    },
+    "images/faces/finder.py": {"start": "one loading of models, which its callers await"},
     "operations/analytics_sites.py": {"_apart": "one set-up, which its caller awaits"},
+    "operations/image_warmer.py": {
+        "run": "the whole is kept running",
+        "warm": "some pictures, which this function awaits",
+    },
     "operations/events.py": {"_in_order": "one publish, which its caller awaits"},
     "owners/owner.py": {"start": "the process ends with them"},
     "owners/sessions.py": {"poll": "one poll, which its caller awaits"},

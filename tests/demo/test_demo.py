@@ -48,4 +48,9 @@ def test_every_viewer_sees_the_whole_show_and_every_answer_counts(tmp_path: Path
     assert answers is not None, done.stdout
     assert int(answers[1]) == int(answers[2]) > 0
     assert "the report counts every acknowledged answer, each visitor once" in done.stdout
+    told = re.search(
+        r"portraits: (\d+) photographs, cropped around a face; see http://demo\.localhost:", done.stdout
+    )
+    assert told is not None, done.stdout
+    assert int(told[1]) >= 1
     assert _processes(str(tmp_path)) == []

@@ -118,3 +118,28 @@ async def test_limit_of_open_files_below_the_viewers_is_a_warning(tmp_path: Path
     assert f"takes {hard - min(1_536, hard // 2)} viewers, not {hard}" in detail
     verdict, detail = (await verdicts(settings_of(tmp_path, ws_connections=1), "file limit"))["file limit"]
     assert (verdict, detail) == (Verdict.OK, f"{hard} open files a process")
+
+
+async def test_the_models_for_faces_are_loaded(tmp_path: Path) -> None:
+    verdict, detail = (await verdicts(settings_of(tmp_path, faces_detector="tiny"), "faces"))["faces"]
+    assert (verdict, detail) == (Verdict.OK, "models: built, tiny; CPUExecutionProvider computes here")
+
+
+async def test_without_models_faces_are_a_warning(tmp_path: Path) -> None:
+    verdict, detail = (await verdicts(settings_of(tmp_path, faces_models=str(tmp_path)), "faces"))["faces"]
+    assert verdict is Verdict.WARNING
+    assert detail.endswith("has no models (*.onnx); face crops go by attention")
+
+
+async def test_two_runtimes_over_each_other_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Installed:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    both = [Installed("onnxruntime"), Installed("onnxruntime-gpu")]
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: both)
+    verdict, detail = (await verdicts(settings_of(tmp_path), "faces"))["faces"]
+    assert verdict is Verdict.WARNING
+    assert "overwrite each other" in detail

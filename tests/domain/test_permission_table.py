@@ -62,6 +62,7 @@ PUBLISHERS = {
     "getAnalyticsSite",
     "createAnalyticsSite",
     "completeAnalyticsSite",
+    "warmImages",
 }
 ADMINS = {
     "createProject",
@@ -71,6 +72,7 @@ ADMINS = {
     "createUser",
     "deleteUser",
     "filterAudit",
+    "purgeImages",
 }
 FOREIGN = {target for target in Target if "foreign" in target or target is Target.OTHER_USER}
 # Foreign things that are open to more than admins: what is public, and what end users' applications use.

@@ -185,7 +185,7 @@ async def test_notification_is_never_answered(world: World) -> None:
 async def test_result_over_the_limit_points_to_rest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     program = await world.program()
     await world.publish(program, 10, bytes_each=1_000)
-    monkeypatch.setattr("broker.gateway.dispatcher.RESULT_LIMIT_BYTES", 5_000)
+    monkeypatch.setattr("broker.gateway.dispatcher.MAX_RESULT_BYTES", 5_000)
     error = await fails(await world.admin(), "getProgramEvents", programId=program)
     assert (error.code, error.name) == (413, "payload_too_large")
 

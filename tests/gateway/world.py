@@ -22,9 +22,11 @@ from broker.owners.owner import Owner
 from broker.slots.calls import Calls
 from broker.slots.link import LinkLost
 from tests.auth.services import make_user
+from tests.gateway.described import faults_of_answer, faults_of_notification
 from tests.product import Product, open_product
 
 WAIT_S = 5.0
+HELD_OF_EACH = 20  # messages of one kind that a viewer holds against the document; it takes 0.2 ms
 
 
 class DirectLink:
@@ -80,6 +82,9 @@ class Viewer:
         self.socket = socket
         self.told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._methods: dict[int, str] = {}
+        self._held: dict[str, int] = {}
+        self.faults: list[str] = []
         self._last_id = 0
         self._reading = asyncio.create_task(self._read())
 
@@ -97,6 +102,7 @@ class Viewer:
         """The message of a call, whose answer is waited for under its id."""
         self._last_id += 1
         self._answers[self._last_id] = asyncio.get_running_loop().create_future()
+        self._methods[self._last_id] = method
         return {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
 
     async def answer(self, number: int) -> Any:
@@ -141,12 +147,21 @@ class Viewer:
                 future.cancel()
 
     def _take(self, message: dict[str, Any]) -> None:
+        self._hold(message)
         if "method" in message:
             self.told.put_nowait(message)
         elif message["id"] in self._answers:
             self._answers[message["id"]].set_result(message)
         else:
             self.told.put_nowait({"method": "unasked", "params": message})
+
+    def _hold(self, message: dict[str, Any]) -> None:
+        """Hold what has come against the AsyncAPI document; `faults` has what differs."""
+        told, method = message.get("method"), self._methods.get(message.get("id", 0), "")
+        name = str(told or method)
+        self._held[name] = self._held.get(name, 0) + 1
+        if self._held[name] <= HELD_OF_EACH and name:
+            self.faults += faults_of_notification(message) if told else faults_of_answer(method, message)
 
 
 @dataclass
@@ -206,6 +221,7 @@ class World:
         self._admins.clear()
         for viewer in viewers:
             await viewer.close()
+        assert [fault for viewer in viewers for fault in viewer.faults] == []
 
     async def admin(self, account: str = "demo") -> Viewer:
         """An admin's connection, the same one within a test."""

@@ -145,6 +145,7 @@ CHANGES: dict[str, Change] = {
         {"impressions": [_SHOWN, _SHOWN]},
         prepare=_event,
     ),
+    "purgeImages": Change("POST", "/images/purge", {"url": "https://a.test/{n}"}, {"all": True}),
     "deleteApiToken": Change("DELETE", "/users/me/tokens/{token}", prepare=_token),
 }
 WITH_MATOMO = {"createAnalyticsSite", "completeAnalyticsSite"}

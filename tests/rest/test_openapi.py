@@ -25,10 +25,11 @@ OPERATIONS = [
     for path, methods in DOCUMENT["paths"].items()
     for method, described in methods.items()
 ]
-# What bounds a request or what is kept of it; limits of connections, sockets and logs are another document's.
+# What bounds a request or what is kept of it; limits of connections, sockets, logs and pictures are another
+# document's.
 LIMITS = re.compile(
-    r"(?!ws_|log_)\w*(limit_|_rate_|_burst_|login_tries|storage_project|fetch_project|token_lifetime|client_ids"
-    r"|_days$|http_timeout|fetch_timeout)\w*"
+    r"(?!ws_|log_|images_)\w*(limit_|_rate_|_burst_|login_tries|storage_project|fetch_project|token_lifetime"
+    r"|client_ids|_days$|http_timeout|fetch_timeout)\w*"
 )
 
 

@@ -1,5 +1,8 @@
 """What stands beside the operations at the HTTP door, and the operations that tell how the server is."""
 
+import base64
+import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +55,12 @@ async def test_ready_means_every_part(product: Product) -> None:
     assert answer.json()["parts"]["owners"] == "no owner answers"
 
 
+async def test_models_that_find_faces_are_told_to_operators(product: Product) -> None:
+    async with product.door(None) as door:
+        answer = await door.get("http://localhost/readyz")
+    assert answer.json()["faces"] == {"models": "built, ssd", "providers": []}
+
+
 async def test_operations_are_counted_without_accounts(product: Product) -> None:
     async with product.door() as door:
         await door.get("/version")
@@ -69,6 +78,19 @@ async def test_the_reference_loads_nothing_from_elsewhere(product: Product) -> N
     assert "https://" not in answer.text
     assert "http://" not in answer.text
     assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+async def test_the_reference_shows_both_documents(product: Product) -> None:
+    """All that it fetches is there, and its style and script are those that its policy lets run."""
+    async with product.door(None) as door:
+        answer = await door.get("http://localhost/docs")
+        for document in re.findall(r'load\("([^"]+)"\)', answer.text):
+            assert (await door.get(f"/{document}")).json()["info"]["title"]
+    assert re.findall(r'load\("([^"]+)"\)', answer.text) == ["openapi.json", "asyncapi.json"]
+    for kind in ("style", "script"):
+        (inside,) = re.findall(rf"<{kind}>(.*)</{kind}>", answer.text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in answer.headers["content-security-policy"]
 
 
 async def test_lifespan_and_websockets(product: Product) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.clock import to_ms
-from broker.domain.statistics import Amount, Figures, Interval, Point, Scope, Subject
+from broker.domain.statistics import Amount, Figures, ImagesUsed, Interval, Point, Scope, Subject
 from broker.errors import Unavailable
 from broker.ids import IdSource
 from broker.storage.database import Database
@@ -199,3 +199,22 @@ class Failing(Statistics):
         await super().add(*arguments)
         if self.fails == "after":
             raise Unavailable("the answer was lost", retry_after_s=1)
+
+
+async def test_pictures_add_up_and_are_condensed(database: Database, statistics: Statistics) -> None:
+    clock = StoppedClock(to_ms(START))
+    recorder = Recorder(statistics, clock, IdSource(clock))
+    for _ in range(2):
+        recorder.count_images("demo", ImagesUsed(images=3, hits=2, sent_bytes=1 << 40))
+        recorder.count_images("demo", ImagesUsed(fetches=1, searches=1, errors=1))
+        recorder.count_images("nobody", ImagesUsed(images=1))
+        await recorder.flush()
+        clock.ms += 60_000
+    await StatisticsUpkeep(database, Retention(1, 2, 3)).condense(to_ms(START + timedelta(days=2)))
+    for interval, lengths in ((Interval.MINUTE, 2), (Interval.HOUR, 1), (Interval.DAY, 1)):
+        points = [point.figures for point in await read(statistics, interval)]
+        assert len(points) == lengths
+        assert sum(each.images for each in points) == 6
+        assert sum(each.image_hits for each in points) == 4
+        assert sum(each.image_bytes for each in points) == 2 << 40
+        assert sum(each.image_fetches + each.image_searches + each.image_errors for each in points) == 6

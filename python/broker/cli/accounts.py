@@ -1,17 +1,19 @@
 """`broker account`."""
 
+import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
 from broker.auth.administration import Administration
-from broker.cli.administration import DatabaseUrl, DataDir, administer
+from broker.cli.administration import DatabaseUrl, DataDir, administer, open_database
 from broker.cli.output import to_wire, write_json, write_line
 from broker.cli.remote import Json
 from broker.domain.identities import IdentityProvider
 from broker.domain.users import Role
+from broker.images.administration import Changed, RuleChange, Signing, change_rules
 from broker.settings import Settings
 from broker.storage.accounts import Account
 from broker.storage.analytics import MatomoAccess
@@ -74,17 +76,41 @@ def set_(
         Path | None, typer.Option(help="File with the token of that user.", show_default=False)
     ] = None,
     no_matomo: Annotated[bool, typer.Option("--no-matomo", help="Forget the account's Matomo.")] = False,
+    image_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A host that pictures may come from, *. before it for all below; repeat for more.",
+            show_default=False,
+        ),
+    ] = None,
+    any_image_host: Annotated[
+        bool, typer.Option("--any-image-host", help="Let pictures come from any public host.")
+    ] = False,
+    image_preset: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=OPTIONS for preset=NAME; NAME= removes it.", show_default=False),
+    ] = None,
+    image_signing: Annotated[
+        str | None,
+        typer.Option(
+            help="Whether URLs of pictures must be signed: on, off, or rotate for a new key.",
+            show_default=False,
+        ),
+    ] = None,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Replace an account's allowed origins, or its Matomo."""
+    """Replace an account's allowed origins, its Matomo, or its rules for pictures."""
     origin_options = (origin is not None) + any_origin + no_origin
     matomo_options = (matomo_url, matomo_token_file, matomo_reader, matomo_reader_token_file)
     has_matomo = any(option is not None for option in matomo_options)
-    if origin_options > 1 or (has_matomo and no_matomo) or not (origin_options or has_matomo or no_matomo):
+    rules = _image_rules(image_host, any_image_host, image_preset, image_signing)
+    is_asked = bool(origin_options or has_matomo or no_matomo or rules != RuleChange())
+    if origin_options > 1 or (has_matomo and no_matomo) or not is_asked:
         raise typer.BadParameter(
-            "give either --origin, --any-origin or --no-origin, or the --matomo options or --no-matomo"
+            "give either --origin, --any-origin or --no-origin, or the --matomo options or --no-matomo,"
+            " or the --image options"
         )
     settings = Settings.load(data_dir=data_dir, database_url=database_url)
     matomo = _matomo(matomo_url, matomo_token_file, matomo_reader, matomo_reader_token_file)
@@ -97,7 +123,10 @@ def set_(
             return await administration.set_origins(name, origins)
         return await administration.get_account(name)
 
-    _show(administer(settings, change), json)
+    if origin_options or has_matomo or no_matomo:
+        _show(administer(settings, change), json)
+    if rules != RuleChange():
+        _show_rules(asyncio.run(_change_rules(settings, name, rules)), json)
 
 
 @app.command("trust")
@@ -162,6 +191,43 @@ def _matomo(
             "--matomo-url, --matomo-token-file, --matomo-reader and --matomo-reader-token-file go together"
         )
     return MatomoAccess(url.rstrip("/"), _secret(token_file), reader, _secret(reader_token_file))
+
+
+def _image_rules(
+    hosts: list[str] | None, any_host: bool, presets: list[str] | None, signing: str | None
+) -> RuleChange:
+    if hosts and any_host:
+        raise typer.BadParameter("give either --image-host or --any-image-host")
+    if signing is not None and signing not in get_args(Signing):
+        raise typer.BadParameter(f"{signing}: --image-signing must be on, off or rotate")
+    for preset in presets or ():
+        if "=" not in preset:
+            raise typer.BadParameter(f"{preset}: --image-preset must be NAME=OPTIONS")
+    named = {name: options for name, _, options in (preset.partition("=") for preset in presets or ())}
+    known = {word: word for word in get_args(Signing)}
+    return RuleChange(
+        () if any_host else hosts or None, named or None, None if signing is None else known[signing]
+    )
+
+
+async def _change_rules(settings: Settings, name: str, change: RuleChange) -> Changed:
+    async with open_database(settings) as database:
+        return await change_rules(database, name, change)
+
+
+def _show_rules(changed: Changed, json: bool) -> None:
+    rules, key = changed.rules, changed.made_key
+    if json:
+        told = {"hosts": [*rules.hosts], "presets": dict(rules.presets), "signed": bool(rules.signing_keys)}
+        write_json({"images": told | ({} if key is None else {"signingKey": key})})
+        return
+    write_line(f"pictures from {', '.join(rules.hosts) or 'any public host'}")
+    for preset, options in rules.presets.items():
+        write_line(f"preset {preset}: {options}")
+    if key is not None:
+        write_line(f"signing key, which is not shown again: {key}")
+    elif rules.signing_keys:
+        write_line("URLs must be signed")
 
 
 def _secret(path: Path) -> str:

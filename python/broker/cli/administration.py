@@ -44,17 +44,24 @@ async def administer_async(settings: Settings, work: Callable[[Administration], 
         SetupError: the database cannot be used as it is.
         BrokerError: what `work` raises.
     """
+    async with open_database(settings) as database:
+        lifetime_s = settings.token_lifetime_s
+        clock = await DatabaseClock.open(database)
+        administration = Administration(database, clock, IdSource(clock), token_lifetime_s=lifetime_s)
+        try:
+            return await work(administration)
+        finally:
+            administration.close()
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Database]:
+    """The database that `settings` names, with the schema of this version. Raises SetupError."""
     async with _dsn(settings) as dsn:
         database = await Database.open(dsn, size=2, timeout_s=settings.database_timeout_s)
-        lifetime_s = settings.token_lifetime_s
         try:
             await _check_schema(database, dsn, is_ours=not settings.database_url)
-            clock = await DatabaseClock.open(database)
-            administration = Administration(database, clock, IdSource(clock), token_lifetime_s=lifetime_s)
-            try:
-                return await work(administration)
-            finally:
-                administration.close()
+            yield database
         finally:
             await database.close()
 

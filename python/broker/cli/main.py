@@ -26,12 +26,15 @@ COMMANDS = (
     Lazy("results", "broker.cli.results", "results", "Show how the audience has answered."),
     Lazy("import", "broker.cli.transfer", "import_", "Replace a program's events by those of a file."),
     Lazy("export", "broker.cli.transfer", "export", "Write a program's events to a file."),
+    Lazy("image", "broker.cli.image", "image", "Resize, crop or convert a picture."),
+    Lazy("images", "broker.cli.images", "app", "Forget pictures, or make them ahead."),
     Lazy("analytics", "broker.cli.analytics", "app", "Set up and verify a project's analytics site."),
     Lazy("account", "broker.cli.accounts", "app", "Make and change accounts, in the database."),
     Lazy("user", "broker.cli.users", "app", "Make and change users, in the database."),
     Lazy("keys", "broker.cli.keys", "app", "List, rotate and revoke the keys that sign access tokens."),
     Lazy("migrate", "broker.cli.migrate", "migrate", "Bring the database's schema up to date."),
-    Lazy("openapi", "broker.cli.openapi", "openapi", "Print the OpenAPI document."),
+    Lazy("openapi", "broker.cli.documents", "openapi", "Print the OpenAPI document."),
+    Lazy("asyncapi", "broker.cli.documents", "asyncapi", "Print the AsyncAPI document."),
     Lazy("doctor", "broker.cli.doctor", "doctor", "Say what is wrong with a set-up."),
 )
 

@@ -60,6 +60,10 @@ def up(
         from broker.operations.analytics_platform import wanted_of
 
         wanted_of(settings)
+    if settings.images_warm_options:  # likewise
+        from broker.operations.image_warmer import check_options
+
+        check_options(settings)
     asyncio.run(Supervisor(settings, report).run())
 
 

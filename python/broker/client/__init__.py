@@ -38,6 +38,7 @@ from broker.client.errors import (
     Unavailable,
     Unsubscribed,
 )
+from broker.client.images import FaceBox, Picture, PictureDescription, WarmedPicture
 from broker.client.models import (
     AnalyticsSite,
     ApiToken,
@@ -75,9 +76,10 @@ from broker.client.responses import (
 )
 from broker.client.retry import RetryPolicy
 from broker.client.socket import Notification, Socket
-from broker.client.statistics import Dashboard, OnlineProducer, StatisticsPoint, TopProgram
+from broker.client.statistics import Dashboard, ImagesPoint, OnlineProducer, StatisticsPoint, TopProgram
 from broker.client.subscription import Subscription
 from broker.client.sync import Client
+from broker.client.timeline import Seek, Timeline
 from broker.concurrency.back_off import Backoff
 
 __all__ = [
@@ -102,10 +104,12 @@ __all__ = [
     "EventDeleted",
     "EventUpdated",
     "EventsDeleted",
+    "FaceBox",
     "FieldFault",
     "Gateways",
     "HistoryLost",
     "HistoryReplaced",
+    "ImagesPoint",
     "Imported",
     "Impression",
     "InsufficientScope",
@@ -120,6 +124,8 @@ __all__ = [
     "OnlineProducer",
     "Page",
     "PayloadTooLarge",
+    "Picture",
+    "PictureDescription",
     "PreconditionFailed",
     "Program",
     "ProgramDeleted",
@@ -131,6 +137,7 @@ __all__ = [
     "RetryPolicy",
     "Revision",
     "RpcError",
+    "Seek",
     "ServerError",
     "ServerTime",
     "SlowDown",
@@ -140,6 +147,7 @@ __all__ = [
     "Subscription",
     "SourceReply",
     "SubscriptionEnded",
+    "Timeline",
     "Token",
     "TopProgram",
     "Unauthenticated",
@@ -147,4 +155,5 @@ __all__ = [
     "Unsubscribed",
     "User",
     "Version",
+    "WarmedPicture",
 ]

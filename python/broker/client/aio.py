@@ -13,6 +13,7 @@ from broker.client.audit import AuditLog
 from broker.client.calls import Calls
 from broker.client.engine import ApiSecret, Credentials, Engine, Identity, IdentityToken, LogIn, Password
 from broker.client.errors import ApiError, ConnectionFailed, ProgramDeleted, ServerError, Unsubscribed
+from broker.client.images import Images
 from broker.client.models import (
     Change,
     Cursor,
@@ -20,6 +21,7 @@ from broker.client.models import (
     Gateways,
     Token,
 )
+from broker.client.picture import Position
 from broker.client.projects import Projects
 from broker.client.responses import CHANNEL, LiveResults, ResponseCalls, parse_results
 from broker.client.retry import RetryPolicy
@@ -28,6 +30,7 @@ from broker.client.socket import Notification, Socket, SocketConfig, open_socket
 from broker.client.statistics import Statistics
 from broker.client.storage import Storage
 from broker.client.subscription import Subscription, SubscriptionConfig
+from broker.client.timeline import Seeked, Timeline
 from broker.client.tracker import Tracker
 from broker.client.users import Users
 from broker.clock import Clock, SystemClock
@@ -46,6 +49,7 @@ class AsyncClient(Calls, ResponseCalls):
         storage: the calls on stored values.
         statistics: the calls on statistics.
         audit: the calls on the audit log.
+        images: pictures, their URLs, and what caches keep of them.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class AsyncClient(Calls, ResponseCalls):
         self.statistics = Statistics(self._engine)
         self.audit = AuditLog(self._engine)
         self.analytics = Analytics(self._engine)
+        self.images = Images(engine, self._account)
 
     async def close(self) -> None:
         """Close all HTTP connections. Sockets and subscriptions are their owners' to leave."""
@@ -147,6 +152,32 @@ class AsyncClient(Calls, ResponseCalls):
         """
         tracker = Tracker(program_id, since, history)
         return Subscription(self, self._clock, self._subscription, tracker, changes=changes)
+
+    def timeline(
+        self,
+        program_id: str,
+        *,
+        position: Position | None = None,
+        delay_ms: float = 0.0,
+        lookback_ms: float = 0.0,
+        seeked: Seeked | None = None,
+    ) -> Timeline:
+        """Follow a program in time with a picture: an event comes when the picture is where it belongs.
+
+        Args:
+            position: tells which moment the picture shows, on the axis of `timecode`: milliseconds since 1970
+                or an aware datetime; None, or an exception, is unknown. Asked ten times a second.
+            delay_ms: how far the picture is behind the broker's clock, where there is no position or it is
+                unknown for five seconds. With 0 events then come as they are published.
+            lookback_ms: how much of what lies before the picture comes at once, at the start and after a
+                seek; `math.inf` is all.
+            seeked: called, and awaited where it is async, after a seek and before what belongs to the new
+                place.
+
+        Raises:
+            ValueError: a negative time.
+        """
+        return Timeline(self, self._clock, program_id, position, delay_ms, lookback_ms, seeked)
 
     async def follow(
         self, channel: str, *, followed: Callable[[], Awaitable[None]] | None = None

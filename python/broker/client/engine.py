@@ -294,7 +294,7 @@ class Engine:
         return self._http.build_request(
             call.method,
             call.path.lstrip("/"),
-            params=query,
+            params=query or None,  # an empty one takes the query of the path away
             content=content,
             headers=headers,
             timeout=timeout,

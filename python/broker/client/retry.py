@@ -36,10 +36,15 @@ class Failure(Enum):
 
 _FAILURES = {429: Failure.CLEAR, 503: Failure.CLEAR, 502: Failure.OPEN, 504: Failure.OPEN}
 _OUTCOME_UNKNOWN = "outcome_unknown"
+_REMEMBERED = frozenset(
+    {"upstream_failed", "upstream_timeout", "unprocessable_image"}
+)  # by the broker, 300 s
 
 
 def failure_of_error(status: int, name: str) -> Failure:
     """What an error of the broker says of the call."""
+    if name in _REMEMBERED:
+        return Failure.FINAL
     return Failure.OPEN if name == _OUTCOME_UNKNOWN else _FAILURES.get(status, Failure.FINAL)
 
 

@@ -92,6 +92,38 @@ class StatisticsPoint:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class ImagesPoint:
+    """What became of the account's pictures in one interval from `time` on.
+
+    Attributes:
+        images: requests, of which a cache answered `hits` and `errors` got an error.
+        fetches: of sources; `face_searches` of them were looked at for faces.
+    """
+
+    time: datetime
+    images: int
+    hits: int
+    errors: int
+    fetches: int
+    sent_bytes: int
+    face_searches: int
+
+    @classmethod
+    def parse(cls, raw: Any) -> "ImagesPoint":
+        """Read the wire's object."""
+        with _Reading("point of a series"):
+            return cls(
+                time=parse_time(raw["time"]),
+                images=raw["images"],
+                hits=raw["hits"],
+                errors=raw["errors"],
+                fetches=raw["fetches"],
+                sent_bytes=raw["sentBytes"],
+                face_searches=raw["faceSearches"],
+            )
+
+
 class Statistics:
     """Statistics of what the caller may see. Every method may raise NotFound: the statistics are off."""
 
@@ -126,6 +158,21 @@ class Statistics:
         }
         return await self._engine.send(Call("GET", "/statistics/filtered", _points, query=parameters))
 
+    async def images(
+        self,
+        *,
+        from_time: TimeLike | None = None,
+        to_time: TimeLike | None = None,
+        interval: str = "minute",
+    ) -> tuple[ImagesPoint, ...]:
+        """What the account's pictures took, by intervals as `series` has them. Raises InvalidRequest."""
+        parameters = {
+            "from": query.time_text(from_time),
+            "to": query.time_text(to_time),
+            "interval": interval,
+        }
+        return await self._engine.send(Call("GET", "/statistics/images", _image_points, query=parameters))
+
     async def live_programs(self) -> tuple[Program, ...]:
         """The programs that are live now, the latest started first."""
         return await self._engine.send(Call("GET", "/statistics/livePrograms", _programs))
@@ -134,6 +181,11 @@ class Statistics:
 def _points(raw: Any) -> tuple[StatisticsPoint, ...]:
     with _Reading("series"):
         return tuple(map(StatisticsPoint.parse, raw["series"]))
+
+
+def _image_points(raw: Any) -> tuple[ImagesPoint, ...]:
+    with _Reading("series"):
+        return tuple(map(ImagesPoint.parse, raw["series"]))
 
 
 def _programs(raw: Any) -> tuple[Program, ...]:

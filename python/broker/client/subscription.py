@@ -77,6 +77,7 @@ class Subscription(Generic[ItemT]):
         self._cursor = tracker.cursor
         self._move_at: float | None = None
         self._is_live = False
+        self._answered = asyncio.Event()
 
     @property
     def cursor(self) -> Cursor | None:
@@ -87,6 +88,10 @@ class Subscription(Generic[ItemT]):
     def is_live(self) -> bool:
         """Whether the broker has answered on the present connection, and it has not been lost."""
         return self._is_live
+
+    async def answered(self) -> None:
+        """Return once the broker has answered for the first time; somebody must be iterating."""
+        await self._answered.wait()
 
     @property
     def gateway(self) -> str | None:
@@ -118,6 +123,7 @@ class Subscription(Generic[ItemT]):
                     opened = self._clock.monotonic_s()
                     self._reconnects += connected_before
                     connected_before, self._avoid, self._is_live = True, None, True
+                    self._answered.set()
                     for item in items:
                         self._cursor = position(item)
                         if self._is_wanted(item):

@@ -5,7 +5,7 @@ There is one implementation; what stands here only carries a call to that loop a
 
 import asyncio
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import CancelledError
 from functools import update_wrapper
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar,
 from broker.client.aio import AsyncClient
 from broker.client.analytics import Analytics
 from broker.client.audit import AuditLog
+from broker.client.images import Images
 from broker.client.models import Change, Cursor, Event
 from broker.client.projects import Projects
 from broker.client.revisions import Revisions
@@ -91,7 +92,7 @@ def _group_call(
     return _named(run, method)
 
 
-def _drain(loop: _Loop, items: AsyncIterable[R]) -> Iterator[R]:
+def _drain(loop: _Loop, items: AsyncIterable[R]) -> Generator[R]:
     """Step an asynchronous iterator from here; leaving the loop early closes it."""
     iterator = aiter(items)
 
@@ -174,6 +175,7 @@ class _SyncStatistics(_Group[Statistics]):
 
     dashboard = _group_call(Statistics.dashboard)
     series = _group_call(Statistics.series)
+    images = _group_call(Statistics.images)
     live_programs = _group_call(Statistics.live_programs)
 
 
@@ -193,6 +195,22 @@ class _SyncAnalytics(_Group[Analytics]):
     snippet = _group_call(Analytics.snippet)
 
 
+class _SyncImages(_Group[Images]):
+    """Pictures; see `broker.client.images.Images`."""
+
+    fetch = _group_call(Images.fetch)
+    describe = _group_call(Images.describe)
+    purge = _group_call(Images.purge)
+    purge_all = _group_call(Images.purge_all)
+    warm = _group_call(Images.warm)
+
+    def url(
+        self, source: str, options: str = "-", *, signing_key: str | None = None, expires: int | None = None
+    ) -> str:
+        """The URL of a picture; see `Images.url`."""
+        return self._group.url(source, options, signing_key=signing_key, expires=expires)
+
+
 class Client:
     """A caller of one account's broker, as `AsyncClient`. Safe to use from several threads."""
 
@@ -207,6 +225,7 @@ class Client:
         self.statistics = _SyncStatistics(self._loop, self._client.statistics)
         self.audit = _SyncAuditLog(self._loop, self._client.audit)
         self.analytics = _SyncAnalytics(self._loop, self._client.analytics)
+        self.images = _SyncImages(self._loop, self._client.images)
 
     def close(self) -> None:
         """Close all connections and end the thread. Idempotent."""
@@ -275,3 +294,10 @@ class Client:
         """Follow a program; see `AsyncClient.subscribe`. Each step waits for the next item."""
         subscription = self._client.subscribe(program_id, since, history, changes=changes)
         return _drain(self._loop, subscription)
+
+    def timeline(self, program_id: str, **options: Any) -> Generator[Event]:
+        """Follow a program in time with a picture; see `AsyncClient.timeline`.
+
+        `position` and `seeked` are called on the client's own thread.
+        """
+        return _drain(self._loop, self._client.timeline(program_id, **options))

@@ -9,15 +9,15 @@ over the body, names of parameters as PHP reads them, and two dimensions at once
 
 import asyncio
 import re
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
 import orjson
-import uvicorn
+
+from broker.demo.serving import served
 
 VERSION = "5.0.2"
 SLOTS = 5
@@ -415,25 +415,10 @@ class StandIn:
 @asynccontextmanager
 async def open_stand_in(stand_in: StandIn | None = None) -> AsyncIterator[StandIn]:
     """Serve a stand-in on a free port of this machine; `url` says which."""
-    served = stand_in or StandIn()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        served.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        config = uvicorn.Config(served, lifespan="off", log_level="warning", access_log=False)
-        server = _Server(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]), name="stand-in Matomo")
-        try:
-            yield served
-        finally:
-            server.should_exit = True
-            server.force_exit = True
-            await task
-
-
-class _Server(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to whoever serves more than this."""
-        yield
+    opened = stand_in or StandIn()
+    async with served("stand-in Matomo", opened) as host:
+        opened.url = f"http://{host}"
+        yield opened
 
 
 def _php(form: bytes) -> Parameters:

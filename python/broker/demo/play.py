@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from broker.demo import analytics, cast, view
 from broker.demo.audience import Audience
 from broker.demo.figures import Meter, Verdict, judge, judge_answers, percentile
 from broker.demo.matomo import StandIn, open_stand_in
+from broker.demo.portraits import Portraits, find_photographs, open_portraits
 from broker.demo.producers import Show, produce_over_http, produce_over_websocket
 from broker.demo.stage import Stage, choose_ports, open_stage
 from broker.demo.voters import Results, Voters
@@ -58,17 +59,28 @@ async def play(plan: Plan, console: Console, prepare: Callable[[], Awaitable[Non
         await prepare()
         async with (
             open_stand_in() as matomo,
+            open_portraits(find_photographs()) as portraits,
             open_stage(
-                plan.data_dir, http_port, ws_port, console.print, analytics.settings_for(matomo)
+                plan.data_dir,
+                http_port,
+                ws_port,
+                console.print,
+                analytics.settings_for(matomo) | portraits.settings,
             ) as stage,
         ):
             for text in view.invitation(stage):
                 console.print(text, soft_wrap=True, highlight=False)
-            return await _perform(plan, stage, matomo, clock, console, stopped)
+            return await _perform(plan, stage, matomo, portraits, clock, console, stopped)
 
 
 async def _perform(
-    plan: Plan, stage: Stage, matomo: StandIn, clock: Clock, console: Console, stopped: asyncio.Event
+    plan: Plan,
+    stage: Stage,
+    matomo: StandIn,
+    portraits: Portraits,
+    clock: Clock,
+    console: Console,
+    stopped: asyncio.Event,
 ) -> Verdict:
     admin, producer = cast.LOGINS[:2]
     async with AsyncClient(stage.url, username=admin.username, password=admin.password) as client:
@@ -91,10 +103,11 @@ async def _perform(
             voters.hear(event)
             acknowledged[event.seq] = event.id
 
-        show, stop = Show(program.id, plan.seed, plan.speed), asyncio.Event()
+        show, stop = Show(program.id, plan.seed, plan.speed, portraits), asyncio.Event()
         watch = asyncio.create_task(audience.watch(), name="demo audience")
         voting = asyncio.create_task(voters.vote(), name="demo voters")
         following = asyncio.create_task(results.follow(), name="demo results")
+        portrayed = asyncio.create_task(portraits.show(watching), name="demo portraits")
         producers: list[asyncio.Task[None]] = []
         try:
             publish(await producing.publish(program.id, "Audience#wait", {"viewers": plan.viewers}))
@@ -119,9 +132,12 @@ async def _perform(
             _summarise(console, verdict, audience)
             faults = await _judge_answers(producing, program, voters, results)
             _summarise_answers(console, voters, faults)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SETTLE_S):
+                    console.print(await portrayed, soft_wrap=True, highlight=False)
             return replace(verdict, faults=(*verdict.faults, *faults))
         finally:
-            await _cancel([watch, voting, following, *producers])
+            await _cancel([watch, voting, following, portrayed, *producers])
 
 
 async def _judge_answers(
@@ -224,7 +240,7 @@ def _blame(console: Console, faults: tuple[str, ...]) -> None:
         console.print(fault, style="red", highlight=False)
 
 
-async def _cancel(tasks: list["asyncio.Task[None]"]) -> None:
+async def _cancel(tasks: Sequence["asyncio.Task[Any]"]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

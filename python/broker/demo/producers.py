@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from broker.client import AsyncClient, Event, NewEvent, Socket
 from broker.client.errors import ConnectionFailed
 from broker.clock import Clock
+from broker.demo.portraits import Portraits
 from broker.demo.script import Cue, final
 
 Published = Callable[[Event], None]
@@ -23,6 +24,7 @@ class Show:
     program_id: str
     seed: int
     speed: float
+    portraits: Portraits
 
 
 async def produce_over_http(
@@ -31,7 +33,7 @@ async def produce_over_http(
     """Publish everything but the clock, until `stop`."""
 
     async def publish(cue: Cue) -> None:
-        now_ms, metadata = clock.now_ms(), cue.metadata
+        now_ms, metadata = clock.now_ms(), show.portraits.add_to(cue.metadata, client)
         if cue.answers_s:
             closes_ms = now_ms + round(cue.answers_s * 1000 / show.speed)
             metadata = metadata | {"opens": now_ms, "closes": closes_ms}

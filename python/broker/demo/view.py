@@ -20,7 +20,14 @@ from broker.demo.stage import Stage
 
 _LAST = 10
 _GRAPH_S = 60
-_LONG = {"players", "options", "opens", "closes"}  # of an event, what its line leaves out
+_LONG = {
+    "players",
+    "options",
+    "opens",
+    "closes",
+    "photo",
+    "portrait",
+}  # of an event, what its line leaves out
 _BAR = 30  # characters of a poll's longest bar
 _READER = LOGINS[2]  # the user, who may read the project's answers
 
@@ -32,10 +39,12 @@ class Board:
     Attributes:
         results: answers by option of each poll, by its event's id.
         poll: the latest event that asked something.
+        portrait: URL of the picture of the latest player, as an overlay shows it.
     """
 
     results: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     poll: Event | None = None
+    portrait: str = ""
     score: dict[str, Any] = field(default_factory=dict)
     clock: str = "--:--"
     on_air: dict[str, None] = field(default_factory=dict)
@@ -49,6 +58,7 @@ class Board:
             self.score = event.metadata
         if event.event == POLL:
             self.poll = event
+        self.portrait = event.metadata.get("portrait", self.portrait)
         if "clock" in event.metadata:
             self.clock = str(event.metadata["clock"])
         if action == "show":
@@ -96,13 +106,14 @@ def invitation(stage: Stage) -> list[str]:
 def render(stage: Stage, board: Board, audience: Audience) -> RenderableType:
     """The live view."""
     score = Align.center(Text(board.headline(), style="bold white on dark_green"))
+    tries = invitation(stage) + ([f"portrait   {board.portrait}"] if board.portrait else [])
     on_air = Align.center(Text("on air: " + (", ".join(board.on_air) or "nothing"), style="cyan"))
     return Group(
         Panel(Group(score, on_air), title="The Final", border_style="green"),
         _figures(board, audience),
         *_poll(board),
         Panel(_events(board), title="last events", border_style="blue"),
-        Panel(Text("\n".join(invitation(stage))), title="try it", border_style="magenta"),
+        Panel(Text("\n".join(tries)), title="try it", border_style="magenta"),
         Text("Ctrl-C ends the demonstration", style="dim"),
     )
 

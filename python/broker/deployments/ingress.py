@@ -53,6 +53,9 @@ from broker.settings import Settings
 APPLICATION = "broker"
 """The name of the API's application of Ray Serve; ours begin with it."""
 
+IMAGES = "broker-images"
+"""That of pictures."""
+
 KINDS = ("http", "alone", "near")
 """Begin the names of an application's backends; the first one is Ray's."""
 
@@ -216,7 +219,7 @@ def _backends(settings: Settings, application: Application) -> list[list[str]]:
     _, alone, near = _names(application)
     shared, *servers = _spared(settings, application)
     followed = [_followed(line, application.backend) for line in servers]
-    rules = _rules(settings)
+    rules = [*_rules(settings), *_limits(settings, application)]
     return [
         [
             f"backend {application.backend} from behind",
@@ -244,6 +247,13 @@ def _backends(settings: Settings, application: Application) -> list[list[str]]:
     ]
 
 
+def _limits(settings: Settings, application: Application) -> list[str]:
+    """Pictures have a time of their own, in which a replica that is asked for first starts too."""
+    if application.name != IMAGES:
+        return []
+    return [f"    timeout server {int(settings.images_timeout_s + _SPARE_S)}s"]
+
+
 def _spared(settings: Settings, application: Application) -> list[str]:
     """How requests are shared between the replicas, and these. Where one is enough, a second is its spare.
 
@@ -253,7 +263,7 @@ def _spared(settings: Settings, application: Application) -> list[str]:
     """
     servers = [_LIMIT.sub(_REFUSED, line) for line in application.servers]
     replicas = sorted((line for line in servers if not line.endswith(" backup")), key=_port)
-    if settings.api_replicas_min > 1 or len(replicas) != _SPARED:
+    if application.name != APPLICATION or settings.api_replicas_min > 1 or len(replicas) != _SPARED:
         return ["balance leastconn", *servers]
     first, spare = replicas
     waiting = [line for line in servers if line.endswith(" backup")]

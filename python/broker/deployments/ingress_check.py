@@ -67,6 +67,11 @@ async def find_ingress_fault(settings: Settings, within_s: float) -> str:
     return ""
 
 
+def ingress_host(settings: Settings) -> str:
+    """Where this node's ingress is called; what listens everywhere is called at the loopback address."""
+    return _ELSEWHERE.get(settings.bind_host, settings.bind_host)
+
+
 async def _look(settings: Settings) -> str:
     """What is wrong with the doors; empty when nothing is."""
     ports = {"operators": (settings.ops_host, settings.operations_port)}

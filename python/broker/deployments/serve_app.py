@@ -19,7 +19,10 @@ from ray.serve._private.constants import (
 from broker import timers
 from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.deployments.environment import RAY_HOST
-from broker.deployments.ingress import APPLICATION
+from broker.deployments.faces import APPLICATION as FACES
+from broker.deployments.faces import faces_target
+from broker.deployments.images import build_images
+from broker.deployments.ingress import APPLICATION, IMAGES
 from broker.logs import configure_logs
 from broker.settings import Settings
 
@@ -151,7 +154,7 @@ def _count_nodes() -> int:
 
 
 def run_application(settings: Settings, dsn: str) -> None:
-    """Start the ingress on every node and the application behind it; returns when it answers. Blocks.
+    """Start the ingress on every node and the applications behind it; returns when they answer. Blocks.
 
     Raises:
         RuntimeError: a replica does not start.
@@ -165,7 +168,8 @@ def run_application(settings: Settings, dsn: str) -> None:
         },
         logging_config=_LOGS,
     )
-    serve.run(build_application(settings, dsn), name=APPLICATION, route_prefix="/", logging_config=None)
+    api = serve.RunTarget(build_application(settings, dsn), name=APPLICATION, route_prefix="/")
+    serve.run_many([api, build_images(settings, dsn), faces_target(settings)])
 
 
 def _replica_host(settings: Settings) -> str:
@@ -175,12 +179,14 @@ def _replica_host(settings: Settings) -> str:
 
 
 def stop_application(*, leave_ingress: bool) -> None:
-    """Let running requests finish and take the application down. Blocks.
+    """Let running requests finish and take the applications down. Blocks.
 
     Args:
         leave_ingress: whether Serve itself goes on: for other applications, or until Ray ends, which is
             quicker than its own orderly end.
     """
+    serve.delete(IMAGES, _blocking=False)
+    serve.delete(FACES, _blocking=False)
     serve.delete(APPLICATION)
     if not leave_ingress and not serve.status().applications:
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray leaves it without types

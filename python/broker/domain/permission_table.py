@@ -257,6 +257,15 @@ STATISTICS_OF = Rule({  # of one program, or of one project; answers to a progra
     Target.UNKNOWN:         (E404, E404, E404, E403, E401),
 })
 
+ACCOUNT_STATISTICS = Rule({  # of what belongs to no project
+    Target.ANYTHING:        (YES, YES,  YES,  E403, E401),
+})
+
+# Pictures: anybody may ask for one. Who publishes may have it made before.
+IMAGE_WARM = Rule({
+    Target.ANYTHING:        (YES, YES,  E403, E403, E401),
+})
+
 # The channel `programs`: what becomes of the programs that the caller may know of.
 PROGRAMS_CHANNEL = Rule({
     Target.PUBLIC_OWN:      (YES, YES,  YES,  E403, E401),
@@ -357,10 +366,14 @@ PERMISSIONS: Mapping[str, Rule] = {
     "createApiToken": API_TOKENS,
     "listApiTokens": API_TOKENS,
     "deleteApiToken": API_TOKEN_REVOKE,
+    # Pictures
+    "purgeImages": ADMIN_ONLY,
+    "warmImages": IMAGE_WARM,
     # Statistics and administration
     "getDashboard": STATISTICS,
     "admin/getLivePrograms": STATISTICS,
     "filterStatistics": STATISTICS_OF,
+    "filterImageStatistics": ACCOUNT_STATISTICS,
     "filterAudit": ADMIN_ONLY,
 }
 """The rule of every operation that both doors have, by its name."""

@@ -1,8 +1,9 @@
 """What is counted, by minute, and how it adds up in memory before it is written. No I/O.
 
-Two kinds of figures: *counters* (events, deliveries, responses, impressions) add up over time and over
-processes; *gauges* (connections, subscribers) are the highest that each process saw in the minute, added up
-over processes. What is written is always an amount to add, so processes need not know of each other.
+Two kinds of figures: *counters* (events, deliveries, responses, impressions, what becomes of pictures) add up
+over time and over processes; *gauges* (connections, subscribers) are the highest that each process saw in the
+minute, added up over processes. What is written is always an amount to add, so processes need not know of
+each other.
 """
 
 from collections import defaultdict
@@ -59,7 +60,12 @@ class Subject(NamedTuple):
 
 @dataclass(slots=True)
 class Figures:
-    """The figures of one subject in one span of time, or an amount to add to them."""
+    """The figures of one subject in one span of time, or an amount to add to them.
+
+    Attributes:
+        images: requests for pictures, of which `image_hits` were served from a cache and `image_errors` got
+            an error; `image_fetches` of sources, `image_bytes` that were sent, `image_searches` for faces.
+    """
 
     connections: int = 0
     subscribers: int = 0
@@ -67,12 +73,33 @@ class Figures:
     deliveries: int = 0
     responses: int = 0
     impressions: int = 0
+    images: int = 0
+    image_hits: int = 0
+    image_fetches: int = 0
+    image_bytes: int = 0
+    image_searches: int = 0
+    image_errors: int = 0
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in FIGURES)
 
 
-FIGURES = ("connections", "subscribers", "events", "deliveries", "responses", "impressions")
+FIGURES = (
+    "connections", "subscribers", "events", "deliveries", "responses", "impressions", "images", "image_hits",
+    "image_fetches", "image_bytes", "image_searches", "image_errors",
+)  # fmt: skip
+"""By name; the first two are gauges."""
+
+
+class ImagesUsed(NamedTuple):
+    """What to add to an account's figures of pictures; see `Figures`."""
+
+    images: int = 0
+    hits: int = 0
+    fetches: int = 0
+    sent_bytes: int = 0
+    searches: int = 0
+    errors: int = 0
 
 
 class Amount(NamedTuple):
@@ -106,6 +133,16 @@ class Tally:
         figures.deliveries += deliveries
         figures.responses += responses
         figures.impressions += impressions
+
+    def count_images(self, now_ms: int, account: str, used: "ImagesUsed") -> None:
+        """Add what became of pictures, which belong to no program."""
+        figures = self._amounts[_minute(now_ms), Subject(account)]
+        figures.images += used.images
+        figures.image_hits += used.hits
+        figures.image_fetches += used.fetches
+        figures.image_bytes += used.sent_bytes
+        figures.image_searches += used.searches
+        figures.image_errors += used.errors
 
     def observe(self, now_ms: int, subject: Subject, *, connections: int = 0, subscribers: int = 0) -> None:
         """Say how many there are; only what is above the minute's highest so far is an amount to add."""

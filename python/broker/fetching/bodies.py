@@ -5,7 +5,7 @@ is noticed at the limit and not afterwards.
 """
 
 import zlib
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator
 
 from broker.fetching.errors import TooLarge, UpstreamFailed
 
@@ -13,11 +13,17 @@ ACCEPTED_ENCODINGS = "gzip, deflate"
 _STEP_BYTES = 1 << 16
 
 
-async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit_bytes: int) -> bytes:
+async def read_body(
+    chunks: AsyncIterable[bytes],
+    encoding: str,
+    limit_bytes: int,
+    count: Callable[[int], None] | None = None,
+) -> bytes:
     """The whole unpacked body.
 
     Args:
         encoding: the value of `Content-Encoding`; empty for none.
+        count: called with the number of bytes that are kept, before they are; raises to refuse them.
 
     Raises:
         TooLarge: over the limit, as sent or unpacked.
@@ -34,6 +40,8 @@ async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit_bytes: in
             kept_bytes += len(part)
             if kept_bytes > limit_bytes:
                 raise too_large(limit_bytes)
+            if count is not None:
+                count(len(part))
             parts.append(part)
     if unpacker is not None and unpacker.is_truncated:
         raise _broken()

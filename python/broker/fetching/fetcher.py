@@ -70,6 +70,8 @@ class FetchRequest:
         headers: names in any case; those that belong to the connection are the fetcher's own and left out.
         total_s: from the first look-up to the last byte, over all redirects.
         max_bytes: of the reply's body, as sent and unpacked.
+        check: called with each target before it is asked, those of redirects too; raises to refuse it.
+        count: called with the bytes of a body that are kept, as they arrive; raises to refuse them.
     """
 
     url: str
@@ -78,6 +80,8 @@ class FetchRequest:
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
+    check: Callable[[Target], None] | None = None
+    count: Callable[[int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,8 @@ class Fetcher:
     async def _follow(self, request: FetchRequest, target: Target) -> Fetched:
         request = replace(request, headers=_without(request.headers, _OWN_HEADERS))
         for _ in range(MAX_REDIRECTS + 1):
+            if request.check is not None:
+                request.check(target)
             fetched = await self._ask(request, target)
             location = fetched.headers.get("location")
             if fetched.status not in _REDIRECTS or not location:
@@ -215,9 +221,8 @@ async def _read(reply: httpcore.Response, request: FetchRequest, target: Target)
     has_body = request.method != "HEAD" and reply.status not in _NO_BODY
     if has_body and length.isdecimal() and len(length) < 20 and int(length) > request.max_bytes:
         raise too_large(request.max_bytes)
-    body = await read_body(
-        reply.aiter_stream(), headers.get("content-encoding", "") if has_body else "", request.max_bytes
-    )
+    encoding = headers.get("content-encoding", "") if has_body else ""
+    body = await read_body(reply.aiter_stream(), encoding, request.max_bytes, request.count)
     return Fetched(reply.status, headers, body, target.text)
 
 

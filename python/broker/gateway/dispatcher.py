@@ -28,7 +28,8 @@ from broker.gateway.rendering import error_json, paged_json, result_json, tagged
 from broker.gateway.sessions import Session, Sessions, SignIns
 from broker.gateway.upcalls import Call
 from broker.operations.context import Context
-from broker.operations.invoke import invoke, require_audience
+from broker.operations.invoke import MAX_KEY_CHARACTERS, invoke, require_audience
+from broker.operations.jsonrpc import MAX_RESULT_BYTES
 from broker.operations.registry import Effect, Json, Operation, Registry, Route
 from broker.operations.services import Services
 
@@ -37,8 +38,6 @@ _log = logging.getLogger(__name__)
 LOGIN = "login"
 SUBSCRIBE = "subscribe"
 TOKEN = "access_token"  # noqa: S105 - the name of a param
-MAX_KEY_CHARACTERS = 255
-RESULT_LIMIT_BYTES = 16 << 20  # a list is longer than a request; over this REST streams it
 CALL_TIMEOUT_S = 120.0  # every wait inside an operation is shorter: this bounds a bug
 
 Answered = Callable[[str, Mapping[str, Any]], None]
@@ -187,7 +186,7 @@ class Dispatcher:
             # As at the other door: the path's params come apart from the body, which the handler reads.
             params = {name: params[name] for name in _path_names(route) if name in params}
         answered = await invoke(operation, context, params)
-        result = await result_json(answered, RESULT_LIMIT_BYTES)
+        result = await result_json(answered, MAX_RESULT_BYTES)
         if operation.name in self._answered:
             self._answered[operation.name](call.account, params)
         if operation.name == LOGIN:

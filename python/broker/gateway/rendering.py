@@ -5,10 +5,8 @@ import orjson
 from broker.errors import BrokerError, InvalidRequest, PayloadTooLarge
 from broker.operations import rendering
 from broker.operations.etags import etag_of
+from broker.operations.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from broker.operations.registry import Forwarded, Result, Stream
-
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
 
 
 async def result_json(result: Result, limit_bytes: int) -> bytes:

@@ -27,18 +27,18 @@ from broker.domain.users import Principal
 from broker.domain.values import Id
 from broker.errors import NotFound, Unauthenticated
 from broker.gateway.backfill import Backfill
-from broker.gateway.params import (
-    PROJECT_CHANNEL,
-    SubscribeParams,
-    parse_subscribe,
-    parse_unsubscribe,
-)
 from broker.gateway.program_views import ProgramViews, sees_everything, view_topic
 from broker.gateway.projects import ProjectChannels
 from broker.gateway.sessions import Session, Sessions
 from broker.gateway.topics import Followed, Logs, Topics
 from broker.gateway.upcalls import Access as AccessUpcall
 from broker.gateway.upcalls import Call, Idle
+from broker.operations.following import (
+    PROJECT_CHANNEL,
+    SubscribeParams,
+    parse_subscribe,
+    parse_unsubscribe,
+)
 from broker.operations.services import Services
 from broker.owners.protocol import (
     PROGRAMS_CHANNEL,

@@ -133,6 +133,33 @@ CLOSES = _counter(
     "reason",
 )
 
+IMAGES = _counter(
+    "broker_images_total",
+    "Pictures: from `memory`, from `disk`, `made`, or `refused` with an error of their own.",
+    "outcome",
+)
+IMAGE_FETCHES = _counter("broker_image_fetches_total", "Requests for sources of pictures.")
+IMAGE_CRASHES = _counter("broker_image_crashes_total", "Pictures that ended the process that decoded them.")
+IMAGE_BYTES = _counter("broker_image_sent_bytes_total", "Bytes of pictures that were sent.")
+IMAGE_WARMINGS = _counter(
+    "broker_image_warmings_total",
+    "Pictures of published events: `made` ahead, there already (`hit`), `failed`, or `dropped` because too"
+    " many waited.",
+    "outcome",
+)
+FACE_SEARCHES = _counter(
+    "broker_face_searches_total",
+    "Pictures that faces were looked for in: `answered` by a detector, or `missing`, cropped by attention.",
+    "outcome",
+)
+FACE_MODELS = _gauge(
+    "broker_face_models",
+    "1 where a replica has loaded models that find faces, 0 where it has none; `provider` of ONNX Runtime"
+    " computes them.",
+    "models",
+    "provider",
+)
+
 SLOT_EXCHANGES = _counter(
     "broker_slot_exchanges_total",
     "Owners and counters that were exchanged because they hung or had ended.",
@@ -150,5 +177,6 @@ CATALOGUE = (
     TALLIES, DATABASE, DATABASE_MAX,
     CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DEAD_LOOPS, DELIVERIES,
     DELIVERED_BYTES, MESSAGES, HANDSHAKES, REFUSED, NATIVE_VOTES, CLOSES,
+    IMAGES, IMAGE_FETCHES, IMAGE_CRASHES, IMAGE_BYTES, IMAGE_WARMINGS, FACE_SEARCHES, FACE_MODELS,
     SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, GATEWAYS,
 )  # fmt: skip

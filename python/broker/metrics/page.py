@@ -41,6 +41,13 @@ async def read_page(data_dir: Path, clock: Clock) -> bytes:
     return render(await _ask_all(data_dir / DIRECTORY, clock))
 
 
+async def read_samples(data_dir: Path, clock: Clock, kind: str) -> list[tuple[str, list[str], Any]]:
+    """What the processes of one kind tell: names, labels of their own, values. Raises nothing."""
+    told = await _ask_all(data_dir / DIRECTORY, clock, f"{kind}.")
+    samples = [sample for process in told.values() if process is not None for sample in process["samples"]]
+    return [(name, labels, value) for name, labels, value in samples]
+
+
 def render(told: Told) -> bytes:
     """The page of what the processes told."""
     families = {definition.name: _family(definition) for definition in CATALOGUE}
@@ -90,12 +97,13 @@ def _add(families: Mapping[str, Metric], definition: Definition, labels: tuple[s
         family.add_metric(labels, value)
 
 
-async def _ask_all(directory: Path, clock: Clock) -> Told:
+async def _ask_all(directory: Path, clock: Clock, prefix: str = "") -> Told:
     try:
-        names = sorted(os.listdir(directory))[:_MOST_PROCESSES]  # noqa: PTH208 - names are all that is wanted
+        names = sorted(os.listdir(directory))  # noqa: PTH208 - names are all that is wanted
     except OSError as error:
         _log.warning("metrics_not_read", extra={"cause": str(error)})
         return {}
+    names = [name for name in names if name.startswith(prefix)][:_MOST_PROCESSES]
     answers = await asyncio.gather(*(_ask(directory, name, clock) for name in names))
     processes = {}
     for name, answer in zip(names, answers, strict=True):

@@ -8,6 +8,7 @@ from broker.operations import (
     audit,
     connect,
     events,
+    images,
     imports,
     programs,
     projects,
@@ -39,6 +40,7 @@ _MODULES = (
     api_tokens,
     status,
     statistics,
+    images,
     audit,
     connect,
 )

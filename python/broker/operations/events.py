@@ -184,6 +184,9 @@ async def _publish(context: Context, params: PublishParams) -> Json:
     ]
     await check_publisher(context, params.program_id)
     accepted = await _in_order(context, params.program_id, rows)
+    warmer = context.services.image_warmer
+    if warmer.is_on:
+        warmer.note(context.principal.account, [event.metadata for event in new])
     await context.services.presence.note(context.principal)
     if params.events is not None:
         return Json(batch_json(accepted))
@@ -258,7 +261,10 @@ async def _update_event(context: Context, params: UpdateEventParams) -> Json:
     command = UpdateEvent(
         services.ids.uuid7(), account, params.program_id, event_id, changes, context.caller, context.key
     )
-    return Json(await services.owners.submit(command))
+    changed = await services.owners.submit(command)
+    if services.image_warmer.is_on:
+        services.image_warmer.note(account, [params.metadata])
+    return Json(changed)
 
 
 async def _delete_event(context: Context, params: EventParams) -> None:

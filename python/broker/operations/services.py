@@ -9,8 +9,10 @@ from broker.clock import Clock
 from broker.fetching.fetcher import FetchConfig, Fetcher
 from broker.fetching.urls import AllowList
 from broker.ids import IdSource
+from broker.images.account_rules import RuleBook
 from broker.operations.analytics_platform import AnalyticsPlatforms, wanted_of
 from broker.operations.audience import Audience, build_audience
+from broker.operations.image_warmer import ImageWarmer
 from broker.operations.known_gateways import KnownGateways
 from broker.operations.long_lists import LongLists
 from broker.operations.presence import Presence
@@ -27,6 +29,8 @@ from broker.storage.database import Database
 from broker.storage.events import Events
 from broker.storage.gateways import Gateways
 from broker.storage.idempotency import Idempotency
+from broker.storage.image_purges import ImagePurges
+from broker.storage.image_rules import ImageRules
 from broker.storage.imports import Imports
 from broker.storage.programs import Programs
 from broker.storage.projects import Projects
@@ -43,8 +47,8 @@ class Services:
     """One of each; every field is safe for concurrent use within one event loop.
 
     `recorder` counts what the process itself takes, None while the statistics are off; who opened the
-    services runs it and closes it, and closes `source_replies`, `analytics`, `audience` and
-    `known_gateways`.
+    services runs it and closes it, runs `image_warmer` where that is on, and closes `source_replies`,
+    `analytics`, `audience`, `known_gateways` and `image_warmer`.
     """
 
     settings: Settings
@@ -76,6 +80,8 @@ class Services:
     owners: Owners
     audience: Audience
     known_gateways: KnownGateways
+    image_purges: ImagePurges
+    image_warmer: ImageWarmer
 
 
 def build_services(
@@ -90,10 +96,12 @@ def build_services(
     owners: Owners,
     counters: Counters,
     fetcher: Fetcher | None = None,
+    ingress_host: str = "127.0.0.1",
 ) -> Services:
     """The services of one process over one database.
 
     Args:
+        ingress_host: where the ingress of this node listens.
         fetcher: of the data sources; None makes the one that the settings ask for.
     """
     buckets = RateBuckets(database)
@@ -162,4 +170,6 @@ def build_services(
         owners=owners,
         audience=build_audience(settings, clock, database, counters, owners),
         known_gateways=KnownGateways(Gateways(database), clock),
+        image_purges=ImagePurges(database),
+        image_warmer=ImageWarmer(settings, ingress_host, RuleBook(ImageRules(database), clock).get, clock),
     )

@@ -50,6 +50,32 @@ class SeriesPoint(Model):
     impressions: int
 
 
+class ImageSeriesParams(Model):
+    """Which series. Without `to` it ends now, without `from` it has 60 points."""
+
+    from_: Annotated[Time | None, Field(alias="from")] = None
+    to: Time | None = None
+    interval: Annotated[Interval, Field(strict=False)] | None = None
+
+
+class ImageSeriesPoint(Model):
+    """What became of pictures in one interval from `time` on."""
+
+    time: Time
+    images: Annotated[int, Field(description="Requests for pictures.")]
+    hits: Annotated[int, Field(description="Of them, those that a cache answered.")]
+    errors: Annotated[int, Field(description="Of them, those that got an error.")]
+    fetches: Annotated[int, Field(description="Requests for sources.")]
+    sent_bytes: Annotated[int, Field(description="Bytes of pictures that were sent.")]
+    face_searches: Annotated[int, Field(description="Sources that faces were looked for in.")]
+
+
+class ImageSeries(Model):
+    """The intervals of the range, ascending, without a gap."""
+
+    series: list[ImageSeriesPoint]
+
+
 class Series(Model):
     """The intervals of the range, ascending, without a gap."""
 
@@ -128,6 +154,15 @@ async def _get_series(context: Context, params: SeriesParams) -> Series:
     return Series(series=[_point(point) for point in fill_series(start, end, interval, known)])
 
 
+async def _get_image_series(context: Context, params: ImageSeriesParams) -> ImageSeries:
+    _require_statistics(context)
+    interval = params.interval or Interval.MINUTE
+    start, end = _range(params, interval, to_datetime(context.services.clock.now_ms()))
+    account = context.principal.account
+    known = await context.services.statistics.series(account, start, end, interval, Scope())
+    return ImageSeries(series=[_image_point(point) for point in fill_series(start, end, interval, known)])
+
+
 async def _get_live_programs(context: Context, _params: NoParams) -> list[ProgramResource]:
     _require_statistics(context)
     services, principal = context.services, context.principal
@@ -163,7 +198,9 @@ async def _narrowed(context: Context, params: SeriesParams) -> Scope:
     return Scope(projects=projects, program_id=params.program_id)
 
 
-def _range(params: SeriesParams, interval: Interval, now: datetime) -> tuple[datetime, datetime]:
+def _range(
+    params: SeriesParams | ImageSeriesParams, interval: Interval, now: datetime
+) -> tuple[datetime, datetime]:
     """The boundaries of the series: whole intervals around `from` and `to`. Raises InvalidRequest."""
     try:
         end = interval.ceil(params.to or now)
@@ -194,6 +231,19 @@ def _point(point: Point) -> SeriesPoint:
         deliveries=figures.deliveries,
         responses=figures.responses,
         impressions=figures.impressions,
+    )
+
+
+def _image_point(point: Point) -> ImageSeriesPoint:
+    figures = point.figures
+    return ImageSeriesPoint.model_construct(
+        time=point.time,
+        images=figures.images,
+        hits=figures.image_hits,
+        errors=figures.image_errors,
+        fetches=figures.image_fetches,
+        sent_bytes=figures.image_bytes,
+        face_searches=figures.image_searches,
     )
 
 
@@ -236,6 +286,21 @@ OPERATIONS = (
         ),
         errors=(InvalidRequest, NotFound),
         example={"from": "2026-07-19T18:00:00Z", "to": "2026-07-19T21:00:00Z", "interval": "minute"},
+        tag=_TAG,
+    ),
+    Operation(
+        name="filterImageStatistics",
+        summary="What the account's pictures took over time",
+        params=ImageSeriesParams,
+        result=ImageSeries,
+        handler=_get_image_series,
+        route=Route(
+            "GET",
+            "/statistics/images",
+            description="Intervals, and how long they are kept, as for `/statistics/filtered`.",
+        ),
+        errors=(InvalidRequest, NotFound),
+        example={"from": "2026-07-19T18:00:00Z", "to": "2026-07-19T21:00:00Z", "interval": "hour"},
         tag=_TAG,
     ),
     Operation(

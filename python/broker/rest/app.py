@@ -5,9 +5,8 @@ application and not as layers of middleware because every layer costs each publi
 layer that runs handlers in another task breaks context variables.
 """
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,38 +15,33 @@ import orjson
 from broker.domain.strict_json import may_have
 from broker.domain.users import Principal
 from broker.errors import (
-    BrokerError,
-    InternalError,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
-    OutcomeUnknown,
-    Unavailable,
 )
-from broker.metrics import catalogue, page
-from broker.metrics.counts import HTTP_RESPONSES, Sample
+from broker.metrics import page
 from broker.operations.context import Context
 from broker.operations.invoke import invoke, require_audience
 from broker.operations.registry import Effect, Registry
 from broker.operations.services import Services
 from broker.rest import docs
-from broker.rest.access_log import AccessLog
-from broker.rest.account import TrustedProxies, account_of_host
-from broker.rest.callers import Caller, Callers
+from broker.rest.account import account_of_host
+from broker.rest.asyncapi import asyncapi_document
+from broker.rest.callers import Caller
 from broker.rest.deadlines import Deadlines
+from broker.rest.door import Door, header_text
+from broker.rest.face_state import read_face_state
 from broker.rest.openapi import openapi_document
-from broker.rest.reply import PREFLIGHT, Exchange, Send
+from broker.rest.reply import PREFLIGHT, Exchange
 from broker.rest.request import (
     JSON_TYPE,
     PART_S,
     TOKEN,
-    ClientGone,
     Headers,
     Receive,
     bearer_token,
     body_chunks,
     check_body_type,
-    drain,
     has_content,
     leading_token,
     merge_path,
@@ -55,13 +49,15 @@ from broker.rest.request import (
     parse_body,
     parse_query,
     read_body,
-    read_headers,
-    request_id_of,
     take_token,
 )
 from broker.rest.routing import Endpoint, RouteTable, allowed_methods, split_path
+from broker.settings import Settings
 
-DOCUMENT = ["api", "v1", "openapi.json"]
+_DOCUMENTS: Mapping[str, Callable[[Registry, Settings], dict[str, Any]]] = {
+    "api/v1/openapi.json": openapi_document,
+    "api/v1/asyncapi.json": asyncapi_document,
+}
 
 Health = Callable[[], Awaitable[Mapping[str, str]]]
 """Tells the parts that the product needs (`database`, `owners`, `gateways`): `ok`, or what is wrong."""
@@ -90,24 +86,19 @@ def build_app(services: Services, health: Health, registry: Registry) -> "RestAp
     return RestApp(services, health, registry)
 
 
-class RestApp:
+class RestApp(Door):
     """See the module's docstring. Safe for any number of requests at a time on one event loop."""
 
     def __init__(self, services: Services, health: Health, registry: Registry) -> None:
+        super().__init__(services.settings, services.clock, services.ids)
         self._services = services
         self._health = health
-        self._access_log = AccessLog(services.clock)
-        self._deadlines = Deadlines(services.settings.http_timeout_s, services.clock)
         self._waits = Deadlines(PART_S, services.clock)
-        self._requests = 0  # that are being answered
         self._hosts: dict[bytes, str] = {}  # the account of each that was asked for
         self._routes = RouteTable(registry.routed)
-        self._callers = Callers(
-            services.settings.ingress_key, TrustedProxies(services.settings.trusted_proxies)
-        )
-        self._openapi = orjson.dumps(
-            openapi_document(registry, services.settings), option=orjson.OPT_INDENT_2
-        )
+        self._documents = {
+            path: orjson.dumps(describe(registry, services.settings)) for path, describe in _DOCUMENTS.items()
+        }
         self._pages = {
             "healthz": self._serve_healthz,
             "readyz": self._serve_readyz,
@@ -116,78 +107,7 @@ class RestApp:
             ".well-known/jwks.json": self._serve_jwks,
         }
 
-    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
-        if scope["type"] == "http":
-            await self._serve_http(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await _serve_lifespan(receive, send)
-        else:
-            # WebSockets have a door of their own; `GET /api/v1/connect` names it.
-            await receive()
-            await send({"type": "websocket.close", "code": 1008})
-
-    def close(self) -> None:
-        """Write what is left of the access log."""
-        self._access_log.flush()
-
-    def figures(self) -> Iterator[Sample]:
-        """What the door has under way."""
-        yield Sample(catalogue.HTTP_REQUESTS.name, (), self._requests)
-
-    async def _serve_http(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        clock = self._services.clock
-        began_s = clock.monotonic_s()
-        received = scope["headers"]
-        headers = dict(received)
-        caller = _NOBODY
-        request_id = request_id_of(headers) or self._services.ids.uuid7()
-        method = scope["method"]
-        known = _text(headers, b"if-none-match") if method in ("GET", "HEAD") else None
-        exchange = Exchange(send, receive, request_id, is_head=method == "HEAD", if_none_match=known)
-        task = self._deadlines.begin()
-        self._requests += 1
-        try:
-            if len(headers) < len(received) or "target_host" in scope:
-                headers = read_headers(received, scope.get("target_host"))
-            caller = self._callers.identify(scope, headers)
-            await self._serve(scope, headers, caller, receive, exchange)
-        except ClientGone:
-            pass
-        except asyncio.CancelledError:
-            if exchange.has_begun or not self._deadlines.is_late(task):
-                raise
-            kind = OutcomeUnknown if exchange.has_effect else Unavailable
-            await exchange.error(kind("the request took too long; try again", retry_after_s=1))
-        except BrokerError as error:
-            if exchange.has_begun:
-                _log.warning("request_failed", extra=_failure(request_id, error))
-                raise  # the server cuts the connection, so that half a document is not taken for a whole
-            await self._send_error(exchange, error, headers, receive)
-        except Exception as error:
-            _log.error("request_failed", extra=_failure(request_id, error), exc_info=error)
-            if exchange.has_begun:
-                raise
-            await exchange.error(InternalError(f"an internal error; its request id is {request_id}"))
-        finally:
-            self._deadlines.end(task)
-            self._requests -= 1
-            HTTP_RESPONSES.add(_STATUS_CLASSES[exchange.status // 100])
-            duration_s = clock.monotonic_s() - began_s
-            self._access_log.write(scope, headers.get(b"host", b""), caller.address, exchange, duration_s)
-
-    async def _send_error(
-        self, exchange: Exchange, error: BrokerError, headers: Headers, receive: Receive
-    ) -> None:
-        extra = [(b"allow", ", ".join(error.allow).encode())] if isinstance(error, MethodNotAllowed) else []
-        # A body of the wrong type has not been begun; most are small enough to be put aside.
-        is_done = error.status == 415 and has_content(headers) and await drain(receive)
-        if error.status in (413, 415) and has_content(headers) and not is_done:
-            # The rest of the body is not read; the connection cannot carry another request.
-            extra.append((b"connection", b"close"))
-        await exchange.error(error, extra)
-
-    async def _serve(
+    async def serve(
         self,
         scope: Mapping[str, Any],
         headers: Headers,
@@ -195,6 +115,7 @@ class RestApp:
         receive: Receive,
         exchange: Exchange,
     ) -> None:
+        """Answer a request of the API."""
         path = scope.get("raw_path") or scope["path"].encode()
         endpoints, values = self._routes.find(path)
         if not endpoints:
@@ -256,8 +177,8 @@ class RestApp:
             principal=principal,
             request_id=exchange.request_id,
             address=caller.address,
-            idempotency_key=_text(headers, b"idempotency-key"),
-            if_match=_text(headers, b"if-match"),
+            idempotency_key=header_text(headers, b"idempotency-key"),
+            if_match=header_text(headers, b"if-match"),
             body_type=body_type,
             headers=_texts(headers) if route.is_proxy else {},
             accept=accept,
@@ -296,10 +217,10 @@ class RestApp:
         return await self._services.auth.authenticate(account, token, address)
 
     async def _serve_page(self, method: str, segments: list[str], caller: Caller, exchange: Exchange) -> None:
-        if segments == DOCUMENT:
-            await self._serve_document(method, exchange)
-            return
         name = "/".join(segments)
+        if name in self._documents:
+            await self._serve_document(self._documents[name], method, exchange)
+            return
         page = self._pages.get(name)
         if page is None or (name in _FOR_OPERATORS and not caller.is_operator):
             raise NotFound("there is nothing at this path")
@@ -307,13 +228,13 @@ class RestApp:
             raise _wrong_method("GET, HEAD")
         await page(exchange)
 
-    async def _serve_document(self, method: str, exchange: Exchange) -> None:
+    async def _serve_document(self, document: bytes, method: str, exchange: Exchange) -> None:
         if method == "OPTIONS":
             await exchange.whole(204, b"", "", [(b"allow", b"GET, HEAD, OPTIONS"), *PREFLIGHT])
             return
         if method not in ("GET", "HEAD"):
             raise _wrong_method("GET, HEAD, OPTIONS")
-        await exchange.whole(200, self._openapi, JSON_TYPE, [(b"cache-control", b"public, max-age=300")])
+        await exchange.whole(200, document, JSON_TYPE, [(b"cache-control", b"public, max-age=300")])
 
     async def _serve_healthz(self, exchange: Exchange) -> None:
         """Whether this process answers."""
@@ -321,9 +242,10 @@ class RestApp:
 
     async def _serve_readyz(self, exchange: Exchange) -> None:
         """Whether everything that the product needs is there."""
-        parts = dict(await self._health())
+        parts = await self._health()
         is_ready = all(state == "ok" for state in parts.values())
-        body = {"status": "ok" if is_ready else "unavailable", "parts": parts}
+        faces = await read_face_state(self._services.settings, self._services.clock)
+        body = {"status": "ok" if is_ready else "unavailable", "parts": parts, "faces": faces}
         await exchange.whole(200 if is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
 
     async def _serve_metrics(self, exchange: Exchange) -> None:
@@ -375,19 +297,3 @@ def _no_fields(sent: dict[str, Any]) -> dict[str, Any]:
 
 def _texts(headers: Headers) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
-
-
-def _text(headers: Headers, name: bytes) -> str | None:
-    value = headers.get(name)
-    return None if value is None else value.decode("latin-1")
-
-
-def _failure(request_id: str, error: Exception) -> dict[str, str]:
-    return {"requestId": request_id, "error": type(error).__name__}
-
-
-async def _serve_lifespan(receive: Receive, send: Send) -> None:
-    """There is nothing to open or close: the services belong to who made them."""
-    while (await receive())["type"] != "lifespan.shutdown":
-        await send({"type": "lifespan.startup.complete"})
-    await send({"type": "lifespan.shutdown.complete"})

@@ -28,6 +28,7 @@ PREFLIGHT: tuple[Header, ...] = (
 
 _WITH_HEADERS = (Json, Stream, Forwarded, Reply)
 _NAMES = 500  # remembered at a time
+_OF_MOMENT = frozenset({429, 500, 503})  # statuses that say nothing of what was asked for; nobody keeps them
 
 
 class Exchange:
@@ -37,8 +38,8 @@ class Exchange:
     """
 
     __slots__ = (
-        "_if_none_match", "_is_head", "_is_over", "_is_watched", "_receive", "_send", "has_effect",
-        "request_id", "sent_bytes", "status",
+        "_error_cache", "_if_none_match", "_is_head", "_is_over", "_is_watched", "_receive", "_send",
+        "has_effect", "request_id", "sent_bytes", "status",
     )  # fmt: skip
 
     def __init__(
@@ -49,8 +50,15 @@ class Exchange:
         *,
         is_head: bool,
         if_none_match: str | None = None,
+        error_cache: bytes = b"no-store",
     ) -> None:
-        """Args: if_none_match: the request's, when it is a GET or HEAD."""
+        """Remember how to reply.
+
+        Args:
+            if_none_match: the request's, when it is a GET or HEAD.
+            error_cache: `Cache-Control` of an error that says something of what was asked for.
+        """
+        self._error_cache = error_cache
         self._send = send
         self._if_none_match = if_none_match
         self._receive = receive
@@ -78,12 +86,23 @@ class Exchange:
 
     async def error(self, error: BrokerError, headers: Iterable[Header] = ()) -> None:
         """Send an error."""
-        extra = [(b"cache-control", b"no-store"), *headers]
+        cache = b"no-store" if error.status in _OF_MOMENT else self._error_cache
+        extra = [(b"cache-control", cache), *headers]
         if error.retryable:  # unknown is soon
             extra.append((b"retry-after", b"%d" % max(1, error.retry_after_s or 1)))
         if isinstance(error, Unauthenticated):
             extra.append((b"www-authenticate", b"Bearer"))
         await self.whole(error.status, orjson.dumps(error.body()), "application/json", extra)
+
+    async def representation(
+        self, body: bytes, media_type: str, etag: str, headers: Iterable[Header]
+    ) -> None:
+        """Send 200 with what has an ETag, or 304 to a client that has it already."""
+        extra = [(b"etag", etag.encode()), *headers]
+        if _is_known(etag, self._if_none_match):
+            await self.whole(304, b"", "", extra)
+        else:
+            await self.whole(200, body, media_type, extra)
 
     async def result(self, endpoint: Endpoint, result: Result) -> None:
         """Send what an operation answered."""

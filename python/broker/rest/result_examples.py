@@ -1,4 +1,4 @@
-"""An example of everything that operations answer, for the OpenAPI document, by type.
+"""An example of everything that operations answer, by type, and of every notification, for the documents.
 
 They tell of the same program, project and people as the examples of requests, which stand beside the
 operations.
@@ -22,6 +22,7 @@ from broker.operations import (
     connect,
     event_lists,
     events,
+    images,
     imports,
     programs,
     responses,
@@ -191,6 +192,29 @@ _EXAMPLES: dict[Any, Any] = {
         "topPrograms": [{"programId": "final-2026", "subscribers": 1100, "events": 340}],
         "producersOnline": [{"userId": _USER_ID, "username": "producer", "lastSeen": _TIME}],
     },
+    statistics.ImageSeries: {
+        "series": [
+            {
+                "time": _TIME,
+                "images": 5120,
+                "hits": 5090,
+                "errors": 2,
+                "fetches": 30,
+                "sentBytes": 104857600,
+                "faceSearches": 28,
+            }
+        ]
+    },
+    images.WarmedPictures: {
+        "pictures": [
+            {
+                "url": "https://cdn.example.com/players/kim.jpg",
+                "options": "w=400,h=400,fit=face",
+                "status": 200,
+                "error": None,
+            }
+        ]
+    },
     statistics.Series: {
         "series": [
             {
@@ -216,6 +240,30 @@ _EXAMPLES: dict[Any, Any] = {
         "token_type": "Bearer",
         "expires_in": 3600,
     },
+}
+
+_PLACE = {"seq": 42, "epoch": _EPOCH, "programId": "final-2026"}
+NOTIFICATION_EXAMPLES: dict[str, dict[str, Any]] = {
+    "event": EVENT,
+    "eventUpdated": EVENT | {"seq": 42},
+    "eventDeleted": _PLACE | {"id": _ID},
+    "eventsDeleted": _PLACE | {"deleted": 340, "seq": 0},
+    "historyReplaced": _PLACE,
+    "programDeleted": {"programId": "final-2026"},
+    "unsubscribed": {"programId": "final-2026", "reason": "token_expired"},
+    "program": {"channel": "programs", "change": "live", "program": _PROGRAM},
+    "stored": {
+        "channel": "storage:football",
+        "projectId": "football",
+        "value": _EXAMPLES[StoredValue],
+    },
+    "results": {
+        "channel": "responses:final-2026",
+        "programId": "final-2026",
+        "results": [_EXAMPLES[LiveResults] | {"contextId": _ID}],
+    },
+    "tokenExpiring": {"expiresInMs": 60_000},
+    "reconnect": {"afterMs": 2_315},
 }
 
 

@@ -32,8 +32,8 @@ _ADD = f"""
 INSERT INTO statistics AS s (account, span, time, program_id, project_id, {_COLUMNS})
 SELECT n.account, 'minute', timestamptz 'epoch' + n.time_ms * interval '1 millisecond', n.program_id,
     n.project_id, {", ".join(f"n.{name}" for name in FIGURES)}
-FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
-    $8::bigint[], $9::bigint[], $10::bigint[])
+FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[],
+    {", ".join(f"${place}::bigint[]" for place in range(5, 5 + len(FIGURES)))})
     WITH ORDINALITY AS n(account, time_ms, program_id, project_id, {_COLUMNS}, place)
 JOIN accounts a ON a.name = n.account
 ORDER BY n.place

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from broker.clock import Clock
 from broker.concurrency.periodic import repeat
-from broker.domain.statistics import MINUTE_MS, Amount, Subject, Tally
+from broker.domain.statistics import MINUTE_MS, Amount, ImagesUsed, Subject, Tally
 from broker.errors import BrokerError
 from broker.ids import IdSource
 from broker.storage.statistics import Statistics
@@ -49,6 +49,10 @@ class Recorder:
         now_ms = self._clock.now_ms()
         for subject in (Subject(account, program_id, project_id or ""), Subject(account)):
             self.tally.count(now_ms, subject, responses=responses, impressions=impressions)
+
+    def count_images(self, account: str, used: ImagesUsed) -> None:
+        """Count what became of an account's pictures."""
+        self.tally.count_images(self._clock.now_ms(), account, used)
 
     async def run(self) -> None:
         """Write every `FLUSH_S` seconds, until cancelled."""

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from broker.errors import InvalidRequest
-from broker.gateway.params import parse_subscribe, parse_unsubscribe
+from broker.operations.following import parse_subscribe, parse_unsubscribe
 
 
 def fields(params: dict[str, Any]) -> list[str]:

@@ -1,9 +1,10 @@
-"""What `subscribe` and `unsubscribe` take."""
+"""What `subscribe` and `unsubscribe` take and are answered with: they are WebSocket's alone."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
+from broker.domain.events import Event
 from broker.domain.values import MAX_INTEGER, Id, Model, bounded
 from broker.errors import InvalidRequest
 from broker.operations.invoke import validate
@@ -28,7 +29,7 @@ class Since(Model):
 
 
 class TargetParams(Model):
-    """A program or a channel; `unsubscribe` takes nothing else."""
+    """Exactly one of a program and a channel; `unsubscribe` takes nothing else."""
 
     program_id: Id | None = None
     channel: _ChannelName | None = None
@@ -39,6 +40,54 @@ class SubscribeParams(TargetParams):
 
     since: Annotated[Since, bounded(Since)] | None = None
     history: int | None = Field(default=None, ge=0, le=MAX_INTEGER)
+
+
+class UpdatedItem(Event):
+    """A change of an event among what `subscribe` answers; `seq` is the place of the change."""
+
+    method: Literal["eventUpdated"]
+
+
+class DeletedItem(Model):
+    """A deletion of an event among what `subscribe` answers."""
+
+    method: Literal["eventDeleted"]
+    seq: int
+    epoch: str
+    program_id: str
+    id: str
+
+
+class Subscribed(Model):
+    """Where the subscription stands: what comes next has `seq + 1` of `epoch`.
+
+    `id` is that of the message at `seq`, where the gateway has it. `recovered` is false when what lies
+    between `since` and here cannot be had any more. `events` are what was missed, oldest first.
+    """
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+    program_id: str
+    epoch: str
+    seq: int
+    id: str | None = None
+    recovered: bool
+    events: list[Event | UpdatedItem | DeletedItem]
+
+
+class ChannelSubscribed(Model):
+    """A channel is followed from here on; it has no position."""
+
+    channel: str
+
+
+class Unsubscribed(Model):
+    """What is not followed any more, as it was named."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+    program_id: str | None = None
+    channel: str | None = None
 
 
 def parse_subscribe(params: dict[str, Any]) -> SubscribeParams:

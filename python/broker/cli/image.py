@@ -1,0 +1,51 @@
+"""`broker image`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+
+from broker.cli.output import write_line
+from broker.cli.remote import DEFAULT_URL, Url
+from broker.client.address import LOOPBACK, account_of, is_local_name, parse_base_url
+from broker.image_urls import image_path
+
+_WAIT_S = 60.0  # the first picture waits until a replica has started
+
+
+def image(
+    source: Annotated[str, typer.Argument(help="URL of the original.")],
+    options: Annotated[str, typer.Option(help="Such as w=400,h=300,fit=face,f=webp.")] = "-",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; - is standard output.")
+    ] = None,
+    account: Annotated[
+        str | None, typer.Option(help="Account; else the first label of --url.", show_default=False)
+    ] = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Resize, crop or convert a picture; without -o print its URL."""
+    base_url = parse_base_url(url)
+    target = base_url.join(image_path(account or account_of(base_url), options, source))
+    if output is None:
+        write_line(str(target))
+        return
+    sent = target.copy_with(host=LOOPBACK) if is_local_name(target.host) else target
+    reply = httpx.get(sent, headers={"host": target.netloc.decode()}, timeout=_WAIT_S)
+    if reply.status_code != 200:
+        raise ValueError(_reason(reply))
+    if str(output) == "-":
+        sys.stdout.buffer.write(reply.content)
+        sys.stdout.buffer.flush()
+    else:
+        output.write_bytes(reply.content)
+
+
+def _reason(reply: httpx.Response) -> str:
+    try:
+        told = reply.json()
+        return f"{told['error']}: {told['error_description']}"
+    except (ValueError, KeyError):
+        return f"the answer is {reply.status_code}"

@@ -1,0 +1,188 @@
+"""Pictures, reached as `client.images`: their URLs, the pictures themselves, and what caches keep of them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.client.engine import Call, Engine
+from broker.client.errors import ProtocolError
+from broker.client.models import _Reading
+from broker.client.retry import Safety
+from broker.image_urls import image_path
+
+_DESCRIBED = "f=json"
+_PICTURE_S = 60.0  # the first picture waits until a replica has started
+_WARM_S = 120.0  # twenty pictures, and the start
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A finished picture; `is_hit` says that a cache of the broker had it."""
+
+    body: bytes = field(repr=False)
+    media_type: str
+    is_hit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FaceBox:
+    """A face, in pixels of the original.
+
+    Attributes:
+        landmarks: 68 points (x, y) in the order of iBUG 300-W, or none where the models give none.
+    """
+
+    left: float
+    top: float
+    width: float
+    height: float
+    score: float
+    landmarks: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def parse(cls, raw: Any) -> "FaceBox":
+        """Read the wire's object."""
+        with _Reading("face"):
+            points = tuple((float(x), float(y)) for x, y in raw["landmarks"])
+            left, top, width, height = (float(raw[name]) for name in ("left", "top", "width", "height"))
+            return cls(left, top, width, height, float(raw["score"]), points)
+
+
+@dataclass(frozen=True, slots=True)
+class PictureDescription:
+    """What an original is, and what to paint before its picture is there.
+
+    Attributes:
+        media_type: of the original; its size is as it is seen.
+        color: the most frequent one as `#rrggbb`; None of a picture that is wholly transparent.
+        thumb_hash: base64.
+        faces: None where no detector answered.
+    """
+
+    media_type: str
+    width: int
+    height: int
+    frames: int
+    has_alpha: bool
+    color: str | None
+    blur_hash: str
+    thumb_hash: str
+    faces: tuple[FaceBox, ...] | None
+
+    @classmethod
+    def parse(cls, raw: Any) -> "PictureDescription":
+        """Read the wire's object."""
+        with _Reading("description of a picture"):
+            faces = raw["faces"]
+            return cls(
+                media_type=raw["type"],
+                width=raw["width"],
+                height=raw["height"],
+                frames=raw["frames"],
+                has_alpha=raw["hasAlpha"],
+                color=raw["color"],
+                blur_hash=raw["blurHash"],
+                thumb_hash=raw["thumbHash"],
+                faces=None if faces is None else tuple(map(FaceBox.parse, faces)),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class WarmedPicture:
+    """What a viewer would be answered now; `error` is the name of an error, None without one."""
+
+    url: str
+    options: str
+    status: int
+    error: str | None
+
+    @classmethod
+    def parse(cls, raw: Any) -> "WarmedPicture":
+        """Read the wire's object."""
+        with _Reading("picture that was made ahead"):
+            return cls(raw["url"], raw["options"], raw["status"], raw["error"])
+
+
+class Images:
+    """Pictures of one account."""
+
+    def __init__(self, engine: Engine, account: str) -> None:
+        self._engine = engine
+        self._account = account
+
+    def url(
+        self, source: str, options: str = "-", *, signing_key: str | None = None, expires: int | None = None
+    ) -> str:
+        """The URL of a picture, for a browser or an overlay; asks nobody.
+
+        Args:
+            source: the URL of the original.
+            options: such as `w=400,h=300,fit=face,f=webp`; `-` only re-encodes.
+            signing_key: of the account, where it demands signed URLs; goes with `expires`, in Unix seconds.
+
+        Raises:
+            ValueError: one of both is missing.
+        """
+        target = image_path(self._account, options, source, signing_key=signing_key, expires=expires)
+        return str(self._engine.base_url.join(target))
+
+    async def fetch(
+        self, source: str, options: str = "-", *, signing_key: str | None = None, expires: int | None = None
+    ) -> Picture:
+        """The picture itself. Takes what `url` takes.
+
+        Raises:
+            ApiError: `name` says what is wrong: `invalid_options`, `invalid_url`, `forbidden_url`,
+                `upstream_failed`, `upstream_timeout` or `unprocessable_image`.
+        """
+        target = self.url(source, options, signing_key=signing_key, expires=expires)
+        call = Call("GET", target, bytes, is_signed=False, timeout_s=_PICTURE_S)
+        async with self._engine.stream(call) as reply:
+            body = await reply.aread()
+            media_type = reply.headers.get("Content-Type")
+            if media_type is None:
+                raise ProtocolError("a picture without a type")
+            return Picture(body, media_type, reply.headers.get("X-Cache") == "HIT")
+
+    async def describe(
+        self, source: str, *, signing_key: str | None = None, expires: int | None = None
+    ) -> PictureDescription:
+        """What the original is, with its faces. Raises as `fetch`."""
+        target = self.url(source, _DESCRIBED, signing_key=signing_key, expires=expires)
+        call = Call("GET", target, PictureDescription.parse, is_signed=False, timeout_s=_PICTURE_S)
+        return await self._engine.send(call)
+
+    async def purge(self, source: str, *, idempotency_key: str | None = None) -> None:
+        """Have every cache of the broker forget a source and all that was made of it, within 5 s.
+
+        Raises:
+            InsufficientScope: the caller is no admin.
+        """
+        await self._purge({"url": source}, idempotency_key)
+
+    async def purge_all(self, *, idempotency_key: str | None = None) -> None:
+        """The same for everything of the account."""
+        await self._purge({"all": True}, idempotency_key)
+
+    async def warm(
+        self, sources: Iterable[str], options: Iterable[str] = ("-",)
+    ) -> tuple[WarmedPicture, ...]:
+        """Have each of `options` made of each source, at most 20 pictures; returns when they are there.
+
+        Raises:
+            InsufficientScope: the caller may not publish.
+            PayloadTooLarge: these would be too many.
+        """
+        body = {"urls": list(sources), "options": list(options)}
+        call = Call(
+            "POST", "/images/warm", _warmed, body=body, own_safety=Safety.REPEATABLE, timeout_s=_WARM_S
+        )
+        return await self._engine.send(call)
+
+    async def _purge(self, body: dict[str, Any], key: str | None) -> None:
+        await self._engine.send(Call("POST", "/images/purge", lambda _: None, body=body, key=key))
+
+
+def _warmed(raw: Any) -> tuple[WarmedPicture, ...]:
+    with _Reading("pictures that were made ahead"):
+        return tuple(map(WarmedPicture.parse, raw["pictures"]))

@@ -1,0 +1,304 @@
+"""Pictures as an application of Ray Serve of their own, so that their bytes pass no process of the API.
+
+No replica runs until somebody asks for a picture. HAProxy sends that first request to Ray Serve's own proxy,
+which waits behind the replicas of every application; the proxy tells Serve's controller at once and holds the
+request until a replica is there, for as long as a picture may take. From then on HAProxy asks replicas
+directly. After minutes without a request the last one goes: not sooner, because each change of the replicas
+reloads HAProxy.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ray import serve
+from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
+
+from broker import timers
+from broker.deployments.direct_requests import serve_directly, without_request_id
+from broker.deployments.ingress import IMAGES
+from broker.errors import Unavailable
+from broker.image_urls import PREFIX
+from broker.logs import configure_logs
+from broker.settings import Settings
+
+if TYPE_CHECKING:
+    from broker.clock import Clock
+    from broker.ids import IdSource
+    from broker.images.service import FaceFinder, ImageService
+    from broker.images.usage import UsageCounter
+    from broker.metrics.counts import Sample
+    from broker.rest.images import ImageApp
+    from broker.storage.database import Database
+
+_REQUESTS = 5_000  # of one replica at a time; more than it takes itself, so that its refusals come first
+_QUEUED = 500  # that Serve's proxy holds while the first replica starts; more are answered 503
+_TARGET_REQUESTS = 16  # where autoscaling adds a replica
+_LOOK_BACK_S = 30
+_JOINED_LOOK_BACK_S = 5  # Serve notes every fifth of it how many requests wait, by which the first is noticed
+_CPUS = 0.01  # a claim, not a limit, as the API's
+_SOURCES = 4  # of the largest size that fit into the memory for them; one address may hold a third of it
+_POOL = 2  # connections to PostgreSQL: one short query for each account every few seconds
+_END_S = 8
+_LATE_S = 0.2
+_COLLECT_AFTER = 20_000
+_DIRECTORY = "images"
+_FACES_SHARE = 32  # of the disk's bytes: boxes and landmarks are short
+_LOGS = {"log_level": "WARNING", "enable_access_log": False}
+
+_log = logging.getLogger(__name__)
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+class ImagesAsgi:
+    """The ASGI application of a replica; opens its service when the replica starts, as `ApiApp` does."""
+
+    def __init__(self, settings: Settings, dsn: str) -> None:
+        self._settings = settings
+        self._dsn = dsn
+        self._stack = AsyncExitStack()
+        self._app: ImageApp | None = None
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope that Serve hands on."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        assert self._app is not None, "a server runs the lifespan before it sends requests"
+        await self._app(scope, receive, without_request_id(send))
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self._open()
+        except Exception as error:
+            await self._stack.aclose()
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._stack.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _open(self) -> None:
+        # Not above: the conductor, which makes this object and no more, would hold it all.
+        from broker.clock import SystemClock
+        from broker.deployments.departures import Departure, configuration_place
+        from broker.deployments.faces import find_served_faces
+        from broker.deployments.node_address import node_address
+        from broker.deployments.replica_doors import close_grpc, listen_on_node
+        from broker.ids import IdSource
+        from broker.metrics.exporter import Exporter
+        from broker.rest.images import ImageApp
+
+        settings = self._settings
+        configure_logs(settings, "images")
+        close_grpc()
+        if settings.ray_address and RAY_SERVE_ENABLE_HA_PROXY:
+            listen_on_node(node_address())
+        departure = Departure(configuration_place(), is_joined=bool(settings.ray_address))
+        departure.watch()
+        timers.allow_late(_LATE_S)
+        clock = SystemClock()
+        ids = IdSource(clock)
+        opened = await open_service(self._stack, settings, self._dsn, find_served_faces(settings), ids)
+        service = opened.service
+        self._app = ImageApp(settings, clock, ids, service.get, opened.usage, settings.images_timeout_s)
+        self._stack.callback(self._app.close)
+        exporter = Exporter(
+            "images", "images", settings.data_dir, clock, [self._app.figures, lambda: figures(service)]
+        )
+        await exporter.start()
+        self._stack.push_async_callback(exporter.close)
+        serve_directly(self._app, departure, f"{PREFIX}/")
+        gc.set_threshold(_COLLECT_AFTER)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedImages:
+    """The service of one process, and what counts for its accounts."""
+
+    service: "ImageService"
+    usage: "UsageCounter"
+
+
+async def open_service(
+    stack: AsyncExitStack, settings: Settings, dsn: str, faces: "FaceFinder", ids: "IdSource"
+) -> OpenedImages:
+    """The service of one process; `stack` closes all of it."""
+    from broker.auth.local_rates import LocalRate
+    from broker.auth.rate_limits import Rate
+    from broker.clock import SystemClock
+    from broker.concurrency.tasks import keep_running
+    from broker.fetching.fetcher import FetchConfig, Fetcher
+    from broker.fetching.urls import AllowList
+    from broker.images.account_rules import RuleBook
+    from broker.images.disk_cache import DiskCache
+    from broker.images.jobs import DecodeLimits
+    from broker.images.key_locks import KeyLocks
+    from broker.images.purges import PurgeBook, PurgeFollower
+    from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
+    from broker.images.sources import SourceConfig, SourceHead, Sources
+    from broker.images.workers import WorkerConfig, Workers
+    from broker.storage.database import Database
+    from broker.storage.image_purges import ImagePurges
+    from broker.storage.image_rules import ImageRules
+
+    workers = Workers(WorkerConfig(settings.images_processes, memory_bytes=settings.images_process_bytes))
+    stack.push_async_callback(workers.close)
+    await workers.warm()
+    clock = SystemClock()
+    database = await Database.open(dsn, size=_POOL, timeout_s=settings.database_timeout_s)
+    stack.push_async_callback(database.close)
+    ports = frozenset(map(int, settings.images_ports))
+    source_config = SourceConfig(
+        max_bytes=settings.images_source_limit_bytes,
+        total_s=settings.images_fetch_timeout_s,
+        memory_bytes=max(settings.images_sources_bytes, _SOURCES * settings.images_source_limit_bytes),
+    )
+    fetcher = Fetcher(
+        FetchConfig(AllowList(settings.images_allow_hosts), ports, connections=2 * source_config.fetches)
+    )
+    stack.push_async_callback(fetcher.close)
+    directory = await asyncio.to_thread(_make_directory, settings.data_dir / _DIRECTORY)
+    share = settings.images_disk_bytes // 2
+    usage = _open_usage(stack, settings, database, clock, ids)
+    book = PurgeBook(ImagePurges(database))
+    known_faces = DiskCache(directory / "faces", max(1, share // _FACES_SHARE), FacesHead)
+    sources = Sources(
+        fetcher,
+        DiskCache(directory / "sources", share, SourceHead),
+        KeyLocks(directory / "source-locks"),
+        clock,
+        source_config,
+        book,
+        usage,
+        known_faces.remove,
+    )
+    per_account = Rate(settings.images_rate_per_account, settings.images_burst_per_account)
+    per_address = Rate(settings.images_rate_per_address, settings.images_burst_per_address)
+    service = ImageService(
+        RuleBook(ImageRules(database), clock).get,
+        MakingRates(
+            LocalRate(clock, per_account, name="images"), LocalRate(clock, per_address, name="images")
+        ),
+        sources,
+        workers,
+        faces,
+        DiskCache(directory / "results", share, ResultHead),
+        known_faces,
+        KeyLocks(directory / "locks"),
+        clock,
+        ServiceConfig(memory_bytes=settings.images_cache_bytes),
+        DecodeLimits(),
+        book,
+        usage,
+    )
+    stack.push_async_callback(service.close)
+    with suppress(Unavailable):  # nothing is shown before they are read, which goes on
+        await book.read()
+    follower = PurgeFollower(book, directory, service.forget_purged, service.remove_purged)
+    stack.push_async_callback(_cancel, keep_running("image purges", follower.run))
+    return OpenedImages(service, usage)
+
+
+def _open_usage(
+    stack: AsyncExitStack, settings: Settings, database: "Database", clock: "Clock", ids: "IdSource"
+) -> "UsageCounter":
+    """What counts for the statistics; nothing does where they are off."""
+    from broker.concurrency.tasks import keep_running
+    from broker.images.usage import Uncounted
+    from broker.storage.statistics import Statistics
+    from broker.storage.statistics_recorder import Recorder
+
+    if not settings.statistics:
+        return Uncounted()
+    recorder = Recorder(Statistics(database), clock, ids)
+    stack.push_async_callback(recorder.close)
+    stack.push_async_callback(_cancel, keep_running("statistics", recorder.run))
+    return recorder
+
+
+async def _cancel(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def figures(service: "ImageService") -> "Iterator[Sample]":
+    """What a service has done since its start."""
+    from broker.metrics import catalogue
+    from broker.metrics.counts import Sample
+
+    counts = service.counts
+    for outcome, count in (
+        ("memory", counts.memory_hits),
+        ("disk", counts.disk_hits),
+        ("made", counts.misses),
+        ("refused", counts.errors),
+    ):
+        yield Sample(catalogue.IMAGES.name, (outcome,), count)
+    yield Sample(catalogue.IMAGE_FETCHES.name, (), service.sources.fetched)
+    yield Sample(catalogue.IMAGE_CRASHES.name, (), counts.crashes)
+    yield Sample(catalogue.FACE_SEARCHES.name, ("answered",), counts.detections - counts.faces_missing)
+    yield Sample(catalogue.FACE_SEARCHES.name, ("missing",), counts.faces_missing)
+
+
+def _make_directory(directory: Path) -> Path:
+    """The directory of caches; where it cannot be made, on a node of somebody else's, one of its own."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(directory, os.W_OK):
+            return directory
+        reason = "it cannot be written"
+    except OSError as error:
+        reason = str(error)
+    made = Path(tempfile.mkdtemp(prefix="broker-images-"))
+    _log.warning("images_kept_elsewhere", extra={"cause": reason, "place": str(made)})
+    return made
+
+
+def deployment_options(settings: Settings) -> dict[str, Any]:
+    """How Serve runs it."""
+    return {
+        "max_ongoing_requests": _REQUESTS,
+        "max_queued_requests": _QUEUED,
+        "autoscaling_config": {
+            "min_replicas": settings.images_replicas_min,
+            "max_replicas": max(settings.images_replicas_min, settings.images_replicas_max),
+            "target_ongoing_requests": _TARGET_REQUESTS,
+            "upscale_delay_s": 3,
+            "look_back_period_s": _JOINED_LOOK_BACK_S if settings.ray_address else _LOOK_BACK_S,
+            "downscale_delay_s": settings.images_idle_s,
+        },
+        "ray_actor_options": {"num_cpus": _CPUS},
+        "logging_config": _LOGS,
+        "graceful_shutdown_timeout_s": _END_S,
+        "graceful_shutdown_wait_loop_s": 0.2,
+        "health_check_period_s": 3,
+        "health_check_timeout_s": 10,
+    }
+
+
+def build_images(settings: Settings, dsn: str) -> serve.RunTarget:
+    """The application, bound and ready for `serve.run_many`."""
+
+    @serve.deployment(name="Images", **deployment_options(settings))
+    @serve.ingress(ImagesAsgi(settings, dsn))
+    class Images:
+        """Requests go to the ASGI application; Serve asks the class only whether it lives."""
+
+        async def check_health(self) -> None:
+            """Answer; a loop that hangs does not."""
+            await asyncio.sleep(0)
+
+    target: serve.Application = Images.bind()  # type: ignore[attr-defined]  # hidden by the decorators
+    return serve.RunTarget(target, name=IMAGES, route_prefix=PREFIX)

@@ -1,0 +1,118 @@
+"""The process that decodes: it is given bytes that nobody trusts, and may die of them alone.
+
+It knows no settings and no secrets, has an empty environment, writes no file, and its memory is capped. What
+it sends back is data in MessagePack, never objects: the parent believes a decoder no more than a stranger.
+
+One job at a time: a `Job`, then the bytes; it answers how many pixels it would decode, waits for leave, and
+sends a reply and the bytes of the result.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+
+from broker.images.decoding import open_libvips, read_header
+from broker.images.errors import UnprocessableImage
+from broker.images.jobs import Job, Planned, Reply
+from broker.images.rendering import preview, render
+
+_DESCRIPTORS = 64
+_OOM_SCORE = "900"  # of 1,000; Ray's own workers have less
+_NICE = 10  # a tenth of the weight of what is live, when both want the processor (setpriority(2))
+_PR_SET_PDEATHSIG = 1
+
+
+def serve(connection: Connection, memory_bytes: int) -> None:
+    """Work off jobs until the parent closes its end."""
+    _enclose(memory_bytes)
+    open_libvips()
+    decoder = msgspec.msgpack.Decoder(Job)
+    try:
+        while True:
+            job = decoder.decode(connection.recv_bytes())
+            _work(connection, job, connection.recv_bytes())
+    except (EOFError, OSError):
+        return  # the parent is gone, or wants us no longer
+
+
+def _enclose(memory_bytes: int) -> None:
+    """Give up what a decoder has no need of, and stand back where the machine is short of anything."""
+    with suppress(OSError):  # proc_pid_oom_score_adj(5); anybody may raise its own
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
+    # prctl(2): a decoder that computes hears of its parent's end only by this. Elsewhere than on Linux there
+    # is no such function, and it ends with its job.
+    with suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for name, bound in (
+        (resource.RLIMIT_DATA, memory_bytes),  # setrlimit(2): private memory, which Linux counts since 4.7
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, _DESCRIPTORS),
+    ):
+        resource.setrlimit(name, (bound, bound))
+    os.nice(_NICE)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the connection
+
+
+def _work(connection: Connection, job: Job, data: bytes) -> None:
+    encode = msgspec.msgpack.encode
+    try:
+        header = read_header(data, job.limits)
+        connection.send_bytes(encode(Planned(header.pixels)))
+        connection.recv_bytes()
+        reply, body = _TASKS[job.task](job, data)
+    except UnprocessableImage as error:
+        reply, body = Reply(error.message, error.log_text), b""
+    except MemoryError:
+        reply, body = Reply("the picture takes too much memory"), b""
+    except Exception as error:  # of a library that stumbles over a picture; the process is as good as before
+        reply, body = Reply("the picture cannot be processed", repr(error)[:500]), b""
+    connection.send_bytes(encode(msgspec.structs.replace(reply, memory_bytes=_peak_bytes())))
+    connection.send_bytes(body)
+
+
+def _peak_bytes() -> int:
+    """The most that this process has held. `getrusage` begins with what its parent held when it forked."""
+    try:
+        status = Path("/proc/self/status").read_text()  # proc_pid_status(5)
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
+
+
+def _render(job: Job, data: bytes) -> tuple[Reply, bytes]:
+    made = render(data, job.options, job.faces, job.limits)
+    return Reply(format=made.format, size=made.size), made.body
+
+
+def _preview(job: Job, data: bytes) -> tuple[Reply, bytes]:
+    if read_header(data, job.limits).frames > 1:
+        return Reply(), b""
+    seen = preview(data, job.limits)
+    return Reply(size=seen.size, scale=seen.scale), seen.pixels
+
+
+def _describe(job: Job, data: bytes) -> tuple[Reply, bytes]:
+    # Not above: it loads numpy and Pillow, half of a decoder's start, and most describe nothing.
+    from broker.images.describing import describe
+
+    return Reply(description=describe(data, job.limits)), b""
+
+
+_TASKS: dict[str, Callable[[Job, bytes], tuple[Reply, bytes]]] = {
+    "render": _render,
+    "preview": _preview,
+    "describe": _describe,
+}
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])), int(sys.argv[2]))

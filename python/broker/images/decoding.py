@@ -1,0 +1,154 @@
+"""What is known of a picture before a pixel is decoded, and whether it may be.
+
+The type is read from the first bytes, never from a name or a header of HTTP. Then libvips reads the picture's
+own header, and sizes are judged; only a picture that passes is decoded, by one of five loaders. All other
+loaders are blocked: they read scripts, documents and rare formats.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyvips
+
+from broker.images.errors import UnprocessableImage
+from broker.images.geometry import Size
+from broker.images.jobs import DecodeLimits
+from broker.images.options import Format
+
+_LOADERS = ("Jpeg", "Png", "Nsgif", "Webp", "Heif")
+_STRICT = "fail_on=truncated"
+_PNG = b"\x89PNG\r\n\x1a\n"
+_AVIF_BRANDS = frozenset({b"avif", b"avis"})
+_BOX_BYTES = 64  # of a file's first box, where the brands stand; 12 brands at most are looked at
+_GIF_IMAGE, _GIF_EXTENSION, _GIF_END = 0x2C, 0x21, 0x3B
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a picture says of itself.
+
+    Attributes:
+        format: that a re-encoding keeps: WebP for AVIF.
+        type: media type of the source.
+        size: as it is seen, after its orientation; of one frame.
+        orientation: EXIF, 1 to 8; 1 for what needs no turning.
+        frames: 1 for a still picture.
+    """
+
+    format: Format
+    type: str
+    size: Size
+    orientation: int
+    frames: int
+    has_alpha: bool
+
+    @property
+    def pixels(self) -> int:
+        """Of all frames."""
+        return self.size.width * self.size.height * self.frames
+
+
+def open_libvips() -> None:
+    """Prepare libvips for this process: one thread a picture, no cache, and no loader but ours."""
+    pyvips.cache_set_max(0)
+    pyvips.voperation.vips_lib.vips_concurrency_set(1)
+    pyvips.operation_block_set("VipsForeignLoad", True)
+    for loader in _LOADERS:
+        pyvips.operation_block_set(f"VipsForeignLoad{loader}", False)
+
+
+def read_header(data: bytes, limits: DecodeLimits) -> Header:
+    """What the picture says of itself; decodes nothing.
+
+    Raises:
+        UnprocessableImage: no picture of an allowed type, a broken header, or over a limit.
+    """
+    format_, type_ = _sniff(data)
+    if format_ is Format.GIF:
+        _check_gif_end(data)
+    try:
+        image = pyvips.Image.new_from_buffer(data, load_options(1), access="sequential")
+        frames = _field(image, "n-pages", 1)
+        orientation = _field(image, "orientation", 1) if frames == 1 else 1
+        has_alpha = bool(image.hasalpha())
+    except pyvips.Error as error:
+        raise broken(error) from None
+    turned = orientation >= 5  # EXIF 2.32, tag 274: the first row is a side
+    size = Size(image.height, image.width) if turned else Size(image.width, image.height)
+    header = Header(format_, type_, size, orientation, frames, has_alpha)
+    _check(header, limits)
+    return header
+
+
+def load_options(frames: int) -> str:
+    """The option string for libvips' loaders: strict, and all frames or the first."""
+    return f"[{_STRICT}]" if frames == 1 else f"[{_STRICT},n=-1]"
+
+
+def broken(error: Exception) -> UnprocessableImage:
+    """The error for a picture that libvips gives up."""
+    return UnprocessableImage("the picture is broken or incomplete", log_text=str(error)[:500])
+
+
+def _field(image: Any, name: str, default: int) -> int:
+    return int(image.get(name)) if image.get_typeof(name) else default
+
+
+def _check(header: Header, limits: DecodeLimits) -> None:
+    size = header.size
+    if max(size.width, size.height) > limits.side_px:
+        raise UnprocessableImage(f"the picture has a side of over {limits.side_px} pixels")
+    if size.width * size.height > limits.frame_pixels:
+        raise UnprocessableImage(f"the picture has over {limits.frame_pixels / 1e6:g} megapixels")
+    if header.frames > limits.frames:
+        raise UnprocessableImage(f"the animation has over {limits.frames} frames")
+    if header.pixels > limits.total_pixels:
+        raise UnprocessableImage(f"the animation has over {limits.total_pixels / 1e6:g} megapixels in all")
+
+
+def _sniff(data: bytes) -> tuple[Format, str]:
+    if data.startswith(b"\xff\xd8\xff"):
+        return Format.JPEG, "image/jpeg"
+    if data.startswith(_PNG):
+        return Format.PNG, "image/png"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return Format.GIF, "image/gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return Format.WEBP, "image/webp"
+    if data[4:8] == b"ftyp" and _AVIF_BRANDS & set(_brands(data)):
+        return Format.WEBP, "image/avif"
+    raise UnprocessableImage("the upstream's reply is no JPEG, PNG, GIF, WebP or AVIF picture")
+
+
+def _brands(data: bytes) -> Iterator[bytes]:
+    """The major brand and the compatible ones (ISO/IEC 14496-12, section 4.3)."""
+    end = min(int.from_bytes(data[:4], "big"), _BOX_BYTES, len(data))
+    yield data[8:12]
+    for start in range(16, end - 3, 4):
+        yield data[start : start + 4]
+
+
+def _check_gif_end(data: bytes) -> None:
+    """Refuse a GIF that stops in the middle of a block (GIF89a, section 12): libvips takes it as it is.
+
+    The last byte, which only marks the end, may be missing; what follows it is ignored.
+    """
+    try:
+        at = 13 + _gif_table_bytes(data[10])
+        while at < len(data) and data[at] != _GIF_END:
+            if data[at] == _GIF_EXTENSION:
+                at += 2
+            elif data[at] == _GIF_IMAGE:
+                at += 11 + _gif_table_bytes(data[at + 9])
+            else:
+                raise UnprocessableImage("the picture is broken")
+            while data[at]:
+                at += 1 + data[at]
+            at += 1
+    except IndexError:
+        raise UnprocessableImage("the picture is cut off") from None
+
+
+def _gif_table_bytes(packed: int) -> int:
+    return 3 << ((packed & 7) + 1) if packed & 0x80 else 0

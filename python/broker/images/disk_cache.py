@@ -1,0 +1,162 @@
+"""A directory of entries that several processes share, and that survives them.
+
+An entry is one file, named by the digest of its key: the lengths of its head and its body, the head in
+MessagePack, the body. It is written under another name and renamed, so a reader sees a whole entry or none.
+It is not synced: after a crash of the machine a file may be cut off, which its lengths tell. What cannot be
+read is a miss. When the directory has grown past its bound it is swept: the least recently used
+files go first, by their time of modification, which a use renews at most once in a minute.
+"""
+
+import hashlib
+import os
+import struct
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+_LENGTHS = struct.Struct(">IQ")
+_MAX_HEAD_BYTES = 1 << 20
+_PARTIAL = ".partial"
+_ABANDONED_S = 3_600.0  # a partial file of a process that died
+_RENEW_S = 60.0
+_SWEEP_SHARE = 16  # a sweep comes after so small a part of the bound was written, and frees it
+
+Head = TypeVar("Head", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep found and left."""
+
+    entries: int
+    size_bytes: int
+    removed: int
+
+
+class DiskCache(Generic[Head]):
+    """A bounded directory of entries. Its functions block; any number of threads and processes may call them.
+
+    Args:
+        directory: made where it is missing, for its owner alone.
+        max_bytes: of all entries together; exceeded by a sixteenth at most in each process.
+        kind: what heads are; a file that holds another one is a miss.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int, kind: type[Head]) -> None:
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self._decoder = msgspec.msgpack.Decoder(kind)
+        self._written_bytes = 0
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def read(self, key: str, admit: Callable[[int], None] | None = None) -> tuple[Head, bytes] | None:
+        """The entry under a key, or None.
+
+        Args:
+            admit: called with the size of a body before it is read; raises to refuse it.
+        """
+        path = self._path(key)
+        try:
+            with path.open("rb") as file:
+                head_bytes, body_bytes = _LENGTHS.unpack(file.read(_LENGTHS.size))
+                if os.fstat(file.fileno()).st_size != _LENGTHS.size + head_bytes + body_bytes:
+                    return None
+                kept = self._decoder.decode(file.read(head_bytes))
+                if admit is not None:
+                    admit(body_bytes)
+                body = file.read()
+        except (OSError, struct.error, msgspec.MsgspecError):
+            return None
+        self._renew(path)
+        return kept, body
+
+    def write(self, key: str, head: Head, body: bytes) -> None:
+        """Put an entry in the place of the one before. On a full or broken disk it is lost."""
+        encoded = msgspec.msgpack.encode(head)
+        assert len(encoded) <= _MAX_HEAD_BYTES, "heads are made by us"
+        path = self._path(key)
+        with suppress(OSError):
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            descriptor, partial = tempfile.mkstemp(suffix=_PARTIAL, dir=path.parent)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(_LENGTHS.pack(len(encoded), len(body)))
+                    file.write(encoded)
+                    file.write(body)
+                Path(partial).rename(path)
+            except OSError:
+                Path(partial).unlink(missing_ok=True)
+                raise
+        self._written_bytes += len(encoded) + len(body)
+        if self._written_bytes > self._max_bytes // _SWEEP_SHARE:
+            self.sweep()
+
+    def remove(self, key: str) -> bool:
+        """Forget an entry; whether there was one."""
+        try:
+            self._path(key).unlink()
+        except OSError:
+            return False
+        return True
+
+    def sweep(self) -> Swept:
+        """Remove what was not used for longest until the bound is kept, and what dead processes left."""
+        self._written_bytes = 0
+        now, found = time.time(), []  # files have the wall clock's time, and only their order matters
+        for path in self._directory.glob("*/*"):
+            with suppress(OSError):
+                status = path.stat()
+                if path.suffix != _PARTIAL:
+                    found.append((status.st_mtime, status.st_size, path))
+                elif status.st_mtime < now - _ABANDONED_S:
+                    path.unlink()
+        size_bytes, removed = sum(size for _, size, _ in found), 0
+        wanted = self._max_bytes - self._max_bytes // _SWEEP_SHARE
+        if size_bytes > self._max_bytes:
+            for _, size, path in sorted(found):
+                if size_bytes <= wanted:
+                    break
+                with suppress(OSError):
+                    path.unlink()
+                    size_bytes -= size
+                    removed += 1
+        return Swept(len(found) - removed, size_bytes, removed)
+
+    def clear(self) -> int:
+        """Remove all entries; returns how many there were."""
+        removed = 0
+        for path in self._directory.glob("*/*"):
+            with suppress(OSError):
+                path.unlink()
+                removed += 1
+        return removed
+
+    def remove_where(self, is_gone: Callable[[Head], bool]) -> int:
+        """Remove the entries whose heads say so; returns how many. Reads the head of every entry."""
+        removed = 0
+        for path in self._directory.glob("*/*"):
+            if path.suffix == _PARTIAL:
+                continue
+            with suppress(OSError, struct.error, msgspec.MsgspecError):
+                with path.open("rb") as file:
+                    head_bytes, _ = _LENGTHS.unpack(file.read(_LENGTHS.size))
+                    head = self._decoder.decode(file.read(head_bytes))
+                if is_gone(head):
+                    path.unlink()
+                    removed += 1
+        return removed
+
+    def _path(self, key: str) -> Path:
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        return self._directory / digest[:2] / digest[2:]
+
+    def _renew(self, path: Path) -> None:
+        with suppress(OSError):
+            if path.stat().st_mtime < time.time() - _RENEW_S:
+                os.utime(path)

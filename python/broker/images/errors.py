@@ -1,0 +1,65 @@
+"""What a request for a picture fails with, beside the errors of `broker.fetching`."""
+
+from broker.errors import BadGateway, BrokerError, FieldFault, GatewayTimeout
+from broker.fetching.errors import InvalidUrl, UpstreamFailed, UpstreamTimeout
+
+
+class InvalidOptions(BrokerError):
+    """A processing option is unknown, repeated, outside its set, or makes no sense beside another one."""
+
+    status = 422
+    name = "invalid_options"
+
+
+class InvalidImageUrl(BrokerError):
+    """The source's URL is missing, repeated, malformed, carries credentials, or is neither http nor https."""
+
+    status = 422
+    name = "invalid_url"
+
+
+class SourceFailed(BadGateway):
+    """The source cannot be had: no connection, another status than 200, too many redirects or bytes."""
+
+    name = "upstream_failed"
+
+
+class SourceTimeout(GatewayTimeout):
+    """The source was not there in time, counted over all redirects."""
+
+    name = "upstream_timeout"
+
+
+class UnprocessableImage(BadGateway):
+    """What the upstream sent is no picture of an allowed type, is cut off, broken, or over a limit."""
+
+    name = "unprocessable_image"
+
+
+class DecoderEnded(UnprocessableImage):
+    """The process that decoded the picture crashed, or took too long and was ended."""
+
+
+def invalid_option(name: str, message: str) -> InvalidOptions:
+    """The error that names one option and what is allowed for it."""
+    return InvalidOptions(f"{name}: {message}", faults=[FieldFault(name, message)])
+
+
+def told_of_source(error: BrokerError) -> BrokerError:
+    """An error of fetching as those who ask for pictures know it."""
+    for kind, told in (
+        (UpstreamTimeout, SourceTimeout),
+        (UpstreamFailed, SourceFailed),
+        (InvalidUrl, InvalidImageUrl),
+    ):
+        if isinstance(error, kind):
+            return told(error.message, log_text=error.log_text)
+    return error
+
+
+class FacesUnavailable(Exception):
+    """No detector answers; nobody but operators hears of it, because the crop falls back to attention."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message

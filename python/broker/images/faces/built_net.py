@@ -1,0 +1,90 @@
+"""The models that the build converted: a detector, then the landmarks of all faces that it found."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from broker.images.faces.detections import Detection, pick
+from broker.images.faces.inference import Network, Runtime
+from broker.images.faces.landmarks import cut_patch
+from broker.images.faces.models import SSD, BuiltModels
+from broker.images.faces.resampling import Pixels, letterbox, set_back
+from broker.images.faces.ssd_network import SIDE_PX as SSD_SIDE_PX
+from broker.images.faces.tiny_network import SIDE_PX as TINY_SIDE_PX
+from broker.images.geometry import Face, Point, Size
+
+# As face-api has them, and so what the networks' authors tried.
+_SSD_OVERLAP = 0.5
+_TINY_OVERLAP = 0.4
+
+
+class BuiltNet:
+    """A `FaceNet` of face-api's networks."""
+
+    def __init__(self, models: BuiltModels, runtime: Runtime, min_score: float) -> None:
+        """Load and warm them.
+
+        Raises:
+            FacesUnavailable: ONNX Runtime cannot run them.
+        """
+        is_ssd = models.detector.name == SSD
+        self._side = SSD_SIDE_PX if is_ssd else TINY_SIDE_PX
+        self._overlap = _SSD_OVERLAP if is_ssd else _TINY_OVERLAP
+        self._min_score = min_score
+        self._detector = Network(models.detector, runtime)
+        self._landmarks = Network(models.landmarks, runtime)
+
+    @property
+    def provider(self) -> str:
+        """Of ONNX Runtime: what computes."""
+        return self._detector.provider
+
+    @property
+    def largest_batch(self) -> int:
+        """Pictures that are looked at together; more than these gain nothing."""
+        return self._detector.largest_batch
+
+    def find(self, pictures: Sequence[Pixels]) -> list[tuple[Face, ...]]:
+        """The faces of each picture, the surest first, in its pixels."""
+        if not pictures:
+            return []
+        found = self._detect(pictures)
+        pairs = [(picture, face) for picture, faces in zip(pictures, found, strict=True) for face in faces]
+        points = iter(self._points(pairs))
+        return [tuple(_face(face, next(points)) for face in faces) for faces in found]
+
+    def _detect(self, pictures: Sequence[Pixels]) -> list[list[Detection]]:
+        """A picture without a face is looked at again from afar: the detectors miss faces that fill it."""
+        found = self._look(pictures, from_afar=False)
+        missed = [at for at, faces in enumerate(found) if not faces]
+        if missed:
+            again = self._look([pictures[at] for at in missed], from_afar=True)
+            for at, faces in zip(missed, again, strict=True):
+                found[at] = faces
+        return found
+
+    def _look(self, pictures: Sequence[Pixels], *, from_afar: bool) -> list[list[Detection]]:
+        frame = set_back if from_afar else letterbox
+        outputs = self._detector.run(np.stack([frame(picture, self._side) for picture in pictures]))
+        boxes = outputs["boxes"] * 2 - 0.5 if from_afar else outputs["boxes"]
+        return [
+            pick(
+                boxes[at],
+                outputs["scores"][at],
+                Size(picture.shape[1], picture.shape[0]),
+                min_score=self._min_score,
+                max_overlap=self._overlap,
+            )
+            for at, picture in enumerate(pictures)
+        ]
+
+    def _points(self, faces: Sequence[tuple[Pixels, Detection]]) -> list[tuple[Point, ...]]:
+        if not faces:
+            return []
+        patches = [cut_patch(picture, face) for picture, face in faces]
+        points = self._landmarks.run(np.stack([patch.pixels for patch in patches]))["points"]
+        return [patch.place(points[at]) for at, patch in enumerate(patches)]
+
+
+def _face(found: Detection, points: tuple[Point, ...]) -> Face:
+    return Face(found.left, found.top, found.width, found.height, found.score, points)

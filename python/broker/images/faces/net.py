@@ -1,0 +1,25 @@
+"""What finds the faces of a batch of pictures, whichever models it runs."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from broker.images.faces.resampling import Pixels
+from broker.images.geometry import Face
+
+
+class FaceNet(Protocol):
+    """Loaded models. One call at a time; it blocks, and lets other threads run meanwhile."""
+
+    @property
+    def provider(self) -> str:
+        """Of ONNX Runtime: what computes."""
+        ...
+
+    @property
+    def largest_batch(self) -> int:
+        """Pictures that are looked at together; more than these gain nothing."""
+        ...
+
+    def find(self, pictures: Sequence[Pixels]) -> list[tuple[Face, ...]]:
+        """The faces of each picture, the surest first, in its pixels."""
+        ...

@@ -1,0 +1,50 @@
+"""Which hosts an account takes pictures from."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from broker.fetching.errors import ForbiddenUrl
+from broker.fetching.urls import Target, parse_url
+
+MAX_HOSTS = 100
+_HOST = re.compile(r"(\*\.)?(?=.{1,253}$)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class HostRules:
+    """The hosts of one account; none named means any public one.
+
+    Attributes:
+        exact: such as `cdn.example.com`.
+        below: such as `example.com` for `*.example.com`, which covers every host below it and not itself.
+    """
+
+    exact: frozenset[str] = frozenset()
+    below: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, entries: Iterable[str]) -> Self:
+        """Raises ValueError for an entry that is neither a host name nor `*.` before one."""
+        exact, below = set(), []
+        for entry in entries:
+            if not _HOST.fullmatch(entry):
+                raise ValueError(f"{entry}: must be a host name, or *. before one")
+            if entry.startswith("*."):
+                below.append(entry[2:])
+            else:
+                exact.add(entry)
+        return cls(frozenset(exact), tuple(sorted(below)))
+
+    def check(self, url: str) -> None:
+        """Raises InvalidUrl or ForbiddenUrl for a URL that this account does not take."""
+        self.check_target(parse_url(url))
+
+    def check_target(self, target: Target) -> None:
+        """Raises ForbiddenUrl where the host, be it of a redirect, is not one of the account's."""
+        if not self.exact and not self.below:
+            return
+        host = target.host.removesuffix(".")
+        if host not in self.exact and not any(host.endswith(f".{name}") for name in self.below):
+            raise ForbiddenUrl("the account takes no pictures from this host")

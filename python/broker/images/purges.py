@@ -1,0 +1,139 @@
+"""Which cached pictures are gone because somebody purged them.
+
+Each process reads the purges every few seconds and looks at this book before it uses anything that is
+cached: what was begun when the book knew less than a purge of the same source is as if it were not there.
+Nothing has to be sent to anybody, and a node that was away when a picture was purged does not show it either.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from broker.errors import Unavailable
+from broker.storage.image_purges import ALL, Purge
+
+READ_S = 2.0
+"""Between two reads."""
+_FILE = "purged"
+
+_log = logging.getLogger(__name__)
+
+
+class Origin(NamedTuple):
+    """Of what an entry of a cache is, and how much the book knew when it was begun."""
+
+    account: str = ""
+    source: str = ""
+    number: int = -1
+
+
+def source_of(url: str) -> str:
+    """The digest by which purges and caches name a source."""
+    return hashlib.sha256(url.encode()).hexdigest()
+
+
+class StoredPurges(Protocol):
+    """Where purges are read."""
+
+    async def list_after(self, number: int) -> tuple[int, list[Purge]]:
+        """See `ImagePurges.list_after`."""
+        ...
+
+
+class PurgeBook:
+    """The purges as of some seconds ago; while the database is away those that are known hold."""
+
+    def __init__(self, stored: StoredPurges) -> None:
+        self._stored = stored
+        self._number = -1
+        self._all: dict[str, int] = {}
+        self._sources: dict[str, dict[str, int]] = {}
+
+    @property
+    def number(self) -> int:
+        """The highest that was read.
+
+        Raises:
+            Unavailable: none was read yet, so nothing may be shown.
+        """
+        if self._number < 0:
+            raise Unavailable("the purges of pictures are not read yet", retry_after_s=1)
+        return self._number
+
+    @property
+    def last(self) -> int:
+        """The number of the last purge that is known; -1 without one."""
+        sources = (number for numbers in self._sources.values() for number in numbers.values())
+        return max([*self._all.values(), *sources], default=-1)
+
+    def origin(self, account: str, url: str) -> Origin:
+        """Of what is begun now. Raises Unavailable."""
+        return Origin(account, source_of(url), self.number)
+
+    def is_gone(self, origin: Origin) -> bool:
+        """Whether there was a purge since."""
+        if origin.number < self._all.get(origin.account, -1):
+            return True
+        sources = self._sources.get(origin.account)
+        return sources is not None and origin.number < sources.get(origin.source, -1)
+
+    async def read(self) -> list[Purge]:
+        """Read what is new, and return it. One at a time. Raises Unavailable."""
+        head, purges = await self._stored.list_after(self._number)
+        for purge in sorted(purges, key=lambda each: each.number):
+            if purge.source == ALL:
+                self._all[purge.account] = purge.number
+                self._sources.pop(purge.account, None)  # all of them are older
+            else:
+                self._sources.setdefault(purge.account, {})[purge.source] = purge.number
+        self._number = max(self._number, head)
+        return purges
+
+
+class PurgeFollower:
+    """Keeps a book up to date, and gives up the room of what is gone. `run` in a task.
+
+    Args:
+        directory: of the node's caches; says up to where they were cleared, so that not every start does.
+        forget: gives up the memory of this process.
+        clear: removes from the node's disk; returns how many entries. Called in a thread.
+    """
+
+    def __init__(
+        self, book: PurgeBook, directory: Path, forget: Callable[[], None], clear: Callable[[], int]
+    ) -> None:
+        self._book = book
+        self._file = directory / _FILE
+        self._forget = forget
+        self._clear = clear
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        is_behind = await asyncio.to_thread(self._is_behind)
+        while True:
+            try:
+                is_behind = bool(await self._book.read()) or is_behind
+            except Unavailable as error:
+                _log.info("image_purges_wait", extra={"cause": error.log_text})
+            if is_behind:
+                self._forget()
+                removed = await asyncio.to_thread(self._remove, self._book.number)
+                _log.info("images_purged", extra={"removed": removed})
+                is_behind = False
+            await asyncio.sleep(READ_S)
+
+    def _is_behind(self) -> bool:
+        cleared = -1
+        with suppress(OSError, ValueError):
+            cleared = int(self._file.read_text())
+        return cleared < self._book.last
+
+    def _remove(self, number: int) -> int:
+        removed = self._clear()
+        with suppress(OSError):
+            self._file.write_text(str(number))
+        return removed

@@ -1,0 +1,231 @@
+"""From the bytes of a picture to the bytes of another one, by libvips.
+
+A picture is cut, resized, and padded as its layout says. Shrinking happens while decoding where the format
+allows it, so a large photograph is never held whole; only what is enlarged is cut first. Pixels become sRGB,
+and transparency is taken out of the colours while resizing. Of animations each frame is treated alike.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyvips
+
+from broker.images.decoding import Header, broken, load_options, read_header
+from broker.images.errors import UnprocessableImage
+from broker.images.geometry import (
+    Box,
+    Face,
+    Layout,
+    Size,
+    choose_face,
+    crop_around,
+    largest_of_aspect,
+    lay_out,
+    target_size,
+)
+from broker.images.jobs import DecodeLimits
+from broker.images.options import Format, Options
+
+PREVIEW_SIDE_PX = 640  # detectors see no more
+_ATTENTION_SIDE_PX = 256  # libvips looks for it in 32 pixels
+_ANIMATED = frozenset({Format.GIF, Format.WEBP})
+_WEBP_SIDE_PX = 16_383  # the format's own limit
+_MICRO_SRGB = "srgb"
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A small copy of the first frame, for detectors.
+
+    Attributes:
+        pixels: `(height, width, 3)` uint8 sRGB, row-major, on white.
+        scale: pixels of the source in one of the preview.
+    """
+
+    size: Size
+    pixels: bytes
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A finished picture."""
+
+    body: bytes
+    format: Format
+    size: Size
+
+
+def preview(data: bytes, limits: DecodeLimits, side_px: int = PREVIEW_SIDE_PX) -> Preview:
+    """The first frame, fitted into a square of `side_px`, never enlarged.
+
+    Raises:
+        UnprocessableImage: no picture that may be decoded.
+    """
+    header = read_header(data, limits)
+    try:
+        return _preview(data, header, side_px)
+    except pyvips.Error as error:
+        raise broken(error) from None
+
+
+def render(data: bytes, options: Options, faces: tuple[Face, ...], limits: DecodeLimits) -> Rendered:
+    """The picture that the options ask for.
+
+    Args:
+        faces: in pixels of the source; only for face modes, where none means an attention crop.
+
+    Raises:
+        UnprocessableImage: no picture that may be decoded, or one that the output format cannot hold.
+    """
+    header = read_header(data, limits)
+    format_ = options.format or header.format
+    try:
+        layout = _layout(data, header, options, faces)
+        _check_output(format_, layout.result)
+        frames = header.frames if format_ in _ANIMATED else 1
+        image = _place(_cut_and_scale(data, header, layout, frames), layout, frames)
+        return Rendered(_encode(image, format_, options.quality), format_, layout.result)
+    except pyvips.Error as error:
+        raise broken(error) from None
+
+
+def _layout(data: bytes, header: Header, options: Options, faces: tuple[Face, ...]) -> Layout:
+    if not options.fit.is_face:
+        return lay_out(header.size, options)
+    face = choose_face(faces, header.size) if header.frames == 1 else None
+    if face is not None:
+        return Layout(crop_around(face, header.size, options), target_size(options))
+    return Layout(_attention(data, header, target_size(options)), target_size(options))
+
+
+def _attention(data: bytes, header: Header, target: Size) -> Box:
+    """The largest part of the target's aspect that holds what draws the eye, by libvips' saliency."""
+    small = pyvips.Image.thumbnail_buffer(
+        data,
+        _ATTENTION_SIDE_PX,
+        size="down",
+        option_string=load_options(1),
+        no_rotate=header.orientation == 1,
+    )
+    kept = largest_of_aspect(Size(small.width, small.height), target)
+    found = small.copy_memory().smartcrop(kept.width, kept.height, interesting="attention")
+    scale = header.size.width / small.width
+    cut = largest_of_aspect(header.size, target)
+    left = min(round(-found.xoffset * scale), header.size.width - cut.width)
+    top = min(round(-found.yoffset * scale), header.size.height - cut.height)
+    return Box(left, top, cut.width, cut.height)
+
+
+def _preview(data: bytes, header: Header, side_px: int) -> Preview:
+    image = pyvips.Image.thumbnail_buffer(
+        data, side_px, size="down", option_string=load_options(1), export_profile=_MICRO_SRGB
+    )
+    image = _without_alpha(image)
+    return Preview(
+        Size(image.width, image.height), bytes(image.write_to_memory()), header.size.width / image.width
+    )
+
+
+def _cut_and_scale(data: bytes, header: Header, layout: Layout, frames: int) -> Any:
+    """The part that is kept, in its size; of animations all frames below each other."""
+    cut, scaled = layout.cut, layout.scaled
+    if scaled.width > cut.width or scaled.height > cut.height:
+        return _enlarge(data, header, layout, frames)
+    # The whole picture, as large as it is when the part has its size; decoders shrink on the way.
+    whole = Size(
+        max(scaled.width, round(header.size.width * scaled.width / cut.width)),
+        max(scaled.height, round(header.size.height * scaled.height / cut.height)),
+    )
+    image = pyvips.Image.thumbnail_buffer(
+        data,
+        whole.width,
+        height=whole.height,
+        size="force",
+        option_string=load_options(frames),
+        export_profile=_MICRO_SRGB,
+    )
+    left = min(round(cut.left * scaled.width / cut.width), whole.width - scaled.width)
+    top = min(round(cut.top * scaled.height / cut.height), whole.height - scaled.height)
+    return _crop_frames(image, Box(left, top, scaled.width, scaled.height), frames)
+
+
+def _enlarge(data: bytes, header: Header, layout: Layout, frames: int) -> Any:
+    access = "sequential" if header.orientation == 1 and frames == 1 else "random"
+    image = pyvips.Image.new_from_buffer(data, load_options(frames), access=access)
+    if header.orientation != 1:
+        image = image.autorot()
+    image = _crop_frames(image, layout.cut, frames)
+    return image.thumbnail_image(
+        layout.scaled.width,
+        height=layout.scaled.height,
+        size="force",
+        no_rotate=True,
+        export_profile=_MICRO_SRGB,
+    )
+
+
+def _crop_frames(image: Any, box: Box, frames: int) -> Any:
+    height = image.height // frames
+    if (box.width, box.height) == (image.width, height):
+        return image
+    if frames == 1:
+        return image.crop(box.left, box.top, box.width, box.height)
+    image = image.copy_memory()  # frames are read out of order
+    kept = [image.crop(box.left, at * height + box.top, box.width, box.height) for at in range(frames)]
+    return _joined(kept, box.height)
+
+
+def _place(image: Any, layout: Layout, frames: int) -> Any:
+    """Put each frame on a transparent canvas."""
+    canvas = layout.canvas
+    if canvas is None or canvas == layout.scaled:
+        return image
+    if not image.hasalpha():
+        image = image.addalpha()
+    left, top = layout.offset
+    if frames == 1:
+        return image.embed(
+            left, top, canvas.width, canvas.height, extend="background", background=[0, 0, 0, 0]
+        )
+    image = image.copy_memory()
+    height = image.height // frames
+    placed = [
+        image.crop(0, at * height, image.width, height).embed(
+            left, top, canvas.width, canvas.height, extend="background", background=[0, 0, 0, 0]
+        )
+        for at in range(frames)
+    ]
+    return _joined(placed, canvas.height)
+
+
+def _joined(frames: list[Any], height: int) -> Any:
+    joined = pyvips.Image.arrayjoin(frames, across=1).copy()
+    joined.set_type(pyvips.GValue.gint_type, "page-height", height)
+    return joined
+
+
+def _without_alpha(image: Any) -> Any:
+    if image.hasalpha():
+        image = image.flatten(background=[255, 255, 255])
+    return image.colourspace("srgb") if image.bands != 3 else image
+
+
+def _check_output(format_: Format, size: Size) -> None:
+    if format_ is Format.WEBP and max(size.width, size.height) > _WEBP_SIDE_PX:
+        raise UnprocessableImage(f"WebP holds no picture with a side of over {_WEBP_SIDE_PX} pixels")
+
+
+def _encode(image: Any, format_: Format, quality: int) -> bytes:
+    match format_:
+        case Format.JPEG:
+            body = _without_alpha(image).jpegsave_buffer(Q=quality, optimize_coding=True, keep="icc")
+        case Format.PNG:
+            body = image.pngsave_buffer(keep="icc")
+        case Format.GIF:
+            body = image.gifsave_buffer(keep="icc")
+        case Format.WEBP:
+            body = image.webpsave_buffer(Q=quality, keep="icc")
+        case Format.JSON:
+            raise AssertionError("a description is no picture")
+    return bytes(body)

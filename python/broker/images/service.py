@@ -1,0 +1,423 @@
+"""A picture by its account, options and URL: from the caches, or made once for all who ask at the same time.
+
+What is asked for passes, in this order: the account's rules, the options, the memory of this process, the
+directory that processes share, one single flight per picture in this process and one lock per picture between
+processes, the source, for face modes the faces of that source, and the processes that decode. Errors that say
+something of the picture are remembered for a while; overload is not. Whatever is kept is used only while no
+purge of its source has come since (`purges`).
+
+What has to be made is counted for the account and the address that ask (`MakingRates`), and they take turns
+with others (`turns`, `shares`). What is there already is nobody's.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from copy import copy
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from cachetools import LRUCache, TTLCache
+
+from broker.auth.local_rates import LocalRate
+from broker.clock import Clock
+from broker.concurrency.single_flight import SingleFlight
+from broker.domain.statistics import ImagesUsed
+from broker.errors import BrokerError, SlowDown, Unavailable
+from broker.images.account_rules import AccountRules
+from broker.images.disk_cache import DiskCache
+from broker.images.errors import DecoderEnded, FacesUnavailable, told_of_source
+from broker.images.geometry import Face, Size
+from broker.images.jobs import DecodeLimits, Description, Job, Reply
+from broker.images.key_locks import KeyLocks
+from broker.images.options import MEDIA_TYPES, Format, Options, parse_options
+from broker.images.purges import Origin, PurgeBook
+from broker.images.shares import Asker
+from broker.images.signatures import Signature, check_signature
+from broker.images.sources import Found, Source, Sources
+from broker.images.usage import UsageCounter
+from broker.images.workers import Workers
+
+_log = logging.getLogger(__name__)
+
+_ERRORS = 10_000  # remembered at a time
+_PERSONAL = (SlowDown, Unavailable)  # concern who asks, or the moment; nobody else is told them
+
+
+class FaceFinder(Protocol):
+    """Finds faces in small pictures. Any number of calls may run at once."""
+
+    async def find(self, size: Size, pixels: bytes) -> tuple[Face, ...]:
+        """The faces, in pixels of the picture.
+
+        Args:
+            pixels: `(height, width, 3)` uint8 sRGB, row-major.
+
+        Raises:
+            FacesUnavailable: there is no model, or no answer in time.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """How long and how much is remembered.
+
+    Attributes:
+        fresh_s: of a result, counted from its making; error_s: of an error, and of what was made of a source
+            whose server fails.
+        memory_bytes: of results in this process.
+        kept_s: how long a result can become fresh again with its source; less than purges are known.
+    """
+
+    fresh_s: float = 86_400.0
+    kept_s: float = 6 * 86_400.0
+    error_s: float = 300.0
+    memory_bytes: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MakingRates:
+    """How many pictures a second may be made for one account, and for one address, in this process."""
+
+    per_account: LocalRate
+    per_address: LocalRate
+
+    def take(self, asker: Asker) -> None:
+        """Count one picture. Raises SlowDown."""
+        if asker.address:  # first, so that one which is refused costs its account nothing
+            self.per_address.take(asker.address, 1)
+        self.per_account.take(asker.account, 1)
+
+
+class ResultHead(msgspec.Struct, frozen=True):
+    """What is kept of a result beside its bytes.
+
+    Attributes:
+        source: digest of the source that it was made of.
+        lacks_faces: whether no detector answered, so that it should be made anew soon.
+    """
+
+    type: str
+    etag: str
+    source: str
+    made_time: float
+    lacks_faces: bool = False
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownError:
+    """An error that is remembered."""
+
+    error: BrokerError
+    origin: Origin
+
+
+class FacesHead(msgspec.Struct, frozen=True):
+    """The faces of one source, in its pixels."""
+
+    faces: tuple[Face, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A finished reply. `is_hit` says that it was served from a cache."""
+
+    body: bytes
+    type: str
+    etag: str
+    is_hit: bool
+
+
+@dataclass(slots=True)
+class ImageCounts:
+    """What has happened since the start.
+
+    Attributes:
+        detections: searches for faces; `faces_missing` are those that no detector answered, so that a crop
+            went by attention.
+        crashes: pictures that ended their process.
+        errors: replies that say that there is no picture, remembered ones too.
+    """
+
+    memory_hits: int = 0
+    disk_hits: int = 0
+    misses: int = 0
+    detections: int = 0
+    faces_missing: int = 0
+    crashes: int = 0
+    errors: int = 0
+
+
+class ImageService:
+    """See the module's docstring. Safe for concurrent use within one event loop; `close` ends what runs."""
+
+    def __init__(
+        self,
+        rules: Callable[[str], Awaitable[AccountRules]],
+        rates: MakingRates,
+        sources: Sources,
+        workers: Workers,
+        faces: FaceFinder,
+        results: DiskCache[ResultHead],
+        known_faces: DiskCache[FacesHead],
+        locks: KeyLocks,
+        clock: Clock,
+        config: ServiceConfig,
+        limits: DecodeLimits,
+        purges: PurgeBook,
+        usage: UsageCounter,
+    ) -> None:
+        self._rules = rules
+        self._rates = rates
+        self.sources = sources
+        self._workers = workers
+        self._faces = faces
+        self._results = results
+        self._known_faces = known_faces
+        self._locks = locks
+        self._clock = clock
+        self._config = config
+        self._limits = limits
+        self._purges = purges
+        self._usage = usage
+        self._memory: LRUCache[str, tuple[ResultHead, bytes]] = LRUCache(
+            config.memory_bytes, getsizeof=lambda kept: len(kept[1]) + 512
+        )
+        self._errors: TTLCache[str, _KnownError] = TTLCache(_ERRORS, config.error_s, timer=clock.monotonic_s)
+        self._ended: TTLCache[str, _KnownError] = TTLCache(_ERRORS, config.error_s, timer=clock.monotonic_s)
+        self._flights: SingleFlight[tuple[str, int], Picture] = SingleFlight()
+        self._detections: SingleFlight[str, tuple[Face, ...] | None] = SingleFlight()
+        self.counts = ImageCounts()
+
+    async def close(self) -> None:
+        """End what runs."""
+        await self._flights.close()
+        await self._detections.close()
+        await self.sources.close()
+
+    async def get(
+        self, asker: Asker, options_text: str, url: str, signature: Signature | None = None
+    ) -> Picture:
+        """The picture, from a cache or made now. Safe to cancel: others who wait for it get it.
+
+        Args:
+            options_text: as it was written, which is what a signature is made of.
+
+        Raises:
+            NotFound: no such account.
+            InvalidOptions, InvalidImageUrl, ForbiddenUrl: what is asked for is not allowed.
+            SourceFailed, SourceTimeout, UnprocessableImage: no picture could be had or made.
+            SlowDown: the account or the address has had too many made.
+            Unavailable: too much is asked for at once.
+        """
+        rules = await self._rules(asker.account)
+        try:
+            picture = await self._get(rules, asker, options_text, url, signature)
+        except BrokerError:
+            self._usage.count_images(asker.account, ImagesUsed(images=1, errors=1))
+            raise
+        self._usage.count_images(asker.account, ImagesUsed(images=1, hits=int(picture.is_hit)))
+        return picture
+
+    async def _get(
+        self, rules: AccountRules, asker: Asker, options_text: str, url: str, signature: Signature | None
+    ) -> Picture:
+        account = asker.account
+        if rules.signing_keys:
+            check_signature(rules.signing_keys, account, options_text, url, signature, self._now_s())
+        options = parse_options(options_text, rules.presets)
+        try:
+            rules.hosts.check(url)
+        except BrokerError as error:
+            raise told_of_source(error) from None
+        key, origin = _key(account, options, url), self._purges.origin(account, url)
+        known = self._errors.get(key)
+        if known is not None and not self._purges.is_gone(known.origin):
+            self.counts.errors += 1
+            raise copy(known.error)  # one that is raised again and again would gather tracebacks
+        kept = self._memory.get(key)
+        if kept is not None and self._is_fresh(kept[0]):
+            self.counts.memory_hits += 1
+            return _picture(kept, is_hit=True)
+        # Who asks after a purge does not get what was begun before it.
+        return await self._flights.run(
+            (key, origin.number), lambda: self._load(key, origin, asker, options, url, rules), _PERSONAL
+        )
+
+    def forget_purged(self) -> None:
+        """Give up the memory of what was purged."""
+        for key, (head, _) in list(self._memory.items()):
+            if self._purges.is_gone(head.origin):
+                self._memory.pop(key, None)
+
+    def remove_purged(self) -> int:
+        """Remove what was purged from the disk; returns how many entries that were. Blocks."""
+        return self._results.remove_where(self._is_purged) + self.sources.remove_purged()
+
+    async def _load(
+        self, key: str, origin: Origin, asker: Asker, options: Options, url: str, rules: AccountRules
+    ) -> Picture:
+        async with self._locks.held(key):
+            try:
+                return await self._find_or_make(key, origin, asker, options, url, rules)
+            except _PERSONAL:
+                raise
+            except BrokerError as error:
+                # What is remembered is a copy: an error that was raised holds all that was at hand then.
+                self._errors[key] = _KnownError(copy(told_of_source(error)), origin)
+                self.counts.errors += 1
+                raise told_of_source(error) from None
+
+    async def _find_or_make(
+        self, key: str, origin: Origin, asker: Asker, options: Options, url: str, rules: AccountRules
+    ) -> Picture:
+        kept = await asyncio.to_thread(self._read_result, key)
+        if kept is not None and self._is_fresh(kept[0]):
+            self.counts.disk_hits += 1
+            self._remember(key, kept)
+            return _picture(kept, is_hit=True)
+        self._rates.take(asker)
+        found = await self.sources.get(asker, url, rules.hosts)
+        is_hit = kept is not None and kept[0].source == found.source.digest and not kept[0].lacks_faces
+        if kept is not None and is_hit:
+            self.counts.disk_hits += 1
+            head, body = kept
+        else:
+            self.counts.misses += 1
+            head, body = await self._make(origin, asker, found.source, options)
+        head = msgspec.structs.replace(head, made_time=self._made_time(head, found), origin=origin)
+        self._remember(key, (head, body))
+        await asyncio.to_thread(self._results.write, key, head, body)
+        return _picture((head, body), is_hit=is_hit)
+
+    def _made_time(self, head: ResultHead, found: Found) -> float:
+        """From when a result is fresh; for a shorter time where a better one may be had soon."""
+        if found.is_stale or head.lacks_faces:
+            return self._now_s() - max(0.0, self._config.fresh_s - self._config.error_s)
+        return self._now_s()
+
+    async def _make(
+        self, origin: Origin, asker: Asker, source: Source, options: Options
+    ) -> tuple[ResultHead, bytes]:
+        faces: tuple[Face, ...] | None = ()
+        if options.format is Format.JSON:
+            reply, _ = await self._work(origin, asker, Job("describe", self._limits), source)
+            assert reply.description is not None, "a description is what the task gives"
+            if reply.description.frames == 1:
+                faces = await self._faces_or_none(origin, asker, source)
+            body = msgspec.json.encode(_body(reply.description, faces))
+            return _head(Format.JSON, body, source, faces), body
+        if options.fit.is_face:
+            faces = await self._faces_or_none(origin, asker, source)
+        job = Job("render", self._limits, options, faces or ())
+        reply, body = await self._work(origin, asker, job, source)
+        return _head(reply.format, body, source, faces), body
+
+    async def _faces_or_none(self, origin: Origin, asker: Asker, source: Source) -> tuple[Face, ...] | None:
+        """The faces of a source; None where nobody can say."""
+        return await self._detections.run(
+            source.digest, lambda: self._detect(origin, asker, source), _PERSONAL
+        )
+
+    async def _detect(self, origin: Origin, asker: Asker, source: Source) -> tuple[Face, ...] | None:
+        known = await asyncio.to_thread(self._known_faces.read, source.digest)
+        if known is not None:
+            return known[0].faces
+        reply, pixels = await self._work(origin, asker, Job("preview", self._limits), source)
+        if not pixels:  # an animation, whose faces are not looked for
+            return ()
+        self.counts.detections += 1
+        self._usage.count_images(asker.account, ImagesUsed(searches=1))
+        try:
+            found = await self._faces.find(reply.size, pixels)
+        except FacesUnavailable as error:
+            self.counts.faces_missing += 1
+            _log.warning("faces_unavailable", extra={"reason": error.message})
+            return None
+        faces = tuple(face.scaled(reply.scale) for face in found)
+        await asyncio.to_thread(self._known_faces.write, source.digest, FacesHead(faces), b"")
+        return faces
+
+    async def _work(self, origin: Origin, asker: Asker, job: Job, source: Source) -> tuple[Reply, bytes]:
+        """Give a job to the processes; a source that ended one is not given to another for a while."""
+        ended = self._ended.get(source.digest)
+        if ended is not None and not self._purges.is_gone(ended.origin):
+            raise copy(ended.error)
+        try:
+            return await self._workers.run(job, source.body, asker)
+        except DecoderEnded as error:
+            self._ended[source.digest] = _KnownError(copy(error), origin)
+            self.counts.crashes += 1
+            raise
+
+    def _remember(self, key: str, kept: tuple[ResultHead, bytes]) -> None:
+        if len(kept[1]) < self._config.memory_bytes // 8:
+            self._memory[key] = kept
+
+    def _is_fresh(self, head: ResultHead) -> bool:
+        is_young = 0 <= self._now_s() - head.made_time < self._config.fresh_s
+        return is_young and not self._purges.is_gone(head.origin)
+
+    def _read_result(self, key: str) -> tuple[ResultHead, bytes] | None:
+        """What is on disk and can still be right, as long as its source is. Blocks."""
+        kept = self._results.read(key)
+        if kept is None or self._now_s() - kept[0].made_time >= self._config.kept_s:
+            return None
+        return None if self._is_purged(kept[0]) else kept
+
+    def _is_purged(self, head: ResultHead) -> bool:
+        """Whether a kept result must not be used; the faces of its source are forgotten then. Blocks."""
+        if not self._purges.is_gone(head.origin):
+            return False
+        self._known_faces.remove(head.source)
+        return True
+
+    def _now_s(self) -> float:
+        return self._clock.now_ms() / 1_000
+
+
+def _key(account: str, options: Options, url: str) -> str:
+    """A name of fixed length: URLs may be long, and ten thousands of keys are kept."""
+    return hashlib.sha256(f"{account}\n{options.text()}\n{url}".encode()).hexdigest()
+
+
+def _picture(kept: tuple[ResultHead, bytes], *, is_hit: bool) -> Picture:
+    head, body = kept
+    return Picture(body, head.type, head.etag, is_hit)
+
+
+def _head(format_: Format, body: bytes, source: Source, faces: tuple[Face, ...] | None) -> ResultHead:
+    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    return ResultHead(MEDIA_TYPES[format_], etag, source.digest, 0.0, lacks_faces=faces is None)
+
+
+def _body(description: Description, faces: tuple[Face, ...] | None) -> dict[str, object]:
+    """The description as it is told; `faces` is null where no detector answered."""
+    told = None
+    if faces is not None:
+        told = [
+            {
+                "left": round(face.left, 1),
+                "top": round(face.top, 1),
+                "width": round(face.width, 1),
+                "height": round(face.height, 1),
+                "score": round(face.score, 3),
+                "landmarks": [[round(point.x, 1), round(point.y, 1)] for point in face.landmarks],
+            }
+            for face in faces
+        ]
+    return {
+        "type": description.type,
+        "width": description.size.width,
+        "height": description.size.height,
+        "frames": description.frames,
+        "hasAlpha": description.has_alpha,
+        "color": description.color,
+        "blurHash": description.blurhash,
+        "thumbHash": description.thumbhash,
+        "faces": told,
+    }

@@ -1,0 +1,326 @@
+"""Source pictures: fetched safely, kept with what lets them be asked for again cheaply.
+
+A source is fresh for a while; after that it is asked for with the validators that its server gave (RFC 9110,
+section 13.1), and stays as it is when the server says so. A server that fails then does not take its pictures
+with it: the old one is shown for some time (RFC 5861, section 4). Each source carries the digest of its
+bytes, which results and faces are tied to: they outlive a new fetch that brings the same picture.
+
+The bytes of all sources that a process holds are counted, those that are still arriving too. What does not
+fit is refused at once, and so is what would be one fetch too many, of all or of one host: a server that is
+slow on purpose takes the places of its own pictures only.
+"""
+
+import asyncio
+import hashlib
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+from cachetools import TTLCache
+
+from broker.clock import Clock
+from broker.concurrency.single_flight import SingleFlight
+from broker.domain.statistics import ImagesUsed
+from broker.errors import BrokerError, Unavailable
+from broker.fetching.errors import UpstreamFailed, UpstreamTimeout
+from broker.fetching.fetcher import Fetched, Fetcher, FetchRequest
+from broker.fetching.urls import parse_url
+from broker.images.disk_cache import DiskCache
+from broker.images.host_rules import HostRules
+from broker.images.key_locks import KeyLocks
+from broker.images.purges import Origin, PurgeBook
+from broker.images.shares import Asker, Shares
+from broker.images.turns import Turns, TurnsByKey
+from broker.images.usage import UsageCounter
+
+_ACCEPT = "image/avif,image/webp,image/png,image/jpeg,image/gif;q=0.9"
+_USER_AGENT = "onair-broker"
+_VALIDATORS = {"etag": "if-none-match", "last-modified": "if-modified-since"}
+_MAX_VALIDATOR_CHARACTERS = 1_024
+_PASSING = frozenset({408, 429, *range(500, 600)})
+_FAILING_SOURCES = 10_000  # remembered at a time
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConfig:
+    """How sources are fetched.
+
+    Attributes:
+        max_bytes: of one source; total_s: of its fetching, over all redirects.
+        fresh_s: how long a source is not asked for again, and `stale_s` how long it is shown while its server
+            fails, which is then not asked again for `retry_s`.
+        kept_s: how long a source can be asked for conditionally; less than purges are known.
+        memory_bytes: of all sources that are held at a time.
+        fetches: under way at a time, with half of them for one account and `fetches_per_host` of one host;
+            `waiting` more may wait for their turn.
+    """
+
+    max_bytes: int = 20 << 20
+    total_s: float = 10.0
+    fresh_s: float = 3_600.0
+    stale_s: float = 86_400.0
+    retry_s: float = 300.0
+    kept_s: float = 6 * 86_400.0
+    memory_bytes: int = 256 << 20
+    fetches: int = 256
+    fetches_per_host: int = 32
+    waiting: int = 2_048
+
+
+class SourceHead(msgspec.Struct, frozen=True):
+    """What is kept of a source beside its bytes."""
+
+    digest: str
+    checked_time: float
+    validators: dict[str, str] = msgspec.field(default_factory=dict)
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Source:
+    """A source picture; its bytes count as held for as long as this object lives. `digest` names them."""
+
+    digest: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A source, and whether it is older than it should be, because its server fails."""
+
+    source: Source
+    is_stale: bool = False
+
+
+class Sources:
+    """The sources of all accounts. Safe for concurrent use within one event loop.
+
+    Args:
+        cache, locks: shared with other processes. The locks are of this class alone.
+        clock: its wall clock says how old a source is, so a wrong one costs a fetch and never shows a wrong
+            picture.
+        forget: called in a thread with the digest of a source that was purged, for what is kept by digests.
+    """
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        cache: DiskCache[SourceHead],
+        locks: KeyLocks,
+        clock: Clock,
+        config: SourceConfig,
+        purges: PurgeBook,
+        usage: UsageCounter,
+        forget: Callable[[str], object],
+    ) -> None:
+        self._fetcher = fetcher
+        self._cache = cache
+        self._locks = locks
+        self._clock = clock
+        self._config = config
+        self._purges = purges
+        self._usage = usage
+        self._forget = forget
+        self._flights: SingleFlight[tuple[str, int], Found] = SingleFlight()
+        waiting = Shares(config.waiting, "too many pictures wait to be fetched")
+        self._hosts = TurnsByKey(config.fetches_per_host, waiting)
+        self._accounts = TurnsByKey(max(1, config.fetches // 2), waiting)
+        self._all = Turns(config.fetches, waiting)
+        self._failing: TTLCache[str, bool] = TTLCache(
+            _FAILING_SOURCES, config.retry_s, timer=clock.monotonic_s
+        )
+        self.memory = Shares(config.memory_bytes, "too many pictures are being processed")
+        self.fetched = 0
+
+    async def get(self, asker: Asker, url: str, rules: HostRules) -> Found:
+        """The source for an account, from the cache while it is fresh.
+
+        Raises:
+            InvalidUrl, ForbiddenUrl: the URL is malformed, or not for us to ask.
+            UpstreamFailed, UpstreamTimeout: no picture could be had.
+            Unavailable: too many are fetched or held.
+        """
+        rules.check(url)
+        origin = self._purges.origin(asker.account, url)
+        key = _key(asker.account, url)
+        # Who asks after a purge does not get what was fetched for it before.
+        return await self._flights.run(
+            (key, origin.number), lambda: self._load(key, origin, asker, url, rules), (Unavailable,)
+        )
+
+    def remove_purged(self) -> int:
+        """Remove what was purged from the cache; returns how many. Blocks."""
+        return self._cache.remove_where(self._is_purged)
+
+    async def close(self) -> None:
+        """End what runs."""
+        await self._flights.close()
+
+    async def _load(self, key: str, origin: Origin, asker: Asker, url: str, rules: HostRules) -> Found:
+        kept = await asyncio.to_thread(self._read, key, asker)
+        if kept is not None and self._is_fresh(kept[0]):
+            return Found(kept[1])
+        del kept  # its bytes need not be held twice
+        async with self._locks.held(key):
+            kept = await asyncio.to_thread(self._read, key, asker)
+            if kept is not None and self._is_fresh(kept[0]):
+                return Found(kept[1])  # another process has fetched it meanwhile
+            return await self._refresh(key, origin, asker, url, rules, kept)
+
+    async def _refresh(
+        self,
+        key: str,
+        origin: Origin,
+        asker: Asker,
+        url: str,
+        rules: HostRules,
+        kept: tuple[SourceHead, Source] | None,
+    ) -> Found:
+        """Ask the server, unless it was failing a moment ago."""
+        may_be_stale = kept is not None and 0 <= self._age_s(kept[0]) < self._config.stale_s
+        if kept is not None and may_be_stale and key in self._failing:
+            return Found(kept[1], is_stale=True)
+        try:
+            head, source = await self._ask(origin, asker, url, rules, kept)
+        except _Failing as failing:
+            if kept is None or not may_be_stale:
+                raise failing.error from None
+            self._failing[key] = True
+            return Found(kept[1], is_stale=True)
+        await asyncio.to_thread(self._cache.write, key, head, source.body)
+        return Found(source)
+
+    def _read(self, key: str, asker: Asker) -> tuple[SourceHead, Source] | None:
+        """What is on disk. Called in a thread. Raises Unavailable where it cannot be held."""
+        with self._counting(asker) as count:
+            kept = self._cache.read(key, count.take)
+            if kept is None or not 0 <= self._age_s(kept[0]) < self._config.kept_s:
+                return None
+            if self._is_purged(kept[0]):
+                self._cache.remove(key)
+                return None
+            return kept[0], count.keep(Source(kept[0].digest, kept[1]))
+
+    async def _ask(
+        self,
+        origin: Origin,
+        asker: Asker,
+        url: str,
+        rules: HostRules,
+        kept: tuple[SourceHead, Source] | None,
+    ) -> tuple[SourceHead, Source]:
+        """The source as its server has it now. Raises _Failing for what may be over soon."""
+        with self._counting(asker) as count:
+            try:
+                validators = {} if kept is None else kept[0].validators
+                fetched = await self._fetch(asker, url, rules, validators, count)
+            except (UpstreamFailed, UpstreamTimeout) as error:
+                raise _Failing(error) from error
+            if fetched.status == 304 and kept is not None:
+                return msgspec.structs.replace(kept[0], checked_time=self._now_s(), origin=origin), kept[1]
+            if fetched.status != 200:
+                answered = UpstreamFailed(f"the upstream answers {fetched.status}")
+                raise _Failing(answered) if fetched.status in _PASSING else answered
+            digest = await asyncio.to_thread(_digest, fetched.body)
+            head = SourceHead(digest, self._now_s(), _validators(fetched.headers), origin)
+            return head, count.keep(Source(digest, fetched.body))
+
+    async def _fetch(
+        self, asker: Asker, url: str, rules: HostRules, validators: Mapping[str, str], count: "_Count"
+    ) -> Fetched:
+        config = self._config
+        headers = {"accept": _ACCEPT, "user-agent": _USER_AGENT}
+        headers |= {_VALIDATORS[name]: value for name, value in validators.items()}
+        request = FetchRequest(
+            url,
+            config.total_s,
+            config.max_bytes,
+            headers=headers,
+            check=rules.check_target,
+            count=count.take,
+        )
+        async with (
+            self._hosts.held(parse_url(url).host, asker),
+            self._accounts.held(asker.account, asker),
+            self._all.held(asker),
+        ):
+            self.fetched += 1
+            self._usage.count_images(asker.account, ImagesUsed(fetches=1))
+            return await self._fetcher.fetch(request)
+
+    @contextmanager
+    def _counting(self, asker: Asker) -> Iterator["_Count"]:
+        """Count bytes that are held, and forget those that no source has come to hold."""
+        count = _Count(self.memory, asker)
+        try:
+            yield count
+        finally:
+            count.drop()
+
+    def _is_purged(self, head: SourceHead) -> bool:
+        """Whether a kept source must not be used; what hangs on its digest is forgotten then. In a thread."""
+        if not self._purges.is_gone(head.origin):
+            return False
+        self._forget(head.digest)
+        return True
+
+    def _is_fresh(self, head: SourceHead) -> bool:
+        return 0 <= self._age_s(head) < self._config.fresh_s
+
+    def _age_s(self, head: SourceHead) -> float:
+        return self._now_s() - head.checked_time
+
+    def _now_s(self) -> float:
+        return self._clock.now_ms() / 1_000
+
+
+class _Count:
+    """The bytes of one body on its way to being a source."""
+
+    def __init__(self, memory: Shares, asker: Asker) -> None:
+        self._memory = memory
+        self._asker = asker
+        self._held_bytes = 0
+
+    def take(self, size_bytes: int) -> None:
+        """Count some more. Raises Unavailable."""
+        self._memory.take(self._asker, size_bytes)
+        self._held_bytes += size_bytes
+
+    def keep(self, source: Source) -> Source:
+        """They count from now on for as long as the source lives."""
+        give_back = weakref.finalize(source, self._memory.give_back, self._asker, self._held_bytes)
+        give_back.atexit = False
+        self._held_bytes = 0
+        return source
+
+    def drop(self) -> None:
+        """They are not held."""
+        self._memory.give_back(self._asker, self._held_bytes)
+        self._held_bytes = 0
+
+
+class _Failing(Exception):
+    """The server cannot be asked, or says that it has trouble."""
+
+    def __init__(self, error: BrokerError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _key(account: str, url: str) -> str:
+    return f"source\n{account}\n{url}"
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def _validators(headers: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: headers[name]
+        for name in _VALIDATORS
+        if name in headers and len(headers[name]) <= _MAX_VALIDATOR_CHARACTERS
+    }

@@ -1,0 +1,237 @@
+"""The processes that decode, seen from the one that asks them.
+
+Each takes one job at a time, so a crash costs the picture that caused it and no other. They start when they
+are first needed. A process that takes too long is ended, and each is exchanged after so many jobs or so
+much memory, since decoders leak and heaps fragment.
+
+Jobs of accounts and addresses take turns (`turns`), and beyond their share of those that may wait callers
+are refused at once. Admission goes by pixels: a process says how many it is going to decode, and waits until
+the running jobs leave room for them.
+"""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import msgspec
+
+from broker.errors import Unavailable
+from broker.images.errors import DecoderEnded, UnprocessableImage
+from broker.images.jobs import MAX_RESULT_BYTES, Job, Planned, Reply
+from broker.images.shares import NOBODY, Asker, Shares
+from broker.images.turns import Turns
+
+_CHILD = "broker.images.child"
+_MESSAGE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """How many processes, and what each may take.
+
+    Attributes:
+        processes: at most; they start when they are needed.
+        waiting: jobs that wait for one; an account that has more than its share of them is refused with 503.
+        memory_bytes: private memory of each, over which its job fails.
+        job_s: how long a job may run, without its waiting.
+        pixels: that may be decoded at the same time; a larger picture is decoded alone.
+        jobs: after which a process is exchanged, or when it has held over `recycle_bytes`.
+    """
+
+    processes: int = 2
+    waiting: int = 256
+    memory_bytes: int = 1 << 30
+    job_s: float = 10.0
+    pixels: int = 100_000_000
+    jobs: int = 1_000
+    recycle_bytes: int = 512 << 20
+
+
+class Workers:
+    """A pool of processes that decode. `close` ends them; running jobs fail with `Unavailable`."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self._threads = ThreadPoolExecutor(config.processes, thread_name_prefix="images")
+        self._room = _Room(config.pixels)
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._started: set[_Worker] = set()
+        self._is_closed = False
+        waiting = Shares(config.waiting, "too many pictures wait to be processed")
+        self._turns = Turns(config.processes, waiting)
+
+    async def run(self, job: Job, data: bytes, asker: Asker = NOBODY) -> tuple[Reply, bytes]:
+        """The reply to a job and the bytes of its result.
+
+        Safe to cancel: a job that has not begun never does.
+
+        Raises:
+            DecoderEnded: the picture crashed its process or takes too long.
+            UnprocessableImage: it is broken or over a limit.
+            Unavailable: too many jobs wait, no process can be started, or the pool closes.
+        """
+        async with self._turns.held(asker):
+            if self._is_closed:
+                raise _stopping()
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job, data)
+
+    async def warm(self) -> None:
+        """Start a process, unless one waits, so that the next job need not wait for it."""
+        with suppress(Unavailable):
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._warm)
+
+    async def close(self) -> None:
+        """End all processes."""
+        with self._lock:
+            self._is_closed = True
+            started = list(self._started)
+        for worker in started:
+            worker.kill()
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
+        for worker in self._idle:
+            worker.end()
+
+    def _run(self, job: Job, data: bytes) -> tuple[Reply, bytes]:
+        worker = self._take()
+        is_usable = False
+        try:
+            reply, body = worker.run(job, data, self._room, self._config.job_s)
+            is_usable = not worker.is_spent(reply)
+        except (EOFError, OSError, msgspec.DecodeError) as error:
+            if self._is_closed:
+                raise _stopping() from None
+            raise DecoderEnded(
+                "the picture cannot be processed", log_text=f"its process ended: {error!r}"
+            ) from error
+        finally:
+            self._give_back(worker, is_usable=is_usable)
+        if reply.error is not None:
+            raise UnprocessableImage(reply.error, log_text=reply.log_text)
+        return reply, body
+
+    def _warm(self) -> None:
+        self._give_back(self._take(), is_usable=True)
+
+    def _take(self) -> "_Worker":
+        with self._lock:
+            if self._is_closed:
+                raise _stopping()
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.is_alive():
+                    return worker
+                self._started.discard(
+                    worker
+                )  # a machine short of memory has ended it; no picture is to blame
+                worker.end()
+            try:
+                worker = _Worker(self._config)
+            except OSError as error:
+                raise Unavailable("no process for pictures", retry_after_s=1, log_text=repr(error)) from error
+            self._started.add(worker)
+            return worker
+
+    def _give_back(self, worker: "_Worker", *, is_usable: bool) -> None:
+        with self._lock:
+            if is_usable and not self._is_closed:
+                self._idle.append(worker)
+                return
+            self._started.discard(worker)
+        worker.end()
+
+
+class _Worker:
+    """One process and the connection to it. Used by one thread at a time; `kill` by any."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._config = config
+        self._jobs = 0
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # The environment has secrets; a decoder needs none of it.
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-m", _CHILD, str(theirs.fileno()), str(config.memory_bytes)],
+                pass_fds=[theirs.fileno()],
+                env={},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        self._connection: Connection[bytes, bytes] = Connection(ours.detach())
+
+    def run(self, job: Job, data: bytes, room: "_Room", limit_s: float) -> tuple[Reply, bytes]:
+        """Raises EOFError, OSError or DecodeError when the process dies, hangs, or says what it may not."""
+        self._jobs += 1
+        self._connection.send_bytes(msgspec.msgpack.encode(job))
+        self._connection.send_bytes(data)
+        said = msgspec.msgpack.decode(self._receive(limit_s), type=Planned | Reply)
+        if isinstance(said, Reply):
+            self._connection.recv_bytes(0)
+            return said, b""
+        with room.taken(said.pixels):
+            self._connection.send_bytes(b"")
+            reply = msgspec.msgpack.decode(self._receive(limit_s), type=Reply)
+            return reply, self._connection.recv_bytes(MAX_RESULT_BYTES)
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def is_spent(self, reply: Reply) -> bool:
+        """Whether the process should be exchanged."""
+        return self._jobs >= self._config.jobs or reply.memory_bytes > self._config.recycle_bytes
+
+    def kill(self) -> None:
+        """End the process at once; whoever waits for it gets EOFError."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """End the process and forget it."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _receive(self, limit_s: float) -> bytes:
+        if not self._connection.poll(limit_s):
+            raise TimeoutError(f"nothing came in {limit_s:g} seconds")
+        return self._connection.recv_bytes(_MESSAGE_BYTES)
+
+
+class _Room:
+    """So many pixels at a time, given in the order of asking."""
+
+    def __init__(self, pixels: int) -> None:
+        self._size = self._free = pixels
+        self._queue: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taken(self, pixels: int) -> Iterator[None]:
+        """Hold room for `pixels`, or all of it for a larger picture."""
+        pixels, me = min(max(pixels, 0), self._size), object()
+        with self._changed:
+            self._queue.append(me)
+            self._changed.wait_for(lambda: self._queue[0] is me and self._free >= pixels)
+            self._queue.popleft()
+            self._free -= pixels
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += pixels
+                self._changed.notify_all()
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the broker stops", retry_after_s=1)

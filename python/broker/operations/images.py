@@ -1,0 +1,132 @@
+"""Pictures: forget what caches have of them, and have them made ahead.
+
+The pictures themselves are served by an application of their own, see `broker.rest.images`.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from broker.domain.values import FIRST_FAULT, Model
+from broker.errors import BrokerError, FieldFault, InvalidRequest, PayloadTooLarge
+from broker.fetching.urls import parse_url
+from broker.images.purges import source_of
+from broker.operations.context import Context
+from broker.operations.registry import Effect, Operation, Route
+from broker.storage.image_purges import ALL
+
+MAX_URL_CHARACTERS = 8_192  # a head of HTTP takes no more
+MAX_OPTIONS_CHARACTERS = 200
+MAX_PICTURES = 20  # of one request: they may take two seconds each
+
+SourceUrl = Annotated[str, Field(min_length=1, max_length=MAX_URL_CHARACTERS)]
+OptionsText = Annotated[str, Field(min_length=1, max_length=MAX_OPTIONS_CHARACTERS)]
+
+
+class PurgeParams(Model):
+    """Either the URL of a source, as pictures name it in `url`, or everything of the account."""
+
+    url: SourceUrl | None = None
+    all: bool | None = None
+
+
+class WarmParams(Model):
+    """Sources, and what to make of each; one picture for each pair."""
+
+    urls: Annotated[list[SourceUrl], FIRST_FAULT, Field(min_length=1)]
+    options: Annotated[
+        list[OptionsText] | None,
+        FIRST_FAULT,
+        Field(min_length=1, description="As in the path of a picture; `-` alone when absent."),
+    ] = None
+
+
+class WarmedPicture(Model):
+    """What a viewer would be answered now."""
+
+    url: str
+    options: str
+    status: Annotated[int, Field(description="200 for a picture that is there.")]
+    error: Annotated[str | None, Field(description="Name of the error, null without one.")]
+
+
+class WarmedPictures(Model):
+    """The pictures, in the order of `urls`, those of one URL in the order of `options`."""
+
+    pictures: list[WarmedPicture]
+
+
+async def _purge(context: Context, params: PurgeParams) -> None:
+    if (params.url is None) == (not params.all):
+        raise InvalidRequest.of_field("url", "give either a url, or all as true")
+    source = ALL if params.url is None else source_of(_checked(params.url, "url"))
+    await context.services.image_purges.add(context.principal.account, source)
+
+
+async def _warm(context: Context, params: WarmParams) -> WarmedPictures:
+    urls = [_checked(url, f"urls[{place}]") for place, url in enumerate(params.urls)]
+    wanted = [(url, options) for url in urls for options in params.options or ["-"]]
+    if len(wanted) > MAX_PICTURES:
+        message = f"must not make over {MAX_PICTURES} pictures with options"
+        raise PayloadTooLarge(f"urls: {message}", faults=[FieldFault("urls", message)])
+    made = await context.services.image_warmer.warm(context.principal.account, wanted)
+    return WarmedPictures(
+        pictures=[
+            WarmedPicture(url=url, options=options, status=told.status, error=told.error)
+            for (url, options), told in zip(wanted, made, strict=True)
+        ]
+    )
+
+
+def _checked(url: str, field: str) -> str:
+    """The URL, if a picture could have it. Raises InvalidRequest."""
+    try:
+        parse_url(url)
+    except BrokerError as error:
+        raise InvalidRequest.of_field(field, error.message) from None
+    return url
+
+
+_TAG = "Images"
+_URL = "https://cdn.example.com/players/kim.jpg"
+
+OPERATIONS = (
+    Operation(
+        name="purgeImages",
+        summary="Forget what caches have of a source, or of all of the account",
+        params=PurgeParams,
+        result=None,
+        handler=_purge,
+        route=Route(
+            "POST",
+            "/images/purge",
+            status=204,
+            description=(
+                "Results, the source, its faces and remembered errors, in memory and on disk, on every node;"
+                " all follow within five seconds. What browsers and caches in between keep stays there."
+            ),
+        ),
+        example={"url": _URL},
+        tag=_TAG,
+    ),
+    Operation(
+        name="warmImages",
+        summary="Have pictures made before the first viewer asks",
+        params=WarmParams,
+        result=WarmedPictures,
+        handler=_warm,
+        route=Route(
+            "POST",
+            "/images/warm",
+            description=(
+                f"At most {MAX_PICTURES} pictures, the pairs of `urls` and `options`. Answers when they are"
+                " there, with the status that each has; those that take too long are 503."
+            ),
+            ends_with_client=True,
+        ),
+        errors=(PayloadTooLarge,),
+        own_effect=Effect.NONE,
+        example={"urls": [_URL], "options": ["w=400,h=400,fit=face"]},
+        tag=_TAG,
+    ),
+)

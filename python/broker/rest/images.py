@@ -1,0 +1,136 @@
+"""The HTTP application for pictures: `GET /api/v2/imgproxy/{account}/{options}?url=…`.
+
+It is an application of its own, beside the API's, so that the bytes of pictures pass no process of the API.
+No token is needed: what an account allows stands in its rules. Where they demand signed URLs, the query has
+`expires` and `signature` too (`broker.image_urls`).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+from broker.auth.rate_limits import caller_of
+from broker.clock import Clock
+from broker.domain.statistics import ImagesUsed
+from broker.domain.values import is_account_name
+from broker.errors import MethodNotAllowed, NotFound, shorten
+from broker.ids import IdSource
+from broker.image_urls import PREFIX
+from broker.images.errors import InvalidImageUrl
+from broker.images.service import Picture
+from broker.images.shares import Asker, Shares
+from broker.images.signatures import Signature
+from broker.images.usage import UsageCounter
+from broker.metrics import catalogue
+from broker.metrics.counts import Sample
+from broker.rest.callers import Caller
+from broker.rest.door import Door
+from broker.rest.headers import Header
+from broker.rest.reply import Exchange
+from broker.rest.request import Headers, Receive
+from broker.rest.routing import split_path
+from broker.settings import Settings
+
+_METHODS = "GET, HEAD, OPTIONS"
+REQUESTS = 4_096
+"""Requests at a time; one that waits for its picture holds some 20 KB."""
+_MAX_PARAMETERS = 10
+_PARAMETERS = {"url", "expires", "signature"}
+_SHOWN_CHARACTERS = 40  # of a parameter that is repeated
+_FOUND: Header = (b"cache-control", b"public, max-age=5184000, s-maxage=86400")
+_HIT: tuple[Header, ...] = (_FOUND, (b"x-cache", b"HIT"))
+_MISS: tuple[Header, ...] = (_FOUND, (b"x-cache", b"MISS"))
+_PREFLIGHT: tuple[Header, ...] = (
+    (b"allow", _METHODS.encode()),
+    (b"access-control-allow-methods", b"GET, HEAD"),
+    (b"access-control-max-age", b"7200"),
+)
+
+
+class Get(Protocol):
+    """Where pictures come from."""
+
+    async def __call__(
+        self, asker: Asker, options_text: str, url: str, signature: Signature | None
+    ) -> Picture:
+        """A picture; see `ImageService.get`."""
+        ...
+
+
+class ImageApp(Door):
+    """The application over one `ImageService`."""
+
+    error_cache = b"public, max-age=300"
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        ids: IdSource,
+        get: Get,
+        usage: UsageCounter,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Serve what `get` gives."""
+        super().__init__(settings, clock, ids, timeout_s)
+        self._get = get
+        self._usage = usage
+        self._sent_bytes = 0
+        self._shares = Shares(REQUESTS, "too many pictures are being asked for")
+
+    async def serve(
+        self,
+        scope: Mapping[str, Any],
+        headers: Headers,
+        caller: Caller,
+        receive: Receive,
+        exchange: Exchange,
+    ) -> None:
+        """Answer with a picture."""
+        del headers, receive
+        segments = split_path((scope.get("raw_path") or scope["path"].encode())[len(PREFIX) :])
+        if len(segments) != 2 or not is_account_name(segments[0]):
+            raise NotFound("pictures are at /api/v2/imgproxy/{account}/{options}?url={url}")
+        method = scope["method"]
+        if method == "OPTIONS":
+            await exchange.whole(204, b"", "", _PREFLIGHT)
+            return
+        if method not in ("GET", "HEAD"):
+            raise MethodNotAllowed(f"the methods of this path are {_METHODS}", _METHODS.split(", "))
+        account, options = segments
+        asker = Asker(account, caller.address and caller_of(caller.address))
+        url, signature = _asked(scope.get("query_string", b""))
+        with self._shares.held(asker):
+            picture = await self._get(asker, options, url, signature)
+        extra = _HIT if picture.is_hit else _MISS
+        await exchange.representation(picture.body, picture.type, picture.etag, extra)
+        self._sent_bytes += exchange.sent_bytes
+        self._usage.count_images(account, ImagesUsed(sent_bytes=exchange.sent_bytes))
+
+    def figures(self) -> Iterator[Sample]:
+        """What is under way, and what was sent."""
+        yield from super().figures()
+        yield Sample(catalogue.IMAGE_BYTES.name, (), self._sent_bytes)
+
+
+def _asked(query: bytes) -> tuple[str, Signature | None]:
+    """The source's URL, and what it is signed with."""
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS
+        )
+    except ValueError:
+        raise InvalidImageUrl("url: must be percent-encoded UTF-8") from None
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        repeated = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
+        raise InvalidImageUrl(f"{shorten(repeated, _SHOWN_CHARACTERS)}: is given twice")
+    if set(values) - _PARAMETERS:
+        raise InvalidImageUrl("url: percent-encode it; the query has parameters that are not known")
+    if "url" not in values:
+        raise InvalidImageUrl("url: is missing")
+    if ("expires" in values) != ("signature" in values):
+        raise InvalidImageUrl("signature: expires and signature go together")
+    if "signature" not in values:
+        return values["url"], None
+    return values["url"], Signature(values["expires"], values["signature"])

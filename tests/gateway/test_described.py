@@ -1,0 +1,295 @@
+"""The AsyncAPI document says what a running gateway does.
+
+All that clients in these tests are sent is held against it (`tests.gateway.world`). Here it is seen that
+nothing is left out: each notification comes, and each code with which a gateway closes.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import fields, replace
+from typing import Any
+
+import orjson
+import pytest
+
+from broker.operations.jsonrpc import MAX_BATCH, MAX_DEPTH, MAX_ID_BYTES, MAX_VALUES
+from broker.operations.notifications import CLOSES, NOTIFICATIONS, REFUSALS
+from broker.rest.asyncapi import CHANNEL, asyncapi_document
+from broker.settings import Settings, environment_name
+from tests.attack.wire import frame
+from tests.gateway.described import (
+    DOCUMENT,
+    MESSAGES,
+    REGISTRY,
+    faults_of_answer,
+    faults_of_call,
+    faults_of_notification,
+)
+from tests.gateway.test_hostile import HANDSHAKE, Attacker, text
+from tests.gateway.world import Viewer, World, open_world
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+ASKED = {"title": "Who wins?", "options": ["Home", "Away"]}
+
+
+def test_every_method_has_its_messages() -> None:
+    for operation in REGISTRY.operations:
+        described = DOCUMENT["operations"][operation.name.replace("/", ".")]
+        assert described["action"] == "receive"
+        (message,) = described["messages"]
+        call = MESSAGES[message["$ref"].rpartition("/")[2]]
+        methods = call["payload"]["properties"]["method"]
+        named = methods.get("enum", [methods.get("const")])
+        assert named == [operation.name, *operation.former_names]
+    assert {"subscribe", "unsubscribe"} <= DOCUMENT["operations"].keys()
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_examples_are_as_their_messages_say(name: str) -> None:
+    message = MESSAGES[name]
+    (example,) = message["examples"]
+    payload = example["payload"]
+    if name.endswith(".result") or name.startswith("error."):
+        method = name.removesuffix(".result") if "result" in payload else ""
+        found = [o.name for o in REGISTRY.operations if o.name.replace("/", ".") == method] or [method]
+        assert not method or faults_of_answer(found[0], payload) == []
+    elif "id" in payload:
+        assert faults_of_call(payload) == []
+    else:
+        assert faults_of_notification(payload) == []
+
+
+def test_what_is_not_described_is_noticed() -> None:
+    good = MESSAGES["event"]["examples"][0]["payload"]
+    assert faults_of_notification(good) == []
+    for change in ({"seq": "42"}, {"more": 1}, {"metadata": None}):
+        assert faults_of_notification(good | {"params": good["params"] | change})
+    assert faults_of_notification(good | {"method": "invented"})
+    assert faults_of_answer("getProgram", {"jsonrpc": "2.0", "id": 1, "result": {"id": "p"}})
+    teapot = {"code": 418, "message": "teapot", "data": {}}
+    assert faults_of_answer("getProgram", {"jsonrpc": "2.0", "id": 1, "error": teapot})
+    assert faults_of_call({"jsonrpc": "2.0", "id": 1, "method": "subscribe", "params": {}})
+    both = {"programId": "p", "channel": "programs"}
+    assert faults_of_call({"jsonrpc": "2.0", "id": 1, "method": "subscribe", "params": both})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [entry.name for entry in fields(Settings) if re.match(r"ws_(?!port|unlimited)|history_", entry.name)],
+)
+def test_each_limit_is_told_as_it_is_set(name: str) -> None:
+    value = getattr(Settings(), name)
+    changed = asyncapi_document(REGISTRY, replace(Settings(), **{name: value + 7}))
+    limits = {limit["name"]: limit["value"] for limit in changed["channels"][CHANNEL]["x-limits"]}
+    assert limits[environment_name(name)] == value + 7
+
+
+async def test_it_is_served(world: World) -> None:
+    product = world.product
+    async with product.door(None) as door:
+        answer = await door.get("/asyncapi.json")
+        assert (await door.options("/asyncapi.json")).status_code == 204
+        assert (await door.post("/asyncapi.json")).status_code == 405
+    assert answer.json() == asyncapi_document(REGISTRY, product.services.settings)
+    assert answer.headers["access-control-allow-origin"] == "*"
+
+
+async def test_each_notification_comes(migrated_dsn: str) -> None:
+    async with open_world(migrated_dsn, ws_messages_per_s=0, ws_lag_bytes=64 << 10, ws_lag_s=1.0) as world:
+        assert await slow(world) == 4008
+        viewers = await tell_everything(world)
+        wanted = {told.method for told in NOTIFICATIONS} - {"reconnect"}
+        striking = [asyncio.create_task(strike_off(viewer, wanted)) for viewer in viewers]
+        await asyncio.wait(striking, return_when=asyncio.FIRST_COMPLETED)
+        assert wanted == set()
+        for task in striking:
+            task.cancel()
+        last = await world.join()
+        draining = asyncio.create_task(world.gateway.drain(0.1))
+        assert (await last.next())["method"] == "reconnect"
+        assert (await last.closed())[0] == 1012
+        await draining
+
+
+async def strike_off(viewer: Viewer, wanted: set[str]) -> None:
+    """Strike off what a viewer is told, until nothing is left or nothing more comes."""
+    with suppress(TimeoutError):
+        while wanted:
+            wanted.discard((await viewer.next())["method"])
+
+
+async def tell_everything(world: World) -> list[Viewer]:
+    """Viewers who are sent, between them, every notification but `reconnect`."""
+    clock, lifetime_ms = world.product.clock, 3_600_000
+    clock.forward_ms = 1_500 - lifetime_ms  # a token that was issued long ago and ends soon
+    token = await world.new_user("short-lived", "user", "own")
+    clock.forward_ms = 0
+    expiring = await world.join(token=token)
+    watcher, member, anybody = await world.join("user"), await world.join("admin"), await world.join()
+    admin = await world.admin()
+    await admin.call("createProject", id="own", name="Own")
+    program, doomed, private = [await world.program(projectId="own") for _ in range(3)]
+    poll = await admin.call("producer", programId=program, event="Vote#ask", metadata=ASKED)
+    for params in (
+        {"programId": program},
+        {"programId": doomed},
+        {"channel": "programs"},
+        {"channel": "storage:own"},
+        {"channel": f"responses:{program}"},
+    ):
+        assert (await watcher.call("subscribe", **params)).items() >= params.items()
+    await member.call("subscribe", channel="project:own")
+    await anybody.call("subscribe", programId=private)
+    event = await admin.call("producer", programId=program, event="Score#update")
+    place = {"programId": program, "eventId": event["id"]}
+    await admin.call("updateProgramEvent", **place, event="Score#reset")
+    await admin.call("deleteProgramEvent", **place)
+    answer = {"programId": program, "measureName": "whoWins", "contextId": poll["id"]}
+    await admin.call("respond", **answer, measureValue=1)
+    await admin.call("storeValue", projectId="own", id="line-up", metadata={"home": []})
+    late = await world.join()
+    recovered = await late.call("subscribe", programId=program, history=10)
+    assert [item.get("method") for item in recovered["events"]] == [
+        None,
+        None,
+        "eventUpdated",
+        "eventDeleted",
+    ]
+    await admin.call("deleteAllProgramEvents", programId=program)
+    await admin.call("importProgramEvents", programId=program, events=[{"event": "Score#update"}])
+    await admin.call("admin/deleteProgram", programId=doomed)
+    await world.set_access(private, "private", "own")
+    return [watcher, member, anybody, expiring]
+
+
+def test_the_close_codes_are_those_that_the_gateway_counts() -> None:
+    described = DOCUMENT["channels"][CHANNEL]["x-close-codes"]
+    assert [(close["code"], close["name"]) for close in described] == [(c.code, c.figure) for c in CLOSES]
+
+
+async def test_each_close_code_is_seen(migrated_dsn: str) -> None:
+    settings = {
+        "ws_messages_per_s": 20,
+        "ws_messages_burst": 50,
+        "ws_waiting_bytes": 1 << 20,
+        "ws_ping_s": 1.0,
+        "ws_pong_s": 1.0,
+    }
+    async with open_world(migrated_dsn, **settings) as world:
+        closes = world.gateway.stats()["closes"]
+        assert {(code, name) for code, name, _ in closes} == {
+            *((str(close.code), close.figure) for close in CLOSES),
+            ("client", "client"),
+            ("lost", "lost"),
+        }
+        viewer = await world.join()
+        seen = {
+            await ended(world, b"\x81\x01a"),  # a client's frame without a mask
+            await ended(world, frame(2, b"{}")),
+            await ended(world, frame(1, b"\xff")),
+            await ended(world, text('{"jsonrpc":"2.0","id":1,"method":"servertime"}') * 1_000),
+            await ended(world, frame(1, b"x" * ((1 << 20) + 1))),
+            await ended(world, b""),  # no pong
+            await crowded(world),
+        }
+        await world.gateway.stop()
+        seen.add((await viewer.closed())[0] or 0)
+    assert seen == {close.code for close in CLOSES} - {1012, 4008}
+
+
+async def ended(world: World, sent: bytes) -> int:
+    """The code with which the gateway closes a connection on which this is sent."""
+    async with open_bare(world) as attacker:
+        await attacker.send(sent)
+        return await attacker.close_code()
+
+
+async def crowded(world: World) -> int:
+    """The code for one who begins a long message while others hold all that may wait."""
+    begun = frame(1, b"x" * 500_000, final=False)
+    async with open_bare(world) as one, open_bare(world) as other, open_bare(world) as another:
+        for each in (one, other, another):
+            await each.send(begun)
+        return await ended(world, begun)
+
+
+async def slow(world: World) -> int:
+    """The code for one who reads nothing of what it follows."""
+    program = await world.program()
+    params = f'{{"programId":"{program}"}}'
+    async with open_bare(world) as viewer:
+        await viewer.send(text(f'{{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{params}}}'))
+        before = world.gateway.stats()["slow_consumers"]
+        async with asyncio.timeout(20):
+            while world.gateway.stats()["slow_consumers"] == before:
+                await world.publish(program, 5, bytes_each=60_000)
+                await asyncio.sleep(0.1)
+        return await viewer.close_code()
+
+
+@asynccontextmanager
+async def open_bare(world: World) -> AsyncIterator[Attacker]:
+    """A socket after its handshake that reads and answers nothing by itself."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port, limit=1 << 14)
+    attacker = Attacker(reader, writer)
+    try:
+        await attacker.send(HANDSHAKE)
+        await reader.readuntil(b"\r\n\r\n")
+        yield attacker
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+_START = b"GET /api/v1/ws HTTP/1.1\r\n"
+REFUSED = [
+    (400, HANDSHAKE.replace(b"dGhlIHNhbXBsZSBub25jZQ==", b"short")),
+    (401, HANDSHAKE.replace(b"/ws HTTP", b"/ws?access_token=wrong HTTP")),
+    (404, HANDSHAKE.replace(b"/ws HTTP", b"/elsewhere HTTP")),
+    (404, HANDSHAKE.replace(b"demo.", b"unknown.")),
+    (405, HANDSHAKE.replace(b"GET", b"PUT")),
+    (426, _START + b"Host: demo.localhost\r\n\r\n"),
+    (426, HANDSHAKE.replace(b"Version: 13", b"Version: 8")),
+    (431, HANDSHAKE[:-2] + b"X: " + b"x" * 60_000 + b"\r\n\r\n"),
+]
+
+
+@pytest.mark.parametrize(("status", "request_"), REFUSED)
+async def test_a_refused_handshake_is_described(world: World, status: int, request_: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    bare = Attacker(reader, writer)
+    await bare.send(request_)
+    head, _, body = (await bare.rest()).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.split()[1] == str(status).encode()
+    described = [refusal for refusal in REFUSALS if refusal.status == status]
+    told = orjson.loads(body)
+    assert told["status"] == status
+    (refusal,) = [refusal for refusal in described if refusal.error == told["error"]]
+    assert all(f"\r\n{name}: ".encode() in head for name in refusal.headers)
+
+
+async def test_the_bounds_of_messages_are_those_described(world: World) -> None:
+    viewer = await world.join()
+
+    async def answer(text: str) -> Any:
+        await viewer.socket.send(text)
+        message = await viewer.next("unasked")
+        return message.get("error", {}).get("code")
+
+    call = '{"jsonrpc":"2.0","id":"%s","method":"servertime"}'
+    nested = '{"jsonrpc":"2.0","id":"x","method":"servertime","params":%s%s}'
+    assert await answer(call % ("i" * (MAX_ID_BYTES - 2))) is None
+    assert await answer(call % ("i" * (MAX_ID_BYTES - 1))) == -32600
+    assert await answer(f"[{','.join([call % 'x'] * MAX_BATCH)}]") is None
+    for _ in range(MAX_BATCH - 1):
+        await viewer.next("unasked")
+    assert await answer(f"[{','.join([call % 'x'] * (MAX_BATCH + 1))}]") == -32600
+    depth = MAX_DEPTH - 1  # the call itself is one
+    assert await answer(nested % ("[" * depth, "]" * depth)) == -32602
+    assert await answer(nested % ("[" * (depth + 1), "]" * (depth + 1))) == -32700
+    assert await answer(nested % ("[" + "1," * MAX_VALUES, "1]")) == -32700

@@ -1,0 +1,136 @@
+"""The transcripts of docs/protocol.md happen as they are written.
+
+They are replayed from the top of the page to its end against one gateway. What differs at each run (ids,
+epochs, times, tokens) differs in the same way everywhere: what the page calls by one name must be one thing.
+"""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from websockets.asyncio.client import connect
+
+from broker.operations.notifications import CLOSES, NOTIFICATIONS
+from tests.gateway.described import faults_of_answer, faults_of_call, faults_of_notification
+from tests.gateway.world import WAIT_S, World
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+STEPS = [
+    line for block in re.findall(r"```transcript\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
+]
+# Texts and numbers that another run has others of.
+TEXTS = {"epoch", "id", "createdTime", "access_token", "contextId", "url"}
+NUMBERS = {"timestamp", "timecode", "serverTime", "connections"}
+
+
+class Replay:
+    """One run of the page."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.names: dict[str, str] = {}  # what the page writes → what it is in this run
+        self.socket: Any = None
+        self.answer: tuple[int, Any] = (0, None)
+        self.called: dict[int, str] = {}
+
+    async def step(self, line: str) -> None:
+        if line == "connect":
+            await self.close()
+            url, port = f"ws://demo.localhost:{self.world.port}/api/v1/ws", self.world.port
+            self.socket = await connect(url, host="127.0.0.1", port=port, proxy=None)
+        elif line.startswith("producer "):
+            await self.request("producer", line.removeprefix("producer "))
+        elif line.startswith("→ {"):
+            await self.call(orjson.loads(self.filled(line[2:])))
+        elif line.startswith("→ "):
+            await self.request(None, line[2:])
+        elif line.startswith("← {"):
+            message = orjson.loads(await self.receive())
+            self.check(orjson.loads(line[2:]), message, "")
+            told = "method" in message
+            answered = self.called.get(message.get("id", 0), "")
+            assert (faults_of_notification(message) if told else faults_of_answer(answered, message)) == []
+        else:
+            status, _, body = line.removeprefix("← ").partition(" ")
+            assert self.answer[0] == int(status)
+            self.check(orjson.loads(body), self.answer[1], "")
+
+    async def call(self, message: dict[str, Any]) -> None:
+        self.called[message["id"]] = message["method"]
+        is_faultless = "sinse" not in message.get("params", {}) and message["method"] != "shout"
+        assert not is_faultless or faults_of_call(message) == []
+        await self.socket.send(orjson.dumps(message).decode())
+
+    async def receive(self) -> str:
+        async with asyncio.timeout(WAIT_S):
+            return str(await self.socket.recv())
+
+    async def request(self, role: str | None, line: str) -> None:
+        method, path, *body = self.filled(line).split(" ", 2)
+        sent = {"json": orjson.loads(body[0])} if body else {}
+        async with self.world.product.door(role) as door:
+            answer = await door.request(method, path.removeprefix("/api/v1"), **sent)  # type: ignore[arg-type]
+        assert role is None or answer.is_success, answer.text
+        self.answer = answer.status_code, orjson.loads(answer.content or b"null")
+
+    def filled(self, line: str) -> str:
+        for name, meant in self.names.items():
+            line = line.replace(f'"{name}"', f'"{meant}"').replace(f"/{name}", f"/{meant}")
+        return line
+
+    def check(self, written: Any, came: Any, place: str) -> None:
+        """That what came is what is written, but for what differs at each run."""
+        assert type(written) is type(came), place
+        name = place.rpartition(".")[2]
+        if isinstance(written, dict):
+            assert written.keys() == came.keys(), place
+            for key, value in written.items():
+                self.check(value, came[key], f"{place}.{key}")
+        elif isinstance(written, list):
+            assert len(written) == len(came), place
+            for one, other in zip(written, came, strict=True):
+                self.check(one, other, place)
+        elif isinstance(written, str) and name in TEXTS:
+            assert self.names.setdefault(written, came) == came, place
+        elif not (isinstance(written, int) and name in NUMBERS):
+            assert written == came, place
+
+    async def close(self) -> None:
+        if self.socket is not None:
+            await self.socket.close()
+
+
+async def test_the_transcripts_happen_as_they_are_written(world: World) -> None:
+    admin = await world.admin()
+    await admin.call("createProject", id="football", name="Football")
+    await admin.call("admin/createProgram", id="final-2026", name="The final")
+    producer = await world.join("producer")
+    profile = await producer.call("getCurrentUser")
+    await admin.call("updateUser", userId=profile["id"], projectIds=["own", "football"])
+    replay = Replay(world)
+    try:
+        for line in STEPS:
+            try:
+                await replay.step(line)
+            except Exception as error:
+                error.add_note(f"at the line: {line}")
+                raise
+    finally:
+        await replay.close()
+    assert len(STEPS) > 40
+
+
+def test_the_page_says_what_the_document_says() -> None:
+    """Codes, limits and notifications that the page names are those of the tables."""
+    told = {}
+    for codes, then in re.findall(
+        r"^\| ([\d, ]+)(?: or without a close frame)? \| (.*) \|$", PAGE, re.MULTILINE
+    ):
+        told |= {int(code): "connect again" in then for code in re.findall(r"\d{4}", codes)}
+    assert told == {close.code: close.comes_back for close in CLOSES}
+    assert all(f"`{each.method}`" in PAGE or f'"{each.method}"' in PAGE for each in NOTIFICATIONS)

@@ -1,0 +1,30 @@
+"""Pictures made on the spot."""
+
+import pyvips
+from pyvips import GValue
+
+
+def gradient(width: int, height: int, bands: int = 3) -> pyvips.Image:
+    """Red grows to the right, green to the bottom; every place looks different."""
+    places = pyvips.Image.xyz(width, height)
+    planes = [places[0] * 255 / width, places[1] * 255 / height, places[0] * 0 + 128]
+    if bands == 4:
+        planes.append(places[0] * 255 / width)
+    return planes[0].bandjoin(planes[1:]).cast("uchar").copy(interpretation="srgb")
+
+
+def animation(width: int = 60, height: int = 40, frames: int = 6) -> pyvips.Image:
+    """Frames that grow bluer, with a delay of their own each, shown three times."""
+    drawn = [gradient(width, height).linear(1, [0, 0, 20 * at]).cast("uchar") for at in range(frames)]
+    joined = pyvips.Image.arrayjoin(drawn, across=1).copy()
+    joined.set_type(GValue.gint_type, "page-height", height)
+    joined.set_type(GValue.array_int_type, "delay", [50 + 10 * at for at in range(frames)])
+    joined.set_type(GValue.gint_type, "loop", 3)
+    return joined
+
+
+def turned(image: pyvips.Image, orientation: int) -> bytes:
+    """A JPEG that asks to be turned, as telephones make them."""
+    copy = image.copy()
+    copy.set_type(GValue.gint_type, "orientation", orientation)
+    return bytes(copy.jpegsave_buffer(Q=95))

@@ -1,0 +1,168 @@
+"""An image service on a directory of its own, with real processes and a real upstream on loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.auth.local_rates import LocalRate
+from broker.auth.rate_limits import Rate
+from broker.clock import SystemClock
+from broker.domain.statistics import ImagesUsed
+from broker.errors import NotFound
+from broker.fetching.fetcher import Fetcher
+from broker.images.account_rules import AccountRules
+from broker.images.disk_cache import DiskCache
+from broker.images.errors import FacesUnavailable
+from broker.images.geometry import Face, Size
+from broker.images.jobs import DecodeLimits, Job, Reply
+from broker.images.key_locks import KeyLocks
+from broker.images.purges import PurgeBook, source_of
+from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
+from broker.images.shares import NOBODY, Asker
+from broker.images.sources import SourceConfig, SourceHead, Sources
+from broker.images.workers import WorkerConfig, Workers
+from broker.storage.image_purges import ALL, Purge
+
+DISK_BYTES = 64 << 20
+NO_RATE = Rate(0, 1)
+
+
+class LateClock(SystemClock):
+    """The machine's clocks, and what a test has put them forward by."""
+
+    later_s = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.later_s * 1_000)
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.later_s
+
+
+class CountedWorkers(Workers):
+    """Workers that write down what they are given."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        super().__init__(config)
+        self.tasks: list[str] = []
+
+    async def run(self, job: Job, data: bytes, asker: Asker = NOBODY) -> tuple[Reply, bytes]:
+        self.tasks.append(job.task)
+        return await super().run(job, data, asker)
+
+
+@dataclass
+class KnownFaces:
+    """Finds what it was told to; with nothing told it has no model."""
+
+    faces: tuple[Face, ...] | None = None
+    asked: list[Size] = field(default_factory=list)
+
+    async def find(self, size: Size, pixels: bytes) -> tuple[Face, ...]:
+        assert len(pixels) == size.width * size.height * 3
+        self.asked.append(size)
+        if self.faces is None:
+            raise FacesUnavailable("there is no model")
+        return self.faces
+
+
+class ListedPurges:
+    """The repository of purges, in memory."""
+
+    def __init__(self) -> None:
+        self.purges: list[Purge] = []
+
+    def add(self, account: str, url: str | None = None) -> None:
+        """Purge a source of an account, or all of it."""
+        source = ALL if url is None else source_of(url)
+        self.purges.append(Purge(account, source, len(self.purges) + 1))
+
+    async def list_after(self, number: int) -> tuple[int, list[Purge]]:
+        return len(self.purges), [purge for purge in self.purges if purge.number > number]
+
+
+class SummedUsage:
+    """Adds up what each account used."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, ImagesUsed] = {}
+
+    def count_images(self, account: str, used: ImagesUsed) -> None:
+        known = self.of.get(account, ImagesUsed())
+        self.of[account] = ImagesUsed(*(a + b for a, b in zip(known, used, strict=True)))
+
+
+@dataclass
+class Stage:
+    """A service and what stands around it."""
+
+    service: ImageService
+    sources: Sources
+    workers: CountedWorkers
+    faces: KnownFaces
+    clock: LateClock
+    purges: ListedPurges
+    book: PurgeBook
+    usage: SummedUsage
+
+
+@asynccontextmanager
+async def open_stage(
+    directory: Path,
+    fetcher: Fetcher,
+    *,
+    accounts: Mapping[str, AccountRules] | None = None,
+    faces: KnownFaces | None = None,
+    workers: WorkerConfig | None = None,
+    sources: SourceConfig | None = None,
+    config: ServiceConfig | None = None,
+    per_account: Rate = NO_RATE,
+    per_address: Rate = NO_RATE,
+) -> AsyncIterator[Stage]:
+    """A service over `directory`; several may share it, as processes do."""
+    rules = {"demo": AccountRules()} if accounts is None else accounts
+
+    async def rules_of(account: str) -> AccountRules:
+        if account not in rules:
+            raise NotFound("there is no such account")
+        return rules[account]
+
+    clock, usage, purges = LateClock(), SummedUsage(), ListedPurges()
+    book = PurgeBook(purges)
+    await book.read()
+    known_faces = DiskCache(directory / "faces", DISK_BYTES, FacesHead)
+    pool = CountedWorkers(workers or WorkerConfig(processes=1))
+    found = Sources(
+        fetcher,
+        DiskCache(directory / "sources", DISK_BYTES, SourceHead),
+        KeyLocks(directory / "source-locks"),
+        clock,
+        sources or SourceConfig(),
+        book,
+        usage,
+        known_faces.remove,
+    )
+    finder = faces or KnownFaces()
+    service = ImageService(
+        rules_of,
+        MakingRates(LocalRate(clock, per_account), LocalRate(clock, per_address)),
+        found,
+        pool,
+        finder,
+        DiskCache(directory / "results", DISK_BYTES, ResultHead),
+        known_faces,
+        KeyLocks(directory / "locks"),
+        clock,
+        config or ServiceConfig(),
+        DecodeLimits(),
+        book,
+        usage,
+    )
+    try:
+        yield Stage(service, found, pool, finder, clock, purges, book, usage)
+    finally:
+        await asyncio.shield(service.close())
+        await pool.close()
+        await fetcher.close()

@@ -1,0 +1,246 @@
+"""Processes that decode: what they may not do, and what their end costs."""
+
+import asyncio
+import signal
+import zlib
+from pathlib import Path
+
+import psutil
+import pytest
+import pyvips
+
+from broker.errors import Unavailable
+from broker.images.errors import UnprocessableImage
+from broker.images.jobs import DecodeLimits, Job
+from broker.images.options import parse_options
+from broker.images.shares import Asker
+from broker.images.workers import WorkerConfig, Workers
+from tests.images.pictures import animation, gradient
+
+SMALL = bytes(gradient(64, 48).pngsave_buffer())
+RENDER = Job("render", DecodeLimits(), parse_options("w=50,f=jpg"))
+
+
+def open_workers(**config: object) -> Workers:
+    return Workers(WorkerConfig(**{"processes": 1, **config}))  # type: ignore[arg-type]
+
+
+def children() -> list[psutil.Process]:
+    return [process for process in psutil.Process().children() if "broker.images.child" in process.cmdline()]
+
+
+def test_a_picture_is_made_described_and_previewed() -> None:
+    async def ask() -> None:
+        workers = open_workers()
+        try:
+            reply, body = await workers.run(RENDER, SMALL)
+            assert (reply.size.width, reply.format, body[:2]) == (50, "jpg", b"\xff\xd8")
+            reply, body = await workers.run(Job("preview", DecodeLimits()), SMALL)
+            assert (reply.size.width, reply.scale, len(body)) == (64, 1.0, 64 * 48 * 3)
+            reply, _ = await workers.run(Job("describe", DecodeLimits()), SMALL)
+            assert reply.description is not None
+            assert reply.description.type == "image/png"
+        finally:
+            await workers.close()
+        assert not children()
+
+    asyncio.run(ask())
+
+
+def test_a_broken_picture_costs_no_process() -> None:
+    async def ask() -> None:
+        workers = open_workers()
+        with pytest.raises(UnprocessableImage):
+            await workers.run(RENDER, SMALL[:100])
+        (before,) = children()
+        await workers.run(RENDER, SMALL)
+        assert children() == [before]
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_process_knows_no_environment_and_writes_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKER_SECRET_OF_A_TEST", "x")
+
+    async def ask() -> None:
+        workers = open_workers(memory_bytes=700 << 20)
+        await workers.run(RENDER, SMALL)
+        (process,) = children()
+        assert not process.environ()
+        assert process.rlimit(psutil.RLIMIT_FSIZE) == (0, 0)
+        assert process.rlimit(psutil.RLIMIT_DATA) == (700 << 20, 700 << 20)
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def slow_job() -> tuple[Job, bytes]:
+    """Quantising the colours of sixty frames takes seconds."""
+    source = bytes(animation(800, 800, 60).webpsave_buffer(Q=10, effort=0))
+    return Job("render", DecodeLimits(), parse_options("f=gif")), source
+
+
+def test_a_crash_fails_its_own_request() -> None:
+    async def ask() -> None:
+        workers = open_workers(processes=2)
+        crashing = asyncio.create_task(workers.run(*slow_job()))
+        async with asyncio.timeout(60):
+            while sum(process.cpu_times().user for process in children()) < 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        (victim,) = children()
+        await workers.run(RENDER, SMALL)
+        victim.send_signal(signal.SIGSEGV)
+        with pytest.raises(UnprocessableImage, match="cannot be processed"):
+            await crashing
+        await workers.run(RENDER, SMALL)
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_process_that_takes_too_long_is_ended() -> None:
+    async def ask() -> None:
+        workers = open_workers(job_s=0.2)
+        with pytest.raises(UnprocessableImage):
+            await workers.run(*slow_job())
+        assert not children()
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def bomb(side: int) -> bytes:
+    """A PNG of one colour whose header says `side` by `side`; interlaced, so that it is decoded whole."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
+
+    head = side.to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 1])
+    rows = zlib.compress(bytes(side * 3 * side), 9)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def test_a_bomb_is_refused_by_its_header_or_by_memory() -> None:
+    async def ask() -> None:
+        workers = open_workers(memory_bytes=300 << 20)
+        await workers.run(RENDER, SMALL)
+        (process,) = children()
+        before = process.cpu_times().user
+        with pytest.raises(UnprocessableImage, match="megapixels"):
+            await workers.run(RENDER, bomb(8000))
+        assert process.cpu_times().user - before < 0.5  # nothing is decoded
+        with pytest.raises(UnprocessableImage):
+            await workers.run(Job("render", DecodeLimits(10**9, 10**9), parse_options("w=50")), bomb(12_000))
+        await workers.run(RENDER, SMALL)
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_process_is_exchanged_after_its_jobs() -> None:
+    async def ask() -> None:
+        workers = open_workers(jobs=2)
+        pids = set()
+        for _ in range(4):
+            await workers.run(RENDER, SMALL)
+            pids.update(process.pid for process in children())
+        assert len(pids) == 2
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_what_its_parent_holds_is_not_a_processs_memory() -> None:
+    async def ask() -> None:
+        ballast = bytearray(b"x") * (300 << 20)  # written to, so that it is resident
+        workers = Workers(WorkerConfig(processes=1, recycle_bytes=250 << 20))
+        reply, _ = await workers.run(RENDER, SMALL)
+        assert reply.memory_bytes < len(ballast) // 2
+        (before,) = children()
+        await workers.run(RENDER, SMALL)
+        assert children() == [before]
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_too_many_waiting_jobs_are_refused_at_once() -> None:
+    async def ask() -> None:
+        workers = open_workers(waiting=4)
+        asked = [asyncio.create_task(workers.run(RENDER, SMALL, Asker("greedy"))) for _ in range(4)]
+        asked.append(asyncio.create_task(workers.run(RENDER, SMALL, Asker("demo"))))
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(result) for result in results] == [tuple, tuple, tuple, Unavailable, tuple]
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_pictures_larger_than_the_room_are_made_one_after_the_other() -> None:
+    async def ask() -> None:
+        workers = open_workers(processes=2, pixels=1)
+        results = await asyncio.gather(*(workers.run(RENDER, SMALL) for _ in range(6)))
+        assert len(results) == 6
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_closing_ends_what_runs() -> None:
+    async def ask() -> None:
+        workers = open_workers()
+        job = asyncio.create_task(workers.run(*slow_job()))
+        async with asyncio.timeout(30):
+            while not children():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await workers.close()
+        with pytest.raises(Unavailable):
+            await job
+        with pytest.raises(Unavailable):
+            await workers.run(RENDER, SMALL)
+        assert not children()
+
+    asyncio.run(ask())
+
+
+def test_a_description_says_what_to_paint_first() -> None:
+    async def ask() -> None:
+        workers = open_workers()
+        red = pyvips.Image.black(80, 40, bands=3).linear(1, [250, 10, 10]).cast("uchar")
+        data = bytes(red.copy(interpretation="srgb").pngsave_buffer())
+        reply, _ = await workers.run(Job("describe", DecodeLimits()), data)
+        found = reply.description
+        assert found is not None
+        assert (found.size.width, found.size.height, found.frames, found.has_alpha) == (80, 40, 1, False)
+        assert found.color == "#fa0a0a"
+        assert (len(found.blurhash), len(found.thumbhash)) == (28, 28)
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_process_that_died_while_it_was_idle_blames_no_picture() -> None:
+    async def ask() -> None:
+        workers = open_workers()
+        await workers.run(RENDER, SMALL)
+        (idle,) = children()
+        idle.kill()
+        idle.wait(30)
+        reply, _ = await workers.run(RENDER, SMALL)
+        assert reply.size.width == 50
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_decoder_stands_back_where_the_machine_is_short_of_memory_or_time() -> None:
+    async def ask() -> None:
+        workers = open_workers()
+        await workers.run(RENDER, SMALL)
+        (process,) = children()
+        assert Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip() == "900"  # noqa: ASYNC240
+        assert process.nice() >= min(19, psutil.Process().nice() + 10)
+        await workers.close()
+
+    asyncio.run(ask())

@@ -1,0 +1,216 @@
+"""Pictures over HTTP: paths, queries, headers and statuses, over a real service."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from broker.clock import SystemClock
+from broker.ids import IdSource
+from broker.rest.callers import HEADER
+from broker.rest.images import ImageApp
+from broker.settings import Settings
+from tests.asgi import Told, ask
+from tests.fetching.upstream import Answer, Upstream, open_fetcher, open_upstream, reply
+from tests.images.pictures import gradient
+from tests.images.stage import open_stage
+
+SMALL = bytes(gradient(160, 120).pngsave_buffer())
+ERROR_CACHE = "public, max-age=300"
+
+Ask = Callable[..., Awaitable[Told]]
+
+
+def run(
+    directory: Path,
+    work: Callable[[Ask, Upstream], Awaitable[None]],
+    answer: Answer | None = None,
+    key: str = "",
+) -> None:
+    async def go() -> None:
+        async with (
+            open_upstream(answer or reply(body=SMALL)) as upstream,
+            open_stage(directory, open_fetcher(upstream.port)) as stage,
+        ):
+            settings = Settings(ingress_key=key)
+            app = ImageApp(
+                settings, SystemClock(), IdSource(SystemClock()), stage.service.get, stage.usage, 30.0
+            )
+
+            async def get(options: str, url: str | None = None, method: str = "GET", **headers: str) -> Told:
+                query = f"?url={quote(upstream.url() if url is None else url, safe='')}"
+                sent = {name.replace("_", "-"): value for name, value in headers.items()}
+                return await ask(app, method, f"/api/v2/imgproxy/demo/{options}{query}", headers=sent)
+
+            get.app, get.stage = app, stage  # type: ignore[attr-defined]
+            await work(get, upstream)
+            app.close()
+
+    asyncio.run(go())
+
+
+def test_a_picture_comes_with_the_headers_of_the_interface(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        miss = await get("w=50,f=webp")
+        assert (miss.status, miss.headers["content-type"]) == (200, "image/webp")
+        assert miss.headers["x-cache"] == "MISS"
+        assert miss.headers["cache-control"] == "public, max-age=5184000, s-maxage=86400"
+        assert miss.headers["access-control-allow-origin"] == "*"
+        assert miss.headers["x-content-type-options"] == "nosniff"
+        assert miss.headers["content-length"] == str(len(miss.body))
+        hit = await get("f=webp,w=50")
+        assert (hit.headers["x-cache"], hit.body) == ("HIT", miss.body)
+        assert len(upstream.seen) == 1
+
+    run(tmp_path, work)
+
+
+def test_options_may_be_percent_encoded(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        assert (await get("w%3D50%2Ch%3D50%2Cfit%3Dfill%3Atop")).status == 200
+
+    run(tmp_path, work)
+
+
+def test_head_and_conditions_are_honoured(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        whole = await get("-")
+        head = await get("-", method="HEAD")
+        assert (head.status, head.body) == (200, b"")
+        assert head.headers["content-length"] == str(len(whole.body))
+        known = await get("-", if_none_match=f'"other", {whole.headers["etag"]}')
+        assert (known.status, known.body, known.headers["etag"]) == (304, b"", whole.headers["etag"])
+        assert known.headers["cache-control"] == whole.headers["cache-control"]
+
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("options", "url", "status", "name", "text"),
+    [
+        ("w=51", None, 422, "invalid_options", "w: 50, or 100"),
+        ("w=100,w=100", None, 422, "invalid_options", "w: given twice"),
+        ("color=red", None, 422, "invalid_options", "color: unknown option"),
+        ("q=85", None, 422, "invalid_options", "q: 10 to 100"),
+        ("fit=fill", None, 422, "invalid_options", "fit: fill needs both"),
+        ("padding=2", None, 422, "invalid_options", "padding: needs"),
+        ("-", "ftp://a.test/", 422, "invalid_url", "http"),
+        ("-", "http://u:p@a.test/", 422, "invalid_url", "password"),
+        ("-", "", 422, "invalid_url", "http"),
+        ("-", "http://127.1/", 403, "forbidden_url", "usual spelling"),
+        ("-", "http://10.0.0.1:22/", 403, "forbidden_url", "port"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    tmp_path: Path, options: str, url: str | None, status: int, name: str, text: str
+) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        told = await get(options, url)
+        assert (told.status, told.error["error"]) == (status, name)
+        assert text in told.error["error_description"]
+        assert told.headers["cache-control"] == ERROR_CACHE
+        assert "x-cache" not in told.headers
+        assert upstream.seen == []
+
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "name"),
+    [
+        (reply(404, b"no"), 502, "upstream_failed"),
+        (reply(200, b"<html>"), 502, "unprocessable_image"),
+        (reply(200, SMALL[:-60]), 502, "unprocessable_image"),
+        (reply(302, Location="file:///etc/passwd"), 403, "forbidden_url"),
+    ],
+)
+def test_what_the_upstream_does_wrong_is_told(tmp_path: Path, answer: Answer, status: int, name: str) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        told = await get("w=50")
+        assert (told.status, told.error["error"]) == (status, name)
+        assert told.headers["cache-control"] == ERROR_CACHE
+
+    run(tmp_path, work, answer)
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "text"),
+    [
+        ("/api/v2/imgproxy/demo/-", 422, "url: is missing"),
+        ("/api/v2/imgproxy/demo/-?url=http://a.test&url=http://b.test", 422, "url: is given twice"),
+        ("/api/v2/imgproxy/demo/-?url=http://a.test/?b=1&c=2", 422, "percent-encode it"),
+        ("/api/v2/imgproxy/demo/-?url=%ff", 422, "percent-encoded UTF-8"),
+        ("/api/v2/imgproxy/demo/-?url=http%3A%2F%2Fa.test&expires=1", 422, "go together"),
+        ("/api/v2/imgproxy/nobody/-?url=http%3A%2F%2Fa.test", 404, "no such account"),
+        ("/api/v2/imgproxy/No.Body/-?url=http%3A%2F%2Fa.test", 404, "pictures are at"),
+        ("/api/v2/imgproxy/demo?url=http%3A%2F%2Fa.test", 404, "pictures are at"),
+        ("/api/v2/imgproxy/demo/-/more?url=http%3A%2F%2Fa.test", 404, "pictures are at"),
+    ],
+)
+def test_a_request_that_is_none_is_refused(tmp_path: Path, target: str, status: int, text: str) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        told = await ask(get.app, "GET", target)  # type: ignore[attr-defined]
+        assert told.status == status
+        assert text in told.error["error_description"]
+        assert told.headers["cache-control"] == ERROR_CACHE
+
+    run(tmp_path, work)
+
+
+def test_other_methods_are_refused_and_a_preflight_is_answered(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        told = await get("-", method="POST")
+        assert (told.status, told.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+        told = await get("-", method="OPTIONS")
+        assert (told.status, told.headers["access-control-allow-methods"]) == (204, "GET, HEAD")
+
+    run(tmp_path, work)
+
+
+def test_who_comes_past_the_ingress_is_refused(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        assert (await get("-")).status == 403
+        assert (await get("-", **{HEADER: "wrong public 127.0.0.1"})).status == 403
+        assert (await get("-", **{HEADER: "right public 127.0.0.1"})).status == 200
+        assert len(upstream.seen) == 1
+
+    run(tmp_path, work, key="right")
+
+
+def test_overload_is_nothing_to_keep(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        app = get.app  # type: ignore[attr-defined]
+        assert app.error_cache.decode() == ERROR_CACHE
+        await app._get.__self__._workers.close()
+        told = await get("w=50")
+        assert (told.status, told.headers["cache-control"]) == (503, "no-store")
+        assert told.headers["retry-after"] == "1"
+
+    run(tmp_path, work)
+
+
+def test_what_an_account_takes_is_counted(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        made = await get("w=50")
+        await get("w=50")
+        await get("w=50", method="HEAD")
+        await get("w=50", if_none_match=made.headers["etag"])
+        assert (await get("w=51")).status == 422
+        used = get.stage.usage.of["demo"]  # type: ignore[attr-defined]
+        assert (used.images, used.hits, used.errors, used.fetches) == (5, 3, 1, 1)
+        assert used.sent_bytes == 2 * len(made.body)
+
+    run(tmp_path, work)
+
+
+def test_accounts_that_are_not_there_are_not_counted(tmp_path: Path) -> None:
+    async def work(get: Ask, upstream: Upstream) -> None:
+        for name in ("nobody", "nobody-else"):
+            app = get.app  # type: ignore[attr-defined]
+            told = await ask(app, "GET", f"/api/v2/imgproxy/{name}/-?url=http%3A%2F%2Fa.test")
+            assert told.status == 404
+        assert get.stage.usage.of == {}  # type: ignore[attr-defined]
+
+    run(tmp_path, work)

@@ -1,0 +1,46 @@
+"""AsyncAPI's own parser takes the document, and knows every operation in it."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from broker.operations.catalogue import build_registry
+from broker.operations.notifications import NOTIFICATIONS
+from broker.rest.asyncapi import asyncapi_document
+from broker.settings import Settings
+
+FOLDER = Path(__file__).with_name("asyncapi")
+ERROR = 0  # the severity of what makes a document invalid; 1 warns, 2 informs
+
+
+def parse(document: dict[str, Any]) -> dict[str, Any]:
+    """What the parser says; `make build` has installed it."""
+    assert (FOLDER / "node_modules").is_dir(), "make build installs the parser"
+    command = ["node", "check.mjs"]
+    run = subprocess.run(command, cwd=FOLDER, input=json.dumps(document), text=True, capture_output=True)
+    assert run.returncode == 0, run.stderr
+    told: dict[str, Any] = json.loads(run.stdout)
+    return told
+
+
+def test_the_parser_takes_it() -> None:
+    registry = build_registry()
+    told = parse(asyncapi_document(registry, Settings()))
+    assert [fault for fault in told["diagnostics"] if fault["severity"] <= ERROR + 1] == []
+    calls = [operation for operation in told["operations"] if operation["action"] == "receive"]
+    assert len(calls) == len(registry.operations) + 2
+    assert all(call["messages"] == 1 and call["replies"] > 5 for call in calls)
+    sent = {operation["id"] for operation in told["operations"] if operation["action"] == "send"}
+    assert sent == {*(f"notify.{each.method}" for each in NOTIFICATIONS), "refuse"}
+
+
+def test_the_parser_refuses_what_is_wrong() -> None:
+    document = asyncapi_document(build_registry(), Settings())
+    document["channels"]["socket"]["messages"] = {}
+    document["operations"] = {"getVersion": document["operations"]["getVersion"]}
+    del document["info"]["version"]
+    told = parse(document)
+    faults = [fault["message"] for fault in told["diagnostics"] if fault["severity"] == ERROR]
+    assert any("version" in fault for fault in faults)
+    assert any("getVersion" in fault for fault in faults)
