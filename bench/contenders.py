@@ -12,6 +12,7 @@ from bench.peers.install import PEERS, InstallError, ensure_peer
 ROOT = Path(__file__).parents[1]
 EXAMPLES = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples"
 PROGRAM = '{"programId":"bench"}'
+STREAM = "/api/v1/programs/bench/events/stream"
 SOURCE_PORTS = 5000
 """Connections from one source address, which has some 28,000 ports. Linux gives out every second one first:
 beyond 14,000 each `connect` searches through all of those, which was seen to take most of a millisecond."""
@@ -53,6 +54,8 @@ CONTENDERS = (
     Contender("io_uring loop", run_floor("io_uring")),
     Contender("broker, send", run_python("native", "send"), subscribe=PROGRAM),
     Contender("broker, io_uring", run_python("native", "io_uring"), subscribe=PROGRAM),
+    Contender("broker, SSE, send", run_python("native", "send"), "events", path=STREAM),
+    Contender("broker, SSE, io_uring", run_python("native", "io_uring"), "events", path=STREAM),
     Contender("uWebSockets", run_uws, peer="uWebSockets"),
     Contender("uvloop, one frame", run_python("uvloop_frame")),
     Contender("Redis", run_python("redis"), "redis", peer="Redis"),

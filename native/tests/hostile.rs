@@ -24,6 +24,10 @@ const GROWTH_BYTES: usize = 48 * MIB;
 /// What it may cost the loop, in a build without optimisation.
 const CPU_S: f64 = 6.0;
 
+/// A request for an event stream, without the empty line at its end.
+const STREAM: &str = "GET /api/v1/programs/p/events/stream HTTP/1.1\r\nHost: localhost\r\n";
+const HEADS: [&str; 2] = [HEAD, STREAM];
+
 /// One attack at a time, because memory and time are the whole process's.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -234,9 +238,9 @@ fn handshakes_that_drip_are_ended_in_time() {
     let mut drips: Vec<_> = (0..300)
         .map(|_| Attacker::connect(&scene, [127, 0, 0, 1]))
         .collect();
-    for byte in &HEAD.as_bytes()[..10] {
-        for drip in &mut drips {
-            drip.send(&[*byte]);
+    for at in 0..10 {
+        for (drip, head) in drips.iter_mut().zip(HEADS.iter().cycle()) {
+            drip.send(&head.as_bytes()[at..=at]);
         }
     }
     scene.check_service();
@@ -249,9 +253,9 @@ fn handshakes_that_drip_are_ended_in_time() {
 #[test]
 fn a_header_of_a_megabyte_is_refused_at_its_limit() {
     let mut scene = Scene::new(strict());
-    for _ in 0..20 {
+    for head in HEADS.iter().cycle().take(20) {
         let mut attacker = Attacker::connect(&scene, [127, 0, 0, 1]);
-        attacker.send(HEAD.as_bytes());
+        attacker.send(head.as_bytes());
         attacker.send(&[&b"X-Long: "[..], &vec![b'a'; MIB]].concat());
         assert!(matches!(attacker.status(), 431 | 0));
     }
@@ -550,6 +554,50 @@ fn tokens_of_handshakes_that_wait_share_a_bound() {
         assert_eq!(attackers.pop().map(|mut last| last.status()), Some(503));
         scene.check();
     }
+}
+
+/// Each names a program that native code does not know, by an id or a position that is as long as a head may be.
+#[test]
+fn streams_that_wait_share_a_bound() {
+    for (times, size) in DOUBLED {
+        let mut scene = Scene::new(small());
+        let name = "p".repeat(7_500 * size);
+        let mut attackers: Vec<_> = (0..1_500 * times)
+            .map(|_| Attacker::connect(&scene, [127, 0, 0, 1]))
+            .collect();
+        for attacker in &mut attackers {
+            let target = format!("/api/v1/programs/{name}/events/stream");
+            attacker.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
+        }
+        assert_eq!(attackers.pop().map(|mut last| last.status()), Some(503));
+        scene.check();
+    }
+}
+
+#[test]
+fn readers_of_streams_who_send_for_ever_are_ended() {
+    let mut scene = Scene::new(Config {
+        messages_per_s: 1.0,
+        messages_burst: 10.0,
+        ..strict()
+    });
+    let mut attackers: Vec<_> = (0..10)
+        .map(|_| Attacker::connect(&scene, [127, 0, 0, 1]))
+        .collect();
+    for attacker in &mut attackers {
+        attacker.send(format!("{STREAM}\r\n").as_bytes());
+        assert_eq!(attacker.status(), 200);
+    }
+    let flood = vec![b'x'; MIB];
+    for _ in 0..10 {
+        attackers.retain_mut(|attacker| attacker.send(&flood));
+    }
+    scene.wait_for("all are ended", |running| {
+        let closes = running.server.shared().counters.closes.read();
+        let flood = closes.into_iter().find(|(_, reason, _)| *reason == "flood");
+        flood.is_some_and(|(.., count)| count == 10)
+    });
+    scene.check();
 }
 
 #[test]

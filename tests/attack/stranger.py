@@ -297,6 +297,33 @@ async def _handshakes(caller: Caller, _size: int) -> None:
         assert reply.status == 0 or 400 <= reply.status < 500, (head[:60], reply)
 
 
+async def _streams(caller: Caller, _size: int) -> None:
+    path = b"/api/v1/programs/%s/events/stream" % BULK.encode()
+    host = b"Host: demo.localhost\r\n"
+    for head in (
+        b"GET " + path + b" HTTP/1.1\r\n" + host + b"X-A: " + b"a" * MIB + b"\r\n\r\n",
+        b"GET " + path + b"?since=" + b"a" * MIB + b" HTTP/1.1\r\n" + host + b"\r\n",
+        b"GET " + path + b"?" + b"a&" * 5_000 + b" HTTP/1.1\r\n" + host + b"\r\n",
+        b"GET " + path + b" HTTP/1.1\r\n" + host + b"Last-Event-ID: " + b":" * 9_000 + b"\r\n\r\n",
+        b"GET " + path + b" HTTP/1.1\r\n" + host + b"Authorization: Bearer " + b"a" * 9_000 + b"\r\n\r\n",
+        b"POST " + path + b" HTTP/1.1\r\n" + host + b"Content-Length: 9\r\n\r\n",
+    ):
+        async with caller.connected(caller.target.ws_port) as connection:
+            await connection.send(head, 5)
+            reply = await connection.reply(20)
+        assert reply.status == 0 or 400 <= reply.status < 500, (head[:60], reply)
+
+
+async def _made_up_streams(caller: Caller, size: int) -> None:
+    """Programs that do not exist, over and over: anonymous callers learn nothing, and nothing is kept."""
+    for number in range(size):
+        head = b"GET /api/v1/programs/none-%d/events/stream HTTP/1.1\r\nHost: demo.localhost\r\n\r\n"
+        async with caller.connected(caller.target.ws_port) as connection:
+            await connection.send(head % number, 5)
+            reply = await connection.reply(20)
+        assert reply.status == 401, reply
+
+
 async def _frames(caller: Caller, _size: int) -> None:
     bombs = {
         "unmasked": (frame(1, b"{}", masked=False), 1002),
@@ -403,6 +430,8 @@ ATTACKS = (
     Attack("invented polls", "stranger", "what the show asks can be answered", _invented_polls, 10_000,
            cpu_s=8.0, growth_bytes=128 * MIB, is_scaled=False),
     Attack("handshakes", "stranger", "refused at once", _handshakes, is_scaled=False),
+    Attack("event streams", "stranger", "refused at once", _streams, is_scaled=False),
+    Attack("streams of made-up programs", "stranger", "nothing is kept for them", _made_up_streams, 300),
     Attack("broken frames", "stranger", "closed with the right code", _frames, is_scaled=False),
     Attack("compressed bombs", "stranger", "1009 before it is inflated", _compressed_bomb, 64 * MIB),
     Attack("endless fragments", "stranger", "1009 at the limit", _fragments, 2 * MIB),

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from broker.operations.jsonrpc import MAX_BATCH, MAX_DEPTH, MAX_ID_BYTES, MAX_VALUES
-from broker.operations.notifications import CLOSES, NOTIFICATIONS, REFUSALS
+from broker.operations.notifications import CLOSES, NOTIFICATIONS, REFUSALS, STREAM_ENDS
 from broker.rest.asyncapi import CHANNEL, asyncapi_document
 from broker.settings import Settings, environment_name
 from tests.attack.wire import frame
@@ -181,7 +181,7 @@ async def test_each_close_code_is_seen(migrated_dsn: str) -> None:
     async with open_world(migrated_dsn, **settings) as world:
         closes = world.gateway.stats()["closes"]
         assert {(code, name) for code, name, _ in closes} == {
-            *((str(close.code), close.figure) for close in CLOSES),
+            *((str(close.code), close.figure) for close in (*CLOSES, *STREAM_ENDS)),
             ("client", "client"),
             ("lost", "lost"),
         }

@@ -17,7 +17,7 @@ async def test_json_passes_as_it_is() -> None:
 
 async def test_models_go_by_their_wire_names() -> None:
     body = await result_json(Connect(url="ws://x", servers=[], retry_after_ms=0), 1)
-    assert orjson.loads(body) == {"url": "ws://x", "servers": [], "retryAfterMs": 0}
+    assert orjson.loads(body) == {"url": "ws://x", "servers": [], "retryAfterMs": 0, "streamUrl": None}
 
 
 @pytest.mark.parametrize("result", [None, Reply(None)])

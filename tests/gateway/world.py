@@ -265,21 +265,29 @@ class World:
 async def open_world(dsn: str, **settings: Any) -> AsyncIterator[World]:
     """A started world on an empty database."""
     settings = {"owners": 1, "gateway_loops": 1, **settings}
-    async with open_product(dsn, **settings) as product:
+    async with open_product(dsn, **settings) as product, AsyncExitStack() as stack:
         link = type("Link", (DirectLink,), {"owner": product.owners.owner})
-        services = product.services
+        gateway, port = await stack.enter_async_context(open_gateway(product, link))
+        world = World(product, gateway, port, link)
+        stack.push_async_callback(world.leave)
+        yield world
 
-        def make_feed(sink: Sink) -> Feed:
-            return linked_feed.LinkedFeed(services.settings, services.clock, services.ids, sink)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(linked_feed, "SlotLink", link)
-            gateway = Gateway(services, build_registry(), make_feed, host="127.0.0.1", port=0)
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(gateway.stop)
-            world = World(product, gateway, await gateway.start(), link)
-            stack.push_async_callback(world.leave)
-            yield world
+@asynccontextmanager
+async def open_gateway(product: Product, link: type[DirectLink]) -> AsyncIterator[tuple[Gateway, int]]:
+    """A started gateway, with its port."""
+    services = product.services
+
+    def make_feed(sink: Sink) -> Feed:
+        return linked_feed.LinkedFeed(services.settings, services.clock, services.ids, sink)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linked_feed, "SlotLink", link)
+        gateway = Gateway(services, build_registry(), make_feed, host="127.0.0.1", port=0)
+    try:
+        yield gateway, await gateway.start()
+    finally:
+        await gateway.stop()
 
 
 def seqs(events: Sequence[dict[str, Any]]) -> list[int]:

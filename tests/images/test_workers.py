@@ -234,13 +234,12 @@ def test_a_process_that_died_while_it_was_idle_blames_no_picture() -> None:
     asyncio.run(ask())
 
 
-def test_a_decoder_stands_back_where_the_machine_is_short_of_memory_or_time() -> None:
+def test_a_decoder_is_the_first_that_a_machine_short_of_memory_ends() -> None:
     async def ask() -> None:
         workers = open_workers()
         await workers.run(RENDER, SMALL)
         (process,) = children()
         assert Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip() == "900"  # noqa: ASYNC240
-        assert process.nice() >= min(19, psutil.Process().nice() + 10)
         await workers.close()
 
     asyncio.run(ask())

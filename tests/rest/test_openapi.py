@@ -12,6 +12,7 @@ from broker.domain.values import parse_time
 from broker.errors import BrokerError
 from broker.operations.catalogue import build_registry
 from broker.operations.registry import Operation
+from broker.rest import streams
 from broker.rest.openapi import openapi_document
 from broker.rest.openapi_replies import errors_of
 from broker.rest.openapi_schemas import format_value
@@ -20,10 +21,13 @@ from tests.product import Product
 
 REGISTRY = build_registry()
 DOCUMENT = openapi_document(REGISTRY, Settings())
+# Served by gateways, and no operation: the HTTP port redirects there.
+STREAM = DOCUMENT["paths"][streams.PATH]["get"]
 OPERATIONS = [
     pytest.param(path, method, described, id=described["operationId"])
     for path, methods in DOCUMENT["paths"].items()
     for method, described in methods.items()
+    if described is not STREAM
 ]
 # What bounds a request or what is kept of it; limits of connections, sockets, logs and pictures are another
 # document's.
@@ -90,6 +94,14 @@ def faults(schema: dict[str, Any], example: Any) -> list[str]:
 
 def test_every_operation_is_in_it() -> None:
     assert {param.id for param in OPERATIONS} == {operation.name for operation in REGISTRY.routed}
+
+
+def test_the_stream_is_in_it() -> None:
+    for name, place in described_places(STREAM):
+        for example in examples(place):
+            assert not faults(place["schema"], example), name
+    assert {"200", "307", "400", "401", "403", "404", "405", "429", "503"} <= set(STREAM["responses"])
+    assert STREAM["operationId"] not in {operation.name for operation in REGISTRY.operations}
 
 
 def test_every_reference_leads_somewhere() -> None:

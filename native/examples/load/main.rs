@@ -22,6 +22,7 @@
 mod bench_support;
 mod commands;
 mod crowd;
+mod event_stream;
 mod lines;
 mod options;
 mod round;

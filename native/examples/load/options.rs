@@ -12,6 +12,8 @@ pub enum Protocol {
     WebSocket,
     /// JSON in a WebSocket, subscribed by Centrifugo's two commands.
     Centrifugo,
+    /// Server-Sent Events; a viewer is subscribed by its request.
+    Events,
     Redis,
     Nats,
 }
@@ -100,6 +102,18 @@ impl Options {
         index.checked_rem(self.deflate_every) == Some(0)
     }
 
+    /// The request for the event stream of connection `index`, which has had everything up to `seq`; 0: nothing.
+    #[must_use]
+    pub fn request(&self, index: usize, seq: u64) -> String {
+        let path = self.path.replace('%', &(index % self.programs).to_string());
+        let since = if seq > 0 {
+            format!("?since=bench:{seq}")
+        } else {
+            String::new()
+        };
+        format!("GET {path}{since} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host)
+    }
+
     /// The JSON-RPC call that subscribes connection `index`, which has had everything up to `seq`; 0: nothing.
     #[must_use]
     pub fn call(&self, index: usize, seq: u64) -> Option<String> {
@@ -119,6 +133,7 @@ fn parse_protocol(name: &str) -> Result<Protocol, String> {
     match name {
         "websocket" => Ok(Protocol::WebSocket),
         "centrifugo" => Ok(Protocol::Centrifugo),
+        "events" => Ok(Protocol::Events),
         "redis" => Ok(Protocol::Redis),
         "nats" => Ok(Protocol::Nats),
         _ => Err(format!("unknown protocol {name}")),

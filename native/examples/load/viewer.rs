@@ -11,6 +11,7 @@ use _native::protocol::{Decoder, Inflater, Item, Opcode, Role, frame};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
 use crate::bench_support::{monotonic_ns, number_after};
+use crate::event_stream::EventStream;
 use crate::lines::{Lines, Piece};
 use crate::options::{Options, Protocol};
 use crate::round::Round;
@@ -38,6 +39,7 @@ enum State {
 
 enum Wire {
     WebSocket(Decoder),
+    Events(EventStream),
     Lines(Lines),
 }
 
@@ -101,6 +103,11 @@ impl Viewer {
                 handshake::request(&options.host, &options.path, KEY, deflate, &mut hello);
                 let decoder = Decoder::new(Role::Client, MESSAGE_LIMIT, deflate);
                 (State::Opening(Vec::new()), Wire::WebSocket(decoder))
+            }
+            Protocol::Events => {
+                hello.extend_from_slice(options.request(index, seq).as_bytes());
+                let wire = Wire::Events(EventStream::default());
+                (State::Opening(Vec::new()), wire)
             }
             Protocol::Redis | Protocol::Nats => {
                 hello.extend_from_slice(match options.protocol {
@@ -174,10 +181,12 @@ impl Viewer {
             return self.take(&mut buffer[..count], shared);
         };
         head.extend_from_slice(&buffer[..count]);
-        let consumed = match handshake::parse_response(head, KEY, &Limits::default())? {
-            Answer::Partial => return Ok(Standing::Open),
-            Answer::Refused { status } => return Err(format!("handshake refused: {status}").into()),
-            Answer::Open { consumed, .. } => consumed,
+        let opened = match self.wire {
+            Wire::Events(_) => parse_stream_head(head)?,
+            _ => parse_handshake(head)?,
+        };
+        let Some(consumed) = opened else {
+            return Ok(Standing::Open);
         };
         let mut rest = head.split_off(consumed);
         self.begin(shared.options)?;
@@ -187,6 +196,8 @@ impl Viewer {
     fn begin(&mut self, options: &Options) -> Result<(), Box<dyn Error>> {
         self.state = State::Subscribing;
         match (options.protocol, options.call(self.index, self.seq)) {
+            // The request was for it; the stream's first event says that it stands.
+            (Protocol::Events, _) => Ok(()),
             (Protocol::Centrifugo, _) => self.send(Opcode::Text, CENTRIFUGO_HELLO.as_bytes()),
             (_, Some(call)) => self.send(Opcode::Text, call.as_bytes()),
             (_, None) => {
@@ -233,6 +244,7 @@ impl Viewer {
                 }
                 true
             })?,
+            Wire::Events(stream) => stream.feed(bytes, &mut |event| note(listener.event(event))),
             Wire::Lines(lines) => lines.feed(bytes, &mut |piece| note(listener.piece(&piece))),
         }
         self.seq = listener.seq;
@@ -254,6 +266,27 @@ impl Viewer {
             Next::Reply(Reply::Line(line)) => Ok(self.stream.write_all(line)?),
             Next::Fail(text) => Err(format!("subscribe failed: {text}").into()),
         }
+    }
+}
+
+/// Bytes of the head of a server's answer to a handshake; `None` while it is not all there.
+fn parse_handshake(head: &[u8]) -> Result<Option<usize>, Box<dyn Error>> {
+    match handshake::parse_response(head, KEY, &Limits::default())? {
+        Answer::Partial => Ok(None),
+        Answer::Refused { status } => Err(format!("handshake refused: {status}").into()),
+        Answer::Open { consumed, .. } => Ok(Some(consumed)),
+    }
+}
+
+/// The same of the answer whose body is an event stream.
+fn parse_stream_head(head: &[u8]) -> Result<Option<usize>, Box<dyn Error>> {
+    let Some(end) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
+        return Ok(None);
+    };
+    if head.starts_with(b"HTTP/1.1 200 ") {
+        Ok(Some(end + 4))
+    } else {
+        Err(format!("stream refused: {}", String::from_utf8_lossy(head)).into())
     }
 }
 
@@ -317,6 +350,16 @@ impl Listener<'_> {
             };
         }
         self.count(reply);
+        Next::Nothing
+    }
+
+    fn event(&mut self, event: &str) -> Next {
+        if self.is_subscribing && event.contains("event: subscribed\n") {
+            self.round.unrecovered += u64::from(event.contains(r#""recovered":false"#));
+            self.is_subscribing = false;
+            return Next::Ready;
+        }
+        self.count(event);
         Next::Nothing
     }
 

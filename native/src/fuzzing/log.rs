@@ -1,7 +1,7 @@
 //! Logs, driven by bytes.
 
-use crate::log::Limits;
 use crate::log::model::{Model, ROOMY, Step};
+use crate::log::{Framing, Limits};
 
 /// Steps at most: comparing takes the square of them.
 const STEPS: usize = 64;
@@ -47,9 +47,17 @@ fn read_step(kind: u8, amount: u8) -> Step {
         6 | 7 => Step::Notice(params()),
         8 => Step::Reset(amount % 20),
         9 | 10 => Step::Backfill(amount % 6),
-        11 => Step::WantDeflated,
-        12 => Step::UnwantDeflated,
+        11 => Step::Want(read_framing(amount)),
+        12 => Step::Unwant(read_framing(amount)),
         13 => Step::Skip(amount % 20 + 1),
         _ => Step::Wait(amount * 20),
+    }
+}
+
+fn read_framing(amount: u64) -> Framing {
+    if amount % 2 == 0 {
+        Framing::Deflated
+    } else {
+        Framing::Events
     }
 }

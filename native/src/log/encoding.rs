@@ -1,6 +1,7 @@
 //! The frame of a notification, built once and cut up again for recovery.
 
 use super::entry::{Entry, Kind, Meta};
+use crate::protocol::events::{self, Position};
 use crate::protocol::frame::{self, Opcode};
 
 const BEFORE_METHOD: &[u8] = br#"{"jsonrpc":"2.0","method":""#;
@@ -40,17 +41,36 @@ pub(super) fn payload<'a>(meta: &Meta, frame: &'a [u8]) -> &'a [u8] {
     &frame[usize::from(meta.header_bytes)..]
 }
 
+/// Appends the entry as a Server-Sent Event: with a position, unless it moves none or `epoch`, its own, is None.
+pub(super) fn put_event(meta: &Meta, epoch: Option<&str>, frame: &[u8], out: &mut Vec<u8>) {
+    let params = params(meta, frame);
+    let id = match meta.kind {
+        Kind::Push => Some(message_id(params)),
+        Kind::Reset => Some(None),
+        Kind::Notice | Kind::Gone => None,
+    };
+    let position = id.zip(epoch).map(|(id, epoch)| Position {
+        epoch,
+        seq: meta.seq,
+        id,
+    });
+    events::put_event(position, method(meta, frame), params, out);
+}
+
+/// The method in a frame, as it stands in JSON.
+fn method<'a>(meta: &Meta, frame: &'a [u8]) -> &'a [u8] {
+    &payload(meta, frame)[BEFORE_METHOD.len()..][..usize::from(meta.method_bytes)]
+}
+
 /// Appends the entry as an item of `events`: its params, preceded by the method unless that is `event`.
 pub(super) fn put_item(meta: &Meta, frame: &[u8], out: &mut Vec<u8>) {
-    let body = payload(meta, frame);
-    let method = &body[BEFORE_METHOD.len()..][..usize::from(meta.method_bytes)];
     let params = params(meta, frame);
     if meta.is_event {
         out.extend_from_slice(params);
         return;
     }
     out.extend_from_slice(br#"{"method":""#);
-    out.extend_from_slice(method);
+    out.extend_from_slice(method(meta, frame));
     out.push(b'"');
     put_members(params, out);
 }

@@ -12,12 +12,14 @@
 //!
 //! A second track holds deflated frames of the newest entries while somebody wants them: each entry is
 //! compressed once, whatever the number of subscribers. Where there is no deflated frame the plain one is
-//! sent, which RFC 7692, section 6 allows frame by frame.
+//! sent, which RFC 7692, section 6 allows frame by frame. A third track holds the newest entries as Server-Sent Events,
+//! made once as well. A [`Framing`] names what a reader wants.
 //!
 //! What a log does not know: who follows it, whether they may, and what time it is.
 
 mod encoding;
 mod entry;
+mod framing;
 mod history;
 mod segment;
 mod span;
@@ -25,6 +27,7 @@ mod track;
 
 pub use encoding::{channel_params, escape};
 pub use entry::{Entry, Kind};
+pub use framing::Framing;
 pub use history::{Appended, Limits, Log, LogError};
 pub use span::{Lost, Span};
 

@@ -2,7 +2,7 @@
 //!
 //! Property tests and the fuzzer drive a log and its model with the same steps and compare them.
 
-use super::{Appended, Entry, Kind, Limits, Log, Lost, Span};
+use super::{Appended, Entry, Framing, Kind, Limits, Log, Lost, Span};
 
 /// Limits that nothing reaches.
 pub(crate) const ROOMY: Limits = Limits {
@@ -22,8 +22,8 @@ pub(crate) enum Step {
     Skip(u64),
     /// Put so many older pushes before the log.
     Backfill(u64),
-    WantDeflated,
-    UnwantDeflated,
+    Want(Framing),
+    Unwant(Framing),
     /// Let so many milliseconds pass.
     Wait(u64),
 }
@@ -62,12 +62,13 @@ pub(crate) struct Model {
     seq: u64,
     floor: u64,
     now_ms: u64,
-    wanted: usize,
+    /// How many want each framing.
+    wanted: [usize; Framing::ALL.len()],
     /// The current epoch's, in order.
     told: Vec<Told>,
-    /// One who reads after each step: where he stands, and what he has got.
+    /// Where those stand who read after each step, and what each of them has got: frames, and events.
     cursor: u64,
-    live: Vec<Vec<u8>>,
+    live: [Vec<Vec<u8>>; 2],
     /// Everything appended since he last lost his place, in order.
     appended: Vec<Vec<u8>>,
     budget: u64,
@@ -85,9 +86,9 @@ impl Model {
             seq: base,
             floor: base,
             now_ms: 0,
-            wanted: 0,
+            wanted: [0; Framing::ALL.len()],
             told: Vec::new(),
-            live: Vec::new(),
+            live: [Vec::new(), Vec::new()],
             appended: Vec::new(),
             budget,
         }
@@ -120,15 +121,17 @@ impl Model {
                 );
             }
             Step::Backfill(count) => self.backfill(*count),
-            Step::WantDeflated => {
-                self.log.want_deflated();
-                self.wanted += 1;
+            Step::Want(framing) => {
+                self.log.want(*framing);
+                self.wanted[*framing as usize] += 1;
             }
-            Step::UnwantDeflated if self.wanted > 0 => {
-                self.log.unwant_deflated();
-                self.wanted -= 1;
+            Step::Unwant(framing) => {
+                let wanted = &mut self.wanted[*framing as usize];
+                if *wanted > 0 {
+                    self.log.unwant(*framing);
+                    *wanted -= 1;
+                }
             }
-            Step::UnwantDeflated => {}
             Step::Wait(ms) => {
                 self.now_ms += ms;
                 self.log.trim(self.now_ms);
@@ -216,17 +219,22 @@ impl Model {
             .expect("consecutive up to the floor");
     }
 
-    /// One who keeps up gets everything in order, on the deflated track while there is one.
+    /// Who keeps up gets everything in order, on the deflated track while there is one, and as events.
     fn read_live(&mut self) {
-        let got = read_all(&mut self.log, self.cursor, self.budget, self.wanted > 0);
-        if let Ok(got) = got {
-            self.live.extend(got);
-        } else {
+        let mut is_lost = false;
+        for (live, framing) in self.live.iter_mut().zip(framings(self.wanted)) {
+            let got = read_all(&mut self.log, self.cursor, self.budget, framing);
+            is_lost |= got.is_err();
+            live.extend(got.unwrap_or_default());
+        }
+        if is_lost {
             assert!(!self.is_roomy(), "nothing was trimmed");
-            self.live.clear();
+            self.live = [Vec::new(), Vec::new()];
             self.appended.clear();
         }
-        assert_eq!(self.live, self.appended, "a live reader misses nothing");
+        for live in &self.live {
+            assert_eq!(live, &self.appended, "a live reader misses nothing");
+        }
         self.cursor = self.log.tip();
     }
 
@@ -264,7 +272,9 @@ impl Model {
             .filter(|told| told.seq > seq || (told.seq == seq && !told.is_push))
             .cloned()
             .collect();
-        let got = read_all(&mut self.log, cursor, self.budget, self.wanted > 0).expect("here");
+        let [got, events] = framings(self.wanted)
+            .map(|framing| read_all(&mut self.log, cursor, self.budget, framing).expect("here"));
+        assert_eq!(got, events, "after {seq}");
         let messages: Vec<_> = expected.iter().map(Told::message).collect();
         let mut items = Vec::new();
         let next = self
@@ -311,22 +321,34 @@ pub(crate) fn message(method: &str, params: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Of those who read frames, and of those who read events.
+fn framings(wanted: [usize; Framing::ALL.len()]) -> [Framing; 2] {
+    let frames = if wanted[Framing::Deflated as usize] > 0 {
+        Framing::Deflated
+    } else {
+        Framing::Plain
+    };
+    [frames, Framing::Events]
+}
+
 /// Everything from `cursor` to the tip, in reads of about `budget` bytes.
 pub(crate) fn read_all(
     log: &mut Log,
     cursor: u64,
     budget: u64,
-    deflated: bool,
+    framing: Framing,
 ) -> Result<Vec<Vec<u8>>, Lost> {
     let (mut span, mut cursor, mut out) = (Span::default(), cursor, Vec::new());
     while cursor != log.tip() {
         let tip = log.tip();
-        if deflated {
-            deflate_some(log, tip, budget);
+        match framing {
+            Framing::Plain => {}
+            Framing::Deflated => deflate_some(log, tip, budget),
+            Framing::Events => log.make_events(tip, budget),
         }
-        log.read(cursor, tip, budget, deflated, &mut span)?;
+        log.read(cursor, tip, budget, framing, &mut span)?;
         assert!(span.next != cursor, "a read makes progress");
-        let got = payloads(&span);
+        let got = payloads(&span, framing);
         assert_eq!(got.len() as u64, span.frames);
         out.extend(got);
         cursor = span.next;
@@ -349,24 +371,44 @@ fn deflate_some(log: &mut Log, until: u64, budget: u64) {
     }
 }
 
-/// The payloads of the frames in a span; deflated ones are marked by the model's own "compressor".
-fn payloads(span: &Span) -> Vec<Vec<u8>> {
+/// The messages of the entries in a span; deflated ones are marked by the model's own "compressor".
+fn payloads(span: &Span, framing: Framing) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     for mut slice in span.slices() {
         while !slice.is_empty() {
-            let (header, header_bytes) = crate::protocol::frame::parse_header(slice)
-                .expect("our own frame")
-                .expect("a whole header");
-            let end = header_bytes + usize::try_from(header.payload_bytes).expect("fits");
-            let mut payload = slice[header_bytes..end].to_vec();
-            if header.compressed {
-                payload = restore(&payload);
-            }
-            out.push(payload);
-            slice = &slice[end..];
+            let (entry, rest) = slice.split_at(framing.entry_bytes(slice));
+            out.push(match framing {
+                Framing::Plain | Framing::Deflated => payload(entry),
+                Framing::Events => message_of(entry),
+            });
+            slice = rest;
         }
     }
     out
+}
+
+/// The payload of a frame.
+fn payload(frame: &[u8]) -> Vec<u8> {
+    let (header, header_bytes) = crate::protocol::frame::parse_header(frame)
+        .expect("our own frame")
+        .expect("a whole header");
+    let payload = frame[header_bytes..].to_vec();
+    if header.compressed {
+        restore(&payload)
+    } else {
+        payload
+    }
+}
+
+/// What an event says, as the message of a notification.
+fn message_of(event: &[u8]) -> Vec<u8> {
+    let text = std::str::from_utf8(event).expect("our own event");
+    let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let (method, params) = (line("event: "), line("data: "));
+    message(
+        method.expect("each has a name"),
+        params.expect("each says something").as_bytes(),
+    )
 }
 
 /// A stand-in for a compressor whose output is shorter and can be undone.

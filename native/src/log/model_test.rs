@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::model::{Model, ROOMY, Step, message};
-use super::{Appended, Entry, Kind, Limits, Log, LogError, Span};
+use super::{Appended, Entry, Framing, Kind, Limits, Log, LogError, Span};
 
 fn push<'a>(epoch: &'a str, seq: u64, params: &'a [u8]) -> Entry<'a> {
     Entry {
@@ -16,8 +16,8 @@ fn push<'a>(epoch: &'a str, seq: u64, params: &'a [u8]) -> Entry<'a> {
 }
 
 /// Everything from `cursor` to the tip of a log that has it.
-fn read_all(log: &mut Log, cursor: u64, budget: u64, deflated: bool) -> Vec<Vec<u8>> {
-    super::model::read_all(log, cursor, budget, deflated).expect("nothing was trimmed")
+fn read_all(log: &mut Log, cursor: u64, budget: u64, framing: Framing) -> Vec<Vec<u8>> {
+    super::model::read_all(log, cursor, budget, framing).expect("nothing was trimmed")
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -35,10 +35,14 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0u64..20).prop_map(Step::Reset),
         1 => (1u64..20).prop_map(Step::Skip),
         1 => (1u64..5).prop_map(Step::Backfill),
-        1 => Just(Step::WantDeflated),
-        1 => Just(Step::UnwantDeflated),
+        1 => framing().prop_map(Step::Want),
+        1 => framing().prop_map(Step::Unwant),
         2 => prop_oneof![1u64..400, 900u64..20_000].prop_map(Step::Wait),
     ]
+}
+
+fn framing() -> impl Strategy<Value = Framing> {
+    prop_oneof![Just(Framing::Deflated), Just(Framing::Events)]
 }
 
 fn budget() -> impl Strategy<Value = u64> {
@@ -132,7 +136,7 @@ fn the_oldest_entries_go_first_when_there_are_too_many() {
     assert_eq!((log.floor(), log.seq()), (6, 10));
     assert_eq!(log.after("e", 5), None);
     let cursor = log.after("e", 6).expect("kept");
-    assert_eq!(read_all(&mut log, cursor, 1 << 20, false).len(), 4);
+    assert_eq!(read_all(&mut log, cursor, 1 << 20, Framing::Plain).len(), 4);
 }
 
 #[test]
@@ -146,7 +150,7 @@ fn a_burst_over_the_limit_still_reaches_one_who_keeps_up() {
     for seq in 1..=5 {
         log.append(&push("e", seq, b"{}"), 50).expect("consecutive");
     }
-    assert_eq!(read_all(&mut log, cursor, 1 << 20, false).len(), 5);
+    assert_eq!(read_all(&mut log, cursor, 1 << 20, Framing::Plain).len(), 5);
     assert_eq!(log.floor(), 3);
 }
 
@@ -174,24 +178,24 @@ fn a_trimmed_cursor_is_lost_and_deflated_reading_goes_on() {
     };
     let mut log = Log::new("e", 0, limits);
     let start = log.tip();
-    log.want_deflated();
+    log.want(Framing::Deflated);
     let params = format!("{{\"x\":\"{}\"}}", "y".repeat(200));
     for seq in 1..=20u64 {
         log.append(&push("e", seq, params.as_bytes()), seq * 10_000)
             .expect("consecutive");
         let cursor = log.after("e", seq - 1).expect("the newest");
         assert_eq!(
-            read_all(&mut log, cursor, 1 << 20, true),
+            read_all(&mut log, cursor, 1 << 20, Framing::Deflated),
             [message("event", params.as_bytes())]
         );
     }
     let tip = log.tip();
     assert_eq!(
-        log.read(start, tip, 1, false, &mut Span::default()),
+        log.read(start, tip, 1, Framing::Plain, &mut Span::default()),
         Err(super::Lost)
     );
     let oldest = log.after("e", 17).expect("kept");
-    assert_eq!(read_all(&mut log, oldest, 100, true).len(), 3);
+    assert_eq!(read_all(&mut log, oldest, 100, Framing::Deflated).len(), 3);
 }
 
 #[test]
@@ -258,7 +262,7 @@ fn a_past_that_is_brought_back_leads_on_to_what_is_left() {
     log.backfill("e", &[push("e", 2, b"{}")], 8_000)
         .expect("it reaches the oldest kept");
     let cursor = log.after("e", 1).expect("brought back");
-    assert_eq!(read_all(&mut log, cursor, 1, false).len(), 3);
+    assert_eq!(read_all(&mut log, cursor, 1, Framing::Plain).len(), 3);
 }
 
 fn event(seq: u64, id: &str) -> Vec<u8> {
@@ -323,4 +327,105 @@ fn another_push_of_a_known_seq_is_refused() {
     };
     assert_eq!(log.append(&reset, 0), Ok(Appended::Added));
     assert_eq!(log.id_at(1), None);
+}
+
+/// The `id:` lines from `cursor` to the tip; empty for an event without one.
+fn positions(log: &mut Log, cursor: u64) -> Vec<String> {
+    let (mut span, mut cursor, mut out) = (Span::default(), cursor, Vec::new());
+    while cursor != log.tip() {
+        let tip = log.tip();
+        log.make_events(tip, 1);
+        log.read(cursor, tip, 1, Framing::Events, &mut span)
+            .expect("kept");
+        let slices: Vec<_> = span.slices().collect();
+        let text = String::from_utf8(slices.concat()).expect("text");
+        for event in text.split_terminator("\n\n") {
+            let mut lines = event.lines();
+            let id = lines.find_map(|line| line.strip_prefix("id: "));
+            out.push(id.unwrap_or_default().to_owned());
+        }
+        cursor = span.next;
+    }
+    out
+}
+
+#[test]
+fn events_say_where_their_reader_is() {
+    for is_wanted in [false, true] {
+        let mut log = Log::after_message("e", 1, "m1", ROOMY);
+        if is_wanted {
+            log.want(Framing::Events);
+        }
+        let start = log.tip();
+        let entry = |kind, epoch, seq, params| Entry {
+            kind,
+            epoch,
+            seq,
+            method: "x",
+            params,
+        };
+        for (kind, epoch, seq, params) in [
+            (Kind::Push, "e", 2, br#"{"seq":2,"id":"m2"}"#.as_slice()),
+            (Kind::Notice, "", 0, b"{}"),
+            (Kind::Push, "e", 3, b"{}"),
+        ] {
+            log.append(&entry(kind, epoch, seq, params), 0)
+                .expect("it follows");
+        }
+        log.backfill("e", &[push("e", 1, br#"{"id":"m1"}"#)], 0)
+            .expect("it reaches the log");
+        let past = log.after("e", 0).expect("brought back");
+        assert_eq!(positions(&mut log, past), ["e:1:m1", "e:2:m2", "", "e:3"]);
+        assert_eq!(positions(&mut log, start), ["e:2:m2", "", "e:3"]);
+        for (kind, epoch, seq) in [(Kind::Reset, "f", 5), (Kind::Push, "f", 6)] {
+            log.append(&entry(kind, epoch, seq, b"{}"), 0)
+                .expect("it follows");
+        }
+        log.append(&entry(Kind::Gone, "f", 6, b"{}"), 0)
+            .expect("the end");
+        // Where an event was made while its epoch was the log's, it says so; there is no coming back to it either way.
+        let before = if is_wanted {
+            ["e:2:m2", "", "e:3"]
+        } else {
+            ["", "", ""]
+        };
+        let all = positions(&mut log, start);
+        assert_eq!(all[..3], before);
+        assert_eq!(all[3..], ["f:5", "f:6", ""]);
+    }
+}
+
+#[test]
+fn events_are_made_once_and_few_of_them_are_kept() {
+    let mut log = Log::new("e", 0, ROOMY);
+    let start = log.tip();
+    let params = format!("{{\"x\":\"{}\"}}", "y".repeat(10_000));
+    log.want(Framing::Events);
+    for seq in 1..=500 {
+        log.append(&push("e", seq, params.as_bytes()), 0)
+            .expect("consecutive");
+        let (tip, frames_bytes) = (log.tip(), log.held_bytes());
+        log.make_events(tip, 1 << 20);
+        let made_bytes = log.held_bytes();
+        log.make_events(tip, 1 << 20);
+        assert_eq!(log.held_bytes(), made_bytes);
+        assert!(made_bytes < frames_bytes + 11_000);
+    }
+    let both = log.held_bytes();
+    // Whoever is behind what is kept gets it all the same.
+    assert_eq!(
+        read_all(&mut log, start, 1 << 20, Framing::Events).len(),
+        500
+    );
+    log.unwant(Framing::Events);
+    let plain = log.held_bytes();
+    assert!(
+        (1 << 20..(1 << 20) + (300 << 10)).contains(&(both - plain)),
+        "{}",
+        both - plain
+    );
+    assert_eq!(
+        read_all(&mut log, start, 1 << 20, Framing::Events).len(),
+        500
+    );
 }

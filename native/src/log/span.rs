@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::framing::Framing;
+
 /// The cursor points at entries that the log no longer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
@@ -13,11 +15,13 @@ enum Piece {
     Copied(Range<usize>),
 }
 
-/// Whole frames read from a log, in one or a few contiguous slices; kept and refilled by its owner.
+/// Whole entries, framed for a socket, read from a log, in one or a few contiguous slices; kept and refilled by its owner.
 #[derive(Debug, Default)]
 pub struct Span {
     pieces: Vec<Piece>,
     copied: Vec<u8>,
+    /// How they are framed.
+    pub(super) framing: Framing,
     /// Frames in all slices.
     pub frames: u64,
     /// The cursor after the last frame.
@@ -45,6 +49,40 @@ impl Span {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.slices().map(<[u8]>::len).sum()
+    }
+
+    /// Frames in one slice.
+    #[must_use]
+    pub fn count_frames(&self, slice: &[u8]) -> u64 {
+        if slice.len() == self.bytes() {
+            return self.frames;
+        }
+        let (mut at, mut count) = (0, 0);
+        while at < slice.len() {
+            at += self.framing.entry_bytes(&slice[at..]);
+            count += 1;
+        }
+        count
+    }
+
+    /// The end of the entry in which the first `sent` bytes of one slice end, and the entries up to there.
+    #[must_use]
+    pub fn whole(&self, slice: &[u8], sent: usize) -> (usize, u64) {
+        let (mut end, mut count) = (0, 0);
+        while end < sent {
+            end += self.framing.entry_bytes(&slice[end..]);
+            count += 1;
+        }
+        (end, count)
+    }
+
+    /// Adds what `write` appends: whole entries.
+    pub(super) fn write(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let from = self.copied.len();
+        write(&mut self.copied);
+        if self.copied.len() > from {
+            self.pieces.push(Piece::Copied(from..self.copied.len()));
+        }
     }
 
     pub(super) fn share(&mut self, bytes: &Arc<Vec<u8>>, from: usize, to: usize) {

@@ -1,4 +1,5 @@
-//! The WebSocket protocol without any I/O: bytes in, items out; messages in, bytes out.
+//! The WebSocket protocol without any I/O: bytes in, items out; messages in, bytes out. And what is written as
+//! Server-Sent Events instead.
 //!
 //! The server and the load client of the bench share these parts. Nothing here opens a socket, reads a clock, starts
 //! a thread or knows Python, so every rule can be tested with byte strings.
@@ -8,6 +9,7 @@
 //! * [`decoder`] turns received bytes into messages and control frames (sections 5 to 8);
 //! * [`fault`] names what a peer can do wrong and the close code for it;
 //! * [`deflate`] negotiates and runs permessage-deflate (RFC 7692);
+//! * [`events`] writes Server-Sent Events, for clients that no WebSocket reaches;
 //! * `json` finds where values of JSON begin and end;
 //! * [`strict`] finds what a JSON text must not have;
 //! * [`jsonrpc`] reads the JSON-RPC 2.0 envelope of a text message and writes answers.
@@ -18,6 +20,7 @@
 
 pub mod decoder;
 pub mod deflate;
+pub mod events;
 pub mod fault;
 pub mod frame;
 pub mod handshake;

@@ -18,9 +18,9 @@ impl Core {
 
     /// Sends a message, deflated where that was agreed on, pays and does not keep others waiting.
     ///
-    /// A client that has left too much unread is closed instead.
+    /// A client that has left too much unread is closed instead; one that takes no messages gets none.
     pub fn send(&mut self, slot: SlotIndex, opcode: Opcode, payload: &[u8]) {
-        if !self.may_answer(slot) {
+        if !self.connections.at(slot).wire.has_messages() || !self.may_answer(slot) {
             return;
         }
         let connection = self.connections.at(slot);
@@ -43,8 +43,13 @@ impl Core {
 
     /// Sends a control frame, or an application's own frame.
     pub(super) fn send_control(&mut self, slot: SlotIndex, opcode: Opcode, payload: &[u8]) {
+        self.send_whole(slot, |out| frame::encode(opcode, payload, false, out));
+    }
+
+    /// Sends what `put` appends: a whole frame, or a whole event.
+    pub(super) fn send_whole(&mut self, slot: SlotIndex, put: impl FnOnce(&mut Vec<u8>)) {
         if self.may_answer(slot) {
-            frame::encode(opcode, payload, false, &mut self.connections.at(slot).out);
+            put(&mut self.connections.at(slot).out);
             self.weigh(slot);
             self.touch(slot);
         }

@@ -6,9 +6,8 @@
 
 use super::connection::{BEHIND, SlotIndex};
 use super::core::{Core, SLOW_CONSUMER};
-use super::output::count_frames;
 use super::topics::Audience;
-use crate::log::Span;
+use crate::log::{Framing, Span};
 
 /// What one read of a log may give to all: large enough to coalesce well.
 const SPAN_BYTES: u64 = 256 << 10;
@@ -41,8 +40,8 @@ impl Core {
             return;
         };
         let mut is_done = true;
-        for track in 0..2 {
-            is_done &= self.serve(place, track);
+        for framing in Framing::ALL {
+            is_done &= self.serve(place, framing);
         }
         if !is_done {
             self.grown.push_back(place);
@@ -62,17 +61,17 @@ impl Core {
     }
 
     /// Serves a slice of an audience; true when nobody in it lacks anything before the head.
-    fn serve(&mut self, place: u32, track: usize) -> bool {
+    fn serve(&mut self, place: u32, framing: Framing) -> bool {
         let topic = self.topics.at(place);
         let head = topic.head;
-        if topic.audiences[track].is_served(head) {
+        if topic.audiences[framing].is_served(head) {
             return true;
         }
-        let mut audience = std::mem::take(&mut topic.audiences[track]);
+        let mut audience = std::mem::take(&mut topic.audiences[framing]);
         let mut gone = Gone::new();
         if let Some(cursor) = audience.next_cursor(head) {
             let mut span = std::mem::take(&mut self.span);
-            let read = self.read_log(place, cursor, head, track, SPAN_BYTES, &mut span);
+            let read = self.read_log(place, cursor, head, framing, SPAN_BYTES, &mut span);
             let count = audience.count_at(cursor, self.most_of(&span));
             if read.is_ok() {
                 self.send_span(place, &mut audience, count, cursor, &span, &mut gone);
@@ -83,7 +82,7 @@ impl Core {
             self.span = span;
         }
         let is_done = audience.is_served(head);
-        self.topics.at(place).audiences[track] = audience;
+        self.topics.at(place).audiences[framing] = audience;
         self.end_gone(place, gone);
         is_done
     }
@@ -152,11 +151,11 @@ impl Core {
                     continue;
                 }
                 let sent = usize::try_from(result).unwrap_or(0);
-                let frames = self.keep_rest(slot, slice, sent);
+                let frames = self.keep_rest(slot, span, slice, sent);
                 self.count_delivery(place, frames, sent);
                 self.fall_behind(place, audience, at, &mut end, cursor + frames);
             }
-            let frames = count_frames(slice, span);
+            let frames = span.count_frames(slice);
             let served = end - begin;
             cursor += frames;
             self.count_delivery(place, frames * served as u64, slice.len() * served);
@@ -199,15 +198,15 @@ impl Core {
 
     /// Ends all live subscriptions of a log that has ended; those behind end when they have caught up.
     fn end_live(&mut self, place: u32) {
-        for track in 0..2 {
+        for framing in Framing::ALL {
             while let Some(target) = self
                 .topics
                 .get(place)
-                .and_then(|topic| topic.audiences[track].live.last().copied())
+                .and_then(|topic| topic.audiences[framing].live.last().copied())
             {
                 let subscriptions = &self.connections.at(target.slot).subscriptions;
                 match subscriptions.iter().position(|s| s.topic == place) {
-                    Some(at) => self.end_subscription(target.slot, at),
+                    Some(at) => self.end_ended(target.slot, at),
                     None => unreachable!("leaving a log leaves its list of live subscribers"),
                 }
             }

@@ -5,7 +5,6 @@ use std::io::IoSlice;
 
 use super::connection::{BEHIND, NEVER, SHARE_BYTES, SlotIndex, State};
 use super::core::{Core, SLOW_CONSUMER};
-use super::output::count_frames;
 use super::sys::{self, Moved};
 use crate::log::Span;
 
@@ -47,7 +46,7 @@ impl Core {
     /// Takes the connection, which is written to now anyhow, out of the broadcasts that have yet to come to it.
     fn take_along(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
-        let track = connection.track();
+        let framing = connection.framing();
         for at in 0..connection.subscriptions.len() {
             let subscription = &self.connections.at(slot).subscriptions[at];
             let (place, live) = (subscription.topic, subscription.at);
@@ -55,7 +54,7 @@ impl Core {
                 continue;
             }
             let topic = self.topics.at(place);
-            if topic.audiences[track].live[live as usize].cursor < topic.head {
+            if topic.audiences[framing].live[live as usize].cursor < topic.head {
                 self.set_behind(slot, at);
             }
         }
@@ -79,7 +78,7 @@ impl Core {
             }
             match self.catch_up(slot, at, &mut share) {
                 CatchUp::Done => at += 1,
-                CatchUp::Ended => self.end_subscription(slot, at),
+                CatchUp::Ended => self.end_ended(slot, at),
                 CatchUp::Later => return,
             }
         }
@@ -132,7 +131,7 @@ impl Core {
     /// Serves one subscription that is behind.
     fn catch_up(&mut self, slot: SlotIndex, at: usize, share: &mut usize) -> CatchUp {
         let connection = self.connections.at(slot);
-        let track = connection.track();
+        let framing = connection.framing();
         let place = connection.subscriptions[at].topic;
         loop {
             let cursor = self.connections.at(slot).subscriptions[at].cursor;
@@ -154,7 +153,7 @@ impl Core {
             }
             let (head, bytes) = (topic.head, *share as u64);
             let mut span = std::mem::take(&mut self.span);
-            let read = self.read_log(place, cursor, head, track, bytes, &mut span);
+            let read = self.read_log(place, cursor, head, framing, bytes, &mut span);
             *share = share.saturating_sub(span.bytes().max(LEAST_BYTES));
             let is_sent = if read.is_ok() {
                 self.send_alone(slot, at, cursor, &span)
@@ -196,12 +195,12 @@ impl Core {
             };
             for slice in &parts[..count] {
                 if sent < slice.len() {
-                    let frames = self.keep_rest(slot, slice, sent);
+                    let frames = self.keep_rest(slot, span, slice, sent);
                     self.connections.at(slot).subscriptions[at].cursor = cursor + frames;
                     self.count_delivery(place, frames, sent);
                     return false;
                 }
-                let frames = count_frames(slice, span);
+                let frames = span.count_frames(slice);
                 self.count_delivery(place, frames, slice.len());
                 cursor += frames;
                 sent -= slice.len();

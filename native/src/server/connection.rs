@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::gateway::{Account, Attached, Calls};
+use super::wire::Wire;
+use crate::log::Framing;
 use crate::protocol::handshake::Request;
 use crate::protocol::{Decoder, DeflateParams, Role};
 
@@ -65,11 +67,18 @@ pub(super) struct Handshake {
     pub request: Request,
     /// Whether the application has been asked about the token.
     pub was_asked: bool,
+    /// Of the question whether an event stream may begin, once the application has been asked that.
+    pub ticket: Option<u64>,
+    /// The origin of a page that may read the answer; what goes into `Access-Control-Allow-Origin`.
+    pub readable_by: Option<String>,
+    /// What is sent first, right behind the answer.
+    pub greeting: Vec<u8>,
 }
 
 impl Handshake {
     fn held_bytes(&self) -> usize {
-        self.bytes.capacity() + self.request.held_bytes()
+        let readable_by = self.readable_by.as_ref().map_or(0, String::capacity);
+        self.bytes.capacity() + self.request.held_bytes() + readable_by + self.greeting.capacity()
     }
 }
 
@@ -124,6 +133,9 @@ pub(super) struct Connection {
     pub turned_away: Option<NoRoom>,
     /// Whether `address` counts in the limit for each address.
     pub counted: bool,
+    /// How it is spoken to; does not change once it is open.
+    pub wire: Wire,
+    /// Of a WebSocket.
     pub deflate: Option<DeflateParams>,
     pub decoder: Decoder,
     pub handshake: Option<Box<Handshake>>,
@@ -184,6 +196,7 @@ impl Connection {
             address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
             turned_away: None,
             counted: false,
+            wire: Wire::default(),
             deflate: None,
             decoder: Decoder::new(Role::Server, 0, false),
             handshake: None,
@@ -262,10 +275,16 @@ impl Connection {
         self.decoder.held_bytes() + self.calls.as_ref().map_or(0, |calls| calls.held_bytes())
     }
 
-    /// Which of a topic's live lists it belongs to. Only a client with the full window can take every shared
-    /// deflated frame.
-    pub fn track(&self) -> usize {
-        usize::from(self.deflate.is_some_and(|params| params.suits(usize::MAX)))
+    /// How it is sent what is in a log, and so which of a topic's audiences it belongs to. Only a client with the full
+    /// window can take every shared deflated frame.
+    pub fn framing(&self) -> Framing {
+        match self.wire {
+            Wire::Events => Framing::Events,
+            Wire::WebSocket if self.deflate.is_some_and(|params| params.suits(usize::MAX)) => {
+                Framing::Deflated
+            }
+            Wire::WebSocket => Framing::Plain,
+        }
     }
 }
 

@@ -95,6 +95,15 @@ impl Core {
         (self.connections.at(slot).state == State::Waiting).then_some(slot)
     }
 
+    /// Whether the connection waits for the answer to this question, to be let in.
+    pub(super) fn has_asked(&mut self, id: ConnId, ticket: u64) -> bool {
+        let Some(slot) = self.find_waiting(id) else {
+            return false;
+        };
+        let pending = self.connections.at(slot).handshake.as_ref();
+        pending.is_some_and(|pending| pending.ticket == Some(ticket))
+    }
+
     /// Whether the connection can still be spoken to.
     pub fn is_open(&mut self, slot: SlotIndex) -> bool {
         self.connections.at(slot).state == State::Open

@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What this server closes connections for: the code, the reason as the client is told it, where one code has several,
-/// and the reason's name among the figures.
-pub const ENDS: [(u16, Option<&str>, &str); 11] = [
+/// and the reason's name among the figures. Only event streams end with 1000.
+pub const ENDS: [(u16, Option<&str>, &str); 13] = [
+    (1000, Some("program_deleted"), "program_deleted"),
+    (1000, None, "unsubscribed"),
     (1001, None, "stopping"),
     (1002, None, "protocol"),
     (1003, None, "binary"),

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use super::connection::{BEHIND, SlotIndex, Subscription};
 use super::core::Core;
-use super::topics::{Audience, Live, SharedLog, Topic};
+use super::topics::{Audience, Audiences, Live, SharedLog, Topic};
+use crate::log::Framing;
 
 impl Core {
     /// How many logs the connection follows.
@@ -42,8 +43,8 @@ impl Core {
         if at == BEHIND {
             return Some(cursor);
         }
-        let track = self.connections.at(slot).track();
-        let audience = &self.topics.at(place).audiences[track];
+        let framing = self.connections.at(slot).framing();
+        let audience = &self.topics.at(place).audiences[framing];
         Some(audience.live[at as usize].cursor)
     }
 
@@ -83,7 +84,7 @@ impl Core {
         self.topics.add(Topic {
             shared: Arc::clone(log),
             head,
-            audiences: Default::default(),
+            audiences: Audiences::default(),
             subscribers: 0,
             is_growing: false,
         })
@@ -108,8 +109,10 @@ impl Core {
         let topic = self.topics.at(place);
         topic.subscribers += 1;
         let connection = self.connections.at(slot);
-        if connection.track() == 1 {
-            topic.shared.log.lock().want_deflated();
+        let framing = connection.framing();
+        // Most want plain frames, for which there is nothing to note.
+        if framing != Framing::Plain {
+            topic.shared.log.lock().want(framing);
         }
         connection.subscriptions.reserve_exact(1);
         connection.subscriptions.push(Subscription {
@@ -151,19 +154,19 @@ impl Core {
     /// Ends the connection's subscription number `at`.
     pub(super) fn end_subscription(&mut self, slot: SlotIndex, at: usize) {
         let connection = self.connections.at(slot);
-        let track = connection.track();
+        let framing = connection.framing();
         let subscription = connection.subscriptions.swap_remove(at);
         let place = subscription.topic;
         if subscription.at != BEHIND {
-            let mut audience = std::mem::take(&mut self.topics.at(place).audiences[track]);
+            let mut audience = std::mem::take(&mut self.topics.at(place).audiences[framing]);
             self.leave_live(place, &mut audience, subscription.at as usize);
-            self.topics.at(place).audiences[track] = audience;
+            self.topics.at(place).audiences[framing] = audience;
         }
         let now_ms = self.now_ms;
         let topic = self.topics.at(place);
         topic.subscribers -= 1;
-        if track == 1 {
-            topic.shared.log.lock().unwant_deflated();
+        if framing != Framing::Plain {
+            topic.shared.log.lock().unwant(framing);
         }
         if topic.shared.subscribers.fetch_sub(1, Ordering::Relaxed) == 1 {
             topic.shared.idle_since_ms.store(now_ms, Ordering::Relaxed);
@@ -173,6 +176,12 @@ impl Core {
             .subscriptions
             .fetch_sub(1, Ordering::Relaxed);
         self.release(place);
+    }
+
+    /// Ends the connection's subscription number `at`, whose log has ended and which has all of it.
+    pub(super) fn end_ended(&mut self, slot: SlotIndex, at: usize) {
+        self.end_subscription(slot, at);
+        self.end_without_subscription(slot, "program_deleted");
     }
 
     /// Takes the entry `at` out of an audience that was lifted out of its topic.
@@ -195,15 +204,15 @@ impl Core {
     /// Takes one that is live out of its audience, to be served alone.
     pub(super) fn set_behind(&mut self, slot: SlotIndex, at: usize) {
         let connection = self.connections.at(slot);
-        let track = connection.track();
+        let framing = connection.framing();
         let (place, place_live) = {
             let subscription = &connection.subscriptions[at];
             (subscription.topic, subscription.at as usize)
         };
-        let mut audience = std::mem::take(&mut self.topics.at(place).audiences[track]);
+        let mut audience = std::mem::take(&mut self.topics.at(place).audiences[framing]);
         let cursor = audience.live[place_live].cursor;
         self.leave_live(place, &mut audience, place_live);
-        self.topics.at(place).audiences[track] = audience;
+        self.topics.at(place).audiences[framing] = audience;
         let subscription = &mut self.connections.at(slot).subscriptions[at];
         subscription.at = BEHIND;
         subscription.cursor = cursor;
@@ -224,11 +233,11 @@ impl Core {
     /// Puts a subscriber that has everything before `cursor`, which is not before the head, among the live ones.
     pub(super) fn join_live(&mut self, slot: SlotIndex, place: u32, cursor: u64) {
         let connection = self.connections.at(slot);
-        let track = connection.track();
+        let framing = connection.framing();
         let Some(fd) = connection.fd.as_ref().map(AsRawFd::as_raw_fd) else {
             return;
         };
-        let live = &mut self.topics.at(place).audiences[track].live;
+        let live = &mut self.topics.at(place).audiences[framing].live;
         let at = u32::try_from(live.len()).unwrap_or(BEHIND);
         live.push(Live { slot, fd, cursor });
         if let Some(subscription) = self.subscription(slot, place) {
@@ -244,13 +253,10 @@ impl Core {
         }
         let (label, is_program) = log.label();
         let name = if is_program { "programId" } else { "channel" };
-        let mut message =
-            format!("{{\"jsonrpc\":\"2.0\",\"method\":\"unsubscribed\",\"params\":{{\"{name}\":\"")
-                .into_bytes();
-        crate::log::escape(label, &mut message);
-        message.extend_from_slice(b"\",\"reason\":\"");
-        message.extend_from_slice(reason.as_bytes());
-        message.extend_from_slice(b"\"}}");
-        self.send_text(slot, &message);
+        let mut params = format!("{{\"{name}\":\"").into_bytes();
+        crate::log::escape(label, &mut params);
+        params.extend_from_slice(format!("\",\"reason\":\"{reason}\"}}").as_bytes());
+        self.notify(slot, "unsubscribed", &params);
+        self.end_without_subscription(slot, reason);
     }
 }

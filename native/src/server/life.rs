@@ -9,9 +9,11 @@ use super::answers::CROWDED_BYTES;
 use super::connection::{Bucket, NEVER, NoRoom, SlotIndex, State};
 use super::core::{Core, SLOW_CONSUMER};
 use super::mailbox::Refusal;
+use super::refusals::headers_for;
 use super::shared::{Counters, Shared};
 use super::sys;
-use crate::protocol::{Decoder, DeflateOffer, Role, frame, handshake};
+use super::wire::Wire;
+use crate::protocol::{Decoder, DeflateOffer, Role, handshake};
 
 /// How long a closing connection may take to read what is left for it.
 const LINGER_MS: u64 = 5_000;
@@ -47,7 +49,7 @@ impl Core {
         self.schedule(slot);
     }
 
-    /// Finishes the handshake: the WebSocket is open.
+    /// Finishes the handshake: the WebSocket, or the event stream, is open.
     pub fn admit(&mut self, slot: SlotIndex) {
         let (shared, now_ms, id) = (
             Arc::clone(&self.shared),
@@ -60,7 +62,10 @@ impl Core {
             return;
         };
         let request = &handshake.request;
-        let deflate = request.deflate.map(DeflateOffer::accept);
+        let offer = request
+            .deflate
+            .filter(|_| connection.wire == Wire::WebSocket);
+        let deflate = offer.map(DeflateOffer::accept);
         let made_id;
         let request_id = if let Some(request_id) = &request.request_id {
             request_id
@@ -68,12 +73,13 @@ impl Core {
             made_id = request_id_from(&shared);
             &made_id
         };
-        handshake::accept(
-            request,
-            deflate.as_ref(),
-            &[("X-Request-Id", request_id)],
-            &mut connection.out,
-        );
+        let mut headers = headers_for(handshake.readable_by.as_deref());
+        headers.push(("X-Request-Id", request_id));
+        let out = &mut connection.out;
+        connection
+            .wire
+            .put_opening(request, deflate.as_ref(), &headers, out);
+        out.extend_from_slice(&handshake.greeting);
         connection.state = State::Open;
         connection.deflate = deflate;
         connection.decoder =
@@ -88,6 +94,7 @@ impl Core {
             shared.enter_account(&account.name);
         }
         Counters::add(&shared.counters.handshakes, 1);
+        self.watch_acknowledgements(slot);
         self.schedule(slot);
         self.touch(slot);
     }
@@ -96,16 +103,15 @@ impl Core {
     pub fn refuse(&mut self, slot: SlotIndex, refusal: &Refusal) {
         let shared = Arc::clone(&self.shared);
         let connection = self.connections.at(slot);
-        let given = connection
-            .handshake
-            .take()
-            .and_then(|handshake| handshake.request.request_id);
+        let handshake = *connection.handshake.take().unwrap_or_default();
+        let given = handshake.request.request_id;
         let request_id = given.unwrap_or_else(|| request_id_from(&shared));
         let mut headers: Vec<(&str, &str)> = refusal
             .headers
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect();
+        headers.extend(headers_for(handshake.readable_by.as_deref()));
         headers.push(("X-Request-Id", &request_id));
         if !refusal.body.is_empty()
             && !headers
@@ -115,17 +121,19 @@ impl Core {
             headers.push(("Content-Type", "application/json"));
         }
         handshake::refuse(refusal.status, &headers, &refusal.body, &mut connection.out);
-        Counters::add(&shared.counters.refused, 1);
+        if refusal.status >= 400 {
+            Counters::add(&shared.counters.refused, 1);
+        }
         self.begin_closing(slot);
     }
 
-    /// Sends a close frame and ends the connection once that is gone or the linger time is over.
+    /// Sends a close frame, or its like, and ends the connection once that is gone or the linger time is over.
     pub fn close(&mut self, slot: SlotIndex, code: u16, reason: &str) {
         let connection = self.connections.at(slot);
         if connection.state != State::Open {
             return;
         }
-        frame::encode_close(code, reason, &mut connection.out);
+        self.put_farewell(slot, code, reason);
         self.shared.counters.closes.count(code, reason);
         if (code, reason) == SLOW_CONSUMER {
             Counters::add(&self.shared.counters.slow_consumers, 1);

@@ -1,4 +1,4 @@
-//! The WebSocket server: event loops, connections, subscriptions.
+//! The server: event loops, connections, subscriptions; by WebSocket and as Server-Sent Events.
 //!
 //! N loops, each with its own thread, listener (`SO_REUSEPORT`), epoll and connections; a connection lives and
 //! dies on one loop, so its state needs no lock. Loops share the [logs](crate::log), which are read under short
@@ -30,6 +30,7 @@ mod sys;
 mod topics;
 mod turn;
 mod wheel;
+mod wire;
 
 pub use config::{Config, ConfigError, Network, SendChoice, client_address};
 pub use connection::{ConnId, Rate, SlotIndex};

@@ -5,15 +5,14 @@
 //! own waiting, or is behind, is served alone: its out-buffer first, then each log it is behind in. It gets a share, then
 //! it queues again, and the broadcast of something new goes before the queue.
 //!
-//! Frames never interleave: when a socket takes a frame in part, the rest of that one frame is copied into the
+//! Frames, or events where a connection is sent those, never interleave: when a socket takes a frame in part, the rest of that one frame is copied into the
 //! out-buffer, and the cursor moves to the next frame. So cursors always stand between frames, and whatever is put into
 //! the out-buffer later comes after a whole frame.
 
 use super::connection::SlotIndex;
 use super::core::Core;
 use super::shared::Counters;
-use crate::log::{Lost, Span};
-use crate::protocol::frame;
+use crate::log::{Framing, Lost, Span};
 
 /// What is deflated before others have their turn: 2 ms of work at 60 MB/s.
 const DEFLATE_BYTES: u64 = 128 << 10;
@@ -24,29 +23,32 @@ impl Core {
         place: u32,
         cursor: u64,
         until: u64,
-        track: usize,
+        framing: Framing,
         bytes: u64,
         span: &mut Span,
     ) -> Result<(), Lost> {
         let (shared, deflater) = (&self.topics.at(place).shared, &mut self.deflater);
-        let wants_deflated = track == 1;
-        if wants_deflated {
-            shared.deflate(until, DEFLATE_BYTES, |payload, out| {
+        match framing {
+            Framing::Plain => {}
+            Framing::Deflated => shared.deflate(until, DEFLATE_BYTES, |payload, out| {
                 deflater.compress(payload, out);
-            });
+            }),
+            Framing::Events => shared.log.lock().make_events(until, bytes),
         }
         let log = shared.log.lock();
-        log.read(cursor, until, bytes, wants_deflated, span)
+        log.read(cursor, until, bytes, framing, span)
     }
 
-    /// Notes that a socket took `sent` bytes of whole frames and is full: the rest of a frame it took in part
+    /// Notes that a socket took `sent` bytes of a slice of `span` and is full: the rest of a frame it took in part
     /// goes to the out-buffer. Returns the frames that are done with, the one in part included.
-    pub(super) fn keep_rest(&mut self, slot: SlotIndex, frames: &[u8], sent: usize) -> u64 {
-        let (mut end, mut count) = (0, 0);
-        while end < sent {
-            end += frame_bytes(&frames[end..]);
-            count += 1;
-        }
+    pub(super) fn keep_rest(
+        &mut self,
+        slot: SlotIndex,
+        span: &Span,
+        frames: &[u8],
+        sent: usize,
+    ) -> u64 {
+        let (end, count) = span.whole(frames, sent);
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
         connection.out.extend_from_slice(&frames[sent..end]);
@@ -79,27 +81,4 @@ impl Core {
         Counters::add(&self.shared.counters.deliveries, frames);
         Counters::add(&self.shared.counters.delivered_bytes, bytes as u64);
     }
-}
-
-/// Bytes of the frame at the start of `frames`, which are our own: whole, unmasked.
-fn frame_bytes(frames: &[u8]) -> usize {
-    match frame::parse_header(frames) {
-        Ok(Some((header, header_bytes))) => {
-            header_bytes + usize::try_from(header.payload_bytes).unwrap_or(usize::MAX)
-        }
-        _ => unreachable!("a log holds whole frames of our own making"),
-    }
-}
-
-/// Frames in one slice of `span`.
-pub(super) fn count_frames(slice: &[u8], span: &Span) -> u64 {
-    if slice.len() == span.bytes() {
-        return span.frames;
-    }
-    let (mut at, mut count) = (0, 0);
-    while at < slice.len() {
-        at += frame_bytes(&slice[at..]);
-        count += 1;
-    }
-    count
 }

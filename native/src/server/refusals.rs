@@ -1,4 +1,4 @@
-//! Handshakes that end with an HTTP answer, in words.
+//! Handshakes that end with an HTTP answer, in words; and who may read answers.
 
 use std::os::fd::OwnedFd;
 
@@ -18,6 +18,25 @@ pub(super) fn refusal(status: u16, name: &str, description: &str) -> Refusal {
         headers: Vec::new(),
         body: body.into_bytes(),
     }
+}
+
+/// The headers that let pages read an answer; `readable_by` is their origin, or `*` for any.
+#[must_use]
+pub(super) fn headers_for(readable_by: Option<&str>) -> Vec<(&str, &str)> {
+    let Some(origin) = readable_by else {
+        return Vec::new();
+    };
+    let mut headers = vec![
+        ("Access-Control-Allow-Origin", origin),
+        (
+            "Access-Control-Expose-Headers",
+            "Retry-After, WWW-Authenticate, X-Request-Id",
+        ),
+    ];
+    if origin != "*" {
+        headers.push(("Vary", "Origin"));
+    }
+    headers
 }
 
 fn crowded() -> Refusal {

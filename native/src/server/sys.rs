@@ -71,6 +71,12 @@ fn limit_unsent(socket: &OwnedFd) {
     }
 }
 
+/// Breaks the connection when the peer has not acknowledged what was sent to it for so long, in milliseconds.
+pub(super) fn limit_unacknowledged(socket: &OwnedFd, most_ms: u64) {
+    // A failure leaves the kernel's default, some 15 minutes of trying.
+    let _ = sockopt::set_tcp_user_timeout(socket, u32::try_from(most_ms).unwrap_or(u32::MAX));
+}
+
 /// What `accept` gave.
 pub(super) enum Accepted {
     Connection(OwnedFd, IpAddr),

@@ -1,13 +1,14 @@
 //! Logs as the threads share them, and as one loop sees them.
 
 use std::collections::HashMap;
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::connection::SlotIndex;
 use super::lock::Lock;
 use super::mailbox::{Command, Mailbox};
-use crate::log::Log;
+use crate::log::{Framing, Log};
 
 /// Who may follow a log.
 #[derive(Debug, Default)]
@@ -200,14 +201,32 @@ impl Audience {
     }
 }
 
+/// The audiences of a log, one for each framing.
+#[derive(Debug, Default)]
+pub(super) struct Audiences([Audience; Framing::ALL.len()]);
+
+impl Index<Framing> for Audiences {
+    type Output = Audience;
+
+    fn index(&self, framing: Framing) -> &Audience {
+        &self.0[framing as usize]
+    }
+}
+
+impl IndexMut<Framing> for Audiences {
+    fn index_mut(&mut self, framing: Framing) -> &mut Audience {
+        &mut self.0[framing as usize]
+    }
+}
+
 /// One log as one loop follows it.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub shared: Arc<SharedLog>,
     /// The newest tip of the log that the loop has heard of.
     pub head: u64,
-    /// Those that are served together: with plain frames, and with deflated ones.
-    pub audiences: [Audience; 2],
+    /// Those that are served together.
+    pub audiences: Audiences,
     /// Subscriptions of this loop, live or not, and one more while `is_growing`.
     pub subscribers: usize,
     /// Whether the topic stands among those with news.
@@ -273,7 +292,7 @@ mod tests {
             bytes: u64::MAX,
         };
         let mut log = Log::new("e", 0, limits);
-        log.want_deflated();
+        log.want(Framing::Deflated);
         let params = format!(r#"{{"pad":"{}"}}"#, "x".repeat(BYTES)).into_bytes();
         for seq in 1..=BURST {
             let entry = Entry {
@@ -309,7 +328,7 @@ mod tests {
             let read = shared
                 .log
                 .lock()
-                .read(cursor, tip, 1 << 20, true, &mut span);
+                .read(cursor, tip, 1 << 20, Framing::Deflated, &mut span);
             assert!(read.is_ok());
             deflated_bytes += span.bytes();
             cursor = span.next;

@@ -8,7 +8,6 @@ sends a reply and the bytes of the result.
 """
 
 import ctypes
-import os
 import resource
 import signal
 import sys
@@ -26,7 +25,6 @@ from broker.images.rendering import preview, render
 
 _DESCRIPTORS = 64
 _OOM_SCORE = "900"  # of 1,000; Ray's own workers have less
-_NICE = 10  # a tenth of the weight of what is live, when both want the processor (setpriority(2))
 _PR_SET_PDEATHSIG = 1
 
 
@@ -44,7 +42,7 @@ def serve(connection: Connection, memory_bytes: int) -> None:
 
 
 def _enclose(memory_bytes: int) -> None:
-    """Give up what a decoder has no need of, and stand back where the machine is short of anything."""
+    """Give up what a decoder has no need of, and be the first that a machine short of memory ends."""
     with suppress(OSError):  # proc_pid_oom_score_adj(5); anybody may raise its own
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     # prctl(2): a decoder that computes hears of its parent's end only by this. Elsewhere than on Linux there
@@ -58,7 +56,6 @@ def _enclose(memory_bytes: int) -> None:
         (resource.RLIMIT_NOFILE, _DESCRIPTORS),
     ):
         resource.setrlimit(name, (bound, bound))
-    os.nice(_NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the connection
 
 

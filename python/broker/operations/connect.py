@@ -1,6 +1,7 @@
-"""Which gateway a client should open its WebSocket to."""
+"""Which gateway a client should open its WebSocket or its event stream to."""
 
 import secrets
+from urllib.parse import quote, urlsplit
 
 from broker.domain.values import Id, Model
 from broker.operations.context import Context
@@ -27,10 +28,15 @@ class ConnectParams(Model):
 
 
 class ConnectServer(Model):
-    """One gateway that takes connections."""
+    """One gateway that takes connections.
+
+    Attributes:
+        stream_url: of the program's event stream there; null where no program was named.
+    """
 
     url: str
     connections: int
+    stream_url: str | None = None
 
 
 class Connect(Model):
@@ -40,11 +46,13 @@ class Connect(Model):
         url: of the gateway to use, chosen by load and by chance.
         servers: that one first, the others in an order of their own for every answer.
         retry_after_ms: how long to wait before connecting; 0 unless gateways are starting or draining.
+        stream_url: of the program's event stream at that gateway; null where no program was named.
     """
 
     url: str
     servers: list[ConnectServer]
     retry_after_ms: int
+    stream_url: str | None = None
 
 
 def url_template(settings: Settings) -> str:
@@ -61,22 +69,41 @@ def url_of(template: str, account: str, settings: Settings) -> str:
     return template.replace("{account}", label).replace(NODE_LABEL, settings.public_host)
 
 
+def stream_url_of(url: str, program_id: str) -> str:
+    """The URL of a program's event stream at the gateway whose WebSocket has this URL: it is beside that.
+
+    So who publishes gateways below another path needs to say so once.
+    """
+    parts = urlsplit(url)
+    scheme = "https" if parts.scheme == "wss" else "http"
+    below = parts.path.rpartition("/")[0]
+    path = f"{below}/programs/{quote(program_id, safe='~:')}/events/stream"
+    return parts._replace(scheme=scheme, path=path, query="", fragment="").geturl()
+
+
 def advise(
     gateways: list[GatewayRow], account: str, settings: Settings, program_id: str | None = None
 ) -> tuple[Connect, GatewayRow | None]:
     """The answer for a caller of `account`, and the gateway that comes first, from those that are alive."""
     taking = [gateway for gateway in gateways if not gateway.draining]
     ordered = order_gateways(taking, None if program_id is None else f"{account}/{program_id}")
+
+    def stream_url(url: str) -> str | None:
+        return None if program_id is None else stream_url_of(url, program_id)
+
+    urls = [url_of(gateway.url, account, settings) for gateway in ordered]
     servers = [
-        ConnectServer(url=url_of(gateway.url, account, settings), connections=gateway.connections)
-        for gateway in ordered
+        ConnectServer(url=url, connections=gateway.connections, stream_url=stream_url(url))
+        for url, gateway in zip(urls, ordered, strict=True)
     ]
     # While more than half of the gateways leave, everybody comes at once: spread them.
     is_calm = bool(taking) and 2 * len(taking) >= len(gateways)
+    url = urls[0] if urls else url_of(url_template(settings), account, settings)
     answer = Connect(
-        url=servers[0].url if servers else url_of(url_template(settings), account, settings),
+        url=url,
         servers=servers,
         retry_after_ms=0 if is_calm else _random.randint(RETRY_LOW_MS, RETRY_HIGH_MS),
+        stream_url=stream_url(url),
     )
     return answer, ordered[0] if ordered else None
 
@@ -94,7 +121,7 @@ async def connect(context: Context, params: ConnectParams) -> Connect:
 OPERATIONS = (
     Operation(
         name="connect",
-        summary="Find a gateway to open a WebSocket to",
+        summary="Find a gateway to open a WebSocket or an event stream to",
         params=ConnectParams,
         result=Connect,
         handler=connect,

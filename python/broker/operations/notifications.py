@@ -219,6 +219,13 @@ CLOSES = (
 )
 
 
+STREAM_ENDS = (
+    Close(1000, "program_deleted", "The program of an event stream is deleted.", False),
+    Close(1000, "unsubscribed", "Who reads an event stream may do so no longer.", False),
+)
+"""How an event stream ends beside `CLOSES`; a WebSocket goes on then."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """An HTTP answer in place of the handshake's 101; its body is that of every error."""

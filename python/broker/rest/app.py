@@ -14,17 +14,13 @@ import orjson
 
 from broker.domain.strict_json import may_have
 from broker.domain.users import Principal
-from broker.errors import (
-    InvalidRequest,
-    MethodNotAllowed,
-    NotFound,
-)
+from broker.errors import InvalidRequest, MethodNotAllowed, NotFound, Unavailable
 from broker.metrics import page
 from broker.operations.context import Context
 from broker.operations.invoke import invoke, require_audience
 from broker.operations.registry import Effect, Registry
 from broker.operations.services import Services
-from broker.rest import docs
+from broker.rest import docs, streams
 from broker.rest.account import account_of_host
 from broker.rest.asyncapi import asyncapi_document
 from broker.rest.callers import Caller
@@ -117,6 +113,10 @@ class RestApp(Door):
     ) -> None:
         """Answer a request of the API."""
         path = scope.get("raw_path") or scope["path"].encode()
+        program_id = streams.find_program(path)
+        if program_id is not None:
+            await self._send_to_stream(program_id, scope, headers, exchange)
+            return
         endpoints, values = self._routes.find(path)
         if not endpoints:
             await self._serve_page(scope["method"], split_path(path), caller, exchange)
@@ -191,6 +191,26 @@ class RestApp(Door):
                 await exchange.result(endpoint, await invoke(operation, context, fields))
         else:
             await exchange.result(endpoint, await invoke(operation, context, fields))
+
+    async def _send_to_stream(
+        self, program_id: str, scope: Mapping[str, Any], headers: Headers, exchange: Exchange
+    ) -> None:
+        """Send a client on to a gateway that serves the program's event stream."""
+        method = scope["method"]
+        if method == "OPTIONS":
+            allow = (b"allow", streams.METHODS.encode())
+            await exchange.whole(204, b"", "", [allow, *streams.PREFLIGHT])
+            return
+        if method not in ("GET", "HEAD"):
+            raise _wrong_method(streams.METHODS)
+        account = self._account(headers)
+        if not await self._services.accounts.exists(account):
+            raise NotFound("there is no such account")
+        query = scope.get("query_string", b"")
+        location = await streams.find_location(self._services, account, program_id, query)
+        if location is None:
+            raise Unavailable("no gateway takes connections", retry_after_s=streams.RETRY_AFTER_S)
+        await exchange.whole(307, b"", "", [(b"location", location.encode()), *_NO_STORE])
 
     def _limit(self, endpoint: Endpoint) -> int:
         settings = self._services.settings

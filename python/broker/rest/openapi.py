@@ -6,7 +6,8 @@ from typing import Any
 
 import broker
 from broker.operations.registry import Effect, Operation, Registry
-from broker.rest.openapi_replies import ERROR_SCHEMA, HEADERS, replies
+from broker.rest import streams
+from broker.rest.openapi_replies import ERROR_SCHEMA, HEADERS, failures, replies
 from broker.rest.openapi_schemas import Schema, Schemas, format_value, without_null
 from broker.rest.request import FORM_TYPE
 from broker.rest.routing import Endpoint, build_endpoint
@@ -71,6 +72,7 @@ def openapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
         endpoint = build_endpoint(operation)
         path = paths.setdefault(endpoint.route.path, {})
         path[endpoint.route.method.lower()] = _Description(endpoint, registry, settings, schemas).whole()
+    paths[streams.PATH] = streams.describe(failures(streams.ERRORS, schemas))
     return {
         "openapi": "3.1.0",
         "info": {

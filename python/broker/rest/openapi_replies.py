@@ -1,6 +1,6 @@
 """What an operation answers, for the OpenAPI document: successes, errors, and the headers of both."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -150,12 +150,19 @@ def replies(endpoint: Endpoint, schemas: Schemas, *, is_shadowed: bool) -> dict[
     errors = errors_of(operation)
     if is_shadowed and MethodNotAllowed not in errors:
         errors.append(MethodNotAllowed)
-    for status in sorted({kind.status for kind in errors}):
-        kinds = [kind for kind in errors if kind.status == status]
-        found[str(status)] = _failure(kinds, schemas)
+    found |= failures(errors, schemas)
     if route.is_proxy:
         found["default"] = _success(endpoint, schemas, "Whatever else the upstream answers.", creates=False)
     return found
+
+
+def failures(errors: Iterable[type[BrokerError]], schemas: Schemas) -> dict[str, Any]:
+    """Status → response, for each status of these errors; their schemas are added to the named ones."""
+    ordered = sorted(errors, key=lambda kind: kind.name)
+    return {
+        str(status): _failure([kind for kind in ordered if kind.status == status], schemas)
+        for status in sorted({kind.status for kind in ordered})
+    }
 
 
 def errors_of(operation: Operation) -> list[type[BrokerError]]:

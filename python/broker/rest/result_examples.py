@@ -34,6 +34,7 @@ from broker.operations import (
 _ID = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
 _USER_ID = "0198b2c4-11aa-7b2c-8d3e-4f5a6b7c8d9e"
 _EPOCH = "0198b2c4-6f00-7a11-8b22-9c33ad44be55"
+_STREAM_URL = "http://localhost:8001/api/v1/programs/final-2026/events/stream"
 _TIME = "2026-07-19T18:00:00.000Z"
 _TIME_MS = 1784484000000
 _CREATED = "2026-07-01T09:30:00.000Z"
@@ -171,8 +172,11 @@ _EXAMPLES: dict[Any, Any] = {
     },
     connect.Connect: {
         "url": "ws://localhost:8001/api/v1/ws",
-        "servers": [{"url": "ws://localhost:8001/api/v1/ws", "connections": 1200}],
+        "servers": [
+            {"url": "ws://localhost:8001/api/v1/ws", "connections": 1200, "streamUrl": _STREAM_URL},
+        ],
         "retryAfterMs": 0,
+        "streamUrl": _STREAM_URL,
     },
     events.Deleted: {"deleted": 1},
     events.EventBatch: {"events": [EVENT]},

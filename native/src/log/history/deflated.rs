@@ -22,7 +22,7 @@ pub(super) struct Deflated {
 
 impl Log {
     /// Counts one more follower that wants deflated frames.
-    pub fn want_deflated(&mut self) {
+    pub(super) fn want_deflated(&mut self) {
         self.deflated.wanted_by += 1;
         if self.deflated.wanted_by == 1 {
             self.deflated.from = self.tip();
@@ -32,7 +32,7 @@ impl Log {
     }
 
     /// Counts one less; the last one frees the deflated frames.
-    pub fn unwant_deflated(&mut self) {
+    pub(super) fn unwant_deflated(&mut self) {
         self.deflated.wanted_by = self.deflated.wanted_by.saturating_sub(1);
         if self.deflated.wanted_by == 0 {
             self.deflated.frames.release(u64::MAX);

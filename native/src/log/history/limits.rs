@@ -14,7 +14,8 @@ const GRACE_FACTOR: u64 = 4;
 pub struct Limits {
     pub entries: usize,
     pub age_ms: u64,
-    /// Bytes of frames, plain and deflated, past and live.
+    /// Bytes of frames, plain and deflated, past and live. The newest entries as events do not count: they have a bound of
+    /// their own.
     pub bytes: u64,
 }
 
@@ -33,6 +34,7 @@ impl Log {
                 }
                 let Some(meta) = self.live.pop() else { return };
                 self.trim_deflated(&meta);
+                self.trim_events();
                 (meta, in_epoch)
             };
             if in_epoch && meta.kind == Kind::Push {

@@ -2,12 +2,15 @@
 
 mod deflated;
 mod error;
+mod events;
 mod limits;
 mod reading;
 
 use self::deflated::Deflated;
+use self::events::Events;
 use super::encoding;
 use super::entry::{Entry, Kind, Meta};
+use super::framing::Framing;
 use super::segment::Segment;
 use super::track::Track;
 
@@ -45,6 +48,7 @@ pub struct Log {
     past_end: u64,
     ended: bool,
     deflated: Deflated,
+    events: Events,
     payload: Vec<u8>,
     frame: Vec<u8>,
 }
@@ -77,6 +81,7 @@ impl Log {
                 start: 0,
                 frames: Track::new(0),
             },
+            events: Events::new(),
             payload: Vec::new(),
             frame: Vec::new(),
         }
@@ -119,6 +124,25 @@ impl Log {
         self.past.frames.held_bytes()
             + self.live.frames.held_bytes()
             + self.deflated.frames.held_bytes()
+            + self.events.made.held_bytes()
+    }
+
+    /// Counts one more follower that reads with this framing.
+    pub fn want(&mut self, framing: Framing) {
+        match framing {
+            Framing::Plain => {}
+            Framing::Deflated => self.want_deflated(),
+            Framing::Events => self.want_events(),
+        }
+    }
+
+    /// Counts one less.
+    pub fn unwant(&mut self, framing: Framing) {
+        match framing {
+            Framing::Plain => {}
+            Framing::Deflated => self.unwant_deflated(),
+            Framing::Events => self.unwant_events(),
+        }
     }
 
     /// Adds one entry at the end.

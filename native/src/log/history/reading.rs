@@ -2,6 +2,7 @@
 
 use super::{LIVE_START, Log};
 use crate::log::encoding;
+use crate::log::framing::Framing;
 use crate::log::segment::Segment;
 use crate::log::span::{Lost, Span};
 
@@ -73,7 +74,8 @@ impl Log {
 
     /// Fills `span` with the frames from `cursor` towards `until`, about `budget` bytes at most.
     ///
-    /// With `deflated`, frames are deflated as far as that has been done and pays.
+    /// [`Framing::Deflated`] gives what [`put_deflated`](Self::put_deflated) has been given so far, and plain frames;
+    /// [`Framing::Events`] makes for this reader what [`make_events`](Self::make_events) has not made for all.
     /// One call may stop early, at the edge between past and live or between deflated and plain: go on from
     /// `span.next` until that is `until`.
     ///
@@ -84,20 +86,29 @@ impl Log {
         cursor: u64,
         until: u64,
         budget: u64,
-        deflated: bool,
+        framing: Framing,
         span: &mut Span,
     ) -> Result<(), Lost> {
         span.clear();
+        span.framing = framing;
         let (segment, index) = self.resolve(cursor)?;
         if segment.first < LIVE_START {
-            segment.read(index, segment.end(), budget, span);
+            match framing {
+                Framing::Plain | Framing::Deflated => {
+                    segment.read(index, segment.end(), budget, span);
+                }
+                Framing::Events => self.read_events(segment, index, segment.end(), budget, span),
+            }
             if span.next == self.past_end {
                 span.next = self.first_live();
             }
             return Ok(());
         }
-        let is_done = deflated && self.deflated.wanted_by > 0 && index < self.deflated.to;
-        if !is_done {
+        let is_deflated =
+            framing == Framing::Deflated && self.deflated.wanted_by > 0 && index < self.deflated.to;
+        if framing == Framing::Events {
+            self.read_events(&self.live, index, until.max(index), budget, span);
+        } else if !is_deflated {
             self.live.read(index, until.max(index), budget, span);
         } else if index < self.deflated.from {
             self.live

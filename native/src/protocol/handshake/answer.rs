@@ -38,13 +38,16 @@ pub fn refuse(status: u16, headers: &[(&str, &str)], body: &[u8], out: &mut Vec<
         push_header(name, value, out);
     }
     push_header("X-Content-Type-Options", "nosniff", out);
-    push_header("Content-Length", &body.len().to_string(), out);
+    // RFC 9110, section 8.6: 204 has none.
+    if status != 204 {
+        push_header("Content-Length", &body.len().to_string(), out);
+    }
     out.extend_from_slice(b"Connection: close\r\n\r\n");
     out.extend_from_slice(body);
 }
 
 /// Appends a header line; a line break in it, which would begin another header, becomes a space.
-pub(super) fn push_header(name: &str, value: &str, out: &mut Vec<u8>) {
+pub(in crate::protocol) fn push_header(name: &str, value: &str, out: &mut Vec<u8>) {
     let clean = |byte: u8| if byte.is_ascii_control() { b' ' } else { byte };
     out.extend(name.bytes().map(clean));
     out.extend_from_slice(b": ");
@@ -55,6 +58,7 @@ pub(super) fn push_header(name: &str, value: &str, out: &mut Vec<u8>) {
 const fn phrase(status: u16) -> &'static str {
     match status {
         200 => "OK",
+        204 => "No Content",
         400 => "Bad Request",
         401 => "Unauthorized",
         403 => "Forbidden",

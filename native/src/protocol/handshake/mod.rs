@@ -20,6 +20,7 @@ use self::headers::{Headers, percent_decode, split_target};
 use self::key::parse_key;
 use super::deflate::DeflateOffer;
 
+pub(super) use answer::push_header;
 pub use answer::{accept, refuse};
 pub use client::{Answer, parse_response, request};
 pub use error::HandshakeError;
@@ -59,6 +60,8 @@ pub struct Request {
     pub host: Option<String>,
     pub origin: Option<String>,
     pub authorization: Option<String>,
+    /// Where the client of an event stream stopped (WHATWG HTML, section 9.2.4).
+    pub last_event_id: Option<String>,
     /// All `X-Forwarded-For` headers, joined with `, ` in the order sent.
     pub forwarded_for: Option<String>,
     /// `X-Request-Id`, if it is 1 to 128 visible characters.
@@ -70,6 +73,8 @@ pub struct Request {
     pub version: Option<u8>,
     /// The first offer of permessage-deflate that can be accepted.
     pub deflate: Option<DeflateOffer>,
+    /// Whether a body is announced; it is never read.
+    pub has_body: bool,
     pub http10: bool,
 }
 
@@ -82,6 +87,7 @@ impl Request {
             &self.host,
             &self.origin,
             &self.authorization,
+            &self.last_event_id,
             &self.forwarded_for,
             &self.request_id,
         ];
@@ -89,6 +95,30 @@ impl Request {
         self.method.capacity()
             + self.path.capacity()
             + optional.map(String::capacity).sum::<usize>()
+    }
+
+    /// The names and values of the query in the order sent, decoded; `None` when one of them is malformed.
+    #[must_use]
+    pub fn query_pairs(&self) -> Option<Vec<(String, String)>> {
+        let pairs = self.query.as_deref().unwrap_or_default().split('&');
+        pairs
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                Some((percent_decode(name)?, percent_decode(value)?))
+            })
+            .collect()
+    }
+
+    /// The part of the path between `before` and `after`, decoded; `None` when the path is not made so, or the part
+    /// is not one segment.
+    #[must_use]
+    pub fn path_segment(&self, before: &str, after: &str) -> Option<String> {
+        let segment = self.path.strip_prefix(before)?.strip_suffix(after)?;
+        // In a path a plus is a plus.
+        (!segment.is_empty() && !segment.contains('/'))
+            .then(|| percent_decode(&segment.replace('+', "%2B")))
+            .flatten()
     }
 
     /// The first value of `name` in the query, decoded; `None` when it is absent or not UTF-8.
@@ -147,6 +177,7 @@ fn read(raw: &httparse::Request<'_, '_>) -> Result<Request, HandshakeError> {
         host: authority.or(headers.find_one("host")?.map(str::to_owned)),
         origin: headers.find_one("origin")?.map(str::to_owned),
         authorization: headers.find_one("authorization")?.map(str::to_owned),
+        last_event_id: headers.find_one("last-event-id")?.map(str::to_owned),
         forwarded_for: headers.join("x-forwarded-for")?,
         request_id: headers
             .find_one("x-request-id")?
@@ -154,6 +185,10 @@ fn read(raw: &httparse::Request<'_, '_>) -> Result<Request, HandshakeError> {
             .map(str::to_owned),
         upgrade: headers.has_token("upgrade", "websocket")?
             && headers.has_token("connection", "upgrade")?,
+        has_body: headers.join("transfer-encoding")?.is_some()
+            || headers
+                .find_one("content-length")?
+                .is_some_and(|n| n != "0"),
         http10: raw.version == Some(0),
         ..Request::default()
     };
@@ -174,11 +209,7 @@ fn read_upgrade(request: &mut Request, headers: &Headers<'_>) -> Result<(), Hand
     if request.http10 {
         return Err(HandshakeError::HttpTooOld);
     }
-    if headers.join("transfer-encoding")?.is_some()
-        || headers
-            .find_one("content-length")?
-            .is_some_and(|n| n != "0")
-    {
+    if request.has_body {
         return Err(HandshakeError::HasBody);
     }
     if headers.find_one("sec-websocket-version")? != Some("13") {

@@ -24,6 +24,15 @@ impl Account {
             allowed == "*" || allowed.trim_end_matches('/').eq_ignore_ascii_case(origin)
         })
     }
+
+    /// Whose pages may read an answer to a request of `origin`, which is allowed: any, or those of this origin.
+    #[must_use]
+    pub fn readers(&self, origin: Option<&str>) -> Option<String> {
+        match (&self.origins, origin) {
+            (None, _) => Some("*".to_owned()),
+            (Some(_), origin) => origin.map(str::to_owned),
+        }
+    }
 }
 
 /// All accounts of the product.

@@ -7,26 +7,29 @@ use super::super::core::Core;
 use super::super::handler::Admission;
 use super::super::mailbox::Refusal;
 use super::super::refusals::{build_refusal, refusal};
+use super::accounts::Account;
 use super::dispatch::Gateway;
+use super::streams;
 use super::upcalls::Upcall;
 use crate::protocol::handshake::Request;
 
-/// The only path there is.
+/// Where a WebSocket is opened.
 const PATH: &str = "/api/v1/ws";
+
+/// What a request asks for.
+enum Door {
+    WebSocket,
+    /// The events of the program with this id.
+    Stream(String),
+}
 
 impl Gateway {
     /// Decides about a well-formed request.
     pub(super) fn decide(&self, core: &mut Core, slot: SlotIndex, request: &Request) -> Admission {
-        if request.path != PATH {
-            return Admission::Refuse(refusal(404, "not_found", "there is nothing at this path"));
-        }
-        if !request.upgrade {
-            let mut refusal = refusal(426, "upgrade_required", "this path speaks WebSocket only");
-            refusal
-                .headers
-                .push(("Upgrade".to_owned(), "websocket".to_owned()));
-            return Admission::Refuse(refusal);
-        }
+        let door = match find_door(request) {
+            Ok(door) => door,
+            Err(refusal) => return Admission::Refuse(refusal),
+        };
         let accounts = Arc::clone(&self.hub.accounts.lock());
         let Some(account) = accounts.find(request.host.as_deref()) else {
             return Admission::Refuse(refusal(404, "not_found", "there is no such account"));
@@ -38,16 +41,37 @@ impl Gateway {
                 "the account does not allow this origin",
             ));
         }
-        core.connection(slot).account = Some(Arc::clone(&account));
+        match door {
+            Door::WebSocket => self.identify(core, slot, request, account),
+            Door::Stream(program) => {
+                Self::make_readable(core, slot, request, &account);
+                if let Some(answer) = streams::answer_at_once(request) {
+                    return Admission::Refuse(answer);
+                }
+                match self.identify(core, slot, request, account) {
+                    Admission::Accept => self.begin_stream(core, slot, request, program),
+                    other => other,
+                }
+            }
+        }
+    }
+
+    /// Finds out who it is: a token that is not known yet is asked about.
+    fn identify(
+        &self,
+        core: &mut Core,
+        slot: SlotIndex,
+        request: &Request,
+        account: Arc<Account>,
+    ) -> Admission {
+        let name = account.name.clone();
+        core.connection(slot).account = Some(account);
         let token = match find_token(request) {
             Token::None => return Admission::Accept,
             Token::Malformed => return Admission::Refuse(bad_token()),
             Token::Given(token) => token,
         };
-        let session = self
-            .hub
-            .grants
-            .find(&account.name, &token, core.shared.wall_ms());
+        let session = self.hub.grants.find(&name, &token, core.shared.wall_ms());
         if session.is_some_and(|session| Self::attach(core, slot, session)) {
             return Admission::Accept;
         }
@@ -67,7 +91,7 @@ impl Gateway {
         pending.was_asked = true;
         let upcall = Upcall::Authenticate {
             conn,
-            account: account.name.clone(),
+            account: name,
             token,
             address,
         };
@@ -80,6 +104,24 @@ impl Gateway {
             .push(("Retry-After".to_owned(), "2".to_owned()));
         Admission::Refuse(refusal)
     }
+}
+
+fn find_door(request: &Request) -> Result<Door, Refusal> {
+    if let Some(program) = streams::find_program(request) {
+        return Ok(Door::Stream(program));
+    }
+    if request.path != PATH {
+        let nothing = refusal(404, "not_found", "there is nothing at this path");
+        return Err(nothing);
+    }
+    if !request.upgrade {
+        let mut refusal = refusal(426, "upgrade_required", "this path speaks WebSocket only");
+        refusal
+            .headers
+            .push(("Upgrade".to_owned(), "websocket".to_owned()));
+        return Err(refusal);
+    }
+    Ok(Door::WebSocket)
 }
 
 enum Token {
@@ -108,7 +150,12 @@ fn find_token(request: &Request) -> Token {
 }
 
 fn bad_token() -> Refusal {
-    let mut refusal = refusal(401, "invalid_token", "the access token is not valid");
+    unauthorized("the access token is not valid")
+}
+
+/// For one who needs a token, or another one.
+pub(super) fn unauthorized(description: &str) -> Refusal {
+    let mut refusal = refusal(401, "invalid_token", description);
     refusal
         .headers
         .push(("WWW-Authenticate".to_owned(), "Bearer".to_owned()));

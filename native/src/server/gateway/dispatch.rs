@@ -60,6 +60,8 @@ impl Handler for Gateway {
                         Answer::Error => Outcome::Error(json),
                     };
                     Self::finish(core, slot, &pending, &outcome);
+                } else if core.has_asked(id, ticket) {
+                    Self::refuse_stream(core, id, &json);
                 }
             }
             Command::Retry(id, ticket) => self.retry(core, id, ticket),

@@ -1,4 +1,4 @@
-//! The gateway: JSON-RPC over WebSocket, native subscriptions, and upcalls for everything else.
+//! The gateway: JSON-RPC over WebSocket, event streams, native subscriptions, and upcalls for everything else.
 //!
 //! [`Hub`] is what the rest of the process calls, from any thread. Each event loop has a [`Gateway`], which
 //! handles its connections and shares the hub. What a gateway cannot decide becomes an [`Upcall`]; the
@@ -18,6 +18,7 @@ mod params;
 mod requests;
 mod rights;
 mod sessions;
+mod streams;
 mod subscribe;
 mod upcalls;
 mod votes;

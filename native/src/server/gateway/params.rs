@@ -83,7 +83,7 @@ struct Servertime {
 }
 
 /// Integers beyond this are not exact in every JSON reader (RFC 7493, section 2.2).
-const EXACT: u64 = 1 << 53;
+pub(super) const EXACT: u64 = 1 << 53;
 
 /// The longest id of a message that a cursor may name; the application says so.
 const ID_BYTES: usize = 64;

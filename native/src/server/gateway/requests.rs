@@ -183,6 +183,33 @@ impl Gateway {
     ) -> Option<Vec<u8>> {
         // Looked at for its effect: an expired session must not go along.
         Self::reader(core, slot);
+        let params = call.params.unwrap_or_default().as_bytes().to_vec();
+        let asked = self.ask_application(core, slot, &call.method, params, call.id.is_none());
+        let Some(ticket) = asked else {
+            return Some(error(503, "unavailable", "too many requests are waiting"));
+        };
+        let pending = Pending {
+            ticket,
+            id: call.id.map(Box::from),
+            batch,
+            subscribe: (call.method == "subscribe")
+                .then(|| Box::from(call.params.unwrap_or_default())),
+            is_cancelled: false,
+            ballot: None,
+        };
+        Self::await_answer(core, slot, pending);
+        None
+    }
+
+    /// Leaves a call of this connection to the application; its ticket, or None when too much waits there.
+    pub(super) fn ask_application(
+        &self,
+        core: &mut Core,
+        slot: SlotIndex,
+        method: &str,
+        params: Vec<u8>,
+        is_notification: bool,
+    ) -> Option<u64> {
         let (ticket, conn) = (self.hub.next_number(), core.id(slot));
         let connection = core.connection(slot);
         let upcall = Upcall::Call {
@@ -198,24 +225,11 @@ impl Gateway {
                 .as_ref()
                 .map_or(0, |session| session.principal),
             address: connection.address.to_string(),
-            method: call.method.clone().into_owned(),
-            params: call.params.unwrap_or_default().as_bytes().to_vec(),
-            is_notification: call.id.is_none(),
+            method: method.to_owned(),
+            params,
+            is_notification,
         };
-        if !self.hub.upcalls.ask(upcall) {
-            return Some(error(503, "unavailable", "too many requests are waiting"));
-        }
-        let pending = Pending {
-            ticket,
-            id: call.id.map(Box::from),
-            batch,
-            subscribe: (call.method == "subscribe")
-                .then(|| Box::from(call.params.unwrap_or_default())),
-            is_cancelled: false,
-            ballot: None,
-        };
-        Self::await_answer(core, slot, pending);
-        None
+        self.hub.upcalls.ask(upcall).then_some(ticket)
     }
 
     /// Keeps a call until it is answered.

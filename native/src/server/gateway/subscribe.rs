@@ -14,9 +14,62 @@ use crate::log::Log;
 use crate::protocol::jsonrpc;
 
 /// Where a subscription stands in its log, and what its answer says.
-struct Position {
-    cursor: u64,
-    recovered: bool,
+pub(super) struct Position {
+    pub cursor: u64,
+    pub recovered: bool,
+}
+
+/// Why a log is not followed.
+pub(super) enum Unready {
+    /// The application may be able to change that.
+    Ask,
+    Refused {
+        status: u16,
+        name: &'static str,
+        description: &'static str,
+    },
+}
+
+impl Unready {
+    fn refused(status: u16, name: &'static str, description: &'static str) -> Self {
+        Self::Refused {
+            status,
+            name,
+            description,
+        }
+    }
+
+    /// What cannot be done, after the application has prepared what it could, is refused.
+    fn unless(is_definite: bool, refused: Self) -> Self {
+        if is_definite { refused } else { Self::Ask }
+    }
+
+    fn not_found(is_definite: bool) -> Self {
+        let refused = Self::refused(404, "not_found", "there is no such program or channel");
+        Self::unless(is_definite, refused)
+    }
+
+    /// For one who may not follow.
+    fn forbidden(reader: Option<u64>, is_definite: bool) -> Self {
+        let refused = match reader {
+            None => Self::refused(401, "invalid_token", "this needs an access token"),
+            Some(_) => Self::refused(403, "insufficient_scope", "the token does not allow this"),
+        };
+        Self::unless(is_definite, refused)
+    }
+}
+
+impl From<Unready> for Outcome {
+    fn from(unready: Unready) -> Self {
+        match unready {
+            Unready::Ask => Self::Ask,
+            Unready::Refused {
+                status,
+                name,
+                description,
+            } => Self::Error(error(status, name, description)),
+        }
+    }
 }
 
 impl Gateway {
@@ -33,29 +86,21 @@ impl Gateway {
         is_definite: bool,
     ) -> Outcome {
         let Some((target, start, has_token)) = parse_subscribe(params) else {
-            return ask_or(is_definite, || {
-                jsonrpc::build_error(jsonrpc::INVALID_PARAMS, "invalid_request", None)
-            });
+            if !is_definite {
+                return Outcome::Ask;
+            }
+            let error = jsonrpc::build_error(jsonrpc::INVALID_PARAMS, "invalid_request", None);
+            return Outcome::Error(error);
         };
         let is_odd = matches!(target, Target::Channel(_)) && start != Start::Now;
         if (is_odd || has_token) && !is_definite {
             return Outcome::Ask;
         }
         let reader = Self::reader(core, slot);
-        let account = core
-            .connection(slot)
-            .account
-            .as_ref()
-            .map(|account| account.name.clone())
-            .unwrap_or_default();
-        let Some(shared_log) = self.find_log_for(reader, &target, &account) else {
-            return ask_or(is_definite, || {
-                error(404, "not_found", "there is no such program or channel")
-            });
+        let shared_log = match self.find_open_log(core, slot, reader, &target, is_definite) {
+            Ok(shared_log) => shared_log,
+            Err(unready) => return unready.into(),
         };
-        if shared_log.access.lock().allows(reader) != Some(true) {
-            return ask_or(is_definite, || forbidden(reader));
-        }
         if let Some(cursor) = core.cursor(slot, &shared_log) {
             let position = Position {
                 cursor,
@@ -69,7 +114,8 @@ impl Gateway {
                 b"",
             ));
         }
-        if core.subscriptions(slot) >= self.hub.shared().config.subscriptions {
+        let config = &self.hub.shared().config;
+        if core.subscriptions(slot) >= config.subscriptions {
             Counters::add(&core.shared.counters.rate_limited, 1);
             return Outcome::Error(error(
                 429,
@@ -78,40 +124,68 @@ impl Gateway {
             ));
         }
         let room = core.answer_room(slot).saturating_sub(gathered_bytes);
-        self.follow(
-            core,
-            slot,
-            reader,
-            &target,
-            &start,
-            &shared_log,
-            room,
-            is_definite,
-        )
+        let most_bytes = config.recovery_bytes.min(room);
+        let answer = |log: &Log, position: &Position| {
+            let mut items = Vec::new();
+            let next = match target {
+                Target::Program(_) => log.put_items(
+                    position.cursor,
+                    config.recovery_entries,
+                    most_bytes,
+                    &mut items,
+                ),
+                Target::Channel(_) => Ok(log.tip()),
+            };
+            // A cursor that was found under this lock is not lost.
+            let next = next.unwrap_or(log.tip());
+            (next, render(&target, log, position, next, &items))
+        };
+        let followed = Self::follow(core, slot, reader, &start, &shared_log, is_definite, answer);
+        followed.map_or_else(Outcome::from, Outcome::Result)
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one step of subscribe, cut out for its lock"
-    )]
-    fn follow(
-        &mut self,
+    /// The log of a target, if the connection may follow it.
+    pub(super) fn find_open_log(
+        &self,
         core: &mut Core,
         slot: SlotIndex,
         reader: Option<u64>,
         target: &Target,
+        is_definite: bool,
+    ) -> Result<Arc<SharedLog>, Unready> {
+        let account = core
+            .connection(slot)
+            .account
+            .as_ref()
+            .map(|account| account.name.clone())
+            .unwrap_or_default();
+        let shared_log = self
+            .find_log_for(reader, target, &account)
+            .ok_or_else(|| Unready::not_found(is_definite))?;
+        if shared_log.access.lock().allows(reader) != Some(true) {
+            return Err(Unready::forbidden(reader, is_definite));
+        }
+        Ok(shared_log)
+    }
+
+    /// Lets the connection follow a log from `start` on.
+    ///
+    /// `answer` says what the client is told, and the cursor of one who has been told that; the log is locked meanwhile.
+    pub(super) fn follow<Answer>(
+        core: &mut Core,
+        slot: SlotIndex,
+        reader: Option<u64>,
         start: &Start,
         shared_log: &Arc<SharedLog>,
-        room: usize,
         is_definite: bool,
-    ) -> Outcome {
-        let config = &self.hub.shared().config;
+        answer: impl FnOnce(&Log, &Position) -> (u64, Answer),
+    ) -> Result<Answer, Unready> {
         // Held before the log is read, so that no entry after the answer can be missed.
         let place = core.hold(shared_log);
         // Asked again: a change before this loop was known to follow was not announced to it.
         if shared_log.access.lock().allows(reader) != Some(true) {
             core.release(place);
-            return ask_or(is_definite, || forbidden(reader));
+            return Err(Unready::forbidden(reader, is_definite));
         }
         let log = shared_log.log.lock();
         let is_over = log.is_ended() || shared_log.is_closed.load(Ordering::Acquire);
@@ -123,30 +197,15 @@ impl Gateway {
         let Some(position) = position else {
             drop(log);
             core.release(place);
-            return ask_or(is_definite, || {
-                error(404, "not_found", "there is no such program or channel")
-            });
+            return Err(Unready::not_found(is_definite));
         };
-        let mut items = Vec::new();
-        let most_bytes = config.recovery_bytes.min(room);
-        let next = match target {
-            Target::Program(_) => log.put_items(
-                position.cursor,
-                config.recovery_entries,
-                most_bytes,
-                &mut items,
-            ),
-            Target::Channel(_) => Ok(log.tip()),
-        };
-        // A cursor that was found under this lock is not lost.
-        let next = next.unwrap_or(log.tip());
-        let result = render(target, &log, &position, next, &items);
+        let (next, answer) = answer(&log, &position);
         let is_behind = next != log.tip();
         // Counted under the lock, so that the log is not closed meanwhile.
         shared_log.subscribers.fetch_add(1, Ordering::AcqRel);
         drop(log);
         core.subscribe(slot, place, next, is_behind);
-        Outcome::Result(result)
+        Ok(answer)
     }
 
     /// Ends a subscription; one that is not there is none to end.
@@ -213,22 +272,6 @@ fn view_of(topic: &str) -> Option<&str> {
     Some(channel)
 }
 
-fn ask_or(is_definite: bool, error: impl FnOnce() -> Vec<u8>) -> Outcome {
-    if is_definite {
-        Outcome::Error(error())
-    } else {
-        Outcome::Ask
-    }
-}
-
-/// The error of one who may not follow.
-fn forbidden(reader: Option<u64>) -> Vec<u8> {
-    match reader {
-        None => error(401, "invalid_token", "this needs an access token"),
-        Some(_) => error(403, "insufficient_scope", "the token does not allow this"),
-    }
-}
-
 /// None when the application may be able to bring what the log lacks.
 fn find_position(log: &Log, start: &Start, is_definite: bool) -> Option<Position> {
     let tip = log.tip();
@@ -272,22 +315,36 @@ fn is_same_message(log: &Log, seq: u64, seen: Option<&str>) -> Option<bool> {
 /// The result of `subscribe` for one who stands at `next` after having `items`.
 fn render(target: &Target, log: &Log, position: &Position, next: u64, items: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(128 + items.len());
-    out.push(b'{');
-    target.put_member(&mut out);
+    put_position(target, log, position, next, &mut out);
     if matches!(target, Target::Program(_)) {
-        out.extend_from_slice(br#","epoch":""#);
-        crate::log::escape(log.epoch(), &mut out);
-        let (seq, recovered) = (log.seq_at(next), position.recovered);
-        out.extend_from_slice(format!("\",\"seq\":{seq}").as_bytes());
-        if let Some(id) = log.id_at(seq) {
-            out.extend_from_slice(br#","id":""#);
-            crate::log::escape(id, &mut out);
-            out.push(b'"');
-        }
-        out.extend_from_slice(format!(",\"recovered\":{recovered},\"events\":[").as_bytes());
+        out.extend_from_slice(br#","events":["#);
         out.extend_from_slice(items);
         out.push(b']');
     }
     out.push(b'}');
     out
+}
+
+/// Appends an object, not closed, that says of what and where one is who stands at `next`.
+pub(super) fn put_position(
+    target: &Target,
+    log: &Log,
+    position: &Position,
+    next: u64,
+    out: &mut Vec<u8>,
+) {
+    out.push(b'{');
+    target.put_member(out);
+    if matches!(target, Target::Program(_)) {
+        out.extend_from_slice(br#","epoch":""#);
+        crate::log::escape(log.epoch(), out);
+        let (seq, recovered) = (log.seq_at(next), position.recovered);
+        out.extend_from_slice(format!("\",\"seq\":{seq}").as_bytes());
+        if let Some(id) = log.id_at(seq) {
+            out.extend_from_slice(br#","id":""#);
+            crate::log::escape(id, out);
+            out.push(b'"');
+        }
+        out.extend_from_slice(format!(",\"recovered\":{recovered}").as_bytes());
+    }
 }

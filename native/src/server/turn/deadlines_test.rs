@@ -2,7 +2,7 @@
 
 use super::shares_test::{Stage, Viewer, call};
 use super::*;
-use crate::protocol::frame::encode_masked;
+use crate::protocol::frame::{Opcode, encode_masked};
 use crate::server::connection::Connection;
 
 /// More than one connection may have outstanding.
@@ -122,4 +122,23 @@ fn a_request_that_waits_for_us_is_not_late() {
     assert_eq!(expire(&mut stage), State::Head);
     stage.event_loop.core.connection(slot).unread = false;
     assert_eq!(expire(&mut stage), State::Closing);
+}
+
+/// Nobody answers a comment: the kernel has to notice who is gone.
+#[test]
+fn a_reader_of_events_has_to_acknowledge_them() {
+    let mut stage = Stage::empty();
+    let mut reader = stage.connect_silently();
+    reader.send_bytes(b"GET /api/v1/programs/p/events/stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let is_open = |one: &&Connection| one.state == State::Open;
+    stage.turn_until(|stage| stage.connections().iter().any(is_open));
+    let _viewer = stage.connect();
+    let connections = stage.connections();
+    let most_ms = connections.iter().map(|one| {
+        let fd = one.fd.as_ref().expect("it is open");
+        rustix::net::sockopt::tcp_user_timeout(fd).expect("a TCP socket")
+    });
+    let config = crate::server::Config::default();
+    let events_ms = u32::try_from(config.pong_ms + config.lag_ms).expect("seconds");
+    assert_eq!(most_ms.collect::<Vec<_>>(), [events_ms, 0]);
 }

@@ -50,10 +50,8 @@ impl<H: Handler> Loop<H> {
         connection.sent_away = true;
         let end_ms = self.core.now_ms + after_ms;
         self.core.connection(slot).end_ms = end_ms;
-        let message = format!(
-            r#"{{"jsonrpc":"2.0","method":"reconnect","params":{{"afterMs":{after_ms}}}}}"#
-        );
-        self.core.send_text(slot, message.as_bytes());
+        let params = format!(r#"{{"afterMs":{after_ms}}}"#);
+        self.core.notify(slot, "reconnect", params.as_bytes());
         self.core.schedule(slot);
     }
 

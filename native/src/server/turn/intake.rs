@@ -12,6 +12,7 @@ use super::super::handler::{Admission, Handler, Message};
 use super::super::refusals::{build_refusal, refusal, refuse_unread};
 use super::super::shared::Counters;
 use super::super::sys::{self, Accepted, Moved};
+use super::super::wire::Wire;
 use super::{Loop, is_late};
 use crate::protocol::frame::{self, Opcode};
 use crate::protocol::handshake::{self, Head, Limits, Request};
@@ -125,7 +126,10 @@ impl<H: Handler> Loop<H> {
     fn take_bytes(&mut self, slot: SlotIndex, bytes: &mut [u8]) {
         match self.core.connection(slot).state {
             State::Head => self.take_head(slot, bytes),
-            State::Open => self.take_frames(slot, bytes),
+            State::Open => match self.core.connection(slot).wire {
+                Wire::WebSocket => self.take_frames(slot, bytes),
+                Wire::Events => self.core.ignore_input(slot, bytes.len()),
+            },
             State::Waiting | State::Closing | State::Free => {}
         }
     }
@@ -201,7 +205,7 @@ impl<H: Handler> Loop<H> {
         }
     }
 
-    /// Opens the WebSocket and takes what the client has sent since its request.
+    /// Lets a client in and takes what the client has sent since its request.
     fn admit(&mut self, slot: SlotIndex) {
         self.core.admit(slot);
         let pending = self.core.connection(slot).handshake.take();
@@ -209,7 +213,7 @@ impl<H: Handler> Loop<H> {
             self.send_away(slot);
         }
         if let Some(mut pending) = pending {
-            self.take_frames(slot, &mut pending.bytes);
+            self.take_bytes(slot, &mut pending.bytes);
         }
         if self.core.connection(slot).unread {
             self.core.read_later(slot);

@@ -20,7 +20,6 @@ use super::refusals::refusal;
 use super::sys::Ready;
 use super::wheel::TICK_MS;
 use crate::protocol::Inflater;
-use crate::protocol::frame::Opcode;
 
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
@@ -219,6 +218,11 @@ impl<H: Handler> Loop<H> {
                     self.resume(slot);
                 }
             }
+            Command::Retry(id, ticket) if self.core.has_asked(id, ticket) => {
+                if let Some(slot) = self.core.find_waiting(id) {
+                    self.resume(slot);
+                }
+            }
             other => self.handler.command(&mut self.core, other),
         }
         true
@@ -309,8 +313,10 @@ impl<H: Handler> Loop<H> {
         if connection.blocked || !connection.out.is_empty() || connection.pong_ms != NEVER {
             return;
         }
-        connection.pong_ms = now_ms + timeout_ms;
-        self.core.send_control(slot, Opcode::Ping, b"");
+        if connection.wire.is_answered() {
+            connection.pong_ms = now_ms + timeout_ms;
+        }
+        self.core.send_heartbeat(slot);
     }
 
     /// The time of a connection in `end_ms` is over.

@@ -12,7 +12,7 @@ use rustix::net::sockopt;
 
 use super::*;
 use crate::log::Kind;
-use crate::protocol::frame::{encode_masked, parse_header};
+use crate::protocol::frame::{Opcode, encode_masked, parse_header};
 use crate::server::connection::Connection;
 use crate::server::gateway::{Gateway, Hub, OwnedEntry};
 use crate::server::send::open_sender;

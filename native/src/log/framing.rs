@@ -1,0 +1,39 @@
+//! How entries are laid out for the sockets of one kind of client.
+
+use crate::protocol::{events, frame};
+
+/// One layout of all entries of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// WebSocket frames.
+    #[default]
+    Plain,
+    /// WebSocket frames, deflated where that has been done and pays.
+    Deflated,
+    /// Server-Sent Events.
+    Events,
+}
+
+impl Framing {
+    /// Each of them, at the place that its number says.
+    pub const ALL: [Self; 3] = [Self::Plain, Self::Deflated, Self::Events];
+
+    /// Bytes of the first entry of `entries`, which are a log's own: whole ones.
+    #[must_use]
+    pub fn entry_bytes(self, entries: &[u8]) -> usize {
+        match self {
+            Self::Plain | Self::Deflated => frame_bytes(entries),
+            Self::Events => events::event_bytes(entries),
+        }
+    }
+}
+
+/// Bytes of the frame at the start of `frames`, which are whole and unmasked.
+fn frame_bytes(frames: &[u8]) -> usize {
+    match frame::parse_header(frames) {
+        Ok(Some((header, header_bytes))) => {
+            header_bytes + usize::try_from(header.payload_bytes).unwrap_or(usize::MAX)
+        }
+        _ => unreachable!("a log holds whole frames of our own making"),
+    }
+}

@@ -1,0 +1,179 @@
+//! The third track: the newest entries as Server-Sent Events, each made once for all who want it.
+//!
+//! Who keeps up reads from here. Who is further behind, in the past too, is rare, and reads what is made for it alone
+//! from the plain frames: that is a copy of bytes, so no entry has to be kept twice for it.
+
+use std::collections::VecDeque;
+
+use super::Log;
+use crate::log::encoding;
+use crate::log::segment::Segment;
+use crate::log::span::Span;
+use crate::log::track::Track;
+
+/// What is kept of the track: several times what a broadcast reads at once, however many have wanted it.
+const KEPT_BYTES: u64 = 1 << 20;
+
+/// The events of the live entries from `first` on.
+#[derive(Debug)]
+pub(super) struct Events {
+    wanted_by: usize,
+    first: u64,
+    /// Where the first event begins.
+    start: u64,
+    /// Where each event ends.
+    ends: VecDeque<u64>,
+    pub(super) made: Track,
+}
+
+impl Events {
+    pub fn new() -> Self {
+        Self {
+            wanted_by: 0,
+            first: 0,
+            start: 0,
+            ends: VecDeque::new(),
+            made: Track::new(0),
+        }
+    }
+
+    /// The index after the last event.
+    fn end(&self) -> u64 {
+        self.first + self.ends.len() as u64
+    }
+
+    fn has(&self, index: u64) -> bool {
+        (self.first..self.end()).contains(&index)
+    }
+
+    /// Where the event `index` begins, which is here, or the next one.
+    fn event_start(&self, index: u64) -> u64 {
+        match usize::try_from(index - self.first) {
+            Ok(at @ 1..) => self.ends[at - 1],
+            _ => self.start,
+        }
+    }
+
+    fn pop(&mut self) {
+        if let Some(end) = self.ends.pop_front() {
+            self.first += 1;
+            self.start = end;
+            self.made.release(end);
+        }
+    }
+}
+
+impl Log {
+    /// Counts one more follower that wants events.
+    pub(super) fn want_events(&mut self) {
+        self.events.wanted_by += 1;
+        if self.events.wanted_by == 1 {
+            self.events.first = self.tip();
+        }
+    }
+
+    /// Counts one less; the last one frees the events.
+    pub(super) fn unwant_events(&mut self) {
+        self.events.wanted_by = self.events.wanted_by.saturating_sub(1);
+        while self.events.wanted_by == 0 && !self.events.ends.is_empty() {
+            self.events.pop();
+        }
+    }
+
+    /// Makes the events that are not made yet, towards `until`, about `budget` bytes of them; one at least.
+    pub fn make_events(&mut self, until: u64, budget: u64) {
+        if self.events.wanted_by == 0 {
+            return;
+        }
+        let (begin, mut event) = (self.events.made.end(), std::mem::take(&mut self.frame));
+        while self.events.end() < until.min(self.tip()) {
+            if self.events.made.end() - begin >= budget {
+                break;
+            }
+            event.clear();
+            self.put_event(&self.live, self.events.end(), &mut event);
+            let end = self.events.made.append(&event);
+            self.events.ends.push_back(end);
+        }
+        self.frame = event;
+        while self.events.made.end() - self.events.start > KEPT_BYTES && self.events.ends.len() > 1
+        {
+            self.events.pop();
+        }
+    }
+
+    /// Forgets the event of the live entry that has just been dropped.
+    pub(super) fn trim_events(&mut self) {
+        let oldest = self.live.first;
+        while self.events.first < oldest && !self.events.ends.is_empty() {
+            self.events.pop();
+        }
+        self.events.first = self.events.first.max(oldest);
+    }
+
+    /// Reads events from the entry `from` of a segment up to `until`, at most about `budget` bytes but at least one.
+    pub(super) fn read_events(
+        &self,
+        segment: &Segment,
+        from: u64,
+        until: u64,
+        budget: u64,
+        span: &mut Span,
+    ) {
+        let to = if self.events.has(from) {
+            self.read_made(from, until.min(self.events.end()), budget, span)
+        } else if from < self.events.first && !self.events.ends.is_empty() {
+            self.make_apart(segment, from, until.min(self.events.first), budget, span)
+        } else {
+            self.make_apart(segment, from, until, budget, span)
+        };
+        span.frames += to - from;
+        span.next = to;
+    }
+
+    fn read_made(&self, from: u64, until: u64, budget: u64, span: &mut Span) -> u64 {
+        let begin = self.events.event_start(from);
+        let mut to = until;
+        if self.events.event_start(until) - begin > budget {
+            let fit = self
+                .events
+                .ends
+                .partition_point(|end| *end <= begin + budget);
+            to = until.min((self.events.first + fit as u64).max(from + 1));
+        }
+        if to > from {
+            self.events
+                .made
+                .read(begin, self.events.event_start(to), span);
+        }
+        to
+    }
+
+    /// Makes events for one reader.
+    fn make_apart(
+        &self,
+        segment: &Segment,
+        from: u64,
+        until: u64,
+        budget: u64,
+        span: &mut Span,
+    ) -> u64 {
+        let mut to = from;
+        span.write(|out| {
+            let begin = out.len() as u64;
+            while to < until && out.len() as u64 - begin < budget {
+                self.put_event(segment, to, out);
+                to += 1;
+            }
+        });
+        to
+    }
+
+    /// Appends an entry as an event. One of an earlier epoch has no position: there is no coming back to it.
+    fn put_event(&self, segment: &Segment, index: u64, out: &mut Vec<u8>) {
+        let is_past = index < super::LIVE_START;
+        // The entry before the epoch's first one is the reset that began it.
+        let epoch = (is_past || index + 1 >= self.epoch_start).then_some(self.epoch.as_str());
+        encoding::put_event(segment.meta(index), epoch, segment.frame(index), out);
+    }
+}

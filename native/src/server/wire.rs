@@ -1,0 +1,153 @@
+//! How a client that has been let in is spoken to: by WebSocket, or by Server-Sent Events.
+//!
+//! Guide. A connection is one thing whatever it speaks: it is accepted, let in, counted, weighed, served from the logs,
+//! held to the lag limits, drained and closed by the same code. [`Wire`] says what it speaks, and all that differs is
+//! here and in [`Framing`](crate::log::Framing), which lays out the entries of a log for it:
+//!
+//! | | WebSocket | Server-Sent Events |
+//! |---|---|---|
+//! | answer to the request | 101 | 200, whose body ends with the connection |
+//! | a notification of its own | JSON-RPC in a text frame | an event |
+//! | sign of life | a ping, and a pong is awaited | a comment, which TCP has to acknowledge |
+//! | what it sends | messages | nothing; what comes is dropped, and a flood of it ends the connection |
+//! | farewell | a close frame | the event `closed`, with the same code and reason |
+//! | without a subscription | stays | ends |
+//!
+//! Which program an event stream is of, and who may have it, is decided where all requests are
+//! ([`gateway`](super::gateway)).
+
+use super::connection::{Rate, SlotIndex, State};
+use super::core::Core;
+use super::sys;
+use crate::protocol::frame::{self, Opcode};
+use crate::protocol::handshake::{self, Request};
+use crate::protocol::{DeflateParams, events, jsonrpc};
+
+/// How long a client of an event stream waits before it comes back, drawn for each so that not all come at once:
+/// for when the connection breaks off, …
+const BROKEN_OFF_MS: (u64, u64) = (1_000, 5_000);
+/// … when we have ended it, …
+const SENT_BACK_MS: (u64, u64) = (500, 3_000);
+/// … and when there is nothing more to come for.
+const OVER_MS: (u64, u64) = (30_000, 60_000);
+
+/// The close code of a stream that has come to its end.
+const OVER: u16 = 1000;
+
+/// What a connection speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Wire {
+    #[default]
+    WebSocket,
+    Events,
+}
+
+impl Wire {
+    /// Appends the answer that lets a client in.
+    pub fn put_opening(
+        self,
+        request: &Request,
+        deflate: Option<&DeflateParams>,
+        headers: &[(&str, &str)],
+        out: &mut Vec<u8>,
+    ) {
+        match self {
+            Self::WebSocket => handshake::accept(request, deflate, headers, out),
+            Self::Events => events::put_head(headers, out),
+        }
+    }
+
+    /// Whether messages go to and fro, beside what is in the logs.
+    pub fn has_messages(self) -> bool {
+        self == Self::WebSocket
+    }
+
+    /// Whether a client answers a sign of life.
+    pub fn is_answered(self) -> bool {
+        self == Self::WebSocket
+    }
+}
+
+impl Core {
+    /// What is sent first on an event stream: when to come back should it break off, and its first event.
+    pub(super) fn build_greeting(
+        &self,
+        position: events::Position<'_>,
+        name: &str,
+        data: &[u8],
+    ) -> Vec<u8> {
+        let mut greeting = Vec::new();
+        events::put_retry(self.draw_ms(BROKEN_OFF_MS), &mut greeting);
+        events::put_event(Some(position), name.as_bytes(), data, &mut greeting);
+        greeting
+    }
+
+    /// Sends a notification; `params` is JSON.
+    pub fn notify(&mut self, slot: SlotIndex, method: &str, params: &[u8]) {
+        match self.connection(slot).wire {
+            Wire::WebSocket => {
+                let mut message = Vec::new();
+                jsonrpc::write_notification(method, params, &mut message);
+                self.send_text(slot, &message);
+            }
+            Wire::Events => {
+                let name = method.as_bytes();
+                self.send_whole(slot, |out| events::put_event(None, name, params, out));
+            }
+        }
+    }
+
+    /// Sends a sign of life.
+    pub(super) fn send_heartbeat(&mut self, slot: SlotIndex) {
+        match self.connection(slot).wire {
+            Wire::WebSocket => self.send_control(slot, Opcode::Ping, b""),
+            Wire::Events => self.send_whole(slot, |out| out.extend_from_slice(events::COMMENT)),
+        }
+    }
+
+    /// Lets the kernel find out that a client is gone, where none has to answer: what it has not acknowledged for this
+    /// long breaks the connection. Longer than the lag limits, which are for those who are there and do not read.
+    pub(super) fn watch_acknowledgements(&mut self, slot: SlotIndex) {
+        let config = &self.shared.config;
+        let most_ms = config.pong_ms.saturating_add(config.lag_ms);
+        let connection = self.connections.at(slot);
+        if let (false, Some(fd)) = (connection.wire.is_answered(), &connection.fd) {
+            sys::limit_unacknowledged(fd, most_ms);
+        }
+    }
+
+    /// Appends the last words to what waits for a connection.
+    pub(super) fn put_farewell(&mut self, slot: SlotIndex, code: u16, reason: &str) {
+        let after_ms = self.draw_ms(if code == OVER { OVER_MS } else { SENT_BACK_MS });
+        let connection = self.connections.at(slot);
+        let out = &mut connection.out;
+        match connection.wire {
+            Wire::WebSocket => frame::encode_close(code, reason, out),
+            Wire::Events => {
+                let data = format!(r#"{{"code":{code},"reason":"{reason}","afterMs":{after_ms}}}"#);
+                events::put_retry(after_ms, out);
+                events::put_event(None, b"closed", data.as_bytes(), out);
+            }
+        }
+    }
+
+    /// Drops what the client of an event stream has sent, which costs as much as a message.
+    pub(super) fn ignore_input(&mut self, slot: SlotIndex, bytes: usize) {
+        if bytes > 0 && self.take_rate(slot, 1.0) == Rate::Flood {
+            self.close(slot, 1008, "message flood");
+        }
+    }
+
+    /// Ends an event stream whose subscription has ended; a WebSocket stays.
+    pub(super) fn end_without_subscription(&mut self, slot: SlotIndex, reason: &str) {
+        let connection = self.connections.at(slot);
+        let is_over = connection.state == State::Open && connection.subscriptions.is_empty();
+        if is_over && connection.wire == Wire::Events {
+            self.close(slot, OVER, reason);
+        }
+    }
+
+    fn draw_ms(&self, (low, high): (u64, u64)) -> u64 {
+        low + self.shared.random_below(high - low + 1)
+    }
+}
