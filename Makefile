@@ -14,7 +14,7 @@ RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
 
-build: .venv/native.stamp $(FACES)/built/models.json tests/asyncapi/node_modules/.package-lock.json ## Build only.
+build: .venv/native.stamp $(FACES)/built/models.json tests/asyncapi/node_modules/.package-lock.json js/client/dist/.stamp ## Build only.
 
 # One clear line for what is missing, instead of the middle of a build that fails.
 .PHONY: toolchain
@@ -32,6 +32,25 @@ toolchain:
 
 .venv/native.stamp: .venv/python.stamp pyproject.toml $(RUST) | toolchain
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# What the OpenAPI document is made of, and with it the types of the JavaScript client.
+DOCUMENTED := $(shell find python/broker/operations python/broker/domain python/broker/rest -name '*.py') python/broker/settings.py
+JS := js/client
+JS_SOURCES := $(shell find $(JS)/src $(JS)/test -name '*.ts*' -not -name schema.ts) $(addprefix $(JS)/,build.mjs tsconfig.json tsconfig.build.json)
+
+$(JS)/node_modules/.stamp: $(JS)/package.json $(JS)/package-lock.json $(JS)/.npmrc | toolchain
+	cd $(JS) && npm ci --no-audit --no-fund --ignore-scripts --prefer-offline --loglevel=error
+	touch $@
+
+.build/openapi.json: .venv/native.stamp $(DOCUMENTED)
+	mkdir -p .build && $(BIN)/broker openapi > $@.new && mv $@.new $@
+
+$(JS)/src/schema.ts: .build/openapi.json $(JS)/node_modules/.stamp
+	cd $(JS) && npm run --silent types
+
+$(JS)/dist/.stamp: $(JS)/src/schema.ts $(JS_SOURCES)
+	cd $(JS) && npm run --silent build
 	touch $@
 
 # AsyncAPI's own parser, which tests let read our document.
@@ -69,6 +88,7 @@ lint: build ## Format, style, types and import contracts.
 	$(BIN)/ruff check $(PYTHON_DIRS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	cd $(JS) && npm run --silent lint
 
 test: lint ## Everything, in the order of speed.
 	cargo test --quiet
@@ -156,4 +176,4 @@ audit: build ## Known faults, licences and sources of what we depend on; ARGS=--
 	$(BIN)/python -m tests.audit --python-tools $(AUDIT_TOOLS) --rust-tools $(AUDIT_TOOLS) $(ARGS)
 
 clean: ## Remove what was built and installed.
-	rm -rf .venv .build target python/broker/_native*.so $(FACES)/built
+	rm -rf .venv .build target python/broker/_native*.so $(FACES)/built $(JS)/node_modules $(JS)/dist $(JS)/.build $(JS)/src/schema.ts

@@ -1,0 +1,141 @@
+/**
+ * What the client throws.
+ *
+ *     ClientError
+ *     ├── ApiError           the broker refused or failed a call: `status`, `code`, `fields`, `requestId`
+ *     ├── ConnectionFailed   no answer of the broker came in time
+ *     │   └── ConnectionLost     a connection ended before the answer to a call
+ *     ├── ProtocolError      the peer sent what no broker sends
+ *     └── SubscriptionEnded  a subscription cannot go on
+ *         ├── HistoryLost        what was missed can only be read by REST: `client.missed(error)`
+ *         ├── ProgramDeleted
+ *         └── Unsubscribed       the broker ended it, `reason` says why
+ */
+import type { Cursor } from "./tracker.js";
+
+/** The root of the errors. `name` is that of the class, also in a minified build. */
+export class ClientError extends Error {
+  override name = "ClientError";
+}
+
+/** One field at fault: a path such as `events[3].event`, and what is allowed there. */
+export interface FieldFault {
+  field: string;
+  message: string;
+}
+
+/** The broker refused or failed a call. */
+export class ApiError extends ClientError {
+  override name = "ApiError";
+
+  /**
+   * @param status The HTTP status; over WebSocket the one that HTTP would have answered.
+   * @param code The stable name of the error, such as `invalid_request`.
+   * @param retryAfterMs How long the broker asks to wait; 0 where it does not say.
+   */
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly fields: FieldFault[] = [],
+    readonly requestId = "",
+    readonly retryAfterMs = 0,
+  ) {
+    super(message || code);
+  }
+}
+
+/** No answer of the broker came in time: none at all, or one of something in front of it. */
+export class ConnectionFailed extends ClientError {
+  override name = "ConnectionFailed";
+}
+
+/** A connection ended before the answer to a call; what the call asked for may have been done. */
+export class ConnectionLost extends ConnectionFailed {
+  override name = "ConnectionLost";
+}
+
+/** The peer sent something that no broker sends. */
+export class ProtocolError extends ClientError {
+  override name = "ProtocolError";
+}
+
+/** A subscription cannot go on. */
+export class SubscriptionEnded extends ClientError {
+  override name = "SubscriptionEnded";
+
+  constructor(
+    readonly programId: string,
+    text: string,
+  ) {
+    super(`${programId}: ${text}`);
+  }
+}
+
+/** What was missed is over the history limit, or the history was replaced meanwhile. */
+export class HistoryLost extends SubscriptionEnded {
+  override name = "HistoryLost";
+
+  /**
+   * @param cursor Where the program stood: subscribe with it as `since` after reading what was missed.
+   * @param seen The last position that the subscription had reached.
+   */
+  constructor(
+    programId: string,
+    readonly cursor: Cursor,
+    readonly seen: Cursor | undefined,
+  ) {
+    super(programId, "events were missed and cannot be recovered; read them by REST");
+  }
+}
+
+/** The program was deleted. */
+export class ProgramDeleted extends SubscriptionEnded {
+  override name = "ProgramDeleted";
+
+  constructor(programId: string) {
+    super(programId, "the program was deleted");
+  }
+}
+
+/** The broker ended the subscription: the program became private, or the token ended. */
+export class Unsubscribed extends SubscriptionEnded {
+  override name = "Unsubscribed";
+
+  constructor(
+    programId: string,
+    readonly reason: string,
+  ) {
+    super(programId, `the broker ended the subscription: ${reason}`);
+  }
+}
+
+/** The typed error of an error body; undefined when it is not one that the broker makes. */
+export function parseApiError(status: number, body: any, headers?: Headers): ApiError | undefined {
+  if (typeof body?.error !== "string" || body.status !== status) return undefined;
+  return new ApiError(
+    status,
+    body.error,
+    String(body.error_description ?? ""),
+    Array.isArray(body.errors) ? body.errors : [],
+    headers?.get("X-Request-Id") ?? "",
+    retryAfterMs(headers),
+  );
+}
+
+/** The `Retry-After` of a reply in milliseconds; 0 where there is none. */
+export function retryAfterMs(headers?: Headers): number {
+  const seconds = Number(headers?.get("Retry-After"));
+  return seconds > 0 && seconds < 1e6 ? seconds * 1000 : 0;
+}
+
+/** The typed error of a JSON-RPC error object. */
+export function parseRpcError(error: any): ClientError {
+  const code = Number(error?.code);
+  const text = String(error?.message ?? "an error without a message");
+  const body = error?.data;
+  return (
+    (body && parseApiError(Number(body.status), body)) ||
+    (code >= 400 ? new ApiError(code, text, "") : new ProtocolError(`JSON-RPC error ${code}: ${text}`))
+  );
+}

@@ -1,0 +1,165 @@
+/**
+ * The connections of one client: which feeds go over which, and how they come back.
+ *
+ * A lane is one WebSocket after another, with as many feeds as the broker lets one connection have. A lost
+ * connection, a gateway that shuts down (`reconnect`, 1012), a slow consumer's close (4008) and a hole in the
+ * sequence are all one case: wait with full jitter, ask `GET /connect` for a gateway, subscribe with the cursors.
+ * Where a gateway can be asked for and its WebSocket cannot be opened, programs are followed by Server-Sent
+ * Events, a stream each, until a WebSocket opens.
+ */
+import type { ServerClock } from "./clock.js";
+import { ClientError } from "./errors.js";
+import { type Feed, keyOf, type Member, type Target } from "./feed.js";
+import type { Api } from "./http.js";
+import { Lane } from "./lane.js";
+import type { SocketClass } from "./link.js";
+import type { Raw } from "./tracker.js";
+
+export type State = "idle" | "connecting" | "open" | "fallback" | "closed";
+
+/** How a client comes back. Milliseconds throughout. */
+export interface Timing {
+  /** Ceiling of the first delay between two tries to connect, and of the longest. */
+  baseMs: number;
+  capMs: number;
+  /** How long opening a WebSocket or the head of a stream may take. */
+  openTimeoutMs: number;
+  /** After how much silence a connection is asked whether it lives, and how long it may take to answer. */
+  idleMs: number;
+  answerMs: number;
+  /** Ceiling of the delay between tries to leave Server-Sent Events. */
+  upgradeMs: number;
+  /** How long the first connection of a subscription may take before it fails. */
+  firstDeadlineMs: number;
+}
+
+export const TIMING: Timing = {
+  baseMs: 250,
+  capMs: 15_000,
+  openTimeoutMs: 10_000,
+  idleMs: 30_000,
+  answerMs: 8_000,
+  upgradeMs: 60_000,
+  firstDeadlineMs: 30_000,
+};
+
+/** What carries subscriptions and calls: a `Hub` in the page, or a port to the one of a `SharedWorker`. */
+export interface Carrier {
+  readonly state: State;
+  /** Why there is no connection, where that is known. */
+  readonly problem: Error | undefined;
+  onState: () => void;
+  join(target: Target, member: Member): void;
+  leave(target: Target, member: Member): void;
+  call(method: string, params: Raw, signal?: AbortSignal): Promise<Raw>;
+  close(): void;
+}
+
+export interface HubConfig {
+  api: Api;
+  clock: ServerClock;
+  timing: Timing;
+  socketClass: () => Promise<SocketClass>;
+  transport: "auto" | "websocket" | "sse";
+  /** Most streams at a time: browsers give one host six connections of HTTP/1.1. */
+  maxStreams: number;
+}
+
+const TICK_MS = 1_000; // tokens may live for ten seconds only, and are renewed two before
+
+export class Hub implements Carrier {
+  onState: () => void = () => {};
+  isClosed = false;
+  streams = 0;
+  readonly #lanes: Lane[] = [];
+  #state: State = "idle";
+  #tickAt = [Date.now(), performance.now()];
+  readonly #ticker: ReturnType<typeof setInterval>;
+  readonly #unlisten: () => void;
+
+  constructor(readonly config: HubConfig) {
+    this.#ticker = setInterval(() => this.#tick(), TICK_MS);
+    (this.#ticker as Raw).unref?.();
+    const target = globalThis as Raw;
+    const check = () => this.check();
+    const names = ["online", "pageshow", "visibilitychange"];
+    for (const name of names) target.addEventListener?.(name, check);
+    this.#unlisten = () => {
+      for (const name of names) target.removeEventListener?.(name, check);
+    };
+  }
+
+  get state(): State {
+    return this.#state;
+  }
+
+  get problem(): Error | undefined {
+    return this.#lanes.find((lane) => lane.problem)?.problem;
+  }
+
+  join(target: Target, member: Member): void {
+    if (this.isClosed) return member.fail(new ClientError("the client is closed"));
+    const key = keyOf(target);
+    const lane =
+      this.#lanes.find((each) => each.feeds.has(key)) ??
+      this.#lanes.find((each) => each.hasRoom) ??
+      this.#addLane();
+    lane.join(key, target, member);
+  }
+
+  leave(target: Target, member: Member): void {
+    for (const lane of this.#lanes) lane.leave(keyOf(target), member);
+  }
+
+  /** Calls an operation once a connection is there. It is not made again after the connection is lost. */
+  async call(method: string, params: Raw, signal?: AbortSignal): Promise<Raw> {
+    signal?.throwIfAborted();
+    if (this.isClosed) throw new ClientError("the client is closed");
+    const link = await (this.#lanes[0] ?? this.#addLane()).linkFor(signal);
+    return link.call(method, params);
+  }
+
+  close(): void {
+    this.isClosed = true;
+    clearInterval(this.#ticker);
+    this.#unlisten();
+    for (const lane of this.#lanes) lane.close();
+    this.update();
+  }
+
+  /** Whatever was there may be gone: the machine slept, the network changed, the page comes out of a cache. */
+  check(): void {
+    this.config.clock.doubt();
+    for (const lane of this.#lanes) lane.check();
+  }
+
+  /** Finds a lane for a feed of which its own has too many. */
+  move(feed: Feed): void {
+    for (const member of feed.members) this.join(feed.target, member);
+  }
+
+  /** Tells of a new state where there is one. */
+  update(): void {
+    const lane = this.#lanes[0];
+    const wanted = lane?.isWanted ? (lane.isFallback ? "fallback" : "connecting") : "idle";
+    const state = this.isClosed ? "closed" : lane?.link ? "open" : wanted;
+    if (state === this.#state) return;
+    this.#state = state;
+    this.onState();
+  }
+
+  #addLane(): Lane {
+    const lane = new Lane(this);
+    this.#lanes.push(lane);
+    return lane;
+  }
+
+  #tick(): void {
+    // A timer that is this late, by either clock, was stopped with the machine or the page.
+    const now = [Date.now(), performance.now()];
+    const isLate = now.some((each, index) => Math.abs(each - (this.#tickAt[index] as number)) > 20_000);
+    this.#tickAt = now;
+    if (isLate) this.check();
+    for (const lane of this.#lanes) lane.tick();
+  }
+}

@@ -1,0 +1,391 @@
+/**
+ * One WebSocket after another, and the feeds that go over it.
+ *
+ * A loop connects, serves until the connection ends, waits and begins again, while anybody follows or calls. Where
+ * a gateway can be asked for and its WebSocket cannot be opened, streams stand in (`streams.ts`, which is loaded
+ * then), and the loop goes on trying at a slower pace.
+ */
+import { Backoff } from "./backoff.js";
+import { ApiError, ClientError, ConnectionFailed, ProtocolError } from "./errors.js";
+import { Feed, keyOf, type Member, type Target } from "./feed.js";
+import { readBody } from "./http.js";
+import type { Hub } from "./hub.js";
+import { Link } from "./link.js";
+import { sleep } from "./sleep.js";
+import type { Raw } from "./tracker.js";
+
+const TOOLS = { Backoff, errors: { ApiError, ClientError, ConnectionFailed }, readBody, sleep };
+
+const CAPACITY = 100; // the broker's usual limit; a lower one shows by 429
+const STABLE_MS = 10_000; // a connection that lived this long was a good one: the delays begin anew
+const TRIES_BEFORE_STREAMS = 2;
+const SOON_MS = 5_000;
+const LINGER_MS = 5_000; // a connection that carries nothing any more is kept this long
+
+export class Lane {
+  readonly feeds = new Map<string, Feed>();
+  link: Link | undefined;
+  isFallback = false;
+  problem: Error | undefined;
+  #capacity = CAPACITY;
+  #waiting = 0;
+  #isRunning = false;
+  #probing: Link | undefined;
+  #isRenewing = false;
+  #openedMs = 0;
+  #lastUsedMs = 0;
+  #blocked = 0;
+  #avoid: string | undefined;
+  /** The token that the connection is signed in with. */
+  #signed: string | undefined;
+  known: Raw;
+
+  #moving: ReturnType<typeof setTimeout> | undefined;
+  #linkWaiters: ((link?: Link) => void)[] = [];
+  #wake = new AbortController();
+  readonly #backoff: Backoff;
+
+  constructor(readonly hub: Hub) {
+    this.#backoff = new Backoff(hub.config.timing.baseMs, hub.config.timing.capMs);
+  }
+
+  get hasRoom(): boolean {
+    return this.feeds.size < this.#capacity;
+  }
+
+  get isWanted(): boolean {
+    return !this.hub.isClosed && (this.feeds.size > 0 || this.#waiting > 0);
+  }
+
+  join(key: string, target: Target, member: Member): void {
+    let feed = this.feeds.get(key);
+    if (!feed) {
+      feed = new Feed(target, (each) => this.#gap(each));
+      this.feeds.set(key, feed);
+    }
+    member.isTold = false;
+    feed.members.add(member);
+    if (this.link) this.#pump(feed, this.link);
+    else if (feed.isOn && feed.joinHere()) return;
+    else if (this.isFallback) this.#stream(feed);
+    this.#ensure();
+  }
+
+  leave(key: string, member: Member): void {
+    const feed = this.feeds.get(key);
+    if (!feed?.members.delete(member)) return;
+    member.isTold = false;
+    if (!feed.members.size) this.drop(feed);
+  }
+
+  async linkFor(signal?: AbortSignal): Promise<Link> {
+    this.#lastUsedMs = performance.now();
+    if (this.link) return this.link;
+    if (this.isFallback) throw new ConnectionFailed("WebSocket is blocked; call over HTTP");
+    this.#waiting++;
+    this.#ensure();
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), this.hub.config.timing.firstDeadlineMs);
+    const link = await new Promise<Link | undefined>((resolve) => {
+      this.#linkWaiters.push(resolve);
+      late.signal.addEventListener("abort", () => resolve(undefined));
+      signal?.addEventListener("abort", () => resolve(undefined));
+    });
+    clearTimeout(timer);
+    this.#waiting--;
+    signal?.throwIfAborted();
+    if (!link) throw this.problem ?? new ConnectionFailed("no gateway was reached");
+    return link;
+  }
+
+  close(): void {
+    this.#failAll();
+    this.link?.lose(new ConnectionFailed("the client is closed"));
+    this.#wake.abort();
+  }
+
+  /** Tries at once where it waits; asks an open connection whether it lives. */
+  check(): void {
+    if (this.link) this.#probe(this.link);
+    else this.#wake.abort();
+  }
+
+  tick(): void {
+    const { link } = this;
+    const { tokens } = this.hub.config.api;
+    const isSpent = tokens.renewInMs() <= 0;
+    if (!link) {
+      for (const feed of isSpent ? this.feeds.values() : []) feed.streaming?.abort("anew");
+      return;
+    }
+    const now = performance.now();
+    if (!this.isWanted && !link.waiting && now - this.#lastUsedMs > LINGER_MS) {
+      return link.lose(new ConnectionFailed("not used any more"));
+    }
+    if (isSpent || tokens.value !== this.#signed) this.#renew(link);
+    if (now - Math.max(link.heardMs, this.#openedMs) >= this.hub.config.timing.idleMs) this.#probe(link);
+  }
+
+  #ensure(): void {
+    if (this.#isRunning) return;
+    this.#isRunning = true;
+    this.#run().finally(() => {
+      this.#isRunning = false;
+      this.hub.update();
+      if (this.isWanted) this.#ensure();
+    });
+  }
+
+  async #run(): Promise<void> {
+    const { timing } = this.hub.config;
+    while (this.isWanted) {
+      this.hub.update();
+      let leastMs = 0;
+      try {
+        await this.#serve(await this.#open());
+      } catch (error) {
+        this.problem = error as Error;
+        leastMs = (error as ApiError).retryAfterMs ?? 0;
+        if (error instanceof ApiError && error.status < 429) this.#failAll(error);
+      }
+      if (!this.isWanted) return;
+      this.hub.update();
+      const isStreaming = [...this.feeds.values()].some((feed) => feed.isOn);
+      const waitMs = isStreaming
+        ? timing.upgradeMs * (0.5 + Math.random() / 2)
+        : this.#backoff.nextMs(leastMs);
+      this.#wake = new AbortController();
+      await sleep(waitMs, this.#wake.signal);
+    }
+  }
+
+  /** Finds a gateway and connects to it, or makes streams stand in for it. */
+  async #open(): Promise<Link> {
+    const { api, timing, transport, socketClass } = this.hub.config;
+    await this.#findGateway();
+    const url = this.#choose();
+    const token = await api.tokens.get();
+    try {
+      if (transport === "sse") throw new ConnectionFailed("WebSocket is not wanted");
+      const link = await Link.open(url, token, await socketClass(), timing.openTimeoutMs, this.#notified);
+      // Some proxies let a handshake pass and nothing after it; meanwhile the streams go on.
+      if (this.isFallback) await link.call("servertime", {}, timing.answerMs);
+      this.#signed = token;
+      return link;
+    } catch (error) {
+      this.#avoid = url;
+      this.#fallBack(++this.#blocked);
+      throw error;
+    }
+  }
+
+  /** Asks for gateways; while the API is away or slow, those that were known before have to do. */
+  async #findGateway(): Promise<void> {
+    const programId = [...this.feeds.values()].find((feed) => feed.programId)?.programId;
+    const timeoutMs = this.known ? 2_000 : this.hub.config.timing.openTimeoutMs;
+    const sending = { query: { programId }, deadlineMs: 0, timeoutMs };
+    try {
+      this.known = (await this.hub.config.api.send("GET", "/connect", sending)).data;
+      if (typeof this.known?.url !== "string") throw new ProtocolError("the broker named no gateway");
+      if (this.known.retryAfterMs > 0) await sleep(this.known.retryAfterMs, this.#wake.signal);
+    } catch (error) {
+      const isAnswer = error instanceof ApiError && error.status <= 429;
+      if (isAnswer || typeof this.known?.url !== "string") throw error;
+    }
+  }
+
+  #choose(): string {
+    const urls: string[] = [this.known.url, ...(this.known.servers ?? []).map((each: Raw) => each.url)];
+    return urls.find((url) => url !== this.#avoid) ?? this.known.url;
+  }
+
+  /** Uses a connection until it ends. */
+  async #serve(link: Link): Promise<void> {
+    for (let next: Link | undefined = link; next; ) {
+      link = next;
+      this.#adopt(link);
+      const problem = await link.ended;
+      clearTimeout(this.#moving);
+      next = this.link === link ? undefined : this.link;
+      if (next) continue;
+      this.link = undefined;
+      for (const feed of this.feeds.values()) {
+        if (feed.streaming) feed.streaming.abort("anew");
+        else feed.lose();
+      }
+      if (performance.now() - this.#openedMs >= STABLE_MS) this.#backoff.attempt = 0;
+      if (!link.heardMs) this.#fallBack(++this.#blocked);
+      throw problem;
+    }
+  }
+
+  #adopt(link: Link): void {
+    this.link = link;
+    this.isFallback = false;
+    this.#openedMs = this.#lastUsedMs = performance.now();
+    this.#avoid = undefined;
+    for (const resolve of this.#linkWaiters.splice(0)) resolve(link);
+    this.#probe(link);
+    for (const feed of this.feeds.values()) {
+      if (!feed.streaming) feed.lose();
+      this.#pump(feed, link);
+    }
+    this.hub.update();
+  }
+
+  #pump(feed: Feed, link: Link): void {
+    // What a stream delivers goes on until the link has taken over: trackers drop what comes twice.
+    for (const member of feed.streaming ? feed.members : []) member.isTold = false;
+    feed.pump(link).then(
+      () => {
+        if (!feed.isWaiting) feed.streaming?.abort();
+        if (!feed.members.size) this.drop(feed);
+      },
+      (error) => this.#refused(feed, link, error),
+    );
+  }
+
+  async #refused(feed: Feed, link: Link, error: Error): Promise<void> {
+    if (this.link !== link || this.feeds.get(keyOf(feed.target)) !== feed) return;
+    const others = [...this.feeds.values()].filter((each) => each !== feed && each.isOn).length;
+    if (error instanceof ApiError && error.status === 429 && others) {
+      // Full: the broker gives one connection fewer than this.
+      this.#capacity = Math.min(this.#capacity, others);
+      this.feeds.delete(keyOf(feed.target));
+      return this.hub.move(feed);
+    }
+    if (error instanceof ApiError && error.status === 401) {
+      const { tokens } = this.hub.config.api;
+      // The connection's token has ended, and a new one can be had; else the program is not for this caller.
+      return tokens.renewInMs() <= 0 ? link.lose(error) : this.fail(feed, error);
+    }
+    if (!(error instanceof ApiError)) {
+      // Anything but a lost connection is what no broker answers.
+      return error instanceof ConnectionFailed ? link.lose(error) : this.fail(feed, error);
+    }
+    await sleep(this.#backoff.nextMs(error.retryAfterMs));
+    if (this.link === link) this.#pump(feed, link);
+  }
+
+  readonly #notified = (link: Link, method: string, params: Raw): void => {
+    this.#blocked = 0;
+    if (method === "tokenExpiring") return this.#expiring(link);
+    if (method === "reconnect") {
+      clearTimeout(this.#moving);
+      this.#moving = setTimeout(() => this.#replace(link), Number(params.afterMs) || 0);
+      return;
+    }
+    const key = params.channel ? `c${params.channel}` : `p${params.programId}`;
+    const feed = this.feeds.get(key);
+    feed?.take(method, params, link);
+    if (feed && !feed.members.size) this.drop(feed);
+  };
+
+  /** Connects elsewhere while the gateway that leaves still serves. */
+  async #replace(link: Link): Promise<void> {
+    if (this.link !== link) return;
+    this.#avoid = link.url;
+    const next = await this.#open().catch(() => undefined);
+    // Calls that wait get their answers where they were made.
+    for (let tries = 0; next && link.waiting && tries < 50; tries++) await sleep(100);
+    if (this.link !== link || !next) {
+      // It has ended meanwhile, or serves until it does; the loop goes on from there.
+      next?.lose(new ConnectionFailed("not needed"));
+      return;
+    }
+    this.link = next;
+    link.lose(new ConnectionFailed("the gateway shuts down"));
+  }
+
+  /** A token whose end is known is renewed by the client's own time, which is right for short-lived ones too. */
+  #expiring(link: Link): void {
+    const leftMs = this.hub.config.api.tokens.renewInMs();
+    // A hidden page's timers are late; this notification is not.
+    if (leftMs < SOON_MS || leftMs === Number.POSITIVE_INFINITY) this.#renew(link);
+  }
+
+  /** Signs an open connection in with a new token: who subscribes with a token of its own is. */
+  async #renew(link: Link): Promise<void> {
+    const { tokens } = this.hub.config.api;
+    const feed = [...this.feeds.values()].find((each) => each.isOn);
+    if (typeof tokens.source !== "function" || this.#isRenewing) return;
+    this.#isRenewing = true;
+    try {
+      // Another lane may have asked for a new one already.
+      if (tokens.renewInMs() > 0 && tokens.value === this.#signed) tokens.drop(this.#signed);
+      const token = await tokens.get();
+      this.#signed = token;
+      if (!feed) link.lose(new ConnectionFailed("its token has ended"));
+      else if (token) await link.call("subscribe", { ...feed.target, access_token: token });
+    } catch (error) {
+      this.#signed = undefined;
+      // Tried again soon; else the connection goes on without a name, and the broker says what ends by that.
+      this.problem = error as Error;
+    } finally {
+      this.#isRenewing = false;
+    }
+  }
+
+  /** Asks for the time, which tells whether the connection lives. */
+  async #probe(link: Link): Promise<void> {
+    if (this.#probing === link) return;
+    this.#probing = link;
+    const askedMs = performance.now();
+    try {
+      const told = await link.call("servertime", {}, this.hub.config.timing.answerMs);
+      this.#blocked = 0;
+      this.hub.config.clock.sample(askedMs, performance.now(), told?.serverTime);
+    } catch (error) {
+      // Any answer shows life, also that of a server that does not know the call.
+      if (error instanceof ConnectionFailed) link.lose(error);
+    } finally {
+      if (this.#probing === link) this.#probing = undefined;
+    }
+  }
+
+  #gap(feed: Feed): void {
+    if (feed.streaming) feed.streaming.abort();
+    else this.link?.lose(new ConnectionFailed("a push is missing"));
+  }
+
+  drop(feed: Feed): void {
+    const key = keyOf(feed.target);
+    if (this.feeds.get(key) !== feed) return;
+    this.feeds.delete(key);
+    feed.streaming?.abort();
+    this.#lastUsedMs = performance.now();
+    this.link?.call("unsubscribe", feed.target).catch(() => {});
+  }
+
+  fail(feed: Feed, error?: Error): void {
+    for (const member of [...feed.members]) feed.end(member, error);
+    this.drop(feed);
+  }
+
+  #failAll(error?: Error): void {
+    for (const feed of [...this.feeds.values()]) this.fail(feed, error);
+    for (const resolve of this.#linkWaiters.splice(0)) resolve();
+  }
+
+  // -- Server-Sent Events
+
+  #fallBack(tries: number): void {
+    const { transport } = this.hub.config;
+    if (transport === "websocket" || (transport === "auto" && tries < TRIES_BEFORE_STREAMS)) return;
+    // A broker that names no stream has none.
+    if (typeof this.known.streamUrl !== "string") return;
+    this.isFallback = true;
+    for (const feed of this.feeds.values()) this.#stream(feed);
+  }
+
+  /** Follows by a stream until a link has taken over or nobody follows. */
+  async #stream(feed: Feed): Promise<void> {
+    try {
+      const { follow } = await import("./streams.js");
+      if (this.feeds.get(keyOf(feed.target)) === feed) await follow(this, feed, TOOLS);
+    } catch (error) {
+      // Its code could not be loaded: tried again when the next WebSocket fails.
+      this.problem = error as Error;
+    }
+  }
+}

@@ -1,0 +1,74 @@
+/** An access token by value, or by a function that is called for one that is still good. */
+import type { ServerClock } from "./clock.js";
+
+export type TokenSource = string | (() => string | undefined | Promise<string | undefined>);
+
+const RENEW_BEFORE_MS = 60_000;
+const RENEW_FRACTION = 0.2; // of the lifetime, for short-lived tokens
+
+/** Keeps one token. A token by value is used until it ends; a function is asked again before that. */
+export class Tokens {
+  #value: string | undefined;
+  #renewAtMs = Number.POSITIVE_INFINITY;
+  #asking: Promise<string | undefined> | undefined;
+
+  constructor(
+    readonly source: TokenSource | undefined,
+    readonly clock: ServerClock,
+  ) {
+    if (typeof source === "string") this.#value = source;
+  }
+
+  /** The token that was given last. */
+  get value(): string | undefined {
+    return this.#value;
+  }
+
+  /** A token with some life left; undefined for an anonymous caller. Asks once at a time. */
+  async get(): Promise<string | undefined> {
+    if (typeof this.source !== "function" || (this.#value && this.renewInMs() > 0)) return this.#value;
+    this.#asking ??= this.#ask(this.source).finally(() => {
+      this.#asking = undefined;
+    });
+    return this.#asking;
+  }
+
+  /** Milliseconds until a new token is wanted; infinite where none can be had. */
+  renewInMs(): number {
+    return this.#renewAtMs - performance.now();
+  }
+
+  /** Drops a token that was refused or ends, unless another has taken its place; whether a new one can be had. */
+  drop(token: string | undefined): boolean {
+    if (typeof this.source !== "function" || !token) return false;
+    if (this.#value === token) this.#value = undefined;
+    return true;
+  }
+
+  async #ask(source: () => string | undefined | Promise<string | undefined>): Promise<string | undefined> {
+    const askedMs = performance.now();
+    const value = await source();
+    const lifeMs = value ? lifetimeMs(value, this.clock) : Number.POSITIVE_INFINITY;
+    this.#value = value;
+    this.#renewAtMs =
+      (this.clock.isKnown ? performance.now() : askedMs) +
+      lifeMs -
+      Math.min(RENEW_BEFORE_MS, lifeMs * RENEW_FRACTION);
+    return value;
+  }
+}
+
+/**
+ * How long a token (RFC 7519) is good; infinite for one that cannot be read, such as an API token. Its own times
+ * are the server's: without the server's clock it counts as new.
+ */
+export function lifetimeMs(token: string, clock: ServerClock): number {
+  try {
+    const text = (token.split(".")[1] as string).replace(/-/g, "+").replace(/_/g, "/");
+    const { iat, exp } = JSON.parse(atob(text));
+    const lifeMs = clock.isKnown ? exp * 1000 - clock.now() : (exp - iat) * 1000;
+    return Number.isFinite(lifeMs) ? Math.max(0, lifeMs) : Number.POSITIVE_INFINITY;
+  } catch {
+    return Number.POSITIVE_INFINITY;
+  }
+}

@@ -1,0 +1,108 @@
+/**
+ * The `SharedWorker`: one hub for all pages of an origin that were given the same script and name.
+ *
+ * A page's port does not say when the page has gone. Each page holds a lock of its own, which the worker asks for
+ * and gets once the page is gone; where there are no locks (they need a secure context) the page says so itself.
+ */
+import { ServerClock } from "./clock.js";
+import { ConnectionFailed } from "./errors.js";
+import type { Member } from "./feed.js";
+import { Api } from "./http.js";
+import { Hub } from "./hub.js";
+import type { SocketClass } from "./link.js";
+import { packError, type ToPage, type ToWorker, type WorkerConfig } from "./port.js";
+import { Tokens } from "./token.js";
+import { type Raw, Tracker } from "./tracker.js";
+
+type Send = (message: ToPage) => void;
+
+const TOKEN_MS = 10_000; // a page that does not answer may be frozen: the next one is asked
+
+const pages = new Map<Send, (token?: string, error?: string) => void>();
+let hub: Hub | undefined;
+
+/** Asks the pages for a token, the youngest first. */
+async function askForToken(): Promise<string | undefined> {
+  let problem = "no page gave a token";
+  for (const send of [...pages.keys()].reverse()) {
+    const answer = await new Promise<{ token?: string | undefined; error?: string | undefined }>(
+      (resolve) => {
+        pages.set(send, (token, error) => resolve({ token, error }));
+        setTimeout(() => resolve({ error: "it did not answer" }), TOKEN_MS);
+        send({ op: "token" });
+      },
+    );
+    if (answer.error === undefined) return answer.token;
+    problem = answer.error;
+  }
+  throw new ConnectionFailed(problem);
+}
+
+function openHub(config: WorkerConfig): Hub {
+  const clock = new ServerClock();
+  const tokens = new Tokens(config.hasToken ? askForToken : undefined, clock);
+  const api = new Api(`${config.baseUrl}/api/v1`, tokens, (input, init) => fetch(input, init), 0);
+  const made = new Hub({
+    api,
+    clock,
+    timing: config.timing,
+    transport: config.transport,
+    maxStreams: config.maxStreams,
+    socketClass: async () => WebSocket as SocketClass,
+  });
+  made.onState = () => {
+    for (const send of pages.keys()) send({ op: "state", state: made.state, problem: made.problem?.message });
+  };
+  return made;
+}
+
+function serve(port: MessagePort): void {
+  const send: Send = (message) => port.postMessage(message);
+  const members = new Map<number, { target: Raw; member: Member }>();
+  const gone = () => {
+    pages.delete(send);
+    for (const { target, member } of members.values()) hub?.leave(target, member);
+    members.clear();
+  };
+  const handle = (message: ToWorker) => {
+    if (message.op === "hello") {
+      hub ??= openHub(message.config);
+      pages.set(send, () => {});
+      return send({ op: "state", state: hub.state });
+    }
+    if (message.op === "lock") return void navigator.locks.request(message.lock, gone);
+    if (message.op === "bye") return gone();
+    if (message.op === "token") return pages.get(send)?.(message.token, message.error);
+    const { id } = message;
+    const open = hub as Hub;
+    if (message.op === "join") {
+      const { target, since, history } = message;
+      const tracker = "programId" in target ? new Tracker(target.programId, since, history) : undefined;
+      const member: Member = {
+        ...(tracker && { tracker }),
+        isTold: false,
+        opened: () => send({ op: "opened", id, cursor: tracker?.cursor }),
+        lost: () => send({ op: "lost", id }),
+        tell: (method, params) => send({ op: "tell", id, method, params }),
+        fail: (error) => {
+          members.delete(id);
+          send({ op: "fail", id, error: packError(error) });
+        },
+      };
+      members.set(id, { target, member });
+      open.join(target, member);
+    } else if (message.op === "leave") {
+      const left = members.get(id);
+      members.delete(id);
+      if (left) open.leave(left.target, left.member);
+    } else {
+      open.call(message.method, message.params).then(
+        (result) => send({ op: "reply", id, result }),
+        (error) => send({ op: "reply", id, error: packError(error) }),
+      );
+    }
+  };
+  port.onmessage = (message) => handle(message.data);
+}
+
+(globalThis as Raw).onconnect = (event: MessageEvent) => serve(event.ports[0] as MessagePort);

@@ -1,0 +1,23 @@
+import { createApp, defineComponent } from "vue";
+import { Client } from "../../src/index.js";
+import { useConnection, useEvents } from "../../src/vue.js";
+
+const scope = window as any;
+scope.heard = [];
+
+scope.mount = (url: string, programId: string) => {
+  const client = new Client(url);
+  const Score = defineComponent({
+    setup() {
+      const { last, isLive } = useEvents(client, programId, (event) =>
+        scope.heard.push(event.metadata.number),
+      );
+      const state = useConnection(client);
+      return () =>
+        `${state.value} ${isLive.value ? "live" : "lost"} ${last.value?.metadata.number ?? "none"}`;
+    },
+  });
+  const app = createApp(Score);
+  app.mount("#app");
+  scope.unmount = () => app.unmount();
+};

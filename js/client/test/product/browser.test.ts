@@ -1,0 +1,308 @@
+/** The client in a real browser, against a real instance. */
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { promisify } from "node:util";
+import serverless from "@sparticuz/chromium";
+import type { Browser } from "playwright-core";
+import type { Client } from "../../src/index.js";
+import type * as OnAirModule from "../../src/script.js";
+import { sleep } from "../../src/sleep.js";
+import {
+  follow,
+  hear,
+  initWith,
+  logIn,
+  makeProgram,
+  openAdmin,
+  openBrowser,
+  openPage,
+  type Pages,
+  publish,
+  servePages,
+  TIMING,
+  URL_OF_BROKER,
+  until,
+  upTo,
+} from "./world.js";
+
+declare const OnAir: typeof OnAirModule;
+
+let browser: Browser;
+let pages: Pages;
+let admin: Client;
+
+before(async () => {
+  [browser, pages] = await Promise.all([openBrowser(), servePages()]);
+  admin = openAdmin();
+});
+
+after(async () => {
+  admin.close();
+  await browser.close();
+  pages.close();
+});
+
+test("the browser needs no library that its package does not bring", async () => {
+  const folder = join(tmpdir(), "al2023", "lib");
+  const { stdout } = await promisify(execFile)("ldd", [await serverless.executablePath()]);
+  const found = new Map(stdout.split("\n").map((line) => line.trim().split(/ => | \(/) as [string, string]));
+  for (const name of ["libnss3.so", "libnssutil3.so", "libnspr4.so", "libexpat.so.1"]) {
+    assert.equal(found.get(name), join(folder, name));
+  }
+  assert.ok(!stdout.includes("not found"), stdout);
+});
+
+describe("in a browser", { concurrency: 4, timeout: 120_000 }, () => {
+  test("every event comes once and in order across cut connections", async () => {
+    const programId = await makeProgram(admin);
+    const page = await openPage(browser, pages.url);
+    await follow(page, programId);
+    for (let round = 0; round < 4; round++) {
+      await publish(admin, programId, 25, round * 50);
+      // Half of the rounds come while there is no connection.
+      await page.evaluate(() => (window as any).sockets.cut());
+      await publish(admin, programId, 25, round * 50 + 25);
+    }
+    assert.deepEqual(await hear(page, 199), upTo(200));
+    assert.ok((await page.evaluate(() => (window as any).sockets.made)) > 1);
+    await page.close();
+  });
+
+  test("an event of 64 KiB comes whole", async () => {
+    const programId = await makeProgram(admin);
+    const page = await openPage(browser, pages.url);
+    await page.evaluate(
+      async ({ url, programId }) => {
+        const subscription = new OnAir.Client(url).subscribe(programId);
+        subscription.addEventListener("event", ({ detail }) => {
+          (window as any).size = (detail.metadata.text as string).length;
+        });
+        await subscription.ready;
+      },
+      { url: URL_OF_BROKER, programId },
+    );
+    const text = "ä".repeat(32_000);
+    const body = { event: "Text#show", metadata: { text } };
+    await admin.request("POST", "/programs/{programId}/events", { path: { programId }, body });
+    await page.waitForFunction(() => (window as any).size === 32_000);
+    await page.close();
+  });
+
+  test("two tabs share one connection, and one tab goes on after the other was closed", async () => {
+    const programId = await makeProgram(admin);
+    const context = await browser.newContext();
+    const tabs = [await openPage(context, pages.url), await openPage(context, pages.url)] as const;
+    for (const tab of tabs) {
+      await tab.evaluate(
+        async ({ url, programId, timing }) => {
+          const scope = window as any;
+          scope.heard = [];
+          const client = OnAir.openShared("/counted-worker.js", url, { timing, name: programId });
+          const subscription = client.subscribe(programId, { history: 5 });
+          subscription.addEventListener("event", ({ detail }) => scope.heard.push(detail.metadata.number));
+          await subscription.ready;
+          scope.client = client;
+        },
+        { url: URL_OF_BROKER, programId, timing: TIMING },
+      );
+      // The second tab asks for what the first one has seen.
+      if (tab === tabs[0]) await publish(admin, programId, 3);
+    }
+    assert.deepEqual(await Promise.all(tabs.map((tab) => hear(tab, 2))), [upTo(3), upTo(3)]);
+    const own = await Promise.all(tabs.map((tab) => tab.evaluate(() => (window as any).sockets.made)));
+    assert.deepEqual([own, pages.sockets], [[0, 0], 1]);
+    const offset = await tabs[0].evaluate(() => Math.abs((window as any).client.now() - Date.now()));
+    assert.ok(offset < 60_000);
+    await tabs[0].close();
+    await publish(admin, programId, 3, 3);
+    assert.deepEqual(await hear(tabs[1], 5), upTo(6));
+    await context.close();
+  });
+
+  test("a page whose worker cannot be loaded connects by itself", async () => {
+    const programId = await makeProgram(admin);
+    const page = await openPage(browser, pages.url);
+    await page.evaluate(
+      async ({ url, programId }) => {
+        const subscription = OnAir.openShared("/missing.js", url).subscribe(programId);
+        await subscription.ready;
+      },
+      { url: URL_OF_BROKER, programId },
+    );
+    assert.equal(await page.evaluate(() => (window as any).sockets.made), 1);
+    await page.close();
+  });
+
+  test("storage that throws stops nothing", async () => {
+    const programId = await makeProgram(admin);
+    const denied = "get() { throw new DOMException('denied', 'SecurityError'); }";
+    const init = `for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, { ${denied} });`;
+    const page = await openPage(browser, pages.url, initWith(init));
+    await follow(page, programId);
+    await publish(admin, programId, 1);
+    assert.deepEqual(await hear(page, 0), [0]);
+    assert.match(await page.evaluate(() => (window as any).client.visitorId), /^[0-9a-f]{32}$/);
+    await page.close();
+  });
+
+  test("a token that ends is renewed before, and private events go on", async () => {
+    const programId = await makeProgram(admin, { access: "private" });
+    const page = await openPage(browser, pages.url);
+    let tokens = 0;
+    await page.exposeFunction("logIn", () => {
+      tokens++;
+      return logIn();
+    });
+    await page.evaluate(
+      async ({ url, programId, timing }) => {
+        const scope = window as any;
+        scope.heard = [];
+        const client = new OnAir.Client(url, { timing, token: () => scope.logIn() });
+        const subscription = client.subscribe(programId);
+        subscription.addEventListener("event", ({ detail }) => scope.heard.push(detail.metadata.number));
+        subscription.addEventListener("end", ({ detail }) => {
+          scope.failed = String(detail);
+        });
+        await subscription.ready;
+      },
+      { url: URL_OF_BROKER, programId, timing: TIMING },
+    );
+    // Tokens of this instance live for twenty seconds.
+    const ended = sleep(20_500);
+    await until(() => tokens >= 2, "the second token");
+    await ended;
+    await publish(admin, programId, 1);
+    assert.deepEqual(await hear(page, 0), [0]);
+    assert.equal(await page.evaluate(() => (window as any).failed), undefined);
+    assert.equal(await page.evaluate(() => (window as any).sockets.made), 1);
+    await page.close();
+  });
+
+  test("a token by value that ends ends private subscriptions, with the reason", async () => {
+    const programId = await makeProgram(admin, { access: "private" });
+    const page = await openPage(browser, pages.url);
+    await follow(page, programId, { token: await logIn() });
+    await page.waitForFunction(() => (window as any).failed, undefined, { timeout: 60_000 });
+    assert.match(await page.evaluate(() => (window as any).failed), /^Unsubscribed: .*token/);
+    await page.close();
+  });
+
+  test("a clock that is wrong by a day is corrected by the broker's", async () => {
+    const programId = await makeProgram(admin);
+    const page = await openPage(browser, pages.url, `${initWith("")} window.setAhead(86400000);`);
+    let tokens = 0;
+    await page.exposeFunction("logIn", () => {
+      tokens++;
+      return logIn();
+    });
+    await page.evaluate(
+      async ({ url, programId, timing }) => {
+        const scope = window as any;
+        scope.client = new OnAir.Client(url, { timing, token: () => scope.logIn() });
+        await scope.client.subscribe(programId).ready;
+      },
+      { url: URL_OF_BROKER, programId, timing: TIMING },
+    );
+    const { serverTime } = await admin.request("POST", "/servertime", { body: {} });
+    assert.ok(Math.abs((await page.evaluate(() => (window as any).client.now())) - serverTime) < 60_000);
+    assert.ok((await page.evaluate(() => Date.now())) - serverTime > 86_000_000);
+    assert.equal(tokens, 1);
+    await page.close();
+  });
+
+  test("a laptop that slept finds its connection dead and recovers", async () => {
+    const programId = await makeProgram(admin);
+    const page = await openPage(browser, pages.url);
+    // Idle connections are not asked: only the jump of the clock shows the sleep.
+    await follow(page, programId, { timing: { ...TIMING, idleMs: 10_000, answerMs: 500 } });
+    await publish(admin, programId, 5);
+    await hear(page, 4);
+    await page.evaluate(() => {
+      (window as any).sockets.isDeaf = true;
+    });
+    await publish(admin, programId, 5, 5);
+    await page.evaluate(() => {
+      const scope = window as any;
+      scope.setAhead(86_400_000);
+      // What comes after belongs to connections that are made from now on.
+      setTimeout(() => {
+        scope.sockets.isDeaf = false;
+      }, 6_500);
+    });
+    assert.deepEqual(await hear(page, 9), upTo(10));
+    await page.close();
+  });
+
+  test("a timeline tells events when the picture is there, and again after a seek", async () => {
+    const programId = await makeProgram(admin);
+    const start = 1_784_484_000_000;
+    const events = [0, 10, 20, 30].map((s) => ({
+      event: "Score#update",
+      timecode: start + s * 1000,
+      metadata: { number: s },
+    }));
+    const path = { programId };
+    await admin.request("POST", "/programs/{programId}/events", {
+      path,
+      body: { events: events.slice(0, 3) },
+    });
+    const page = await openPage(browser, pages.url);
+    await page.evaluate(
+      async ({ url, programId, start }) => {
+        const scope = window as any;
+        scope.heard = [];
+        scope.video = { currentTime: 5 };
+        const position = () => start + scope.video.currentTime * 1000;
+        const onSeek = ({ reason }: { reason: string }) => scope.heard.push(reason);
+        const timeline = new OnAir.Client(url).timeline(programId, {
+          position,
+          onSeek,
+          lookbackMs: Infinity,
+        });
+        timeline.addEventListener("event", ({ detail }) => scope.heard.push(detail.metadata.number));
+        await timeline.ready;
+      },
+      { url: URL_OF_BROKER, programId, start },
+    );
+    const heard = () => page.evaluate(() => (window as any).heard);
+    const seek = (s: number) =>
+      page.evaluate((to) => {
+        (window as any).video.currentTime = to;
+      }, s);
+    await hear(page, 0);
+    assert.deepEqual(await heard(), [0]);
+    // Published now, shown when the viewer, who is behind, gets there.
+    await admin.request("POST", "/programs/{programId}/events", { path, body: events[3] as any });
+    await seek(15);
+    await hear(page, 10);
+    assert.deepEqual(await heard(), [0, "forward", 10]);
+    await seek(35);
+    await hear(page, 30);
+    assert.deepEqual(await heard(), [0, "forward", 10, "forward", 20, 30]);
+    await seek(12);
+    await until(async () => (await heard()).length === 9, "the events before the seek");
+    assert.deepEqual(await heard(), [0, "forward", 10, "forward", 20, 30, "back", 0, 10]);
+    await page.close();
+  });
+
+  test("React and Vue render what comes", async () => {
+    for (const name of ["react", "vue"]) {
+      const programId = await makeProgram(admin);
+      const page = await openPage(browser, pages.url);
+      await page.addScriptTag({ url: `/test/pages/${name}.js` });
+      await page.evaluate(({ url, programId }) => (window as any).mount(url, programId), {
+        url: URL_OF_BROKER,
+        programId,
+      });
+      await page.waitForFunction(() => document.querySelector("#app")?.textContent === "open live none");
+      await publish(admin, programId, 3);
+      await page.waitForFunction(() => document.querySelector("#app")?.textContent === "open live 2");
+      await page.evaluate(() => (window as any).unmount());
+      assert.equal(await page.evaluate(() => (window as any).heard.join()), "0,1,2");
+      await page.close();
+    }
+  });
+});

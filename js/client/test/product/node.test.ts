@@ -1,0 +1,291 @@
+/** The client in Node, against a real instance. */
+import assert from "node:assert/strict";
+import { after, describe, test } from "node:test";
+import { type WebSocket, WebSocketServer } from "ws";
+import {
+  ApiError,
+  type Change,
+  Client,
+  HistoryLost,
+  ProgramDeleted,
+  ProtocolError,
+} from "../../src/index.js";
+import { sleep } from "../../src/sleep.js";
+import { makeProgram, openAdmin, publish, readNumbers, TIMING, URL_OF_BROKER, until } from "./world.js";
+
+const admin = openAdmin();
+after(() => admin.close());
+
+const upTo = (count: number) => Array.from({ length: count }, (_, index) => index);
+
+async function askPoll(programId: string, more: object = {}): Promise<string> {
+  const metadata = { title: "Who wins?", measureName: "winner", options: ["Home", "Away"], ...more };
+  const body = { event: "Poll#show", metadata };
+  const made = await admin.request("POST", "/programs/{programId}/events", { path: { programId }, body });
+  return (made as { id: string }).id;
+}
+
+/** The rejection of a promise. */
+async function failure(promise: Promise<unknown>): Promise<Error> {
+  return promise.then(
+    () => assert.fail("it went well"),
+    (error) => error,
+  );
+}
+
+describe("in Node", { concurrency: 4, timeout: 100_000 }, () => {
+  test("followers of one program share a connection, each from its own position", async () => {
+    const programId = await makeProgram(admin);
+    const made = await publish(admin, programId, 10);
+    const client = new Client(URL_OF_BROKER, { timing: TIMING });
+    const now = client.subscribe(programId);
+    await now.ready;
+    const at = made[3] as { epoch: string; seq: number };
+    const some = client.subscribe(programId, { history: 3 });
+    const most = client.subscribe(programId, { since: { epoch: at.epoch, seq: at.seq } });
+    await Promise.all([some.ready, most.ready]);
+    await publish(admin, programId, 5, 10);
+    assert.deepEqual(await readNumbers(now, 14), [10, 11, 12, 13, 14]);
+    assert.deepEqual(await readNumbers(some, 14), [7, 8, 9, 10, 11, 12, 13, 14]);
+    assert.deepEqual(await readNumbers(most, 14), [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
+    client.close();
+  });
+
+  test("a cursor goes on in another client, and one of a lost history leads to REST", async () => {
+    const programId = await makeProgram(admin);
+    await publish(admin, programId, 5);
+    const client = new Client(URL_OF_BROKER, { timing: TIMING });
+    const first = client.subscribe(programId, { history: 5 });
+    assert.deepEqual(await readNumbers(first, 2), [0, 1, 2]);
+    const since = first.cursor;
+    assert.deepEqual(await readNumbers(client.subscribe(programId, { since }), 4), [3, 4]);
+    const body = {
+      events: upTo(3).map((number) => ({ event: "Score#update", metadata: { number: 100 + number } })),
+    };
+    await admin.request("POST", "/programs/{programId}/events/import", { path: { programId }, body } as any);
+    const lost = await failure(client.subscribe(programId, { since }).ready);
+    assert.ok(lost instanceof HistoryLost, String(lost));
+    await publish(admin, programId, 2, 103);
+    const missed = await readNumbers(client.missed(lost), 102);
+    const rest = await readNumbers(client.subscribe(programId, { since: lost.cursor }), 104);
+    assert.deepEqual(
+      [missed, rest],
+      [
+        [100, 101, 102],
+        [103, 104],
+      ],
+    );
+    client.close();
+  });
+
+  test("changes are told in their order", async () => {
+    const programId = await makeProgram(admin);
+    const subscription = admin.subscribe(programId, { changes: true });
+    await subscription.ready;
+    const [event] = await publish(admin, programId, 1);
+    const path = { programId, eventId: event?.id as string };
+    await admin.request("PUT", "/programs/{programId}/events/{eventId}", {
+      path,
+      body: { event: "Score#fix" },
+    } as any);
+    await admin.request("DELETE", "/programs/{programId}/events/{eventId}", { path });
+    await admin.request("DELETE", "/programs/{programId}/events", { path: { programId } });
+    const changes: Change[] = [];
+    for await (const change of subscription) if (changes.push(change) === 4) break;
+    assert.deepEqual(
+      changes.map(({ type }) => type),
+      ["event", "eventUpdated", "eventDeleted", "eventsDeleted"],
+    );
+    await admin.request("DELETE", "/programs/{programId}", { path: { programId } });
+  });
+
+  test("a program that is deleted ends its subscriptions", async () => {
+    const programId = await makeProgram(admin);
+    const subscription = admin.subscribe(programId);
+    await subscription.ready;
+    await admin.request("DELETE", "/programs/{programId}", { path: { programId } });
+    await assert.rejects(readNumbers(subscription, 0), ProgramDeleted);
+    const refused = await failure(admin.subscribe(programId).ready);
+    assert.ok(refused instanceof ApiError && refused.status === 404, String(refused));
+  });
+
+  test("an iterator that is slow has everything, and the buffer stays small", async () => {
+    const programId = await makeProgram(admin);
+    const subscription = admin.subscribe(programId, { buffer: 10 });
+    await subscription.ready;
+    await publish(admin, programId, 500);
+    await publish(admin, programId, 500, 500);
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    assert.deepEqual(await readNumbers(subscription, 999), upTo(1000));
+  });
+
+  test("a signal ends a loop without an error", async () => {
+    const programId = await makeProgram(admin);
+    const ending = new AbortController();
+    const subscription = admin.subscribe(programId, { signal: ending.signal });
+    await subscription.ready;
+    setTimeout(() => ending.abort(), 50);
+    assert.deepEqual(await readNumbers(subscription, 0), []);
+  });
+
+  test("a thousand subscriptions find connections, and each has its events", async () => {
+    const client = new Client(URL_OF_BROKER, { timing: TIMING });
+    const ids = await Promise.all(
+      upTo(40).map(async () => {
+        const some: string[] = [];
+        for (let count = 0; count < 25; count++) some.push(await makeProgram(admin));
+        return some;
+      }),
+    ).then((each) => each.flat());
+    const subscriptions = ids.map((id) => client.subscribe(id));
+    await Promise.all(subscriptions.map((each) => each.ready));
+    for (const index of [0, 500, 999]) {
+      await publish(admin, ids[index] as string, 2);
+      assert.deepEqual(await readNumbers(subscriptions[index] as any, 1), [0, 1]);
+    }
+    client.close();
+  });
+
+  test("each of several connections is signed in with a new token", async () => {
+    const programId = await makeProgram(admin, { access: "private" });
+    const others = await Promise.all(upTo(100).map(() => makeProgram(admin)));
+    const client = openAdmin();
+    const first = others.map((id) => client.subscribe(id));
+    await Promise.all(first.map((each) => each.ready));
+    const subscription = client.subscribe(programId);
+    await subscription.ready;
+    await sleep(22_000); // tokens of this instance live for twenty seconds
+    await publish(admin, programId, 1);
+    assert.deepEqual(await readNumbers(subscription, 0), [0]);
+    assert.equal(subscription.reconnects, 0);
+    client.close();
+  });
+
+  test("an answer counts once however often it is sent, and so does an impression", async () => {
+    const programId = await makeProgram(admin);
+    const poll = await askPoll(programId);
+    // Cut off again and again while it sends.
+    const open = new Set<WebSocket>();
+    const { WebSocket: Real } = await import("ws");
+    class Frail extends Real {
+      constructor(url: string) {
+        super(url);
+        open.add(this);
+      }
+      override send(text: any) {
+        super.send(text);
+        if (/respond|impression/.test(text) && open.size < 4) setTimeout(() => this.terminate(), 1);
+      }
+    }
+    const client = new Client(URL_OF_BROKER, { timing: TIMING, WebSocket: Frail });
+    await client.impression(programId, "winner", poll);
+    await client.respond(programId, "winner", poll, 1);
+    const again = await client.respond(programId, "winner", poll, 0);
+    assert.deepEqual(again, { accepted: 0, duplicates: 1 });
+    const path = { accountId: "demo", projectId: "undefined", programId };
+    const report = await admin.request("GET", "/responses/{accountId}/{projectId}/{programId}/report", {
+      path,
+    });
+    const [entry] = report.responses;
+    assert.deepEqual([entry?.total, entry?.impressions.total, entry?.options[1]?.total], [1, 1, 1]);
+    client.close();
+  });
+
+  test("live results come as they change", async () => {
+    const programId = await makeProgram(admin);
+    const poll = await askPoll(programId);
+    const client = new Client(URL_OF_BROKER, { timing: TIMING, visitorId: "me" });
+    const results = client.results(programId);
+    const first = results.next();
+    const answering = setInterval(
+      () => client.respond(programId, "winner", poll, 1, { visitorId: String(Math.random()) }),
+      300,
+    );
+    const { value } = await first;
+    clearInterval(answering);
+    assert.equal(value?.measureName, "winner");
+    assert.ok((value?.results["1"] ?? 0) >= 1);
+    client.close();
+  });
+
+  test("stored values are shared through their channel, and every operation can be called", async () => {
+    const projectId = `project-${Date.now()}`;
+    await admin.call("createProject", { id: projectId, name: projectId });
+    const flow = admin.follow(`storage:${projectId}`);
+    await flow.ready;
+    await admin.call("storeValue", { projectId, id: "line-up", metadata: { home: ["Kim"] } });
+    for await (const { method, params } of flow) {
+      assert.deepEqual([method, params.value.id], ["stored", "line-up"]);
+      break;
+    }
+    const path = { projectId, itemId: "line-up" };
+    assert.deepEqual((await admin.request("GET", "/storage/{projectId}/{itemId}", { path })).metadata, {
+      home: ["Kim"],
+    });
+    const wrong = await failure(admin.call("createProject", { id: "not an id", name: "" }));
+    assert.ok(wrong instanceof ApiError && wrong.fields.length > 0, String(wrong));
+  });
+
+  test("a server of another version is followed as far as it is understood", async () => {
+    const { server, port, sockets } = await openOther();
+    const fetch = async () =>
+      new Response(JSON.stringify({ url: `ws://127.0.0.1:${port}/`, region: "north" }), {
+        headers: { "Content-Type": "application/json" },
+      });
+    const client = new Client("http://demo.example.org", {
+      fetch,
+      timing: { ...TIMING, firstDeadlineMs: 3_000 },
+    });
+    const subscription = client.subscribe("final");
+    assert.deepEqual(await subscription.ready, { epoch: "e", seq: 4 });
+    const tell = (method: string, params: object) =>
+      [...sockets].map((socket) => socket.send(JSON.stringify({ jsonrpc: "2.0", method, params })));
+    tell("weather", { programId: "final", wind: 3 });
+    tell("event", {
+      programId: "final",
+      epoch: "e",
+      seq: 5,
+      id: "x",
+      metadata: { number: 5 },
+      colour: "red",
+    });
+    assert.deepEqual(await readNumbers(subscription, 5), [5]);
+    const odd = await failure(client.subscribe("odd").ready);
+    assert.ok(odd instanceof ProtocolError, String(odd));
+    client.close();
+    server.close();
+  });
+
+  test("what is no broker is said to be none", async () => {
+    const fetch = async () => new Response("<h1>Bad gateway</h1>", { status: 502 });
+    const client = new Client("http://demo.example.org", {
+      fetch,
+      timing: { ...TIMING, firstDeadlineMs: 500 },
+    });
+    const failed = await failure(client.subscribe("final").ready);
+    assert.match(failed.message, /something in front of .* answered 502/);
+    client.close();
+  });
+});
+
+/** A server that speaks JSON-RPC, knows nothing of time, and has fields and notifications of its own. */
+async function openOther(): Promise<{ server: WebSocketServer; port: number; sockets: Set<WebSocket> }> {
+  const server = new WebSocketServer({ port: 0, host: "127.0.0.1" });
+  const sockets = new Set<WebSocket>();
+  server.on("connection", (socket) => {
+    sockets.add(socket);
+    socket.on("message", (text) => {
+      const { id, method, params } = JSON.parse(String(text));
+      const result =
+        params.programId === "odd"
+          ? { is: "odd" }
+          : { programId: params.programId, epoch: "e", seq: 4, mood: "good" };
+      const error = { code: -32601, message: "Method not found" };
+      socket.send(
+        JSON.stringify({ jsonrpc: "2.0", id, ...(method === "subscribe" ? { result } : { error }) }),
+      );
+    });
+  });
+  await until(() => server.address(), "the server");
+  return { server, port: (server.address() as { port: number }).port, sockets };
+}

@@ -1,0 +1,79 @@
+/** What a browser and Node hear across a gateway's death and a stop and start of everything. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Client } from "../../src/index.js";
+import { sleep } from "../../src/sleep.js";
+import {
+  control,
+  INIT,
+  makeProgram,
+  openAdmin,
+  openBrowser,
+  openPage,
+  publish,
+  readNumbers,
+  servePages,
+  TIMING,
+  URL_OF_BROKER,
+} from "./world.js";
+
+test(
+  "every event comes once and in order across a gateway's death and a stop and start",
+  {
+    timeout: 280_000,
+  },
+  async () => {
+    const admin = openAdmin();
+    const [browser, pages] = await Promise.all([openBrowser(), servePages()]);
+    const programId = await makeProgram(admin);
+    const page = await openPage(browser, pages.url, INIT);
+    await page.evaluate(
+      async ({ url, programId, timing }) => {
+        const scope = window as any;
+        scope.heard = [];
+        const { Client } = (window as any).OnAir;
+        const subscription = new Client(url, { timing }).subscribe(programId);
+        subscription.addEventListener("event", ({ detail }: any) => scope.heard.push(detail.metadata.number));
+        await subscription.ready;
+      },
+      { url: URL_OF_BROKER, programId, timing: TIMING },
+    );
+    const client = new Client(URL_OF_BROKER, { timing: TIMING });
+    const subscription = client.subscribe(programId);
+    await subscription.ready;
+    const last = -1; // the number of the event after all others
+    const heard = readNumbers(subscription, last);
+    heard.catch(() => {}); // looked at in the end
+
+    let published = 0;
+    let isOver = false;
+    const publishing = (async () => {
+      // It goes on the whole time: each call is tried until it is durable.
+      while (!isOver) {
+        await publish(admin, programId, 1, published);
+        published++;
+        await sleep(100);
+      }
+      await publish(admin, programId, 1, last);
+    })();
+    try {
+      await control("kill-gateway");
+      await sleep(3_000);
+      await control("stop");
+      await control("start");
+    } finally {
+      isOver = true;
+    }
+    await publishing;
+
+    const all = [...Array.from({ length: published }, (_, index) => index), last];
+    assert.deepEqual(await heard, all);
+    await page.waitForFunction((number) => (window as any).heard.includes(number), last, { timeout: 60_000 });
+    assert.deepEqual(await page.evaluate(() => (window as any).heard), all);
+    assert.ok(subscription.reconnects >= 2);
+    client.close();
+    admin.close();
+    await browser.close();
+    pages.close();
+  },
+);

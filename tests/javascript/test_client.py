@@ -1,0 +1,104 @@
+"""The JavaScript client: its pure parts, its size, and the product in Node and in a real browser."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.deployments.instance import PASSWORD, Instance
+from tests.javascript.control import serve
+
+ROOT = Path(__file__).parents[2] / "js" / "client"
+BUILT = ROOT / ".build" / "test"
+TEMPORARY = ROOT / ".build" / "tmp"
+CHROMIUM = {"TMPDIR": str(TEMPORARY), "AWS_EXECUTION_ENV": "AWS_Lambda_nodejs20.x"}
+"""Where it is unpacked, once; and what makes its package unpack the libraries that a bare machine lacks."""
+MOST_BYTES = {
+    "core.js": 8 << 10,
+    "index.js": 11 << 10,
+    "onair-broker.min.js": 14 << 10,
+    "worker.js": 10 << 10,
+}
+"""Compressed, with everything that is loaded along; peers' clients have 8 to 58 KB."""
+
+
+def run(*files: Path, timeout_s: float = 60, **environment: str) -> None:
+    """Run test files of Node; fails with what they say."""
+    TEMPORARY.mkdir(parents=True, exist_ok=True)
+    command = [
+        "node",
+        "--test",
+        "--test-concurrency=3",
+        "--test-force-exit",
+        "--test-reporter=spec",
+        *map(str, files),
+    ]
+    variables = {**os.environ, **CHROMIUM, "ONAIR_ROOT": str(ROOT), **environment}
+    result = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=variables,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=timeout_s,
+    )
+    assert result.returncode == 0, result.stdout[-20_000:]
+
+
+def run_with(instance: Instance, *names: str, timeout_s: float = 240) -> None:
+    """Run test files of the product against an instance."""
+    with serve(instance) as control:
+        run(
+            *(BUILT / "product" / f"{name}.test.mjs" for name in names),
+            timeout_s=timeout_s,
+            ONAIR_URL=instance.url,
+            ONAIR_CONTROL=control,
+            ONAIR_PASSWORD=PASSWORD,
+        )
+
+
+def loaded_with(file: Path) -> set[Path]:
+    """A built module and what it imports at once; what it imports later is loaded where it is needed."""
+    found, waiting = set[Path](), [file]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            names = re.findall(r'(?:from|import)"(\./[^"]+)"', each.read_text())
+            waiting += [each.parent / name for name in names]
+    return found
+
+
+def test_pure_parts() -> None:
+    run(BUILT / "unit")
+
+
+@pytest.mark.parametrize("name", MOST_BYTES)
+def test_size(name: str) -> None:
+    size = sum(len(gzip.compress(file.read_bytes(), 9)) for file in loaded_with(ROOT / "dist" / name))
+    assert size <= MOST_BYTES[name]
+
+
+def test_nothing_is_installed_along_and_no_address_is_locked() -> None:
+    package = json.loads((ROOT / "package.json").read_text())
+    locked = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+    assert "dependencies" not in package
+    assert all("version" in entry and "integrity" in entry for path, entry in locked.items() if path)
+    assert "resolved" not in (ROOT / "package-lock.json").read_text()
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_product(instance: Instance) -> None:
+    run_with(instance, "node", "browser", "docs", "fallback")
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_recovery(instance: Instance) -> None:
+    run_with(instance, "recovery")
