@@ -163,7 +163,7 @@ async def test_each_notification_comes(migrated_dsn: str) -> None:
         assert await slow(world) == 4008
         viewers, streams = await tell_everything(world)
         wanted = Checklist(told.method for told in NOTIFICATIONS if told.method != "reconnect")
-        of_streams = {told.method for told in STREAM_NOTIFICATIONS} - {"reconnect", "tokenExpiring"}
+        of_streams = {told.method for told in STREAM_NOTIFICATIONS} - {"reconnect"}
         unseen = Checklist(of_streams)
         striking = [
             *(asyncio.create_task(strike_off(viewer, wanted)) for viewer in viewers),

@@ -307,7 +307,7 @@ REFUSALS = (
     Refusal(401, "invalid_token", "The token is malformed, expired or revoked.", ("WWW-Authenticate",)),
     Refusal(403, "insufficient_scope", "The account does not allow this `Origin`."),
     Refusal(404, "not_found", "Another path, or a host name without an account."),
-    Refusal(405, "invalid_request", "Another method than GET.", ("Allow",)),
+    Refusal(405, "method_not_allowed", "Another method than GET.", ("Allow",)),
     _TOO_SLOW,
     Refusal(426, "upgrade_required", "No `Upgrade: websocket`.", ("Upgrade",)),
     Refusal(426, "invalid_request", "Another version than 13.", ("Sec-WebSocket-Version", "Upgrade")),

@@ -29,6 +29,15 @@ impl HandshakeError {
         }
     }
 
+    /// The stable name of the error, as the HTTP door has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotGet => "method_not_allowed",
+            _ => "invalid_request",
+        }
+    }
+
     /// A short text that is safe to show.
     #[must_use]
     pub const fn reason(self) -> &'static str {

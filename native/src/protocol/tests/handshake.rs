@@ -102,6 +102,7 @@ fn each_missing_part_is_refused_with_its_status() {
     let post = parse(&format!("POST / HTTP/1.1\r\n{UPGRADE}\r\n"));
     assert_eq!(post, Err(HandshakeError::NotGet));
     assert_eq!(HandshakeError::NotGet.headers(), [("Allow", "GET")]);
+    assert_eq!(HandshakeError::NotGet.name(), "method_not_allowed");
     assert_eq!(
         HandshakeError::BadVersion.headers()[0],
         ("Sec-WebSocket-Version", "13")

@@ -10,7 +10,6 @@ use super::dispatch::Gateway;
 use super::hub::DECIDE_MS;
 use super::sessions::{Attached, Session};
 use super::upcalls::Upcall;
-use crate::protocol::jsonrpc;
 
 /// A client is told so long before its token expires.
 const WARNING_MS: u64 = 60_000;
@@ -159,9 +158,7 @@ impl Gateway {
         }
         if !std::mem::replace(&mut connection.warned, true) {
             let params = format!(r#"{{"expiresInMs":{remaining_ms}}}"#);
-            let mut message = Vec::new();
-            jsonrpc::write_notification("tokenExpiring", params.as_bytes(), &mut message);
-            core.send_text(slot, &message);
+            core.notify(slot, "tokenExpiring", params.as_bytes());
         }
         core.set_alarm(slot, Some(now_ms + remaining_ms));
     }

@@ -154,7 +154,7 @@ impl<H: Handler> Loop<H> {
                 self.begin(slot, &request);
             }
             Err(error) => {
-                let mut refusal = refusal(error.status(), "invalid_request", error.reason());
+                let mut refusal = refusal(error.status(), error.name(), error.reason());
                 for (name, value) in error.headers() {
                     refusal
                         .headers
