@@ -327,7 +327,11 @@ class Settings:
         2 << 30, "Sources and finished pictures that a node keeps in the data directory.", low=1 << 20
     )
     images_replicas_min: int = _setting(
-        0, "Smallest number of replicas for pictures; with 0 the first request starts one.", low=0, high=1000
+        0,
+        "Smallest number of replicas for pictures; with 0 the first request starts one, except on a joined"
+        " cluster, where one runs.",
+        low=0,
+        high=1000,
     )
     images_replicas_max: int = _setting(4, "Largest number of them.", low=1, high=1000)
     images_idle_s: float = _setting(

@@ -18,8 +18,8 @@ _NAMES = {"own": PROJECT, "there": PRIVATE, "imports": BULK, "v": "kept"}
 _OWN = {
     "getVersion", "servertime", "ping", "connect", "login", "admin/createProgram", "getProducerPrograms",
     "filterPrograms", "listProjects", "createProject", "admin/getLivePrograms", "getDashboard",
-    "filterStatistics", "filterAudit", "listUsers", "listRoles", "getCurrentUser", "updateCurrentUser",
-    "createUser", "createApiToken", "listApiTokens",
+    "filterStatistics", "filterImageStatistics", "filterAudit", "purgeImages", "warmImages", "listUsers",
+    "listRoles", "getCurrentUser", "updateCurrentUser", "createUser", "createApiToken", "listApiTokens",
 }  # fmt: skip
 _INSIDE = (
     "http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://[::1]:{port}/", "http://2130706433:{port}/",

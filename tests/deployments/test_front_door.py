@@ -191,7 +191,8 @@ def test_pages_for_operators_are_at_their_own_address(instance: Instance) -> Non
         assert (reply.status_code, reply.json()["error"]) == (404, "not_found"), path
     assert "broker_" in httpx.get(f"{instance.ops_url}/metrics", timeout=20).text
     assert httpx.get(f"{instance.ops_url}/readyz", timeout=20).json()["status"] == "ok"
-    assert httpx.get(f"{instance.ops_url}/-/routes", timeout=20).json() == {"/": "broker"}
+    routes = {"/": "broker", "/api/v2/imgproxy": "broker-images"}
+    assert httpx.get(f"{instance.ops_url}/-/routes", timeout=20).json() == routes
     assert httpx.get(f"{instance.url}/healthz", timeout=20).status_code == 200
 
 

@@ -35,6 +35,7 @@ SETTINGS = {
     "BROKER_OPS_HOST": "node",
     "BROKER_LOGIN_TRIES_PER_ADDRESS": str(TRIES),
 }
+ROUTES = {"/": "broker", "/api/v2/imgproxy": "broker-images"}
 FORGED = {"X-Forwarded-For": "192.0.2.7", "X-Broker-Ingress": "0123456789abcdef operations 192.0.2.7"}
 BACK_S = 120.0
 
@@ -138,7 +139,7 @@ def test_every_node_answers_in_our_words(cluster: Cluster, node: str) -> None:
 @pytest.mark.parametrize("node", NODES)
 def test_pages_for_operators_are_at_their_own_port_of_every_node(cluster: Cluster, node: str) -> None:
     url = f"http://{node}:{cluster.instance.ops_port}"
-    assert httpx.get(f"{url}/-/routes", timeout=20).json() == {"/": "broker"}
+    assert httpx.get(f"{url}/-/routes", timeout=20).json() == ROUTES
     assert httpx.get(f"{url}/readyz", timeout=20).json()["status"] == "ok"
     assert "broker_" in httpx.get(f"{url}/metrics", timeout=20).text
 

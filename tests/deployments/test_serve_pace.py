@@ -3,9 +3,13 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from broker import timers
 from broker.deployments.serve_pace import count_before_telling, hurry_while_missing
 
 # In a process that ends, since it changes Serve.
@@ -39,6 +43,13 @@ asked = Figures()
 assert not asked.should_send(curr_num_replicas=1) and asked.counted == 0
 assert asked.should_send(curr_num_replicas=0) and asked.counted == 1
 """
+
+
+@pytest.fixture(autouse=True)
+def exact_timers() -> Iterator[None]:
+    """What is tried here lets this thread's timers be late, and those of all tests after it."""
+    yield
+    timers.allow_late(timers.EXACT_S)
 
 
 def test_the_serve_that_is_installed_is_as_expected() -> None:

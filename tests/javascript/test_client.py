@@ -50,8 +50,16 @@ def run(*files: Path, timeout_s: float = 60, **environment: str) -> None:
     assert result.returncode == 0, result.stdout[-20_000:]
 
 
+def unpack_browser() -> None:
+    """Before several processes would do so at once, and run what another one still writes."""
+    TEMPORARY.mkdir(parents=True, exist_ok=True)
+    code = "import('@sparticuz/chromium').then((chromium) => chromium.default.executablePath())"
+    subprocess.run(["node", "-e", code], cwd=ROOT, env={**os.environ, **CHROMIUM}, check=True, timeout=60)
+
+
 def run_with(instance: Instance, *names: str, timeout_s: float = 240) -> None:
     """Run test files of the product against an instance."""
+    unpack_browser()
     with serve(instance) as control:
         run(
             *(BUILT / "product" / f"{name}.test.mjs" for name in names),

@@ -268,12 +268,15 @@ def _make_directory(directory: Path) -> Path:
 
 def deployment_options(settings: Settings) -> dict[str, Any]:
     """How Serve runs it."""
+    # Who asks while there is no replica waits at Serve's own proxy. There is one, on the head, and it listens
+    # at the loopback address; the ingresses of other nodes do not reach it, and are not ready.
+    fewest = max(settings.images_replicas_min, 1 if settings.ray_address else 0)
     return {
         "max_ongoing_requests": _REQUESTS,
         "max_queued_requests": _QUEUED,
         "autoscaling_config": {
-            "min_replicas": settings.images_replicas_min,
-            "max_replicas": max(settings.images_replicas_min, settings.images_replicas_max),
+            "min_replicas": fewest,
+            "max_replicas": max(fewest, settings.images_replicas_max),
             "target_ongoing_requests": _TARGET_REQUESTS,
             "upscale_delay_s": 3,
             "look_back_period_s": _JOINED_LOOK_BACK_S if settings.ray_address else _LOOK_BACK_S,

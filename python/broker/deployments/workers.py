@@ -8,6 +8,7 @@ raylet starts one when it is asked to.
 import asyncio
 import logging
 import os
+import select
 import signal
 import subprocess
 from contextlib import suppress
@@ -27,6 +28,7 @@ _FORK_SERVER_PAUSE_S = 1.0
 _LOOK_S = 0.5  # at some files of /proc
 _ANSWER_S = 5.0
 _START_S = 10.0  # a worker that is not there by then is asked for again
+_NOTICE_S = 0.3  # for the raylet to read that a worker's socket has closed
 _KEPT_S = 10 * 365 * 86_400
 _IDLE = b"ray::IDLE"  # what Ray calls a worker that waits
 
@@ -78,14 +80,13 @@ class Workers:
 
     async def renew(self) -> None:
         """Have workers of the code that is installed now: none that was forked before."""
-        old = self._server
-        idle = self.idle()
+        old, idle = self._server, self.idle()
         self._server = self._start()
         old.kill()
         await asyncio.to_thread(old.wait)
-        for pid in idle:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+        # At once, not when they like: the raylet gives actors whoever has not ended.
+        await asyncio.gather(*map(_kill, idle))
+        await asyncio.sleep(_NOTICE_S)
 
     def idle(self) -> list[int]:
         """The processes of the workers that wait for an actor."""
@@ -113,6 +114,18 @@ async def until_ended(pid: int) -> None:
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
+
+
+async def _kill(pid: int) -> None:
+    """End a process and return when it has ended."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            if _is_idle(pid):  # it may have been given an actor since
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                await asyncio.to_thread(select.select, [descriptor], [], [])
+        finally:
+            os.close(descriptor)
 
 
 def _start_worker() -> None:
