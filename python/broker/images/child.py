@@ -1,8 +1,8 @@
 """The process that decodes: it is given bytes that nobody trusts, and may die of them alone.
 
-It knows no settings and no secrets, has an empty environment, writes no file, and its memory and the processor
-time of a job are capped. What it sends back is data in MessagePack, never objects: the parent believes a
-decoder no more than a stranger.
+It knows no settings and no secrets, has an empty environment, writes no file, and its memory and the
+processor time of a job are capped. What it sends back is data in MessagePack, never objects: the parent
+believes a decoder no more than a stranger.
 
 One job at a time: a `Job`, then how many bytes the source has, and these bytes as they are; it answers how
 many pixels it would decode, waits for leave, and sends a reply and the bytes of the result.

@@ -1,9 +1,9 @@
 """The processes that decode, seen from the one that asks them.
 
 Each takes one job at a time, so a crash costs the picture that caused it and no other. They start when they
-are first needed. A process whose job takes too much processor time is ended, for which its picture is to blame.
-One that takes too long by the clock is ended too, but a machine that has no time for it says nothing of the
-picture. Each is exchanged after so many jobs or so much memory, since decoders leak and heaps fragment.
+are first needed. A process whose job takes too much processor time is ended, and its picture is to blame.
+One that takes too long by the clock is ended too, but a machine that has no time for it says nothing of
+the picture. Each is exchanged after so many jobs or so much memory, since decoders leak and heaps fragment.
 
 Jobs of accounts and addresses take turns (`turns`), and beyond their share of those that may wait callers
 are refused at once. Admission goes by pixels: a process says how many it is going to decode, and waits until
@@ -46,7 +46,8 @@ class WorkerConfig:
         processes: at most; they start when they are needed.
         waiting: jobs that wait for one; an account that has more than its share of them is refused with 503.
         memory_bytes: private memory of each, over which its job fails.
-        job_s: processor time that a job may take; wall_s: time until it answers, without its waiting for room.
+        job_s: processor time that a job may take.
+        wall_s: time until an answer, without the waiting for room.
         pixels: that may be decoded at the same time; a larger picture is decoded alone.
         jobs: after which a process is exchanged, or when it has held over `recycle_bytes`.
     """
