@@ -92,7 +92,10 @@ PARAMS: dict[str, dict[str, Any]] = {
     "admin/getLivePrograms": {},
     "getDashboard": {},
     "filterStatistics": {"from": "2020-01-01", "to": "2020-01-02"},
+    "filterImageStatistics": {"from": "2020-01-01", "to": "2020-01-02"},
     "filterAudit": {"limit": 5},
+    "purgeImages": {"url": "https://example.org/a.jpg"},
+    "warmImages": {"urls": ["https://example.org/a.jpg"], "options": ["-"]},
     "listUsers": {},
     "listRoles": {},
     "getCurrentUser": {},
@@ -168,7 +171,7 @@ class Stage:
 
     async def over_socket(self, operation: Operation, raw: bytes) -> dict[str, Any]:
         """The error object, or `{}`, that answers raw params."""
-        number = self.socket.build("x")["id"]
+        number = self.socket.build(operation.name)["id"]
         head = f'{{"jsonrpc":"2.0","id":{number},"method":"{operation.name}","params":'
         await self.socket.socket.send(head.encode() + raw + b"}", text=True)
         try:

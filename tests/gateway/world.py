@@ -221,7 +221,8 @@ class World:
         self._admins.clear()
         for viewer in viewers:
             await viewer.close()
-        assert [fault for viewer in viewers for fault in viewer.faults] == []
+        faults = [fault for viewer in viewers for fault in viewer.faults]
+        assert faults == [], faults
 
     async def admin(self, account: str = "demo") -> Viewer:
         """An admin's connection, the same one within a test."""
