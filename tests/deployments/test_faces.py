@@ -35,6 +35,12 @@ def test_without_a_gpu_replicas_claim_cpus_only() -> None:
     assert options["autoscaling_config"]["target_ongoing_requests"] == 2
 
 
+def test_memory_is_claimed_where_it_keeps_no_replica_from_its_start() -> None:
+    for resources in ({"CPU": 2.0}, {"CPU": 2.0, "memory": 500e6}):
+        assert deployment_options(Settings(), resources)["ray_actor_options"] == {"num_cpus": 0.1}
+    assert "memory" in deployment_options(Settings(), {"CPU": 2.0, "memory": 1.2e9})["ray_actor_options"]
+
+
 def test_with_a_gpu_they_share_it() -> None:
     options = deployment_options(Settings(faces_gpu_share=0.5), GPUS)
     assert options["ray_actor_options"]["num_gpus"] == 0.5

@@ -124,7 +124,8 @@ async def open_stage(
     """A service over `directory`; several may share it, as processes do."""
     rules = {"demo": AccountRules()} if accounts is None else accounts
 
-    async def rules_of(account: str) -> AccountRules:
+    async def rules_of(account: str, address: str) -> AccountRules:
+        del address
         if account not in rules:
             raise NotFound("there is no such account")
         return rules[account]

@@ -1,10 +1,13 @@
 """Rules of accounts: changed by commands, followed within seconds, kept while the database is away."""
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.errors import InvalidRequest, NotFound, Unavailable
+from broker.errors import InvalidRequest, NotFound, SlowDown, Unavailable
+from broker.images import account_rules
 from broker.images.account_rules import AccountRules, RuleBook
 from broker.images.administration import RuleChange, change_rules
 from broker.storage.database import Database
@@ -76,6 +79,75 @@ async def test_what_cannot_be_is_refused(database: Database, change: RuleChange,
         await change_rules(database, "demo", change)
     with pytest.raises(NotFound):
         await change_rules(database, "nobody", RuleChange(signing="on"))
+
+
+class CountedRules(ImageRules):
+    """What is stored, and how often it was asked for."""
+
+    queries = 0
+
+    async def get(self, account: str) -> StoredImageRules:
+        self.queries += 1
+        return await super().get(account)
+
+
+async def ask_all(book: RuleBook, accounts: list[str], address: str) -> Counter[type]:
+    asked = [book.get(account, address) for account in accounts]
+    return Counter(map(type, await asyncio.gather(*asked, return_exceptions=True)))
+
+
+async def test_invented_accounts_cost_an_address_so_many_queries(database: Database) -> None:
+    clock, stored = StoppedClock(), CountedRules(database)
+    book = RuleBook(stored, clock)
+    invented = [f"nobody-{at}" for at in range(300)]
+    for account in invented[:100]:
+        with pytest.raises(NotFound):
+            await book.get(account, "192.0.2.1")
+    for account in invented[100:]:
+        with pytest.raises(SlowDown):
+            await book.get(account, "192.0.2.1")
+    assert stored.queries == 100
+    with pytest.raises(NotFound):
+        await book.get(invented[99], "192.0.2.1")
+    assert stored.queries == 100, "a name without an account is remembered"
+    assert await book.get("demo", "192.0.2.2") == AccountRules()
+    assert await book.get("demo", "192.0.2.1") == AccountRules(), "what is known costs nothing"
+    clock.ms += 1_000
+    with pytest.raises(NotFound):
+        await book.get("another", "192.0.2.1")
+
+
+async def test_equal_accounts_at_a_time_cost_one_query(database: Database) -> None:
+    stored = CountedRules(database)
+    book = RuleBook(stored, StoppedClock())
+    assert await ask_all(book, ["demo"] * 50, "192.0.2.1") == {AccountRules: 50}
+    assert await ask_all(book, ["nobody"] * 50, "192.0.2.1") == {NotFound: 50}
+    assert stored.queries == 2
+
+
+async def test_who_asks_for_invented_accounts_holds_up_nobody(database: Database) -> None:
+    """Many wait for their turn, more are refused; one of another address comes after one of each."""
+    book = RuleBook(ImageRules(database), StoppedClock())
+    greedy = asyncio.create_task(ask_all(book, [f"nobody-{at}" for at in range(500)], "192.0.2.1"))
+    await asyncio.sleep(0)
+    assert await book.get("demo", "192.0.2.2") == AccountRules()
+    assert not greedy.done()
+    told = await greedy
+    assert set(told) == {NotFound, SlowDown, Unavailable}
+    assert told[NotFound] <= 100
+
+
+async def test_invented_accounts_take_no_place_of_others(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account_rules, "_ACCOUNTS", 5)
+    clock, stored = StoppedClock(), CountedRules(database)
+    book = RuleBook(stored, clock)
+    await book.get("demo", "192.0.2.1")
+    await ask_all(book, [f"nobody-{at}" for at in range(20)], "192.0.2.1")
+    before = stored.queries
+    await book.get("demo", "192.0.2.1")
+    assert stored.queries == before
 
 
 async def test_rules_hold_while_the_database_is_away(database: Database) -> None:

@@ -392,6 +392,17 @@ def test_a_picture_that_ends_its_process_is_not_tried_twice(tmp_path: Path) -> N
     run(tmp_path, reply(body=SMALL), work, workers=WorkerConfig(processes=1, memory_bytes=4_096))
 
 
+def test_a_picture_that_a_busy_machine_did_not_make_is_tried_again(tmp_path: Path) -> None:
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        for _ in range(2):
+            assert type(await fail(stage, "w=50", upstream.url())) is Unavailable
+        assert stage.workers.tasks == ["render", "render"]
+        assert (stage.service.counts.crashes, stage.service.counts.errors) == (0, 0)
+
+    # A process that was started for it does not answer in a millisecond.
+    run(tmp_path, reply(body=SMALL), work, workers=WorkerConfig(processes=1, wall_s=0.001))
+
+
 def test_processes_share_what_is_kept(tmp_path: Path) -> None:
     async def go() -> None:
         async with (

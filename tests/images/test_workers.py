@@ -10,7 +10,7 @@ import pytest
 import pyvips
 
 from broker.errors import Unavailable
-from broker.images.errors import UnprocessableImage
+from broker.images.errors import DecoderEnded, UnprocessableImage
 from broker.images.jobs import DecodeLimits, Job
 from broker.images.options import parse_options
 from broker.images.shares import Asker
@@ -99,11 +99,54 @@ def test_a_crash_fails_its_own_request() -> None:
     asyncio.run(ask())
 
 
-def test_a_process_that_takes_too_long_is_ended() -> None:
+def test_a_process_that_takes_too_much_processor_time_is_ended() -> None:
     async def ask() -> None:
         workers = open_workers(job_s=0.2)
-        with pytest.raises(UnprocessableImage):
+        with pytest.raises(DecoderEnded) as ended:
             await workers.run(*slow_job())
+        assert ended.value.log_text == "its process took more than 0.2 s of processor time"
+        assert not children()
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_machine_that_has_no_time_costs_no_picture() -> None:
+    async def ask() -> None:
+        workers = open_workers(job_s=1)
+        await workers.run(RENDER, SMALL)
+        (process,) = children()
+        process.suspend()
+        asked = asyncio.create_task(workers.run(RENDER, SMALL))
+        await asyncio.wait([asked], timeout=1.5)
+        process.resume()
+        reply, _ = await asked
+        assert reply.size.width == 50
+        assert children() == [process]
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_processor_time_is_counted_for_each_job() -> None:
+    async def ask() -> None:
+        workers = open_workers(job_s=0.5)
+        await workers.run(RENDER, SMALL)
+        (process,) = children()
+        async with asyncio.timeout(60):
+            while process.cpu_times().user + process.cpu_times().system < 1.5:
+                await workers.run(RENDER, SMALL)
+        assert children() == [process]
+        await workers.close()
+
+    asyncio.run(ask())
+
+
+def test_a_process_that_does_not_answer_blames_the_moment() -> None:
+    async def ask() -> None:
+        workers = open_workers(wall_s=0.001)  # before it has begun
+        with pytest.raises(Unavailable, match="no time"):
+            await workers.run(RENDER, SMALL)
         assert not children()
         await workers.close()
 

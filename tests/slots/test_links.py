@@ -216,6 +216,33 @@ async def test_cancelled_call_leaves_the_connection_as_it_was(
     assert await within(connection.call("echo", 2)) == 2
 
 
+async def test_giving_up_to_connect_is_no_fault_of_the_loop() -> None:
+    """Whoever asks has a time limit, which may end while the listener has not proved itself."""
+    greeted, left = asyncio.Event(), asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(wire.GREETING_BYTES)
+        greeted.set()
+        await ended(reader)
+        writer.close()
+        left.set()
+
+    faults: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _loop, context: faults.append(context))
+    async with await asyncio.start_server(say_nothing, HOST, 0) as server:
+        address = Address(HOST, server.sockets[0].getsockname()[1], bytes(32))
+        connecting = asyncio.create_task(open_connection(address, CALLS))
+        await within(greeted.wait())
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        await within(left.wait())
+    loop.set_exception_handler(before)
+    assert not faults
+
+
 async def test_silent_listener_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """It hangs, or its node is cut off: the connection stands, and nothing comes."""
 

@@ -31,6 +31,7 @@ APPLICATION = "faces"
 
 _CPUS = 0.1  # a claim, not a limit: replicas must fit beside everything else on two cores
 _MEMORY_BYTES = 256 << 20  # the SSD detector takes 220 MiB on a CPU
+_ROOM = 4  # times as much must be there for it to be claimed, so that a small machine has faces, too
 _WAITING = 64  # pictures of one replica at a time, and as many in each caller's queue
 _GPU_PICTURES = 16  # under way in a replica on the average; it is what its largest batch takes
 _CPU_PICTURES = 2
@@ -53,7 +54,9 @@ def deployment_options(settings: Settings, resources: Mapping[str, float]) -> di
         resources: of the whole cluster, as `ray.cluster_resources()` names them.
     """
     has_gpu = resources.get("GPU", 0) > 0
-    actor: dict[str, Any] = {"num_cpus": _CPUS, "memory": _MEMORY_BYTES}
+    actor: dict[str, Any] = {"num_cpus": _CPUS}
+    if resources.get("memory", 0) >= _ROOM * _MEMORY_BYTES:
+        actor["memory"] = _MEMORY_BYTES
     if has_gpu:
         actor["num_gpus"] = settings.faces_gpu_share
     return {

@@ -186,8 +186,10 @@ async def open_service(
     )
     per_account = Rate(settings.images_rate_per_account, settings.images_burst_per_account)
     per_address = Rate(settings.images_rate_per_address, settings.images_burst_per_address)
+    rules = RuleBook(ImageRules(database), clock)
+    stack.push_async_callback(rules.close)
     service = ImageService(
-        RuleBook(ImageRules(database), clock).get,
+        rules.get,
         MakingRates(
             LocalRate(clock, per_account, name="images"), LocalRate(clock, per_address, name="images")
         ),

@@ -1,7 +1,8 @@
 """The process that decodes: it is given bytes that nobody trusts, and may die of them alone.
 
-It knows no settings and no secrets, has an empty environment, writes no file, and its memory is capped. What
-it sends back is data in MessagePack, never objects: the parent believes a decoder no more than a stranger.
+It knows no settings and no secrets, has an empty environment, writes no file, and its memory and the
+processor time of a job are capped. What it sends back is data in MessagePack, never objects: the parent
+believes a decoder no more than a stranger.
 
 One job at a time: a `Job`, then how many bytes the source has, and these bytes as they are; it answers how
 many pixels it would decode, waits for leave, and sends a reply and the bytes of the result.
@@ -30,8 +31,12 @@ _OOM_SCORE = "900"  # of 1,000; Ray's own workers have less
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(theirs: socket.socket, memory_bytes: int) -> None:
-    """Work off jobs until the parent closes its end."""
+def serve(theirs: socket.socket, memory_bytes: int, job_s: float) -> None:
+    """Work off jobs until the parent closes its end.
+
+    Args:
+        job_s: processor time of a job, after which SIGPROF ends this process.
+    """
     connection = Connection(os.dup(theirs.fileno()))
     _enclose(memory_bytes)
     open_libvips()
@@ -39,7 +44,11 @@ def serve(theirs: socket.socket, memory_bytes: int) -> None:
     try:
         while True:
             job = decoder.decode(connection.recv_bytes())
-            _work(connection, job, _receive(theirs, int.from_bytes(connection.recv_bytes(), "big")))
+            data = _receive(theirs, int.from_bytes(connection.recv_bytes(), "big"))
+            # setitimer(2): time of all threads, in user and kernel mode. Nobody handles the signal.
+            signal.setitimer(signal.ITIMER_PROF, job_s)
+            _work(connection, job, data)
+            signal.setitimer(signal.ITIMER_PROF, 0)
     except (EOFError, OSError):
         return  # the parent is gone, or wants us no longer
 
@@ -123,4 +132,4 @@ _TASKS: dict[str, Callable[[Job, bytes], tuple[Reply, bytes]]] = {
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
+    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), float(sys.argv[3]))

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
-from cachetools import LRUCache, TTLCache
 
 from broker.auth.local_rates import LocalRate
 from broker.clock import Clock
+from broker.concurrency.caches import LruCache, TtlCache
 from broker.concurrency.single_flight import SingleFlight
 from broker.domain.statistics import ImagesUsed
 from broker.errors import BrokerError, SlowDown, Unavailable
@@ -45,6 +45,7 @@ _log = logging.getLogger(__name__)
 _ERRORS = 10_000  # remembered at a time
 _CHECKED = 4_096  # requests that were found to be allowed, of at most so many characters each
 _SHORT_CHARACTERS = 1_024
+_HEAD_BYTES = 512  # of a result in memory beside its body
 _PERSONAL = (SlowDown, Unavailable)  # concern who asks, or the moment; nobody else is told them
 
 
@@ -159,7 +160,7 @@ class ImageService:
 
     def __init__(
         self,
-        rules: Callable[[str], Awaitable[AccountRules]],
+        rules: Callable[[str, str], Awaitable[AccountRules]],
         rates: MakingRates,
         sources: Sources,
         workers: Workers,
@@ -186,12 +187,12 @@ class ImageService:
         self._limits = limits
         self._purges = purges
         self._usage = usage
-        self._memory: LRUCache[str, tuple[ResultHead, bytes]] = LRUCache(
-            config.memory_bytes, getsizeof=lambda kept: len(kept[1]) + 512
+        self._memory: LruCache[str, tuple[ResultHead, bytes]] = LruCache(
+            config.memory_bytes, lambda kept: len(kept[1]) + _HEAD_BYTES
         )
-        self._errors: TTLCache[str, _KnownError] = TTLCache(_ERRORS, config.error_s, timer=clock.monotonic_s)
-        self._ended: TTLCache[str, _KnownError] = TTLCache(_ERRORS, config.error_s, timer=clock.monotonic_s)
-        self._checked: LRUCache[tuple[str, str, str], tuple[AccountRules, Options, str]] = LRUCache(_CHECKED)
+        self._errors: TtlCache[str, _KnownError] = TtlCache(clock, config.error_s, _ERRORS)
+        self._ended: TtlCache[str, _KnownError] = TtlCache(clock, config.error_s, _ERRORS)
+        self._checked: LruCache[tuple[str, str, str], tuple[AccountRules, Options, str]] = LruCache(_CHECKED)
         self._flights: SingleFlight[tuple[str, int], Picture] = SingleFlight()
         self._detections: SingleFlight[str, tuple[Face, ...] | None] = SingleFlight()
         self.counts = ImageCounts()
@@ -217,7 +218,7 @@ class ImageService:
             SlowDown: the account or the address has had too many made.
             Unavailable: too much is asked for at once.
         """
-        rules = await self._rules(asker.account)
+        rules = await self._rules(asker.account, asker.address)
         try:
             picture = await self._get(rules, asker, options_text, url, signature)
         except BrokerError:
@@ -249,9 +250,10 @@ class ImageService:
 
     def forget_purged(self) -> None:
         """Give up the memory of what was purged."""
-        for key, (head, _) in list(self._memory.items()):
-            if self._purges.is_gone(head.origin):
-                self._memory.pop(key, None)
+        for key in list(self._memory):
+            kept = self._memory.peek(key)
+            if kept is not None and self._purges.is_gone(kept[0].origin):
+                self._memory.pop(key)
 
     def remove_purged(self) -> int:
         """Remove what was purged from the disk; returns how many entries that were. Blocks."""
@@ -274,7 +276,7 @@ class ImageService:
             raise told_of_source(error) from None
         key = _key(account, options, url)
         if len(options_text) + len(url) <= _SHORT_CHARACTERS:
-            self._checked[asked] = rules, options, key
+            self._checked.put(asked, (rules, options, key))
         return options, key
 
     async def _load(
@@ -287,7 +289,7 @@ class ImageService:
                 raise
             except BrokerError as error:
                 # What is remembered is a copy: an error that was raised holds all that was at hand then.
-                self._errors[key] = _KnownError(copy(told_of_source(error)), origin)
+                self._errors.put(key, _KnownError(copy(told_of_source(error)), origin))
                 self.counts.errors += 1
                 raise told_of_source(error) from None
 
@@ -369,13 +371,13 @@ class ImageService:
         try:
             return await self._workers.run(job, source.body, asker)
         except DecoderEnded as error:
-            self._ended[source.digest] = _KnownError(copy(error), origin)
+            self._ended.put(source.digest, _KnownError(copy(error), origin))
             self.counts.crashes += 1
             raise
 
     def _remember(self, key: str, kept: tuple[ResultHead, bytes]) -> None:
         if len(kept[1]) < self._config.memory_bytes // 8:
-            self._memory[key] = kept
+            self._memory.put(key, kept)
 
     def _is_fresh(self, head: ResultHead) -> bool:
         is_young = 0 <= self._now_s() - head.made_time < self._config.fresh_s

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
-from cachetools import TTLCache
 
 from broker.clock import Clock
+from broker.concurrency.caches import TtlCache
 from broker.concurrency.single_flight import SingleFlight
 from broker.domain.statistics import ImagesUsed
 from broker.errors import BrokerError, Unavailable
@@ -128,9 +128,7 @@ class Sources:
         self._hosts = TurnsByKey(config.fetches_per_host, waiting)
         self._accounts = TurnsByKey(max(1, config.fetches // 2), waiting)
         self._all = Turns(config.fetches, waiting)
-        self._failing: TTLCache[str, bool] = TTLCache(
-            _FAILING_SOURCES, config.retry_s, timer=clock.monotonic_s
-        )
+        self._failing: TtlCache[str, bool] = TtlCache(clock, config.retry_s, _FAILING_SOURCES)
         self.memory = Shares(config.memory_bytes, "too many pictures are being processed")
         self.fetched = 0
 
@@ -187,7 +185,7 @@ class Sources:
         except _Failing as failing:
             if kept is None or not may_be_stale:
                 raise failing.error from None
-            self._failing[key] = True
+            self._failing.put(key, True)
             return Found(kept[1], is_stale=True)
         await asyncio.to_thread(self._cache.write, key, head, source.body)
         return Found(source)

@@ -1,8 +1,9 @@
 """The processes that decode, seen from the one that asks them.
 
 Each takes one job at a time, so a crash costs the picture that caused it and no other. They start when they
-are first needed. A process that takes too long is ended, and each is exchanged after so many jobs or so
-much memory, since decoders leak and heaps fragment.
+are first needed. A process whose job takes too much processor time is ended, and its picture is to blame.
+One that takes too long by the clock is ended too, but a machine that has no time for it says nothing of
+the picture. Each is exchanged after so many jobs or so much memory, since decoders leak and heaps fragment.
 
 Jobs of accounts and addresses take turns (`turns`), and beyond their share of those that may wait callers
 are refused at once. Admission goes by pixels: a process says how many it is going to decode, and waits until
@@ -11,6 +12,7 @@ the running jobs leave room for them.
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -32,6 +34,8 @@ from broker.images.turns import Turns
 
 _CHILD = "broker.images.child"
 _MESSAGE_BYTES = 64 << 10
+_BUSY_S = 10  # until a machine that gives decoders no time is asked again
+_EXIT_S = 1.0  # from the end of a connection to that of its process
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class WorkerConfig:
         processes: at most; they start when they are needed.
         waiting: jobs that wait for one; an account that has more than its share of them is refused with 503.
         memory_bytes: private memory of each, over which its job fails.
-        job_s: how long a job may run, without its waiting.
+        job_s: processor time that a job may take.
+        wall_s: time until an answer, without the waiting for room.
         pixels: that may be decoded at the same time; a larger picture is decoded alone.
         jobs: after which a process is exchanged, or when it has held over `recycle_bytes`.
     """
@@ -51,6 +56,7 @@ class WorkerConfig:
     waiting: int = 256
     memory_bytes: int = 1 << 30
     job_s: float = 10.0
+    wall_s: float = 60.0  # on a machine that leaves a decoder a sixth of a core
     pixels: int = 100_000_000
     jobs: int = 1_000
     recycle_bytes: int = 512 << 20
@@ -76,9 +82,9 @@ class Workers:
         Safe to cancel: a job that has not begun never does.
 
         Raises:
-            DecoderEnded: the picture crashed its process or takes too long.
+            DecoderEnded: the picture crashed its process or takes too much processor time.
             UnprocessableImage: it is broken or over a limit.
-            Unavailable: too many jobs wait, no process can be started, or the pool closes.
+            Unavailable: too many jobs wait, no process can be started or none gets time, or the pool closes.
         """
         async with self._turns.held(asker):
             if self._is_closed:
@@ -105,14 +111,16 @@ class Workers:
         worker = self._take()
         is_usable = False
         try:
-            reply, body = worker.run(job, data, self._room, self._config.job_s)
+            reply, body = worker.run(job, data, self._room)
             is_usable = not worker.is_spent(reply)
+        except TimeoutError as error:
+            raise Unavailable(
+                "there is no time to process the picture", retry_after_s=_BUSY_S, log_text=str(error)
+            ) from error
         except (EOFError, OSError, msgspec.DecodeError) as error:
             if self._is_closed:
                 raise _stopping() from None
-            raise DecoderEnded(
-                "the picture cannot be processed", log_text=f"its process ended: {error!r}"
-            ) from error
+            raise DecoderEnded("the picture cannot be processed", log_text=worker.tell_end(error)) from error
         finally:
             self._give_back(worker, is_usable=is_usable)
         if reply.error is not None:
@@ -157,10 +165,11 @@ class _Worker:
         self._config = config
         self._jobs = 0
         ours, theirs = socket.socketpair()
+        limits = str(config.memory_bytes), str(config.job_s)
         with theirs:
             # The environment has secrets; a decoder needs none of it.
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-m", _CHILD, str(theirs.fileno()), str(config.memory_bytes)],
+                [sys.executable, "-I", "-m", _CHILD, str(theirs.fileno()), *limits],
                 pass_fds=[theirs.fileno()],
                 env={},
                 cwd="/",
@@ -171,19 +180,24 @@ class _Worker:
         self._connection: Connection[bytes, bytes] = Connection(os.dup(ours.fileno()))
         self._socket = ours
 
-    def run(self, job: Job, data: bytes, room: "_Room", limit_s: float) -> tuple[Reply, bytes]:
-        """Raises EOFError, OSError or DecodeError when the process dies, hangs, or says what it may not."""
+    def run(self, job: Job, data: bytes, room: "_Room") -> tuple[Reply, bytes]:
+        """The reply and the result.
+
+        Raises:
+            TimeoutError: the process does not answer in time.
+            EOFError, OSError, DecodeError: it died, or says what it may not.
+        """
         self._jobs += 1
         self._connection.send_bytes(msgspec.msgpack.encode(job))
         self._connection.send_bytes(len(data).to_bytes(8, "big"))
         self._socket.sendall(data)
-        said = msgspec.msgpack.decode(self._receive(limit_s), type=Planned | Reply)
+        said = msgspec.msgpack.decode(self._receive(), type=Planned | Reply)
         if isinstance(said, Reply):
             self._connection.recv_bytes(0)
             return said, b""
         with room.taken(said.pixels):
             self._connection.send_bytes(b"")
-            reply = msgspec.msgpack.decode(self._receive(limit_s), type=Reply)
+            reply = msgspec.msgpack.decode(self._receive(), type=Reply)
             return reply, self._connection.recv_bytes(MAX_RESULT_BYTES)
 
     def is_alive(self) -> bool:
@@ -193,6 +207,13 @@ class _Worker:
     def is_spent(self, reply: Reply) -> bool:
         """Whether the process should be exchanged."""
         return self._jobs >= self._config.jobs or reply.memory_bytes > self._config.recycle_bytes
+
+    def tell_end(self, error: Exception) -> str:
+        """Why the process ended, or has to, for operators."""
+        with suppress(subprocess.TimeoutExpired):
+            if self._process.wait(_EXIT_S) == -signal.SIGPROF:
+                return f"its process took more than {self._config.job_s:g} s of processor time"
+        return f"its process ended: {error!r}"
 
     def kill(self) -> None:
         """End the process at once; whoever waits for it gets EOFError."""
@@ -205,9 +226,9 @@ class _Worker:
         self._process.kill()
         self._process.wait()
 
-    def _receive(self, limit_s: float) -> bytes:
-        if not self._connection.poll(limit_s):
-            raise TimeoutError(f"nothing came in {limit_s:g} seconds")
+    def _receive(self) -> bytes:
+        if not self._connection.poll(self._config.wall_s):
+            raise TimeoutError(f"a decoder said nothing for {self._config.wall_s:g} s")
         return self._connection.recv_bytes(_MESSAGE_BYTES)
 
 

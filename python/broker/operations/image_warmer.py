@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import httpx
 import orjson
-from cachetools import TTLCache
 
 from broker.clock import Clock
+from broker.concurrency.caches import TtlCache
 from broker.errors import BrokerError, Unavailable
 from broker.image_urls import image_path
 from broker.images.account_rules import AccountRules
@@ -83,9 +83,7 @@ class ImageWarmer:
         self._fields = tuple(tuple(field.split(".")) for field in settings.images_warm_fields)
         self._options = tuple(settings.images_warm_options.split()) or ("-",)
         self._queue: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue(_QUEUE)
-        self._recent: TTLCache[tuple[str, str, str], bool] = TTLCache(
-            _RECENT, _RECENT_S, timer=clock.monotonic_s
-        )
+        self._recent: TtlCache[tuple[str, str, str], bool] = TtlCache(clock, _RECENT_S, _RECENT)
         self._count = Count(catalogue.IMAGE_WARMINGS)
         self._http: httpx.AsyncClient | None = None  # most processes never need one
 
@@ -129,7 +127,7 @@ class ImageWarmer:
             except asyncio.QueueFull:
                 self._count.add("dropped")
             else:
-                self._recent[wanted] = True
+                self._recent.put(wanted, True)
 
     async def run(self) -> None:
         """Make what was noted, until cancelled."""

@@ -85,7 +85,8 @@ class Connection(CallerWire):
         for answer in (self.opened, *(answer for _, answer in self._calls.values())):
             if not answer.done():
                 answer.set_exception(kind(text))
-        self.opened.exception()  # read: perhaps nobody waits for it any more
+        if not self.opened.cancelled():  # as by whoever gave up to connect
+            self.opened.exception()  # read: perhaps nobody waits for it any more
 
     def _watch(self) -> None:
         """While calls wait, ask every second whether the actor lives; end it all when it is silent."""
