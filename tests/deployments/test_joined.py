@@ -35,7 +35,8 @@ SETTINGS = {
     "BROKER_OPS_HOST": "node",
     "BROKER_LOGIN_TRIES_PER_ADDRESS": str(TRIES),
 }
-ROUTES = {"/": "broker", "/api/v2/imgproxy": "broker-images"}
+ROUTE_OF_PICTURES = "/api/v2/imgproxy"
+ROUTES = {"/": "broker", ROUTE_OF_PICTURES: "broker-images"}
 FORGED = {"X-Forwarded-For": "192.0.2.7", "X-Broker-Ingress": "0123456789abcdef operations 192.0.2.7"}
 BACK_S = 120.0
 
@@ -56,9 +57,9 @@ class Cluster:
         """Of the HAProxy of each node."""
         return list((self.directory / "i").glob("*/haproxy.cfg"))
 
-    def replicas(self) -> set[tuple[str, int]]:
+    def replicas(self, application: str = "broker") -> set[tuple[str, int]]:
         """Where the HAProxy of any node looks for a replica."""
-        servers = re.compile(r"server SERVE_REPLICA\S* (\S+):(\d+)")
+        servers = re.compile(rf"server SERVE_REPLICA_{application}-[A-Z]\S* (\S+):(\d+)")
         texts = [path.read_text() for path in self.configurations()]
         return {(host, int(port)) for text in texts for host, port in servers.findall(text)}
 
@@ -158,6 +159,13 @@ def test_who_reaches_a_replica_itself_is_refused(cluster: Cluster) -> None:
             for headers in ({}, FORGED):
                 reply = httpx.get(f"http://{host}:{port}{path}", headers=headers, timeout=20)
                 assert (reply.status_code, reply.json()["error"]) == (403, "insufficient_scope"), path
+    pictures = cluster.replicas("broker-images")
+    assert pictures
+    for host, port in pictures:
+        url = f"http://{host}:{port}{ROUTE_OF_PICTURES}/demo/-?url=http://example.org/a.jpg"
+        for headers in ({}, FORGED):
+            reply = httpx.get(url, headers=headers, timeout=20)
+            assert (reply.status_code, reply.json()["error"]) == (403, "insufficient_scope")
 
 
 def log_in(cluster: Cluster, node: str, address: str, headers: dict[str, str]) -> int:
@@ -263,7 +271,7 @@ def test_files_of_every_ingress_are_for_the_user_of_ray(cluster: Cluster) -> Non
 
 
 def test_every_node_answers_in_our_words_while_replicas_are_away(cluster: Cluster) -> None:
-    replicas = [process for node in cluster.nodes for process in node.processes("ServeReplica")]
+    replicas = [process for node in cluster.nodes for process in node.processes("ServeReplica:broker:Api")]
     assert len(replicas) == len(NODES)
     hit(replicas, signal.SIGKILL)
     deadline_s = time.monotonic() + BACK_S
