@@ -90,6 +90,7 @@ test(
     // Who joins wants what came before, and the others have nothing twice.
     await publish(admin, other, 5);
     const late = client.subscribe(other, { history: 3 });
+    await late.ready;
     await publish(admin, other, 1, 5);
     assert.deepEqual(await readNumbers(subscriptions[1]!, 5), upTo(6));
     assert.deepEqual((await readNumbers(late, 5)).slice(-4), [2, 3, 4, 5]);
