@@ -48,6 +48,8 @@ from broker.rest.request import (
     take_token,
 )
 from broker.rest.routing import Endpoint, RouteTable, allowed_methods, split_path
+from broker.rest.sites import SITES
+from broker.rest.static_files import StaticFiles
 from broker.settings import Settings
 
 _DOCUMENTS: Mapping[str, Callable[[Registry, Settings], dict[str, Any]]] = {
@@ -95,6 +97,7 @@ class RestApp(Door):
         self._documents = {
             path: orjson.dumps(describe(registry, services.settings)) for path, describe in _DOCUMENTS.items()
         }
+        self._sites = {name: StaticFiles(folder, headers) for name, (folder, headers) in SITES.items()}
         self._pages = {
             "healthz": self._serve_healthz,
             "readyz": self._serve_readyz,
@@ -119,7 +122,7 @@ class RestApp(Door):
             return
         endpoints, values = self._routes.find(path)
         if not endpoints:
-            await self._serve_page(scope["method"], split_path(path), caller, exchange)
+            await self._serve_page(scope["method"], split_path(path), headers, caller, exchange)
             return
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         endpoint = endpoints.get(method)
@@ -236,10 +239,16 @@ class RestApp(Door):
             return _anonymous(account)
         return await self._services.auth.authenticate(account, token, address)
 
-    async def _serve_page(self, method: str, segments: list[str], caller: Caller, exchange: Exchange) -> None:
+    async def _serve_page(
+        self, method: str, segments: list[str], headers: Headers, caller: Caller, exchange: Exchange
+    ) -> None:
         name = "/".join(segments)
         if name in self._documents:
             await self._serve_document(self._documents[name], method, exchange)
+            return
+        site = self._sites.get(segments[0])
+        if site is not None:
+            await self._serve_site(site, method, segments, headers, exchange)
             return
         page = self._pages.get(name)
         if page is None or (name in _FOR_OPERATORS and not caller.is_operator):
@@ -247,6 +256,16 @@ class RestApp(Door):
         if method not in ("GET", "HEAD"):
             raise _wrong_method("GET, HEAD")
         await page(exchange)
+
+    async def _serve_site(
+        self, site: StaticFiles, method: str, segments: list[str], headers: Headers, exchange: Exchange
+    ) -> None:
+        if method not in ("GET", "HEAD"):
+            raise _wrong_method("GET, HEAD")
+        if len(segments) == 1:  # what the page names is relative to its folder
+            await exchange.whole(308, b"", "", [(b"location", f"/{segments[0]}/".encode())])
+            return
+        await site.serve("/".join(segments[1:]), headers, exchange)
 
     async def _serve_document(self, document: bytes, method: str, exchange: Exchange) -> None:
         if method == "OPTIONS":
