@@ -43,7 +43,7 @@ export function parseBroker(value: unknown): string {
 export type LiveState = "connecting" | "live" | "lost";
 
 const AGAIN_MS = 3_000;
-const CONFIG_MS = 15_000;
+const CONFIG_MS = 5_000;
 /** How far back an overlay that is loaded in the middle of a show looks for what is on. */
 const LOOKBACK_MS = 12 * 3_600_000;
 const PORTRAIT = "w=400,h=400,fit=face-and-shoulders,f=webp";
@@ -116,7 +116,7 @@ export class Live {
     this.overlay.reset();
     const timeline = this.client.timeline(this.source.program, {
       signal,
-      position: this.position,
+      position: this.position && (() => this.position?.()),
       delayMs: this.#delayMs,
       lookbackMs: LOOKBACK_MS,
       onSeek: ({ reason }) => {

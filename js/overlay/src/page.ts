@@ -102,7 +102,10 @@ connect();
 if (host !== "casparcg") {
   if (!isLed) overlay.play();
 } else {
-  setTimeout(() => {
-    if (!isLed) overlay.play();
-  }, PATIENCE_MS);
+  // CasparCG's calls come once the page is loaded, those of `CG ADD` all together.
+  window.addEventListener("load", () => {
+    setTimeout(() => {
+      if (!isLed) overlay.play();
+    }, PATIENCE_MS);
+  });
 }

@@ -1,6 +1,8 @@
 /** The overlay in the browser of the client's tests, against the same instance. */
 import assert from "node:assert/strict";
 import { mkdir } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import type { Client } from "../../client/src/index.js";
 import { makeProgram, type openBrowser, URL_OF_BROKER } from "../../client/test/product/world.js";
@@ -9,10 +11,11 @@ export { control, openAdmin, openBrowser, URL_OF_BROKER, until } from "../../cli
 export { makeProgram };
 
 export type Browser = Awaited<ReturnType<typeof openBrowser>>;
+type Context = Awaited<ReturnType<Browser["newContext"]>>;
 export type Page = Awaited<ReturnType<Browser["newPage"]>>;
 
 /** The host name with an account, so that a portrait's URL has one. */
-const BROKER = URL_OF_BROKER.replace("//localhost", "//demo.localhost");
+export const BROKER = URL_OF_BROKER.replace("//localhost", "//demo.localhost");
 const SCREENS = process.env.ONAIR_SCREENS ?? ".";
 
 /** Publishes an event; returns its id. */
@@ -24,13 +27,46 @@ export async function tell(admin: Client, programId: string, event: string, meta
 }
 
 /** Opens the overlay, as large as a picture; `init` runs before its scripts, as a host does. */
-export async function open(browser: Browser, query: Record<string, string>, init = ""): Promise<Page> {
-  const page = await browser.newPage({ viewport: { width: 1920, height: 1080 } });
+export async function open(
+  browser: Browser | Context,
+  query: Record<string, string>,
+  init = "",
+): Promise<Page> {
+  const page = await openEmpty(browser);
+  await page.addInitScript(init);
+  await page.goto(`${BROKER}/overlay/?${new URLSearchParams(query)}`);
+  // Its script has run: the functions that hosts call are there.
+  await page.waitForFunction(() => document.documentElement.dataset.host);
+  return page;
+}
+
+/** Another server than the broker's: it has the template for SPX, copied there, and pages with nothing in them. */
+export async function serveElsewhere(): Promise<{ url: string; close(): void }> {
+  const template = await (await fetch(`${URL_OF_BROKER}/overlay/spx.html`)).text();
+  const server = createServer((request, reply) => {
+    reply.setHeader("Content-Type", "text/html");
+    reply.end(
+      request.url === "/spx.html" ? template : "<!doctype html><title>elsewhere</title><body></body>",
+    );
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  return { url: `http://127.0.0.1:${port}`, close: () => server.close() };
+}
+
+/** Opens a page of another server. */
+export async function openElsewhere(browser: Browser, url: string): Promise<Page> {
+  const page = await openEmpty(browser);
+  await page.goto(url);
+  return page;
+}
+
+async function openEmpty(browser: Browser | Context): Promise<Page> {
+  const page = await browser.newPage();
+  await page.setViewportSize({ width: 1920, height: 1080 });
   const faults: string[] = [];
   page.on("pageerror", (error) => faults.push(String(error)));
   page.on("close", () => assert.deepEqual(faults, []));
-  await page.addInitScript(init);
-  await page.goto(`${BROKER}/overlay/?${new URLSearchParams(query)}`);
   return page;
 }
 

@@ -24,7 +24,7 @@ SITES: dict[str, tuple[Path, Mapping[str, str]]] = {
         _PACKAGE / "overlay",
         {
             "Content-Security-Policy": _OVERLAY_POLICY,
-            "Cross-Origin-Resource-Policy": "cross-origin",  # renderers of OGraf and SPX load it from elsewhere
+            "Cross-Origin-Resource-Policy": "cross-origin",  # renderers of OGraf and SPX load from it
             "Referrer-Policy": "no-referrer",
         },
     ),
