@@ -58,8 +58,8 @@ class OneNode(Gateways):
 
 async def test_gateway_with_a_dead_loop_is_exchanged_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(gateways, "_live_nodes", lambda: [NODE])
-    monkeypatch.setattr(gateways, "_kill", lambda actor: told.append(f"kill {actor._name}"))
+    monkeypatch.setattr(gateways, "live_nodes", lambda: [NODE])
+    monkeypatch.setattr(gateways, "kill", lambda actor: told.append(f"kill {actor._name}"))
     monkeypatch.setattr(gateways, "_LOOK_S", 0.01)
     kept = OneNode(Settings(), told)
     await kept._reconcile()

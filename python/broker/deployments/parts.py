@@ -18,6 +18,7 @@ from broker.deployments import gateways, serve_app
 from broker.deployments.clock_watch import watch_clock
 from broker.deployments.ingress_check import forget_faults, require_our_ingress, start_unless_refused
 from broker.deployments.ray_internals import ray_cluster
+from broker.deployments.ray_internals.serve_control import restart_control
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
@@ -192,7 +193,7 @@ class Parts:
                 tell({"part": "update", "detail": "gateways, API replicas, owners and counters exchanged"})
 
     async def _watch_clock(self) -> None:
-        await watch_clock(SystemClock(), lambda: asyncio.to_thread(serve_app.restart_control))
+        await watch_clock(SystemClock(), lambda: asyncio.to_thread(restart_control))
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
