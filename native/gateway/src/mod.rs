@@ -6,13 +6,16 @@
 
 mod accounts;
 mod admission;
+#[path = "votes/params.rs"]
 mod ballot;
+#[path = "votes/polls.rs"]
 mod ballots;
 mod calls;
 mod dispatch;
 mod grants;
 mod hub;
 mod logs;
+#[path = "votes/lane.rs"]
 mod outbox;
 mod params;
 mod requests;

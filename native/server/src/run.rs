@@ -9,13 +9,13 @@ use std::thread::{self, JoinHandle};
 
 use super::config::{Config, ConfigError};
 use super::core::Core;
+use super::event_loop::Loop;
 use super::handler::Handler;
 use super::lock::Lock;
 use super::mailbox::Command;
 use super::send::open_sender;
 use super::shared::Shared;
 use super::sys::{self, Poll};
-use super::turn::Loop;
 
 /// Why a server does not start.
 #[derive(Debug)]

@@ -12,8 +12,10 @@ mod catch_up;
 mod config;
 mod connection;
 mod core;
+mod event_loop;
 mod figures;
 mod following;
+#[path = "../../gateway/src/mod.rs"]
 pub mod gateway;
 mod handler;
 mod lag;
@@ -28,7 +30,6 @@ mod send;
 mod shared;
 mod sys;
 mod topics;
-mod turn;
 mod wheel;
 mod wire;
 
