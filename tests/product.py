@@ -22,7 +22,7 @@ from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.migrations import migrate
 from broker.storage.users import Users
-from broker.voting.counting.batches import Answer, Batch
+from broker.voting.counting.batches import Answer, VoteBatch
 from broker.voting.counting.counter import Counter
 from broker.voting.counting.linked_counters import LinkedCounters
 from broker.voting.counting.placement import COUNTER
@@ -70,7 +70,7 @@ class CounterLink:
 
     async def call(self, method: str, *arguments: Any, timeout_s: float) -> Answer:
         assert method == "submit"
-        batch: Batch = arguments[0]
+        batch: VoteBatch = arguments[0]
         return await self._counter.submit(batch, arguments[1])
 
     def close(self) -> None:

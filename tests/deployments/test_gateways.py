@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from broker.deployments import gateways
-from broker.deployments.gateways import Gateways, _Running
+from broker.deployments.gateways import GatewayKeeper, _Running
 from broker.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ class Actor:
         self._stopped.set()
 
 
-class OneNode(Gateways):
+class OneNode(GatewayKeeper):
     """Starts stand-ins for processes."""
 
     def __init__(self, settings: Settings, told: list[str]) -> None:

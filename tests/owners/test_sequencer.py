@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from broker.domain.history import EventRow, Found, HeadRow, Writes
+from broker.domain.history import EventRow, GroupState, HeadRow, Writes
 from broker.domain.idempotency import KeptResult
 from broker.domain.programs import Access
 from broker.domain.users import Role
@@ -32,8 +32,8 @@ class Tables:
     events: dict[tuple[int, str], EventRow] = field(default_factory=dict)
     keys: dict[tuple[str, str, str], tuple[bytes, KeptResult]] = field(default_factory=dict)
 
-    def found(self) -> Found:
-        found = Found(dict(self.heads), dict(self.events), dict(self.keys))
+    def found(self) -> GroupState:
+        found = GroupState(dict(self.heads), dict(self.events), dict(self.keys))
         for head in self.heads.values():
             found.counts[head.uid] = sum(history == head.history for history, _ in self.events)
         found.programs = {head.uid: program(id_) for (_, id_), head in self.heads.items()}
@@ -64,7 +64,7 @@ def tables() -> Tables:
     return Tables(heads)
 
 
-def run(found: Found, *commands: Any, now_ms: int = 1_000) -> Sequencer:
+def run(found: GroupState, *commands: Any, now_ms: int = 1_000) -> Sequencer:
     sequencer = Sequencer(found, now_ms, ids.epoch)
     for command in commands:
         sequencer.add(command)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from broker.errors import NotFound
 from broker.owners.calls import OWNER_CALLS
 from broker.owners.protocol import Cursor, Entry
-from broker.owners.sessions import Batch, Follow, PollAnswer
+from broker.owners.sessions import EntryBatch, Follow, PollAnswer
 from broker.rpc import wire
 from broker.rpc.calls import CallError, Calls
 from broker.rpc.listener import Listener, _Peer
@@ -218,7 +218,7 @@ MESSAGES: list[tuple[Calls[Any], bytes]] = [
     (OWNER_CALLS, OWNER_CALLS.pack_result(1, [program(), NotFound("gone"), b"{}", 3, None])),
     (
         OWNER_CALLS,
-        OWNER_CALLS.pack_result(2, PollAnswer(1, [Batch(1, "e", 1, [Entry(0, "e", 1, "m", b"{}")])])),
+        OWNER_CALLS.pack_result(2, PollAnswer(1, [EntryBatch(1, "e", 1, [Entry(0, "e", 1, "m", b"{}")])])),
     ),
     (COUNTER_CALLS, COUNTER_CALLS.pack_result(3, (b"\0\1", None))),
 ]

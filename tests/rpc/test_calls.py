@@ -25,11 +25,11 @@ from broker.owners.commands import (
     UpdateProgram,
 )
 from broker.owners.protocol import Attributes, Caller, Cursor, Entry, EntryKind, Head, HistoryLost
-from broker.owners.sessions import Batch as EntryBatch
+from broker.owners.sessions import EntryBatch as EntryBatch
 from broker.owners.sessions import Follow, PollAnswer
 from broker.rpc.calls import CallError, Calls, CannotTravel, Carried
 from broker.voting.counting.actor import CounterActor
-from broker.voting.counting.batches import Batch, Group
+from broker.voting.counting.batches import Group, VoteBatch
 from broker.voting.counting.calls import COUNTER_CALLS, CounterCalls
 from tests.owners.support import program, publish, row, update
 from tests.test_errors import KINDS
@@ -134,7 +134,7 @@ def test_all_answers_arrive_as_they_were() -> None:
 def test_follows_and_heads_arrive_as_they_were() -> None:
     follows = [Follow(1, "demo/program/p", None, strict=True), Follow(2, "demo/channel/x", Cursor("e", 7))]
     assert there(OWNER_CALLS, "open", "session", follows) == ("session", follows)
-    batch = Batch("door", 3, (Group(1, 2, True, b"\0\1"), Group(2, 0, False, b"")))
+    batch = VoteBatch("door", 3, (Group(1, 2, True, b"\0\1"), Group(2, 0, False, b"")))
     assert there(COUNTER_CALLS, "submit", batch, 1.0) == (batch, 1.0)
     head, lost = Head("e", 3, Attributes(public=True, project_id=None)), HistoryLost("lost")
     assert back(OWNER_CALLS, "open", [head])[0] == head

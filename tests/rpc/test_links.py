@@ -16,7 +16,7 @@ from broker.rpc import connection as connections
 from broker.rpc import listener as listeners
 from broker.rpc import wire
 from broker.rpc.calls import Calls, CannotTravel
-from broker.rpc.connection import Connection, ConnectionEnded, Refused, open_connection
+from broker.rpc.connection import Connection, ConnectionEnded, LinkRefused, open_connection
 from broker.rpc.listener import Listener
 from broker.rpc.wire import Address, CallerWire, ListenerWire
 from tests.owners.support import publish
@@ -443,7 +443,7 @@ async def test_other_version_is_refused_by_name(
         f"the other side speaks version {listener_version} of the link, this process version {wire.VERSION}"
     )
     for _ in range(3):
-        with pytest.raises(Refused, match=text):
+        with pytest.raises(LinkRefused, match=text):
             await within(open_connection(address, CALLS))
     await within(until(lambda: not listener._peers))
     assert caplog.text.count("link_version_refused") == 1

@@ -121,7 +121,7 @@ class _Running:
         self.ended = asyncio.ensure_future(_until_ended(self.actor))
 
 
-class Gateways:
+class GatewayKeeper:
     """Keeps one gateway on each node. `start`, then `run` in a task; `roll` and `drain` at any time."""
 
     def __init__(self, settings: Settings, dsn: str, *, outlive_driver: bool) -> None:

@@ -55,7 +55,7 @@ class Parts:
         self._dsn: asyncio.Future[str] | None = None
         self._rolls = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._gateways: gateways.Gateways | None = None
+        self._gateways: gateways.GatewayKeeper | None = None
         self._owners: SlotPool | None = None
         self._counters: SlotPool | None = None
         self._api_started = False
@@ -97,7 +97,7 @@ class Parts:
         self._counters = SlotPool(
             COUNTER, CounterActor, self._settings.counters, self._settings, dsn, detached=joined, first_node=1
         )
-        self._gateways = gateways.Gateways(self._settings, dsn, outlive_driver=joined)
+        self._gateways = gateways.GatewayKeeper(self._settings, dsn, outlive_driver=joined)
         slots = (
             self._part("owners", self._owners.start, lambda: f"{self._settings.owners} of them"),
             self._part("counters", self._counters.start, lambda: f"{self._settings.counters} of them"),

@@ -24,7 +24,7 @@ from broker.owners.encoding import attributes_entry, gone_entry, message_id, par
 from broker.owners.feed import Sink
 from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
-from broker.owners.sessions import POLL_WAIT_S, Batch, Follow, PollAnswer
+from broker.owners.sessions import POLL_WAIT_S, EntryBatch, Follow, PollAnswer
 from broker.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class _Following:
     number: int = 0
     cursor: Cursor | None = None
     attributes: Attributes | None = None
-    early: list[Batch] = field(default_factory=list)
+    early: list[EntryBatch] = field(default_factory=list)
     is_over: bool = False
 
 
@@ -337,7 +337,7 @@ class _Poller:
                 self._take_batch(following, batch)
         return answer.number
 
-    def _take_batch(self, following: _Following, batch: Batch) -> None:
+    def _take_batch(self, following: _Following, batch: EntryBatch) -> None:
         if following.cursor is not None:
             following.cursor = _after(following.cursor, batch)
         if following.cursor is None or following.early:
@@ -366,7 +366,7 @@ class _Poller:
         return is_new
 
 
-def _after(cursor: Cursor, batch: Batch) -> Cursor:
+def _after(cursor: Cursor, batch: EntryBatch) -> Cursor:
     """The cursor of who had everything up to `cursor` and has taken a batch."""
     id_ = cursor.id
     for entry in reversed(batch.entries):

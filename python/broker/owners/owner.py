@@ -24,7 +24,7 @@ from broker.owners.housekeeping import Housekeeping
 from broker.owners.log import LogLimits
 from broker.owners.placement import OWNER
 from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost
-from broker.owners.sessions import POLL_WAIT_S, Follow, PollAnswer, Session, Sessions
+from broker.owners.sessions import POLL_WAIT_S, Follow, GatewaySession, GatewaySessions, PollAnswer
 from broker.owners.topics import Hold, ProgramTopic, Topic, Topics
 from broker.owners.writer import Writer, WriterLimits
 from broker.settings import Settings
@@ -34,7 +34,7 @@ from broker.storage.fence import Fenced, connection_name
 from broker.storage.history import History
 from broker.storage.journal import Journal
 from broker.storage.polls import Polls
-from broker.storage.program_changes import ProgramChanges
+from broker.storage.program_changes import ProgramOutbox
 from broker.storage.programs import Programs
 from broker.storage.statistics import Statistics
 from broker.storage.statistics_recorder import Recorder
@@ -62,7 +62,7 @@ class Owner:
         order = asyncio.Lock()
         self._journal = Journal(database, self._slot)
         self._history = History(database)
-        self._changes = ProgramChanges(database, clock)
+        self._changes = ProgramOutbox(database, clock)
         self._topics = Topics(self._history, order, clock, log_limits, LINGER_S)
         self._stored_values = StoredValues(database)
         self._channels = Channels(
@@ -74,7 +74,7 @@ class Owner:
             log_limits,
             LINGER_S,
         )
-        self._sessions = Sessions(clock)
+        self._sessions = GatewaySessions(clock)
         ids = IdSource(clock)
         self._recorder = Recorder(Statistics(database), clock, ids) if settings.statistics else None
         self._writer = Writer(
@@ -225,7 +225,7 @@ class Owner:
         except BrokerError as error:
             return error
 
-    async def _follow(self, session: Session, follows: Sequence[Follow]) -> list[FollowAnswer]:
+    async def _follow(self, session: GatewaySession, follows: Sequence[Follow]) -> list[FollowAnswer]:
         with Hold() as hold:
             try:
                 topics = await self._load([follow.topic for follow in follows], hold)
@@ -251,7 +251,7 @@ class Owner:
         if disputed:
             await self._writer.examine(disputed)
 
-    def _follow_topic(self, session: Session, follow: Follow, topic: Topic | None) -> FollowAnswer:
+    def _follow_topic(self, session: GatewaySession, follow: Follow, topic: Topic | None) -> FollowAnswer:
         if topic is None:
             return NotFound("no such topic")
         if follow.strict and not self._reaches(topic.head(), follow.cursor):

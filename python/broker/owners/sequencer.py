@@ -20,7 +20,16 @@ import orjson
 from broker.clock import to_datetime
 from broker.domain import permissions
 from broker.domain.audit import AuditEntry
-from broker.domain.history import ChangeRow, EventRow, Found, HeadMove, HeadRow, KeyRow, ProgramKey, Writes
+from broker.domain.history import (
+    ChangeRow,
+    EventRow,
+    GroupState,
+    HeadMove,
+    HeadRow,
+    KeyRow,
+    ProgramKey,
+    Writes,
+)
 from broker.domain.idempotency import IdempotencyKey, KeptResult, used_for_another
 from broker.domain.permission_table import Rule
 from broker.domain.programs import Access, Program, ProgramChange, program_json
@@ -71,7 +80,7 @@ class Sequencer:
     `heads` are where the programs then stand, but for those that a command touched as a whole.
     """
 
-    def __init__(self, found: Found, now_ms: int, new_epoch: Callable[[], str]) -> None:
+    def __init__(self, found: GroupState, now_ms: int, new_epoch: Callable[[], str]) -> None:
         self.writes = Writes()
         self.entries: dict[ProgramKey, list[Entry]] = {}
         self.answers: list[Answer] = []

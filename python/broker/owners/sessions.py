@@ -43,7 +43,7 @@ class Follow(NamedTuple):
     strict: bool = False
 
 
-class Batch(NamedTuple):
+class EntryBatch(NamedTuple):
     """Entries of one following, and the cursor of who has taken them."""
 
     number: int
@@ -56,15 +56,15 @@ class PollAnswer(NamedTuple):
     """The answer of a poll; `number` is what the next poll acknowledges."""
 
     number: int
-    batches: list[Batch]
+    batches: list[EntryBatch]
 
 
-class Position:
+class Following:
     """One following: everything before `offset` of the topic's log has been told; None reads the database."""
 
     __slots__ = ("epoch", "number", "offset", "seq", "session", "topic")
 
-    def __init__(self, session: "Session", follow: Follow, topic: Topic) -> None:
+    def __init__(self, session: "GatewaySession", follow: Follow, topic: Topic) -> None:
         self.session = session
         self.number = follow.number
         self.topic = topic
@@ -80,13 +80,13 @@ class Position:
         self.session.news.set()
 
 
-class Session:
+class GatewaySession:
     """One gateway at one owner."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
-        self.positions: dict[int, Position] = {}
-        self.dirty: dict[int, Position] = {}
+        self.positions: dict[int, Following] = {}
+        self.dirty: dict[int, Following] = {}
         self.news = asyncio.Event()
         self.used_s = clock.monotonic_s()
         self.is_closed = False
@@ -97,7 +97,7 @@ class Session:
     def follow(self, follow: Follow, topic: Topic) -> Head:
         """Begin or begin anew; returns the head after which entries will come."""
         self.unfollow(follow.number)
-        position = Position(self, follow, topic)
+        position = Following(self, follow, topic)
         self.positions[follow.number] = position
         topic.waiters.add(position)
         if position.offset is None:
@@ -167,12 +167,12 @@ class Session:
             except TimeoutError:
                 return PollAnswer(ack, [])
 
-    async def _collect(self) -> list[Batch]:
+    async def _collect(self) -> list[EntryBatch]:
         """Read what can be told now.
 
         Positions move only at the end, so it may be cancelled while it reads.
         """
-        read: list[tuple[Position, Sequence[Step], int | None]] = []
+        read: list[tuple[Following, Sequence[Step], int | None]] = []
         room, room_bytes = MAX_ANSWER_ENTRIES, MAX_ANSWER_BYTES
         for position in list(self.dirty.values()):
             if room <= 0 or room_bytes <= 0:
@@ -190,14 +190,14 @@ class Session:
             read.append((position, steps, offset))
         return [batch for batch in map(self._advance, read) if batch is not None]
 
-    async def _read(self, position: Position, limit: int) -> tuple[Sequence[Step], int | None]:
+    async def _read(self, position: Following, limit: int) -> tuple[Sequence[Step], int | None]:
         log = position.topic.log
         if position.offset is None or position.offset < log.first:
             return await position.topic.read_behind(position.epoch, position.seq, limit)
         steps = log.since(position.offset, limit)
         return steps, position.offset + len(steps)
 
-    def _advance(self, read: tuple[Position, Sequence[Step], int | None]) -> Batch | None:
+    def _advance(self, read: tuple[Following, Sequence[Step], int | None]) -> EntryBatch | None:
         position, steps, offset = read
         if self.positions.get(position.number) is not position:
             return None  # left while we read
@@ -214,11 +214,11 @@ class Session:
             self.unfollow(position.number)
         if not steps:
             return None
-        return Batch(position.number, position.epoch, position.seq, [step.entry for step in steps])
+        return EntryBatch(position.number, position.epoch, position.seq, [step.entry for step in steps])
 
 
 def _cut(
-    steps: Sequence[Step], offset: int | None, position: Position, room_bytes: int
+    steps: Sequence[Step], offset: int | None, position: Following, room_bytes: int
 ) -> tuple[Sequence[Step], int | None]:
     """At least one step, and no more than the room allows, with the offset that goes with them."""
     for index, step in enumerate(steps):
@@ -237,23 +237,23 @@ def _is_cancelled_itself() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-class Sessions:
+class GatewaySessions:
     """All sessions of one owner."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, GatewaySession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, name: str) -> Session:
+    def open(self, name: str) -> GatewaySession:
         """A new session; one of the same name ends."""
         self.close(name)
-        session = self._sessions[name] = Session(name, self._clock)
+        session = self._sessions[name] = GatewaySession(name, self._clock)
         return session
 
-    def find(self, name: str) -> Session | None:
+    def find(self, name: str) -> GatewaySession | None:
         """The session, or None when it was never opened here or has ended."""
         return self._sessions.get(name)
 

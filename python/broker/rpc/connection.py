@@ -16,7 +16,7 @@ class ConnectionEnded(Exception):
     """The call brought no answer."""
 
 
-class Refused(ConnectionEnded):
+class LinkRefused(ConnectionEnded):
     """The listener speaks another version of the wire, as while processes are exchanged for an upgrade."""
 
 
@@ -80,7 +80,7 @@ class Connection(CallerWire):
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        kind = Refused if isinstance(self.fault, OtherVersion) else ConnectionEnded
+        kind = LinkRefused if isinstance(self.fault, OtherVersion) else ConnectionEnded
         text = str(self.fault or "the connection is over")
         for answer in (self.opened, *(answer for _, answer in self._calls.values())):
             if not answer.done():

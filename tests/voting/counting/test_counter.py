@@ -7,7 +7,7 @@ import pytest
 
 from broker.errors import InternalError, Unavailable
 from broker.storage.answer_log import AnswerLog, DoorWrite, PollWrite
-from broker.voting.counting.batches import SEALED, Batch, Group, pack_outcomes, unpack_outcomes
+from broker.voting.counting.batches import SEALED, Group, VoteBatch, pack_outcomes, unpack_outcomes
 from broker.voting.counting.counter import Counter, CounterLimits
 from tests.owners.support import create_programs, fetch
 from tests.voting.counting.support import (
@@ -190,13 +190,13 @@ async def test_poll_that_is_gone_is_told_and_disturbs_no_other(dsn: str, poll: i
     (other,) = await make_polls(dsn, 1, program_id="q")
     groups = (Group(poll, 0, False, vote(poll, "a", 0)), Group(other, 0, False, vote(other, "a", 0)))
     async with open_counter(dsn) as counter:
-        assert await counter.submit(Batch("d", 1, groups), 5) == (b"\x01", b"\x01")
+        assert await counter.submit(VoteBatch("d", 1, groups), 5) == (b"\x01", b"\x01")
         connection = await asyncpg.connect(dsn)
         await connection.execute("DELETE FROM programs WHERE id = 'q'")
         await connection.close()
         groups = (Group(poll, 0, False, vote(poll, "b", 0)), Group(other, 0, False, vote(other, "b", 0)))
-        assert await counter.submit(Batch("d", 2, groups), 5) == (b"\x01", None)
-        assert await counter.submit(Batch("d", 3, groups), 5) == (b"\x00", None)
+        assert await counter.submit(VoteBatch("d", 2, groups), 5) == (b"\x01", None)
+        assert await counter.submit(VoteBatch("d", 3, groups), 5) == (b"\x00", None)
     assert await read_totals(dsn, poll) == [2]
 
 
@@ -211,7 +211,7 @@ async def test_sealed_poll_takes_no_vote_and_disturbs_no_other(dsn: str, poll: i
             Group(other, 0, False, vote(other, "bob", 1)),
         )
         for _ in range(2):  # a repeat too
-            assert await counter.submit(Batch("d", 2, groups), 5) == (SEALED, b"\x01")
+            assert await counter.submit(VoteBatch("d", 2, groups), 5) == (SEALED, b"\x01")
         await connection.execute("UPDATE answer_polls SET sealed = false WHERE uid = $1", poll)
         assert await counter.submit(batch("d", 3, poll, [vote(poll, "bob", 0)]), 5) == (b"\x01",)
     await connection.close()

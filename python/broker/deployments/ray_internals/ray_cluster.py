@@ -50,7 +50,7 @@ from broker.actors.named import NAMESPACE
 from broker.deployments.environment import RAY_HOST, joined_environment
 from broker.deployments.ports import free_port
 from broker.deployments.ray_internals import fork_client, ray_logs, standby
-from broker.deployments.ray_internals.workers import Workers, until_ended
+from broker.deployments.ray_internals.workers import RayWorkers, until_ended
 
 _UNUSED_PORTS = (METRICS_AGENT_PORT_NAME, METRICS_EXPORT_PORT_NAME, DASHBOARD_AGENT_LISTEN_PORT_NAME)
 _NOBODY = -1  # Ray's word for a port where nothing listens
@@ -67,7 +67,7 @@ class LocalRay:
 
     node: Node
     address: str
-    workers: Workers
+    workers: RayWorkers
 
 
 def start_local(scratch: Path, log: Path) -> LocalRay:
@@ -90,7 +90,7 @@ def start_local(scratch: Path, log: Path) -> LocalRay:
         ray_client_server_port=None,
     )
     forks = scratch / "fork"
-    workers = Workers(forks, _RAY_LATE_S)
+    workers = RayWorkers(forks, _RAY_LATE_S)
     node = _LightNode(log, forks, parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
     return LocalRay(node, node.address, workers)
 

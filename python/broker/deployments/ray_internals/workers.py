@@ -41,7 +41,7 @@ _IDLE = b"ray::IDLE"  # what Ray calls a worker that waits
 _log = logging.getLogger(__name__)
 
 
-class Workers:
+class RayWorkers:
     """The fork server of our own Ray, and a spare worker that is forked already."""
 
     def __init__(self, forks: Path, late_s: float) -> None:

@@ -41,7 +41,7 @@ class CountKey(NamedTuple):
         return cls(f"{KEY_DOOR}{named}", int.from_bytes(key.request_hash[:8], "big") >> 1 | 1)
 
 
-class Batch(NamedTuple):
+class VoteBatch(NamedTuple):
     """Groups from one door; `number` grows by one with each of its batches, but for `CountKey`."""
 
     door: str

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from broker.voting.counting.batches import CountKey, Group
 
 
-class Entry(NamedTuple):
+class PackedEntry(NamedTuple):
     """One answer, impression or session of one visitor, as the native packers make it.
 
     Attributes:
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 class Counters(Protocol):
     """The port to the counters. It has one implementation; it is there to keep Ray out of the operations."""
 
-    async def submit(self, entries: Sequence[Entry], key: CountKey | None = None) -> list[bool]:
+    async def submit(self, entries: Sequence[PackedEntry], key: CountKey | None = None) -> list[bool]:
         """Count entries; what it returns is durable: whether each changed a count, in order.
 
         All entries of one poll's shard are counted together or not at all. Safe to repeat: an answer counts

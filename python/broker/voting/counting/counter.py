@@ -31,8 +31,8 @@ from broker.settings import Settings
 from broker.storage.answer_log import MERGED_ROWS, AnswerLog, RecordsLost, Sealed, StoredTally
 from broker.storage.database import Database
 from broker.storage.fence import Fenced, Term, connection_name
-from broker.voting.counting.batches import Answer, Batch, Outcomes, unpack_outcomes
-from broker.voting.counting.work import Counted, Door, PollShard, Work, too_late
+from broker.voting.counting.batches import Answer, Outcomes, VoteBatch, unpack_outcomes
+from broker.voting.counting.work import NewestBatch, PollShard, ShardTally, Work, too_late
 
 _RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is away
 _IDLE_S = 900.0  # how long a tally stays in memory that nobody counts in
@@ -55,7 +55,7 @@ class CounterLimits:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    batch: Batch
+    batch: VoteBatch
     deadline_s: float
     answer: asyncio.Future[Answer]
     is_doubtful: bool = False  # a commit of it was not answered
@@ -77,8 +77,8 @@ class Counter:
         self._queued_bytes = 0
         self._waiting: set[asyncio.Future[Answer]] = set()
         self._arrived = asyncio.Event()
-        self._tallies: dict[PollShard, Counted] = {}
-        self._doors: dict[str, Door] = {}
+        self._tallies: dict[PollShard, ShardTally] = {}
+        self._doors: dict[str, NewestBatch] = {}
         self._keys_seen = True  # of an earlier life, perhaps
         self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,7 +110,7 @@ class Counter:
         _log.info("counter_started", extra={"slot": slot, "generation": generation})
         return counter
 
-    async def submit(self, batch: Batch, wait_s: float) -> Answer:
+    async def submit(self, batch: VoteBatch, wait_s: float) -> Answer:
         """Count a batch; what it answers is durable. Errors are values. Cancelling takes nothing back."""
         is_full = len(self._queue) >= self._limits.queue_batches
         if self._closed or is_full or self._queued_bytes + batch.size_bytes > self._limits.queue_bytes:
@@ -258,7 +258,7 @@ class Counter:
             raise
         now_s = self._clock.monotonic_s()
         for door, (number, outcomes) in work.doors.items():
-            self._doors[door] = Door(number, outcomes, now_s)
+            self._doors[door] = NewestBatch(number, outcomes, now_s)
         gone = {write.poll for write in writes} - existing
         for key in [key for key in self._tallies if key[0] in gone] if gone else ():
             del self._tallies[key]
@@ -289,13 +289,13 @@ class Counter:
             found = await self._stored.find_doors(sorted(strange))
             for door in strange:
                 number, packed = found.get(door, (0, b""))
-                self._doors[door] = Door(number, unpack_outcomes(packed), now_s)
+                self._doors[door] = NewestBatch(number, unpack_outcomes(packed), now_s)
         missing = keys - self._tallies.keys()
         if missing:
             for key, stored in (await self._stored.load(sorted(missing))).items():
                 self._tallies[key] = await self._restore(stored)
 
-    async def _restore(self, stored: StoredTally) -> Counted:
+    async def _restore(self, stored: StoredTally) -> ShardTally:
         tally = Tally()
         for records in stored.records:
             if len(records) < _THREAD_BYTES:
@@ -303,7 +303,7 @@ class Counter:
             else:
                 await asyncio.to_thread(tally.load, records)
         tally.impressions = stored.impressions
-        return Counted(tally, stored.newest, stored.loose, self._clock.monotonic_s())
+        return ShardTally(tally, stored.newest, stored.loose, self._clock.monotonic_s())
 
     async def _merge(self, key: PollShard) -> None:
         """Make many small rows one, so that they stay few to load. Raises Fenced."""
@@ -347,7 +347,7 @@ class Counter:
                     _log.info("doors_not_forgotten", extra={"cause": error.log_text})
 
 
-def _without(gone: set[int], batch: Batch, answer: Answer) -> Answer:
+def _without(gone: set[int], batch: VoteBatch, answer: Answer) -> Answer:
     """The answer, with nothing for polls that were deleted meanwhile."""
     if not gone or isinstance(answer, BrokerError):
         return answer

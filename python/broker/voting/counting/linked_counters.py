@@ -20,9 +20,9 @@ from broker.ids import IdSource
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.settings import Settings
-from broker.voting.counting.batches import SEALED, Answer, Batch, CountKey, Group, Outcomes
+from broker.voting.counting.batches import SEALED, Answer, CountKey, Group, Outcomes, VoteBatch
 from broker.voting.counting.calls import COUNTER_CALLS
-from broker.voting.counting.client import Entry
+from broker.voting.counting.client import PackedEntry
 from broker.voting.counting.errors import VotingClosed
 from broker.voting.counting.placement import COUNTER
 
@@ -59,7 +59,7 @@ class _Packing:
         self._records: list[list[bytes]] = []
         self._shared: dict[tuple[int, int, bool], int] = {}
 
-    def add(self, entry: Entry) -> tuple[int, int]:
+    def add(self, entry: PackedEntry) -> tuple[int, int]:
         """Put an entry with others of its kind; returns its group, and its place there."""
         key = entry[:3]  # poll, shard, allow_change
         group = self._shared.get(key)
@@ -76,11 +76,11 @@ class _Packing:
         self._shared.pop(self._keys[place], None)
         return place
 
-    def build(self, door: str, number: int) -> Batch:
+    def build(self, door: str, number: int) -> VoteBatch:
         """The batch."""
         packed = (b"".join(each) for each in self._records)
         groups = (Group(*key, each) for key, each in zip(self._keys, packed, strict=True))
-        return Batch(door, number, tuple(groups))
+        return VoteBatch(door, number, tuple(groups))
 
     def _new(self, key: tuple[int, int, bool]) -> int:
         self._keys.append(key)
@@ -91,7 +91,7 @@ class _Packing:
 class _Entries:
     """Entries that share groups with those of others."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[PackedEntry]) -> None:
         self.size = len(entries)
         self.changed: asyncio.Future[list[bool] | BrokerError] = asyncio.Future()
         self._entries = entries
@@ -159,7 +159,7 @@ class LinkedCounters:
         self._links = links or [SlotLink(COUNTER, index, COUNTER_CALLS) for index in range(settings.counters)]
         self._lanes = [_Lane(link, clock, ids.uuid7()) for link in self._links]
 
-    async def submit(self, entries: Sequence[Entry], key: CountKey | None = None) -> list[bool]:
+    async def submit(self, entries: Sequence[PackedEntry], key: CountKey | None = None) -> list[bool]:
         """See `Counters.submit`."""
         deadline_s = self._clock.monotonic_s() + self._wait_s
         if len(self._lanes) == 1 and key is None:
@@ -249,7 +249,7 @@ def _end(waiting: _Waiting, is_under_way: bool) -> None:
     waiting.call.answer(_unavailable(is_doubtful=is_under_way))
 
 
-async def _insist(link: Link, clock: Clock, batch: Batch, deadline_s: float) -> Answer:
+async def _insist(link: Link, clock: Clock, batch: VoteBatch, deadline_s: float) -> Answer:
     """Call the counter until it answers or the time is over."""
     delays = Delays(_RETRY)
     answer: Answer = _unavailable()
