@@ -54,7 +54,7 @@ class DirectOwners:
     async def value_stored(self, account: str, project_id: str) -> None:
         self.owner.nudge(account, f"storage:{project_id}")
 
-    async def answers_counted(self, account: str, program_id: str) -> None:
+    async def votes_counted(self, account: str, program_id: str) -> None:
         self.owner.nudge(account, f"responses:{program_id}")
 
     async def programs_changed(self, account: str) -> None:

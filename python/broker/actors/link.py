@@ -17,14 +17,14 @@ from broker.rpc.calls import Calls
 from broker.rpc.connection import Connection, ConnectionEnded, LinkRefused, open_connection
 
 _CONNECT_S = 5.0  # others wait for it
-_ASK = Backoff(0.05, 0.2, jitter=0)  # waits for an answer before an actor is asked once more
+_ASK = Backoff(0.05, 0.2, jitter=0)  # waits for a reply before an actor is asked once more
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
 class LinkLost(Exception):
-    """The call brought no answer; whether it was executed is not known, unless it was never sent."""
+    """The call brought no reply; whether it was executed is not known, unless it was never sent."""
 
     def __init__(self, method: str, *, was_sent: bool = True) -> None:
         super().__init__(method)
@@ -100,7 +100,7 @@ class SlotLink:
 
 
 async def _ask_again(ask: Callable[[], Awaitable[T]]) -> T:
-    """The first answer to `ask`, which is called again while none comes. Raises what the first failure is.
+    """The first reply to `ask`, which is called again while none comes. Raises what the first failure is.
 
     Ray fails a call that an actor takes along when it dies, but up to two seconds later; by then another runs
     in its place, which would have answered long ago.

@@ -37,7 +37,7 @@ _RETRY_S = 0.2
 _CPUS = 0.01  # a claim, not a limit: Ray places what claims nothing anywhere
 _CONCURRENCY = 10_000  # calls at once of one actor, as a poll of an owner for each gateway
 _LOOK_S = 4.0  # between two looks at an actor by way of Ray
-_HUNG_S = 10.0  # without an answer; nothing that a part does keeps its loop for so long
+_HUNG_S = 10.0  # without a reply; nothing that a part does keeps its loop for so long
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class SlotPool:
                 handle: Any = await asyncio.to_thread(get_actor, self._kind, index)
                 await handle.process_id.remote()
         except TimeoutError:
-            return f"no answer within {_HUNG_S:g} s"
+            return f"no reply within {_HUNG_S:g} s"
         except (ActorDiedError, ValueError):
             return "it does not run"
         except RayError:

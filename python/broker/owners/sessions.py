@@ -2,8 +2,8 @@
 
 A gateway holds one *session* at an owner. It opens it with everything that it follows, each topic under a
 number of its own choice, and then polls. A poll waits until something can be told, and answers batches of
-many topics. Each answer has a number; the next poll acknowledges it. An answer that was lost on the way is
-asked for again and repeated word for word. Positions move when an answer is made.
+many topics. Each reply has a number; the next poll acknowledges it. A reply that was lost on the way is
+asked for again and repeated word for word. Positions move when a reply is made.
 
 An owner that was restarted, or that has dropped the session, knows nothing of it: the poll answers None, and
 the gateway opens a new session with the cursors it has reached. Nothing is kept for gateways that are gone.
@@ -24,8 +24,8 @@ from broker.owners.topics import Topic
 
 POLL_WAIT_S = 20.0
 """How long a poll waits for news; the gateway's own patience must be longer."""
-MAX_ANSWER_ENTRIES = 10_000
-MAX_ANSWER_BYTES = 4 << 20
+MAX_REPLY_ENTRIES = 10_000
+MAX_REPLY_BYTES = 4 << 20
 SESSION_LIFETIME_S = 60.0
 """How long a session lives without a poll."""
 
@@ -52,8 +52,8 @@ class EntryBatch(NamedTuple):
     entries: list[Entry]
 
 
-class PollAnswer(NamedTuple):
-    """The answer of a poll; `number` is what the next poll acknowledges."""
+class PollReply(NamedTuple):
+    """The reply of a poll; `number` is what the next poll acknowledges."""
 
     number: int
     batches: list[EntryBatch]
@@ -91,8 +91,8 @@ class GatewaySession:
         self.used_s = clock.monotonic_s()
         self.is_closed = False
         self._clock = clock
-        self._answer = PollAnswer(0, [])
-        self._polling: asyncio.Task[PollAnswer] | None = None
+        self._reply = PollReply(0, [])
+        self._polling: asyncio.Task[PollReply] | None = None
 
     def follow(self, follow: Follow, topic: Topic) -> Head:
         """Begin or begin anew; returns the head after which entries will come."""
@@ -123,7 +123,7 @@ class GatewaySession:
         if self._polling is not None:
             self._polling.cancel()
 
-    async def poll(self, ack: int, wait_s: float) -> PollAnswer:
+    async def poll(self, ack: int, wait_s: float) -> PollReply:
         """Wait for news and answer them. A second poll ends the first: its caller has given it up.
 
         Raises:
@@ -132,40 +132,40 @@ class GatewaySession:
         while self._polling is not None:
             self._polling.cancel()
             await asyncio.wait([self._polling])
-        if ack < self._answer.number:
-            return self._answer
-        self._answer = PollAnswer(ack, [])
+        if ack < self._reply.number:
+            return self._reply
+        self._reply = PollReply(ack, [])
         polling = self._polling = asyncio.ensure_future(self._next(ack, wait_s))
         polling.add_done_callback(self._ended)
         try:
             return await polling
         except asyncio.CancelledError:
             if polling.cancelled() and not _is_cancelled_itself():
-                return PollAnswer(ack, [])  # superseded, or the session was closed
+                return PollReply(ack, [])  # superseded, or the session was closed
             raise
 
-    def _ended(self, polling: asyncio.Task[PollAnswer]) -> None:
+    def _ended(self, polling: asyncio.Task[PollReply]) -> None:
         self.used_s = self._clock.monotonic_s()
         if self._polling is polling:
             self._polling = None
 
-    async def _next(self, ack: int, wait_s: float) -> PollAnswer:
+    async def _next(self, ack: int, wait_s: float) -> PollReply:
         end_s = self._clock.monotonic_s() + wait_s
         while True:
             self.used_s = self._clock.monotonic_s()
             self.news.clear()
             batches = await self._collect()
             if batches:
-                self._answer = PollAnswer(ack + 1, batches)
-                return self._answer
+                self._reply = PollReply(ack + 1, batches)
+                return self._reply
             left_s = end_s - self._clock.monotonic_s()
             if left_s <= 0:
-                return PollAnswer(ack, [])
+                return PollReply(ack, [])
             try:
                 async with asyncio.timeout(left_s):
                     await self.news.wait()
             except TimeoutError:
-                return PollAnswer(ack, [])
+                return PollReply(ack, [])
 
     async def _collect(self) -> list[EntryBatch]:
         """Read what can be told now.
@@ -173,7 +173,7 @@ class GatewaySession:
         Positions move only at the end, so it may be cancelled while it reads.
         """
         read: list[tuple[Following, Sequence[Step], int | None]] = []
-        room, room_bytes = MAX_ANSWER_ENTRIES, MAX_ANSWER_BYTES
+        room, room_bytes = MAX_REPLY_ENTRIES, MAX_REPLY_BYTES
         for position in list(self.dirty.values()):
             if room <= 0 or room_bytes <= 0:
                 self.news.set()

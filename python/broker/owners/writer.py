@@ -36,8 +36,8 @@ from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, Sam
 from broker.owners.commands import (
     EXCLUSIVE,
     AdoptImport,
-    Answer,
     Command,
+    CommandReply,
     DeleteEvent,
     DeleteEvents,
     Publish,
@@ -71,20 +71,20 @@ class WriterLimits:
 
 
 class Submission:
-    """The commands of one `submit`: `answers` are all there, errors as values, once `done` is."""
+    """The commands of one `submit`: `replies` are all there, errors as values, once `done` is."""
 
-    __slots__ = ("_left", "answers", "done")
+    __slots__ = ("_left", "done", "replies")
 
     def __init__(self, commands: int) -> None:
-        self.answers: list[Answer] = [None] * commands
+        self.replies: list[CommandReply] = [None] * commands
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._left = commands
         if not commands:
             self.done.set_result(None)
 
-    def take(self, place: int, answer: Answer) -> None:
-        """Note the answer of one command; each is answered once."""
-        self.answers[place] = answer
+    def take(self, place: int, reply: CommandReply) -> None:
+        """Note the reply of one command; each is answered once."""
+        self.replies[place] = reply
         self._left -= 1
         if not self._left and not self.done.done():  # done when nobody waits any more
             self.done.set_result(None)
@@ -92,9 +92,9 @@ class Submission:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A command on its way, with the places in calls where its answer goes.
+    """A command on its way, with the places in calls where its reply goes.
 
-    `is_doubtful` once a transaction with it may have been committed, for as long as it has no answer.
+    `is_doubtful` once a transaction with it may have been committed, for as long as it has no reply.
     """
 
     command: Command
@@ -160,7 +160,7 @@ class Writer:
     def submit(self, commands: Sequence[Command], wait_s: float) -> Submission:
         """Queue commands in order.
 
-        A command that is still waiting from an earlier call is not queued again: its answer is shared.
+        A command that is still waiting from an earlier call is not queued again: its reply is shared.
         """
         call = Submission(len(commands))
         deadline_s = self._clock.monotonic_s() + wait_s
@@ -342,8 +342,8 @@ class Writer:
             if stale:
                 self._unsettled |= stale
                 self._term.doubt()
-        for pending, answer in zip(group, done.answers, strict=True):
-            self._answer(pending, answer)
+        for pending, reply in zip(group, done.replies, strict=True):
+            self._answer(pending, reply)
         self._writing = ()
 
     async def _write(self, group: Sequence[_Pending], check: bool) -> Sequencer:
@@ -555,10 +555,10 @@ class Writer:
         kind = OutcomeUnknown if pending.is_doubtful else Unavailable
         self._answer(pending, kind(text, retry_after_s=1))
 
-    def _answer(self, pending: _Pending, answer: Answer) -> None:
+    def _answer(self, pending: _Pending, reply: CommandReply) -> None:
         if self._pending.pop(pending.command.id, None) is not None:
             for call, place in pending.places:
-                call.take(place, answer)
+                call.take(place, reply)
 
 
 def _add_all(sequencer: Sequencer, group: Sequence[_Pending]) -> Sequencer:

@@ -221,9 +221,9 @@ async def test_sealed_poll_takes_no_vote_and_disturbs_no_other(dsn: str, poll: i
 async def test_malformed_batch_fails_alone(dsn: str, poll: int) -> None:
     async with open_counter(dsn) as counter:
         good, bad = batch("d", 1, poll, [vote(poll, "a", 0)]), batch("e", 1, poll, [b"\xff\xff"])
-        answers = await asyncio.gather(counter.submit(good, 5), counter.submit(bad, 5))
-        assert answers[0] == (b"\x01",)
-        assert isinstance(answers[1], InternalError)
+        replies = await asyncio.gather(counter.submit(good, 5), counter.submit(bad, 5))
+        assert replies[0] == (b"\x01",)
+        assert isinstance(replies[1], InternalError)
         assert await counter.submit(batch("d", 2, poll, [vote(poll, "b", 0)]), 5) == (b"\x01",)
     assert await read_totals(dsn, poll) == [2]
 
@@ -242,8 +242,8 @@ async def test_small_rows_are_merged(dsn: str, poll: int) -> None:
 async def test_queue_that_is_full_refuses_at_once(dsn: str, poll: int) -> None:
     async with open_counter(dsn, limits=CounterLimits(queue_batches=2)) as counter:
         sent = [batch(f"d{n}", 1, poll, [vote(poll, f"v{n}", 0)]) for n in range(4)]
-        answers = await asyncio.gather(*(counter.submit(each, 5) for each in sent))
-        assert [isinstance(answer, Unavailable) for answer in answers] == [False, False, True, True]
+        replies = await asyncio.gather(*(counter.submit(each, 5) for each in sent))
+        assert [isinstance(reply, Unavailable) for reply in replies] == [False, False, True, True]
     assert await read_totals(dsn, poll) == [2]
 
 
@@ -257,9 +257,9 @@ async def test_drained_counter_answers_what_waits_and_takes_no_more(dsn: str, po
 
 
 async def outcomes_of(call: object) -> tuple[bytes, ...]:
-    answer = await call  # type: ignore[misc]
-    assert isinstance(answer, tuple), answer
-    return answer
+    reply = await call  # type: ignore[misc]
+    assert isinstance(reply, tuple), reply
+    return reply
 
 
 async def count_rows(dsn: str, poll: int) -> int:

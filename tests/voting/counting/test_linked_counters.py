@@ -49,10 +49,10 @@ class BadLink:
         self.batches.append(arguments[0])
         if self._chance.random() < self.loss:
             raise LinkLost(method, was_sent=self.was_sent)
-        answer = await self.counter.submit(*arguments)
+        reply = await self.counter.submit(*arguments)
         if self._chance.random() < self.loss:
             raise LinkLost(method)
-        return answer
+        return reply
 
     def close(self) -> None:
         """Nothing is open."""

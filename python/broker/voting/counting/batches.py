@@ -65,7 +65,7 @@ Outcomes = tuple[bytes | None, ...]
 SEALED = b""
 """The outcome of a group whose poll had closed, and its result been called final, before it was counted."""
 
-Answer = Outcomes | BrokerError
+BatchReply = Outcomes | BrokerError
 
 _OVERHEAD_BYTES = 200  # of a batch or a group besides its records, roughly
 

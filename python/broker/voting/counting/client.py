@@ -7,7 +7,7 @@ from broker.voting.counting.batches import CountKey, Group
 
 
 class PackedEntry(NamedTuple):
-    """One answer, impression or session of one visitor, as the native packers make it.
+    """One vote, impression or session of one visitor, as the native packers make it.
 
     Attributes:
         poll: number of the poll, as `broker.storage.polls` gives it.
@@ -28,7 +28,7 @@ class Counters(Protocol):
     async def submit(self, entries: Sequence[PackedEntry], key: CountKey | None = None) -> list[bool]:
         """Count entries; what it returns is durable: whether each changed a count, in order.
 
-        All entries of one poll's shard are counted together or not at all. Safe to repeat: an answer counts
+        All entries of one poll's shard are counted together or not at all. Safe to repeat: a vote counts
         once a visitor, and under a key everything does. Cancelling takes nothing back.
 
         Raises:

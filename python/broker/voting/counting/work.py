@@ -7,7 +7,7 @@ from broker._native import Tally
 from broker.domain.idempotency import used_for_another
 from broker.errors import OutcomeUnknown, Unavailable
 from broker.storage.answer_log import KEY_DOOR, DoorWrite, PollWrite
-from broker.voting.counting.batches import SEALED, Answer, Group, Outcomes, VoteBatch, pack_outcomes
+from broker.voting.counting.batches import SEALED, BatchReply, Group, Outcomes, VoteBatch, pack_outcomes
 
 PollShard = tuple[int, int]
 """A poll's number, and one of its shards."""
@@ -44,7 +44,7 @@ class Work:
         self.news: dict[PollShard, list[bytes]] = {}
         self.doors: dict[str, tuple[int, Outcomes]] = {}
 
-    def count(self, batch: VoteBatch) -> Answer:
+    def count(self, batch: VoteBatch) -> BatchReply:
         """Apply a batch, unless its door has sent it before. Raises ValueError for malformed records."""
         known = self._known[batch.door]
         if batch.number == known.number:
@@ -101,4 +101,4 @@ class Work:
 def too_late(*, is_doubtful: bool = False) -> Unavailable:
     """The error of a batch that was not counted in its time, or of which that is not known."""
     kind = OutcomeUnknown if is_doubtful else Unavailable
-    return kind("the answers could not be counted in time; try again", retry_after_s=1)
+    return kind("the replies could not be counted in time; try again", retry_after_s=1)
