@@ -22,7 +22,7 @@ from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.migrations import migrate
 from broker.storage.users import Users
-from broker.voting.counting.batches import Answer, VoteBatch
+from broker.voting.counting.batches import BatchReply, VoteBatch
 from broker.voting.counting.counter import Counter
 from broker.voting.counting.linked_counters import LinkedCounters
 from broker.voting.counting.placement import COUNTER
@@ -68,7 +68,7 @@ class CounterLink:
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
 
-    async def call(self, method: str, *arguments: Any, timeout_s: float) -> Answer:
+    async def call(self, method: str, *arguments: Any, timeout_s: float) -> BatchReply:
         assert method == "submit"
         batch: VoteBatch = arguments[0]
         return await self._counter.submit(batch, arguments[1])

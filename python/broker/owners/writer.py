@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 _EVENT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is away
 _KNOWN_HEADS = 10_000  # about 5 MB
-_MAX_REPEATS = 5  # of a group that meets rows of its own again and again; one is usual after a lost answer
+_MAX_REPEATS = 5  # of a group that meets rows of its own again and again; one is usual after a lost reply
 
 
 @dataclass(frozen=True, slots=True)
