@@ -1,7 +1,9 @@
 """Processes that decode: what they may not do, and what their end costs."""
 
 import asyncio
+import os
 import signal
+import subprocess
 import zlib
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from broker.images.jobs import DecodeLimits, Job
 from broker.images.options import parse_options
 from broker.images.shares import Asker
 from broker.images.workers import WorkerConfig, Workers
+from tests.images.decoder_processes import decoders_of
 from tests.images.pictures import animation, gradient
 
 SMALL = bytes(gradient(64, 48).pngsave_buffer())
@@ -26,7 +29,13 @@ def open_workers(**config: object) -> Workers:
 
 
 def children() -> list[psutil.Process]:
-    return [process for process in psutil.Process().children() if "broker.images.child" in process.cmdline()]
+    return decoders_of(os.getpid())
+
+
+def test_a_child_that_has_ended_is_not_taken_for_a_decoder() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+        assert not children()
 
 
 def test_a_picture_is_made_described_and_previewed() -> None:
