@@ -162,6 +162,68 @@ def test_a_process_that_does_not_answer_blames_the_moment() -> None:
     asyncio.run(ask())
 
 
+def noise() -> bytes:
+    """A picture of more bytes than a socket holds."""
+    return bytes(pyvips.Image.gaussnoise(800, 800).cast("uchar").pngsave_buffer())
+
+
+def test_a_process_that_hangs_is_ended_in_time_and_blames_no_picture() -> None:
+    async def ask() -> None:
+        workers = open_workers(wall_s=5)
+        await workers.run(RENDER, SMALL)
+        (process,) = children()
+        process.suspend()
+        hung = asyncio.create_task(workers.run(RENDER, noise()))
+        behind = asyncio.create_task(workers.run(RENDER, SMALL))
+        with pytest.raises(Unavailable, match="no time"):
+            await hung
+        reply, _ = await behind
+        assert reply.size.width == 50
+        assert process not in children()
+        await workers.close()
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_a_job_that_is_cancelled_gives_its_place_back() -> None:
+    async def ask() -> None:
+        workers = open_workers()
+        await workers.run(RENDER, SMALL)
+        (process,) = children()
+        process.suspend()
+        hung = asyncio.create_task(workers.run(RENDER, noise()))
+        await asyncio.sleep(0)  # it has its turn
+        hung.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hung
+        assert not children()
+        await workers.run(RENDER, SMALL)
+        await workers.close()
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_a_job_that_waits_for_room_can_be_cancelled() -> None:
+    async def ask() -> None:
+        workers = open_workers(processes=2, pixels=1)
+        first = asyncio.create_task(workers.run(*slow_job()))
+        async with asyncio.timeout(60):
+            while sum(process.cpu_times().user for process in children()) < 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        second = asyncio.create_task(workers.run(RENDER, SMALL))
+        await asyncio.wait([second], timeout=1)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert not first.done()
+        assert len(children()) == 1
+        await workers.close()
+        with pytest.raises(Unavailable):
+            await first
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
 def bomb(side: int) -> bytes:
     """A PNG of one colour whose header says `side` by `side`; interlaced, so that it is decoded whole."""
 
