@@ -8,7 +8,7 @@ import archivo from "@fontsource-variable/archivo/files/archivo-latin-wdth-norma
 import archivoExtended from "@fontsource-variable/archivo/files/archivo-latin-ext-wdth-normal.woff2";
 import archivoVietnamese from "@fontsource-variable/archivo/files/archivo-vietnamese-wdth-normal.woff2";
 import arabic from "@fontsource-variable/noto-sans-arabic/files/noto-sans-arabic-arabic-wght-normal.woff2";
-import hebrew from "@fontsource-variable/noto-sans-hebrew/files/noto-sans-hebrew-hebrew-wdth-normal.woff2";
+import hebrew from "@fontsource-variable/noto-sans-hebrew/files/noto-sans-hebrew-hebrew-wght-normal.woff2";
 import cyrillic from "@fontsource-variable/sofia-sans-condensed/files/sofia-sans-condensed-cyrillic-wght-normal.woff2";
 import greek from "@fontsource-variable/sofia-sans-condensed/files/sofia-sans-condensed-greek-wght-normal.woff2";
 
