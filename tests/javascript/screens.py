@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from tests.deployments.instance import Instance
-from tests.javascript.test_overlay import SCREENS, run_in_browser
+from tests.javascript.test_overlay import run_in_browser
 
 
 def main() -> None:
@@ -17,7 +17,6 @@ def main() -> None:
             instance.stop()
         finally:
             instance.end()
-    print(f"see {SCREENS}")
 
 
 if __name__ == "__main__":

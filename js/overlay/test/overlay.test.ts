@@ -82,10 +82,10 @@ describe("overlays", { concurrency: 5, timeout: 100_000 }, () => {
     await page.close();
   });
 
-  test("a poll has its votes, those of before too, and closes by its own time", async () => {
+  test("a poll has its votes, those of before too, and is headed as the result once it has closed", async () => {
     const program = await makeProgram(admin);
     const options = ["Home", { label: "Away" }];
-    const closes = Date.now() + 4_000;
+    const closes = Date.now() + 600_000;
     const poll = await tell(admin, program, "Poll#show", { title: "Who wins?", options, closes });
     const vote = (from: number, count: number, value: number) =>
       admin.request("POST", "/responses/{accountId}/{projectId}/{programId}", {
@@ -106,6 +106,8 @@ describe("overlays", { concurrency: 5, timeout: 100_000 }, () => {
     await says(page, ".total", "4 votes");
     const shares = await page.locator("onair-overlay .share").allInnerTexts();
     assert.deepEqual(shares, ["75%", "25%"]);
+    assert.equal((await read(page, ".poll .kicker")).toLowerCase(), "vote now");
+    await tell(admin, program, "Poll#update", { closes: Date.now() - 60_000 });
     await says(page, ".poll .kicker", "Result");
     await page.close();
   });

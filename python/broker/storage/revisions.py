@@ -15,7 +15,7 @@ from broker.storage.database import Database
 from broker.storage.projects import unknown_project
 
 LATEST = "latest"
-"""Names the published revision that was made last, where none has this id or version."""
+"""Names the published revision that was made last; no revision has it as its id or version."""
 _PAGE = 16  # revisions of up to a megabyte
 
 _COLUMNS = (
@@ -30,16 +30,15 @@ _PUBLISHED = f"""
     SELECT r.*, wanted.account, wanted.version AS wanted
     FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (account, project_id, version)
     CROSS JOIN LATERAL (
-        (SELECT {_COLUMNS}, CASE WHEN o.id = wanted.version THEN 2 ELSE 1 END AS rank FROM revisions o
+        (SELECT {_COLUMNS} FROM revisions o
          WHERE o.account = wanted.account AND o.project_id = wanted.project_id AND o.status = 'published'
            AND (o.id = wanted.version OR o.version = wanted.version)
-         ORDER BY rank DESC LIMIT 1)
+         ORDER BY (o.id = wanted.version) DESC LIMIT 1)
         UNION ALL
-        (SELECT {_COLUMNS}, 0 AS rank FROM revisions o
+        (SELECT {_COLUMNS} FROM revisions o
          WHERE wanted.version = '{LATEST}' AND o.account = wanted.account
            AND o.project_id = wanted.project_id AND o.status = 'published'
-         ORDER BY o.uid DESC LIMIT 1)
-        ORDER BY rank DESC LIMIT 1) r
+         ORDER BY o.uid DESC LIMIT 1)) r
 """  # noqa: S608 - constants
 _PUBLISHED_MOST = 16  # revisions read by one query, of up to a megabyte
 _LATEST = f"{_OF_PROJECT} AND status = $3 ORDER BY uid DESC LIMIT 1"
@@ -115,7 +114,7 @@ class Revisions:
             return _found(await connection.fetchrow(_BY_VERSION, account, project_id, version))
 
     async def get_live(self, account: str, project_id: str, version: str) -> bytes:
-        """The JSON of the `LiveRevision` of the published one with this id, else version, else `LATEST`.
+        """The JSON of the `LiveRevision` of the published one with this id, else version, or the `LATEST`.
 
         Raises:
             NotFound: there is none.
