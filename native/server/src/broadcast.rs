@@ -5,9 +5,10 @@
 //! before what came during it is on its way.
 
 use super::connection::{BEHIND, SlotIndex};
-use super::core::{Core, SLOW_CONSUMER};
+use super::handler::Handler;
+use super::loop_state::{Core, SLOW_CONSUMER};
 use super::topics::Audience;
-use crate::log::{Framing, Span};
+use broker_core::log::{Framing, Span};
 
 /// What one read of a log may give to all: large enough to coalesce well.
 const SPAN_BYTES: u64 = 256 << 10;
@@ -21,7 +22,7 @@ const LEAST_SLICE: usize = 16;
 /// Whom a slice could not serve, and whether the log lacks what they want.
 type Gone = Vec<(SlotIndex, bool)>;
 
-impl Core {
+impl<H: Handler> Core<H> {
     /// Notes how far a log has come: its broadcast begins, or goes on to the new end.
     pub(super) fn note_growth(&mut self, place: u32) {
         let topic = self.topics.at(place);

@@ -4,9 +4,10 @@
 use std::io::IoSlice;
 
 use super::connection::{BEHIND, NEVER, SHARE_BYTES, SlotIndex, State};
-use super::core::{Core, SLOW_CONSUMER};
+use super::handler::Handler;
+use super::loop_state::{Core, SLOW_CONSUMER};
 use super::sys::{self, Moved};
-use crate::log::Span;
+use broker_core::log::Span;
 
 /// The least that a span counts in a share: a call costs the kernel about as much as sending so many bytes.
 const LEAST_BYTES: usize = SHARE_BYTES / 4;
@@ -22,7 +23,7 @@ enum CatchUp {
     Later,
 }
 
-impl Core {
+impl<H: Handler> Core<H> {
     /// Sends what waits for one connection, as far as its socket takes it, and about `share` bytes at most: for the
     /// rest it is touched again.
     pub(super) fn flush(&mut self, slot: SlotIndex, mut share: usize) {

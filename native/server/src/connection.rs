@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
-use super::gateway::{Account, Attached, Calls};
+use super::handler::ClientState;
+use super::refusals::NoRoom;
 use super::wire::Wire;
-use crate::log::Framing;
-use crate::protocol::handshake::Request;
-use crate::protocol::{Decoder, DeflateParams, Role};
+use broker_core::log::Framing;
+use broker_core::protocol::handshake::Request;
+use broker_core::protocol::{Decoder, DeflateParams, Role};
 
 /// Where a connection stands in its loop.
 pub type SlotIndex = u32;
@@ -20,7 +20,9 @@ pub struct ConnId(pub u64);
 impl ConnId {
     const GENERATION_MASK: u32 = 0x00FF_FFFF;
 
-    pub(super) fn new(loop_index: usize, slot: SlotIndex, generation: u32) -> Self {
+    /// The connection in a slot of a loop, of which it is the user number `generation`.
+    #[must_use]
+    pub fn new(loop_index: usize, slot: SlotIndex, generation: u32) -> Self {
         Self(
             (loop_index as u64) << 56
                 | u64::from(generation & Self::GENERATION_MASK) << 32
@@ -65,10 +67,6 @@ pub(super) struct Handshake {
     /// The head so far, then what came after it.
     pub bytes: Vec<u8>,
     pub request: Request,
-    /// Whether the application has been asked about the token.
-    pub was_asked: bool,
-    /// Of the question whether an event stream may begin, once the application has been asked that.
-    pub ticket: Option<u64>,
     /// The origin of a page that may read the answer; what goes into `Access-Control-Allow-Origin`.
     pub readable_by: Option<String>,
     /// What is sent first, right behind the answer.
@@ -104,7 +102,7 @@ pub(super) const BEHIND: u32 = u32::MAX;
     clippy::struct_excessive_bools,
     reason = "independent facts, packed because there are a million of these"
 )]
-pub(super) struct Connection {
+pub(super) struct Connection<C> {
     pub fd: Option<OwnedFd>,
     pub generation: u32,
     pub state: State,
@@ -124,8 +122,6 @@ pub(super) struct Connection {
     pub hung_up: bool,
     /// Our side of the stream is ended.
     pub ended: bool,
-    /// The client was told that its token expires.
-    pub warned: bool,
     /// The client was told to reconnect.
     pub sent_away: bool,
     pub address: IpAddr,
@@ -166,9 +162,8 @@ pub(super) struct Connection {
     /// When the handler wants to be called.
     pub alarm_ms: u64,
     pub bucket: Bucket,
-    pub account: Option<Arc<Account>>,
-    pub session: Option<Attached>,
-    pub calls: Option<Box<Calls>>,
+    /// What the handler keeps of it; blank again from when it begins to close.
+    pub client: C,
 }
 
 /// What one connection is sent alone before others have their turn. The kernel sends as much in one piece.
@@ -177,7 +172,7 @@ pub(super) const SHARE_BYTES: usize = 64 << 10;
 /// A deadline that does not come.
 pub(super) const NEVER: u64 = u64::MAX;
 
-impl Connection {
+impl<C: ClientState> Connection<C> {
     pub fn free(generation: u32) -> Self {
         Self {
             fd: None,
@@ -191,7 +186,6 @@ impl Connection {
             in_unread: false,
             hung_up: false,
             ended: false,
-            warned: false,
             sent_away: false,
             address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
             turned_away: None,
@@ -215,9 +209,7 @@ impl Connection {
             grace_ms: NEVER,
             alarm_ms: NEVER,
             bucket: Bucket::default(),
-            account: None,
-            session: None,
-            calls: None,
+            client: C::default(),
         }
     }
 
@@ -272,7 +264,7 @@ impl Connection {
     /// The part of it that is neither sent nor had its turn because it waits for more: messages in part, and calls
     /// without an answer.
     pub fn unfinished_bytes(&self) -> usize {
-        self.decoder.held_bytes() + self.calls.as_ref().map_or(0, |calls| calls.held_bytes())
+        self.decoder.held_bytes() + self.client.held_bytes()
     }
 
     /// How it is sent what is in a log, and so which of a topic's audiences it belongs to. Only a client with the full
@@ -286,15 +278,6 @@ impl Connection {
             Wire::WebSocket => Framing::Plain,
         }
     }
-}
-
-/// Which limit a connection is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoRoom {
-    /// The gateway's.
-    Gateway,
-    /// Its address's.
-    Address,
 }
 
 /// A token bucket, and a second one ten times as deep behind it.
@@ -354,16 +337,16 @@ impl Bucket {
 
 /// Connections by slot, in pages so that growing copies nothing.
 #[derive(Debug)]
-pub(super) struct Slab {
+pub(super) struct Slab<C> {
     loop_index: usize,
-    pages: Vec<Vec<Connection>>,
+    pages: Vec<Vec<Connection<C>>>,
     free: Vec<SlotIndex>,
     slots: u32,
 }
 
 const PAGE: u32 = 256;
 
-impl Slab {
+impl<C: ClientState> Slab<C> {
     pub fn new(loop_index: usize) -> Self {
         Self {
             loop_index,
@@ -395,7 +378,7 @@ impl Slab {
         self.free.push(slot);
     }
 
-    pub fn at(&mut self, slot: SlotIndex) -> &mut Connection {
+    pub fn at(&mut self, slot: SlotIndex) -> &mut Connection<C> {
         &mut self.pages[(slot / PAGE) as usize][(slot % PAGE) as usize]
     }
 
@@ -417,7 +400,7 @@ impl Slab {
 
     /// The connections.
     #[cfg(test)]
-    pub fn all(&self) -> Vec<&Connection> {
+    pub fn all(&self) -> Vec<&Connection<C>> {
         let all = self.pages.iter().flatten();
         all.filter(|one| one.state != State::Free).collect()
     }
@@ -439,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_slab_is_empty_before_the_first_connection_and_after_the_last() {
-        let mut slab = Slab::new(0);
+        let mut slab = Slab::<()>::new(0);
         assert!(slab.is_empty());
         let (one, other) = (slab.take(), slab.take());
         slab.give_back(one);
@@ -450,7 +433,7 @@ mod tests {
 
     #[test]
     fn an_id_dies_with_its_connection() {
-        let mut slab = Slab::new(3);
+        let mut slab = Slab::<()>::new(3);
         let slot = slab.take();
         slab.at(slot).state = State::Open;
         let id = slab.id(slot);
@@ -476,12 +459,13 @@ mod tests {
         assert_eq!(bucket.take(1.0, 1.0, 2.0, 1_000), Rate::Flood);
     }
 
+    /// What a handler keeps of it comes on top.
     #[test]
     fn a_connection_is_small() {
         assert!(
-            size_of::<Connection>() <= 320,
+            size_of::<Connection<()>>() <= 240,
             "{}",
-            size_of::<Connection>()
+            size_of::<Connection<()>>()
         );
     }
 }

@@ -1,8 +1,9 @@
 //! Who does not keep up, and is closed so that nobody waits for him.
 
 use super::connection::{BEHIND, SlotIndex, State};
-use super::core::{Core, SLOW_CONSUMER};
-use crate::log::Lost;
+use super::handler::Handler;
+use super::loop_state::{Core, SLOW_CONSUMER};
+use broker_core::log::Lost;
 
 /// How many times the lag limit one may take to read what waits for it, though it reads a byte now and then.
 const UNREAD_FACTOR: u64 = 4;
@@ -10,7 +11,7 @@ const UNREAD_FACTOR: u64 = 4;
 /// can have read it, and what is behind waits in a log that all share: who goes on reading costs nothing.
 const STALL_MS: u64 = 1_000;
 
-impl Core {
+impl<H: Handler> Core<H> {
     /// Closes blocked connections that are over the lag limits.
     pub(super) fn check_lag(&mut self) {
         let mut blocked = std::mem::take(&mut self.blocked);

@@ -5,20 +5,20 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::answers::CROWDED_BYTES;
-use super::connection::{Bucket, NEVER, NoRoom, SlotIndex, State};
-use super::core::{Core, SLOW_CONSUMER};
-use super::mailbox::Refusal;
-use super::refusals::headers_for;
+use super::connection::{Bucket, NEVER, SlotIndex, State};
+use super::handler::Handler;
+use super::loop_state::{Core, SLOW_CONSUMER};
+use super::outbox::CROWDED_BYTES;
+use super::refusals::{NoRoom, Refusal, headers_for};
 use super::shared::{Counters, Shared};
 use super::sys;
 use super::wire::Wire;
-use crate::protocol::{Decoder, DeflateOffer, Role, handshake};
+use broker_core::protocol::{Decoder, DeflateOffer, Role, handshake};
 
 /// How long a closing connection may take to read what is left for it.
 const LINGER_MS: u64 = 5_000;
 
-impl Core {
+impl<H: Handler> Core<H> {
     /// Takes in an accepted socket; one that is over the limit is refused once its head has come.
     pub(super) fn add(
         &mut self,
@@ -50,7 +50,7 @@ impl Core {
     }
 
     /// Finishes the handshake: the WebSocket, or the event stream, is open.
-    pub fn admit(&mut self, slot: SlotIndex) {
+    pub(super) fn admit(&mut self, slot: SlotIndex) {
         let (shared, now_ms, id) = (
             Arc::clone(&self.shared),
             self.now_ms,
@@ -90,9 +90,6 @@ impl Core {
         connection.ping_ms =
             now_ms + config.ping_ms / 2 + shared.random_below(config.ping_ms / 2 + 1);
         shared.note_open(id, true);
-        if let Some(account) = &connection.account {
-            shared.enter_account(&account.name);
-        }
         Counters::add(&shared.counters.handshakes, 1);
         self.watch_acknowledgements(slot);
         self.schedule(slot);
@@ -150,8 +147,6 @@ impl Core {
         connection.paused = false;
         connection.input = Vec::new();
         connection.message_ms = NEVER;
-        connection.session = None;
-        connection.calls = None;
         connection.ping_ms = NEVER;
         connection.pong_ms = NEVER;
         connection.alarm_ms = NEVER;
@@ -168,13 +163,10 @@ impl Core {
         self.touch(slot);
     }
 
-    /// Takes a connection out of what is counted as open; before its state changes.
+    /// Takes a connection out of those known to be open, and drops what the handler keeps of it.
     fn note_closed(&mut self, slot: SlotIndex) {
         self.shared.note_open(self.connections.id(slot), false);
-        let connection = self.connections.at(slot);
-        if let (State::Open, Some(account)) = (connection.state, &connection.account) {
-            self.shared.leave_account(&account.name);
-        }
+        self.connections.at(slot).client = H::Client::default();
     }
 
     /// Forgets a connection at once.
@@ -208,6 +200,6 @@ impl Core {
     }
 }
 
-fn request_id_from(shared: &Shared) -> String {
+fn request_id_from<C>(shared: &Shared<C>) -> String {
     format!("{:016x}{:016x}", shared.random(), shared.random())
 }

@@ -10,14 +10,15 @@
 //! the out-buffer later comes after a whole frame.
 
 use super::connection::SlotIndex;
-use super::core::Core;
+use super::handler::Handler;
+use super::loop_state::Core;
 use super::shared::Counters;
-use crate::log::{Framing, Lost, Span};
+use broker_core::log::{Framing, Lost, Span};
 
 /// What is deflated before others have their turn: 2 ms of work at 60 MB/s.
 const DEFLATE_BYTES: u64 = 128 << 10;
 
-impl Core {
+impl<H: Handler> Core<H> {
     pub(super) fn read_log(
         &mut self,
         place: u32,

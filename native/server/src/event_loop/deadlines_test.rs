@@ -1,9 +1,9 @@
 //! What a client has to do in time counts only while we look at it. Deadlines are set to now by hand.
 
-use super::shares_test::{Stage, Viewer, call};
+use broker_core::protocol::frame::{Opcode, encode_masked};
+
+use super::shares_test::{Connection, Stage, Viewer, call};
 use super::*;
-use crate::protocol::frame::{Opcode, encode_masked};
-use crate::server::connection::Connection;
 
 /// More than one connection may have outstanding.
 const CALLS: usize = 300;
@@ -138,7 +138,7 @@ fn a_reader_of_events_has_to_acknowledge_them() {
         let fd = one.fd.as_ref().expect("it is open");
         rustix::net::sockopt::tcp_user_timeout(fd).expect("a TCP socket")
     });
-    let config = crate::server::Config::default();
+    let config = crate::Config::default();
     let events_ms = u32::try_from(config.pong_ms + config.lag_ms).expect("seconds");
     assert_eq!(most_ms.collect::<Vec<_>>(), [events_ms, 0]);
 }

@@ -1,9 +1,9 @@
 //! The farewell: clients are told when to reconnect, spread over time, and closed then.
 
 use super::super::connection::{NEVER, SlotIndex, State};
-use super::super::handler::Handler;
+use super::super::handler::{ClientState, Handler};
 use super::super::wheel::TICK_MS;
-use super::Loop;
+use super::EventLoop;
 
 /// How long a drained client's unanswered calls may keep its connection.
 const DRAIN_GRACE_MS: u64 = 5_000;
@@ -17,7 +17,7 @@ pub(super) struct Drain {
     next: SlotIndex,
 }
 
-impl<H: Handler> Loop<H> {
+impl<H: Handler> EventLoop<H> {
     pub(super) fn begin_drain(&mut self, over_ms: u64) {
         // Whoever the kernel has already let in is served and told; nobody is reset.
         while self.accept_next() {}
@@ -59,10 +59,7 @@ impl<H: Handler> Loop<H> {
     pub(super) fn end_drained(&mut self, slot: SlotIndex) {
         let now_ms = self.core.now_ms;
         let connection = self.core.connection(slot);
-        let is_waiting = connection
-            .calls
-            .as_ref()
-            .is_some_and(|calls| !calls.is_empty());
+        let is_waiting = connection.client.awaits_reply();
         if connection.grace_ms == NEVER {
             connection.grace_ms = now_ms + DRAIN_GRACE_MS;
         }

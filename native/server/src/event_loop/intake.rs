@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::super::config::{client_address, is_among};
-use super::super::connection::{NEVER, NoRoom, Rate, SlotIndex, State};
-use super::super::core::Core;
+use super::super::connection::{NEVER, Rate, SlotIndex, State};
 use super::super::handler::{Admission, Handler, Message};
-use super::super::refusals::{build_refusal, refusal, refuse_unread};
+use super::super::loop_state::Core;
+use super::super::refusals::{NoRoom, Refusal, refuse_unread};
 use super::super::shared::Counters;
 use super::super::sys::{self, Accepted, Moved};
 use super::super::wire::Wire;
-use super::{Loop, is_late};
-use crate::protocol::frame::{self, Opcode};
-use crate::protocol::handshake::{self, Head, Limits, Request};
-use crate::protocol::{Decoder, Flow, Item, Role};
+use super::{EventLoop, is_late};
+use broker_core::protocol::frame::{self, Opcode};
+use broker_core::protocol::handshake::{self, Head, Limits, Request};
+use broker_core::protocol::{Decoder, Flow, Item, Role};
 
 /// Connections accepted in one turn before sockets are looked at again.
 const ACCEPTS_A_TURN: usize = 64;
@@ -28,7 +28,7 @@ const POLITE_REFUSALS: usize = 1_024;
 /// As many of one address.
 const POLITE_REFUSALS_AN_ADDRESS: usize = 16;
 
-impl<H: Handler> Loop<H> {
+impl<H: Handler> EventLoop<H> {
     /// Takes in those who wait, at most a turn's share.
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTS_A_TURN {
@@ -66,9 +66,9 @@ impl<H: Handler> Loop<H> {
         let config = &shared.config;
         let connections = shared.connections.load(Ordering::Relaxed);
         if connections >= config.connections.saturating_add(POLITE_REFUSALS) {
-            return refuse_unread(&socket, NoRoom::Gateway, &shared.counters);
+            return refuse_unread(&socket, NoRoom::Server, &shared.counters);
         }
-        let mut turned_away = (connections >= config.connections).then_some(NoRoom::Gateway);
+        let mut turned_away = (connections >= config.connections).then_some(NoRoom::Server);
         // Whom a proxy speaks for is not known yet.
         let counted = shared.is_limited(peer) && !is_among(peer, &config.trusted_proxies);
         if counted {
@@ -154,7 +154,7 @@ impl<H: Handler> Loop<H> {
                 self.begin(slot, &request);
             }
             Err(error) => {
-                let mut refusal = refusal(error.status(), error.name(), error.reason());
+                let mut refusal = Refusal::json(error.status(), error.name(), error.reason());
                 for (name, value) in error.headers() {
                     refusal
                         .headers
@@ -169,7 +169,7 @@ impl<H: Handler> Loop<H> {
     fn keep_head(&mut self, slot: SlotIndex) {
         self.core.weigh(slot);
         if self.core.is_crowded() {
-            self.core.refuse(slot, &build_refusal(NoRoom::Gateway));
+            self.core.refuse(slot, &Refusal::no_room(NoRoom::Server));
         }
     }
 
@@ -178,7 +178,7 @@ impl<H: Handler> Loop<H> {
         let config = &shared.config;
         let connection = self.core.connection(slot);
         if let Some(reason) = connection.turned_away {
-            self.core.refuse(slot, &build_refusal(reason));
+            self.core.refuse(slot, &Refusal::no_room(reason));
             return;
         }
         let peer = connection.address;
@@ -190,7 +190,7 @@ impl<H: Handler> Loop<H> {
         // A proxy that names nobody is no client either, and not held to a client's limit.
         if connection.address != peer && shared.is_limited(connection.address) {
             if shared.enter(connection.address, 0).is_none() {
-                self.core.refuse(slot, &build_refusal(NoRoom::Address));
+                self.core.refuse(slot, &Refusal::no_room(NoRoom::Address));
                 return;
             }
             connection.counted = true;
@@ -208,6 +208,7 @@ impl<H: Handler> Loop<H> {
     /// Lets a client in and takes what the client has sent since its request.
     fn admit(&mut self, slot: SlotIndex) {
         self.core.admit(slot);
+        self.handler.opened(&mut self.core, slot);
         let pending = self.core.connection(slot).handshake.take();
         if self.drain.is_some() {
             self.send_away(slot);
@@ -283,7 +284,7 @@ impl<H: Handler> Loop<H> {
     }
 }
 
-fn take_item<H: Handler>(core: &mut Core, handler: &mut H, slot: SlotIndex, item: Item<'_>) {
+fn take_item<H: Handler>(core: &mut Core<H>, handler: &mut H, slot: SlotIndex, item: Item<'_>) {
     let bytes = match item {
         Item::Text(text) => text.len(),
         Item::Binary(bytes) => bytes.len(),
@@ -316,7 +317,7 @@ fn take_item<H: Handler>(core: &mut Core, handler: &mut H, slot: SlotIndex, item
     }
 }
 
-impl Core {
+impl<H: Handler> Core<H> {
     /// The peer has said good-bye: answer in kind (RFC 6455, section 5.5.1) and end.
     fn answer_close(&mut self, slot: SlotIndex, code: Option<u16>) {
         if !self.is_open(slot) {

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use self::drain::Drain;
 use super::connection::{ConnId, NEVER, SHARE_BYTES, SlotIndex, State};
-use super::core::Core;
 use super::handler::Handler;
+use super::loop_state::Core;
 use super::mailbox::Command;
-use super::refusals::refusal;
+use super::refusals::Refusal;
 use super::sys::Ready;
 use super::wheel::TICK_MS;
-use crate::protocol::Inflater;
+use broker_core::protocol::Inflater;
 
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
@@ -51,8 +51,8 @@ const PATIENCE: Patience = Patience {
 const BROADCAST: Duration = Duration::from_millis(2);
 
 /// One event loop with its application.
-pub(super) struct Loop<H> {
-    core: Core,
+pub(super) struct EventLoop<H: Handler> {
+    core: Core<H>,
     handler: H,
     listener: Option<OwnedFd>,
     /// False while the listener is not watched because descriptors ran out.
@@ -70,10 +70,10 @@ pub(super) struct Loop<H> {
     drain: Option<Drain>,
 }
 
-impl<H: Handler> Loop<H> {
+impl<H: Handler> EventLoop<H> {
     /// # Errors
     /// When the kernel refuses a watch.
-    pub fn new(core: Core, handler: H, listener: OwnedFd) -> std::io::Result<Self> {
+    pub fn new(core: Core<H>, handler: H, listener: OwnedFd) -> std::io::Result<Self> {
         core.poll.add_source(&listener, LISTENER, false)?;
         core.poll
             .add_source(core.shared.mailboxes[core.index].wake(), WAKE, true)?;
@@ -101,7 +101,7 @@ impl<H: Handler> Loop<H> {
         self.stop();
     }
 
-    fn turn(&mut self, ready: &mut Vec<Ready>, commands: &mut Vec<Command>) -> bool {
+    fn turn(&mut self, ready: &mut Vec<Ready>, commands: &mut Vec<Command<H::Command>>) -> bool {
         let is_busy = !(self.core.touched.is_empty()
             && self.core.unread.is_empty()
             && self.core.grown.is_empty());
@@ -195,7 +195,7 @@ impl<H: Handler> Loop<H> {
         }
     }
 
-    fn command(&mut self, command: Command) -> bool {
+    fn command(&mut self, command: Command<H::Command>) -> bool {
         match command {
             Command::Stop => return false,
             Command::Probe => {
@@ -218,12 +218,12 @@ impl<H: Handler> Loop<H> {
                     self.resume(slot);
                 }
             }
-            Command::Retry(id, ticket) if self.core.has_asked(id, ticket) => {
-                if let Some(slot) = self.core.find_waiting(id) {
+            Command::Handler(command) => {
+                self.handler.command(&mut self.core, command);
+                while let Some(slot) = self.core.resumed.pop() {
                     self.resume(slot);
                 }
             }
-            other => self.handler.command(&mut self.core, other),
         }
         true
     }
@@ -325,7 +325,7 @@ impl<H: Handler> Loop<H> {
             State::Head | State::Waiting => {
                 self.core.refuse(
                     slot,
-                    &refusal(408, "request_timeout", "the handshake took too long"),
+                    &Refusal::json(408, "request_timeout", "the handshake took too long"),
                 );
             }
             State::Open => self.end_drained(slot),
@@ -351,7 +351,7 @@ impl<H: Handler> Loop<H> {
 }
 
 /// Whether one who takes in since `intake` has to let others be sent to.
-fn is_late(core: &Core, intake: Instant) -> bool {
+fn is_late<H: Handler>(core: &Core<H>, intake: Instant) -> bool {
     PATIENCE.is_over(intake.elapsed(), core.share, || core.has_news())
 }
 
@@ -361,6 +361,8 @@ impl Patience {
     }
 }
 
+#[cfg(test)]
+mod application_test;
 #[cfg(test)]
 mod deadlines_test;
 #[cfg(test)]
