@@ -17,15 +17,15 @@ impl<H: Handler> Core<H> {
         let mut blocked = std::mem::take(&mut self.blocked);
         blocked.retain(|&slot| {
             let connection = self.connections.at(slot);
-            if !connection.in_blocked {
+            if !connection.queued.as_blocked {
                 return false;
             }
-            if !connection.blocked || connection.state != State::Open {
-                connection.in_blocked = false;
+            if !connection.is_blocked || connection.state != State::Open {
+                connection.queued.as_blocked = false;
                 return false;
             }
             if self.is_too_slow(slot) {
-                self.connections.at(slot).in_blocked = false;
+                self.connections.at(slot).queued.as_blocked = false;
                 self.close(slot, SLOW_CONSUMER.0, SLOW_CONSUMER.1);
                 return false;
             }
@@ -39,11 +39,11 @@ impl<H: Handler> Core<H> {
         let (lag_bytes, lag_ms) = (self.shared.config.lag_bytes, self.shared.config.lag_ms);
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
-        let stalled_ms = now_ms.saturating_sub(connection.progress_ms);
+        let stalled_ms = now_ms.saturating_sub(connection.out.progress_ms);
         if stalled_ms > lag_ms {
             return true;
         }
-        if now_ms.saturating_sub(connection.out_since_ms) > lag_ms.saturating_mul(UNREAD_FACTOR) {
+        if now_ms.saturating_sub(connection.out.since_ms) > lag_ms.saturating_mul(UNREAD_FACTOR) {
             return true;
         }
         let behind: Vec<(u32, u64, bool)> = connection

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::connection::{Bucket, NEVER, SlotIndex, State};
+use super::connection::{Bucket, Handshake, NEVER, SlotIndex, State};
 use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::outbox::CROWDED_BYTES;
@@ -40,12 +40,14 @@ impl<H: Handler> Core<H> {
         let end_ms = self.now_ms + self.shared.config.handshake_ms;
         let connection = self.connections.at(slot);
         connection.fd = Some(socket);
-        connection.address = address;
-        connection.counted = counted;
-        connection.turned_away = turned_away;
+        connection.peer.address = address;
+        connection.peer.is_counted = counted;
         connection.state = State::Head;
-        connection.end_ms = end_ms;
-        connection.handshake = Some(Box::default());
+        connection.deadlines.end_ms = end_ms;
+        connection.handshake = Some(Box::new(Handshake {
+            turned_away,
+            ..Handshake::default()
+        }));
         self.schedule(slot);
     }
 
@@ -75,7 +77,7 @@ impl<H: Handler> Core<H> {
         };
         let mut headers = headers_for(handshake.readable_by.as_deref());
         headers.push(("X-Request-Id", request_id));
-        let out = &mut connection.out;
+        let out = &mut connection.out.bytes;
         connection
             .wire
             .put_opening(request, deflate.as_ref(), &headers, out);
@@ -85,9 +87,9 @@ impl<H: Handler> Core<H> {
         connection.decoder =
             Decoder::new(Role::Server, config.message_limit_bytes, deflate.is_some());
         connection.bucket = Bucket::full(config.messages_burst, now_ms);
-        connection.end_ms = NEVER;
+        connection.deadlines.end_ms = NEVER;
         // Spread, so that clients who came together are not pinged together for ever.
-        connection.ping_ms =
+        connection.deadlines.ping_ms =
             now_ms + config.ping_ms / 2 + shared.random_below(config.ping_ms / 2 + 1);
         shared.note_open(id, true);
         Counters::add(&shared.counters.handshakes, 1);
@@ -117,7 +119,12 @@ impl<H: Handler> Core<H> {
         {
             headers.push(("Content-Type", "application/json"));
         }
-        handshake::refuse(refusal.status, &headers, &refusal.body, &mut connection.out);
+        handshake::refuse(
+            refusal.status,
+            &headers,
+            &refusal.body,
+            &mut connection.out.bytes,
+        );
         if refusal.status >= 400 {
             Counters::add(&shared.counters.refused, 1);
         }
@@ -144,13 +151,13 @@ impl<H: Handler> Core<H> {
         self.note_closed(slot);
         let connection = self.connections.at(slot);
         connection.state = State::Closing;
-        connection.paused = false;
+        connection.reading.is_paused = false;
         connection.input = Vec::new();
-        connection.message_ms = NEVER;
-        connection.ping_ms = NEVER;
-        connection.pong_ms = NEVER;
-        connection.alarm_ms = NEVER;
-        let is_heavy = connection.unsent_bytes() > CROWDED_BYTES;
+        connection.deadlines.message_ms = NEVER;
+        connection.deadlines.ping_ms = NEVER;
+        connection.deadlines.pong_ms = NEVER;
+        connection.deadlines.alarm_ms = NEVER;
+        let is_heavy = connection.out.unsent_bytes() > CROWDED_BYTES;
         self.weigh(slot);
         // What nobody reads must not be kept because of the farewell behind it.
         let linger_ms = if is_heavy && self.is_crowded() {
@@ -158,7 +165,7 @@ impl<H: Handler> Core<H> {
         } else {
             LINGER_MS
         };
-        self.connections.at(slot).end_ms = now_ms + linger_ms;
+        self.connections.at(slot).deadlines.end_ms = now_ms + linger_ms;
         self.schedule(slot);
         self.touch(slot);
     }
@@ -180,8 +187,8 @@ impl<H: Handler> Core<H> {
         self.unsubscribe_all(slot);
         self.note_closed(slot);
         let connection = self.connections.at(slot);
-        if connection.counted {
-            self.shared.leave(connection.address);
+        if connection.peer.is_counted {
+            self.shared.leave(connection.peer.address);
         }
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         self.waiting_bytes -= self.connections.at(slot).weight;
@@ -191,8 +198,8 @@ impl<H: Handler> Core<H> {
     /// Ends the socket's writing side once everything is out.
     pub(super) fn finish_closing(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
-        if connection.state == State::Closing && !connection.ended && connection.out.is_empty() {
-            connection.ended = true;
+        if connection.state == State::Closing && connection.out.bytes.is_empty() {
+            connection.state = State::Ended;
             if let Some(fd) = &connection.fd {
                 sys::end_writing(fd);
             }

@@ -123,7 +123,7 @@ impl<H: Handler> Core<H> {
 
     /// The client's address; of one behind a trusted proxy the one that the proxy names.
     pub fn address(&mut self, slot: SlotIndex) -> IpAddr {
-        self.connections.at(slot).address
+        self.connections.at(slot).peer.address
     }
 
     pub(super) fn connection(&mut self, slot: SlotIndex) -> &mut Connection<H::Client> {
@@ -133,29 +133,31 @@ impl<H: Handler> Core<H> {
     /// Sets the timer of a connection to its nearest deadline, if that is before the timer.
     pub(super) fn schedule(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
-        let deadline = connection.deadline_ms();
-        if deadline == NEVER || deadline.div_ceil(super::wheel::TICK_MS) >= connection.timer_tick {
+        let deadline = connection.deadlines.next_ms();
+        if deadline == NEVER
+            || deadline.div_ceil(super::wheel::TICK_MS) >= connection.deadlines.timer_tick
+        {
             return;
         }
-        connection.timer_tick = self.wheel.set(deadline, slot);
+        connection.deadlines.timer_tick = self.wheel.set(deadline, slot);
     }
 
     /// Asks for [`Handler::alarm`] at `at_ms` of the loop's clock; None takes it back.
     pub fn set_alarm(&mut self, slot: SlotIndex, at_ms: Option<u64>) {
-        self.connections.at(slot).alarm_ms = at_ms.unwrap_or(NEVER);
+        self.connections.at(slot).deadlines.alarm_ms = at_ms.unwrap_or(NEVER);
         self.schedule(slot);
     }
 
     /// Whether nothing is read from a connection because the handler has said so.
     pub fn is_paused(&mut self, slot: SlotIndex) -> bool {
-        self.connections.at(slot).paused
+        self.connections.at(slot).reading.is_paused
     }
 
     /// Stops reading from a connection, or goes on.
     pub fn set_paused(&mut self, slot: SlotIndex, paused: bool) {
         let connection = self.connections.at(slot);
-        connection.paused = paused;
-        if !paused && connection.unread {
+        connection.reading.is_paused = paused;
+        if !paused && connection.reading.has_more {
             self.read_later(slot);
         }
     }
@@ -163,7 +165,7 @@ impl<H: Handler> Core<H> {
     /// Queues a connection for reading, behind those that wait already.
     pub(super) fn read_later(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
-        if !std::mem::replace(&mut connection.in_unread, true) {
+        if !std::mem::replace(&mut connection.queued.to_read, true) {
             self.unread.push_back(slot);
         }
     }
@@ -201,8 +203,8 @@ impl<H: Handler> Core<H> {
     /// Queues a connection for sending, behind those that wait already.
     pub(super) fn touch(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
-        if !connection.in_touched {
-            connection.in_touched = true;
+        if !connection.queued.to_flush {
+            connection.queued.to_flush = true;
             self.touched.push_back(slot);
         }
     }

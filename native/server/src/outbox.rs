@@ -33,10 +33,10 @@ impl<H: Handler> Core<H> {
             self.scratch.clear();
             self.deflater
                 .compress_for(params, payload, &mut self.scratch);
-            frame::encode(opcode, &self.scratch, true, &mut connection.out);
+            frame::encode(opcode, &self.scratch, true, &mut connection.out.bytes);
             self.scratch.shrink_to(64 << 10);
         } else {
-            frame::encode(opcode, payload, false, &mut connection.out);
+            frame::encode(opcode, payload, false, &mut connection.out.bytes);
         }
         self.weigh(slot);
         self.touch(slot);
@@ -50,7 +50,7 @@ impl<H: Handler> Core<H> {
     /// Sends what `put` appends: a whole frame, or a whole event.
     pub(super) fn send_whole(&mut self, slot: SlotIndex, put: impl FnOnce(&mut Vec<u8>)) {
         if self.may_answer(slot) {
-            put(&mut self.connections.at(slot).out);
+            put(&mut self.connections.at(slot).out.bytes);
             self.weigh(slot);
             self.touch(slot);
         }
@@ -73,7 +73,7 @@ impl<H: Handler> Core<H> {
     /// farewell behind what is not read would not be read either.
     pub(super) fn end_unread(&mut self, slot: SlotIndex) {
         self.weigh(slot);
-        if self.is_crowded() && self.connections.at(slot).unsent_bytes() > CROWDED_BYTES {
+        if self.is_crowded() && self.connections.at(slot).out.unsent_bytes() > CROWDED_BYTES {
             self.close(slot, SLOW_CONSUMER.0, SLOW_CONSUMER.1);
             self.drop_connection(slot);
         }
@@ -82,7 +82,7 @@ impl<H: Handler> Core<H> {
     /// Bytes that one more answer may have before the client counts as one that does not read.
     pub fn answer_room(&mut self, slot: SlotIndex) -> usize {
         self.unread_limit()
-            .saturating_sub(self.connections.at(slot).unsent_bytes())
+            .saturating_sub(self.connections.at(slot).out.unsent_bytes())
     }
 
     fn unread_limit(&self) -> usize {

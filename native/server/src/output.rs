@@ -52,9 +52,9 @@ impl<H: Handler> Core<H> {
         let (end, count) = span.whole(frames, sent);
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
-        connection.out.extend_from_slice(&frames[sent..end]);
+        connection.out.bytes.extend_from_slice(&frames[sent..end]);
         if sent > 0 {
-            connection.progress_ms = now_ms;
+            connection.out.progress_ms = now_ms;
         }
         self.note_blocked(slot);
         self.weigh(slot);
@@ -64,13 +64,13 @@ impl<H: Handler> Core<H> {
     pub(super) fn note_blocked(&mut self, slot: SlotIndex) {
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
-        if !connection.blocked {
-            connection.progress_ms = now_ms;
+        if !connection.is_blocked {
+            connection.out.progress_ms = now_ms;
         }
-        connection.blocked = true;
-        connection.out_since_ms = connection.out_since_ms.min(now_ms);
-        if !connection.in_blocked {
-            connection.in_blocked = true;
+        connection.is_blocked = true;
+        connection.out.since_ms = connection.out.since_ms.min(now_ms);
+        if !connection.queued.as_blocked {
+            connection.queued.as_blocked = true;
             self.blocked.push(slot);
         }
     }

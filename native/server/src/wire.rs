@@ -143,7 +143,7 @@ impl<H: Handler> Core<H> {
     pub(super) fn put_farewell(&mut self, slot: SlotIndex, code: u16, reason: &str) {
         let after_ms = self.draw_ms(if code == OVER { OVER_MS } else { SENT_BACK_MS });
         let connection = self.connections.at(slot);
-        let out = &mut connection.out;
+        let out = &mut connection.out.bytes;
         match connection.wire {
             Wire::WebSocket => frame::encode_close(code, reason, out),
             Wire::Events => {

@@ -88,7 +88,7 @@ impl<H: Handler> EventLoop<H> {
             let Some(slot) = self.core.unread.pop_front() else {
                 return;
             };
-            self.core.connection(slot).in_unread = false;
+            self.core.connection(slot).queued.to_read = false;
             self.read(slot);
         }
     }
@@ -97,19 +97,23 @@ impl<H: Handler> EventLoop<H> {
     fn read(&mut self, slot: SlotIndex) {
         let connection = self.core.connection(slot);
         let Some(fd) = &connection.fd else { return };
-        if !connection.unread || !connection.is_heard() || connection.state == State::Waiting {
+        if !connection.reading.has_more
+            || !connection.is_heard()
+            || connection.state == State::Waiting
+        {
             return;
         }
         if connection.input.is_empty() {
             let mut buffer = std::mem::take(&mut self.buffer);
             match sys::read(fd, &mut buffer) {
                 Moved::Bytes(0) | Moved::Gone => self.core.drop_connection(slot),
-                Moved::Blocked => connection.unread = false,
+                Moved::Blocked => connection.reading.has_more = false,
                 Moved::Bytes(bytes) => {
                     // A short read has emptied the socket, but for its end; the next byte makes an event.
-                    connection.unread = bytes == buffer.len() || connection.hung_up;
+                    connection.reading.has_more =
+                        bytes == buffer.len() || connection.reading.is_ended;
                     // Any byte shows that the client is there: its pong may be stuck behind a long message.
-                    connection.pong_ms = NEVER;
+                    connection.deadlines.pong_ms = NEVER;
                     self.take_bytes(slot, &mut buffer[..bytes]);
                 }
             }
@@ -118,7 +122,7 @@ impl<H: Handler> EventLoop<H> {
             let mut input = std::mem::take(&mut connection.input);
             self.take_frames(slot, &mut input);
         }
-        if self.core.connection(slot).unread {
+        if self.core.connection(slot).reading.has_more {
             self.core.read_later(slot);
         }
     }
@@ -130,7 +134,7 @@ impl<H: Handler> EventLoop<H> {
                 Wire::WebSocket => self.take_frames(slot, bytes),
                 Wire::Events => self.core.ignore_input(slot, bytes.len()),
             },
-            State::Waiting | State::Closing | State::Free => {}
+            State::Waiting | State::Closing | State::Ended | State::Free => {}
         }
     }
 
@@ -177,23 +181,24 @@ impl<H: Handler> EventLoop<H> {
         let shared = Arc::clone(&self.core.shared);
         let config = &shared.config;
         let connection = self.core.connection(slot);
-        if let Some(reason) = connection.turned_away {
+        let handshake = connection.handshake.as_ref();
+        if let Some(reason) = handshake.and_then(|handshake| handshake.turned_away) {
             self.core.refuse(slot, &Refusal::no_room(reason));
             return;
         }
-        let peer = connection.address;
-        connection.address = client_address(
-            connection.address,
+        let peer = connection.peer.address;
+        connection.peer.address = client_address(
+            connection.peer.address,
             request.forwarded_for.as_deref(),
             &config.trusted_proxies,
         );
         // A proxy that names nobody is no client either, and not held to a client's limit.
-        if connection.address != peer && shared.is_limited(connection.address) {
-            if shared.enter(connection.address, 0).is_none() {
+        if connection.peer.address != peer && shared.is_limited(connection.peer.address) {
+            if shared.enter(connection.peer.address, 0).is_none() {
                 self.core.refuse(slot, &Refusal::no_room(NoRoom::Address));
                 return;
             }
-            connection.counted = true;
+            connection.peer.is_counted = true;
         }
         match self.handler.handshake(&mut self.core, slot, request) {
             Admission::Accept => self.admit(slot),
@@ -216,7 +221,7 @@ impl<H: Handler> EventLoop<H> {
         if let Some(mut pending) = pending {
             self.take_bytes(slot, &mut pending.bytes);
         }
-        if self.core.connection(slot).unread {
+        if self.core.connection(slot).reading.has_more {
             self.core.read_later(slot);
         }
     }
@@ -271,13 +276,13 @@ impl<H: Handler> EventLoop<H> {
         }
         if !rest.is_empty() {
             connection.input = rest.to_vec();
-            connection.unread = true;
+            connection.reading.has_more = true;
         }
         if has_ended_one || connection.decoder.held_bytes() == 0 {
-            connection.message_ms = NEVER;
+            connection.deadlines.message_ms = NEVER;
         }
         if connection.decoder.held_bytes() > 0 {
-            connection.message_ms = connection.message_ms.min(complete_by_ms);
+            connection.deadlines.message_ms = connection.deadlines.message_ms.min(complete_by_ms);
         }
         self.core.schedule(slot);
         self.core.end_crowding(slot);
@@ -323,7 +328,7 @@ impl<H: Handler> Core<H> {
         if !self.is_open(slot) {
             return;
         }
-        let out = &mut self.connection(slot).out;
+        let out = &mut self.connection(slot).out.bytes;
         match code {
             Some(code) => frame::encode_close(code, "", out),
             None => frame::encode(Opcode::Close, b"", false, out),

@@ -150,7 +150,7 @@ impl<H: Handler> EventLoop<H> {
     fn flush(&mut self) {
         let began = Instant::now();
         while let Some(slot) = self.core.touched.pop_front() {
-            self.core.connection(slot).in_touched = false;
+            self.core.connection(slot).queued.to_flush = false;
             self.core.flush(slot, SHARE_BYTES);
             let (patience, core) = (self.patience, &self.core);
             if patience.is_over(began.elapsed(), core.share, || core.has_news()) {
@@ -179,16 +179,16 @@ impl<H: Handler> EventLoop<H> {
                 let Some(slot) = self.core.connections.find(ConnId(token)) else {
                     return;
                 };
-                if event.writable && self.core.connection(slot).blocked {
-                    self.core.connection(slot).blocked = false;
+                if event.writable && self.core.connection(slot).is_blocked {
+                    self.core.connection(slot).is_blocked = false;
                     self.core.touch(slot);
                 }
                 if event.hung_up && self.core.connection(slot).state == State::Waiting {
                     self.core.drop_connection(slot);
                 } else if event.readable || event.hung_up {
                     let connection = self.core.connection(slot);
-                    connection.unread = true;
-                    connection.hung_up |= event.hung_up;
+                    connection.reading.has_more = true;
+                    connection.reading.is_ended |= event.hung_up;
                     self.core.read_later(slot);
                 }
             }
@@ -235,10 +235,10 @@ impl<H: Handler> EventLoop<H> {
         self.core.wheel.take(now_ms, &mut due);
         for (tick, slot) in due.drain(..) {
             let connection = self.core.connection(slot);
-            if connection.state == State::Free || connection.timer_tick != tick {
+            if connection.state == State::Free || connection.deadlines.timer_tick != tick {
                 continue;
             }
-            connection.timer_tick = NEVER;
+            connection.deadlines.timer_tick = NEVER;
             self.timer(slot);
             self.core.schedule(slot);
         }
@@ -259,27 +259,27 @@ impl<H: Handler> EventLoop<H> {
         let now_ms = self.core.now_ms;
         self.put_off(slot);
         let connection = self.core.connection(slot);
-        if connection.end_ms <= now_ms {
+        if connection.deadlines.end_ms <= now_ms {
             self.end(slot);
             return;
         }
-        if connection.message_ms <= now_ms {
+        if connection.deadlines.message_ms <= now_ms {
             self.core.close(slot, 1008, "the message took too long");
             return;
         }
-        if connection.pong_ms <= now_ms {
+        if connection.deadlines.pong_ms <= now_ms {
             // Nobody is there to read a close frame: say it once and go.
             self.core.close(slot, 1011, "no pong");
             self.core.flush(slot, usize::MAX);
             self.core.drop_connection(slot);
             return;
         }
-        if connection.ping_ms <= now_ms {
+        if connection.deadlines.ping_ms <= now_ms {
             self.ping(slot);
         }
         let connection = self.core.connection(slot);
-        if connection.alarm_ms <= now_ms {
-            connection.alarm_ms = NEVER;
+        if connection.deadlines.alarm_ms <= now_ms {
+            connection.deadlines.alarm_ms = NEVER;
             self.handler.alarm(&mut self.core, slot);
         }
     }
@@ -293,14 +293,14 @@ impl<H: Handler> EventLoop<H> {
         if !connection.is_unread() {
             return;
         }
-        if connection.pong_ms <= now_ms {
-            connection.pong_ms = pong_ms;
+        if connection.deadlines.pong_ms <= now_ms {
+            connection.deadlines.pong_ms = pong_ms;
         }
-        if connection.message_ms <= now_ms {
-            connection.message_ms = message_ms;
+        if connection.deadlines.message_ms <= now_ms {
+            connection.deadlines.message_ms = message_ms;
         }
-        if connection.state == State::Head && connection.end_ms <= now_ms {
-            connection.end_ms = handshake_ms;
+        if connection.state == State::Head && connection.deadlines.end_ms <= now_ms {
+            connection.deadlines.end_ms = handshake_ms;
         }
     }
 
@@ -308,13 +308,16 @@ impl<H: Handler> EventLoop<H> {
         let (now_ms, config) = (self.core.now_ms, &self.core.shared.config);
         let (interval_ms, timeout_ms) = (config.ping_ms, config.pong_ms);
         let connection = self.core.connection(slot);
-        connection.ping_ms = now_ms + interval_ms;
+        connection.deadlines.ping_ms = now_ms + interval_ms;
         // A ping would wait behind what the client has not read yet: the lag policy looks after that one.
-        if connection.blocked || !connection.out.is_empty() || connection.pong_ms != NEVER {
+        if connection.is_blocked
+            || !connection.out.bytes.is_empty()
+            || connection.deadlines.pong_ms != NEVER
+        {
             return;
         }
         if connection.wire.is_answered() {
-            connection.pong_ms = now_ms + timeout_ms;
+            connection.deadlines.pong_ms = now_ms + timeout_ms;
         }
         self.core.send_heartbeat(slot);
     }
@@ -329,7 +332,7 @@ impl<H: Handler> EventLoop<H> {
                 );
             }
             State::Open => self.end_drained(slot),
-            State::Closing | State::Free => self.core.drop_connection(slot),
+            State::Closing | State::Ended | State::Free => self.core.drop_connection(slot),
         }
     }
 

@@ -177,7 +177,7 @@ impl Stage {
 
     fn unsent_bytes(&mut self) -> Vec<usize> {
         let all = self.connections();
-        all.into_iter().map(Connection::unsent_bytes).collect()
+        all.into_iter().map(|one| one.out.unsent_bytes()).collect()
     }
 
     /// Viewers that have asked for all there is and have got none or little of it.
@@ -389,10 +389,10 @@ fn one_who_is_owed_much_is_not_heard_before_it_is_sent() {
         let [connection] = stage.connections()[..] else {
             panic!("the viewer stays")
         };
-        let unsent = connection.unsent_bytes();
+        let unsent = connection.out.unsent_bytes();
         assert!(unsent < SHARE_BYTES + answer_bytes, "{unsent}");
         // What is sent is let go of, though something waits all the time.
-        assert!(connection.out.len() <= 2 * unsent, "{unsent}");
+        assert!(connection.out.bytes.len() <= 2 * unsent, "{unsent}");
         viewer.read_what_is_there() == 2 * pairs
     });
     assert_eq!(viewer.seqs().len() as u64, 20 * HISTORY);
