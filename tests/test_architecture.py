@@ -29,8 +29,6 @@ def test_every_file_on_the_map_is_there() -> None:
         name
         for name in sorted(named)
         if "<" not in name
-        and not any(
-            (base / name).exists() for base in (ROOT, ROOT / "python" / "broker", ROOT / "native")
-        )
+        and not any((base / name).exists() for base in (ROOT, ROOT / "python" / "broker", ROOT / "native"))
     ]
     assert lacking == []

@@ -16,7 +16,7 @@ class Told:
     def __init__(self) -> None:
         self.programs: list[str] = []
 
-    async def answers_counted(self, account: str, program_id: str) -> None:
+    async def votes_counted(self, account: str, program_id: str) -> None:
         self.programs.append(f"{account}/{program_id}")
 
 

@@ -24,4 +24,4 @@ class AnswerNews:
         if key in self._told:
             return
         self._told.put(key, True)
-        await self._owners.answers_counted(account, program_id)
+        await self._owners.votes_counted(account, program_id)
