@@ -7,6 +7,9 @@ use broker_server::ConnId;
 use super::sessions::Session;
 use super::votes::Settled;
 
+/// What the event loops share, with what the hub asks of them.
+pub type Shared = broker_server::Shared<Command>;
+
 /// One request. Those about a connection are ignored when it is gone.
 #[derive(Debug)]
 pub enum Command {

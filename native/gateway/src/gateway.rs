@@ -10,8 +10,6 @@ use super::votes::Names;
 
 /// The state of one event loop, as the gateway sees it.
 pub type Core = broker_server::Core<Gateway>;
-/// What the event loops share.
-pub type Shared = broker_server::Shared<Command>;
 /// A server whose event loops are those of a gateway.
 pub type Server = broker_server::Server<Command>;
 

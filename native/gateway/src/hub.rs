@@ -7,14 +7,11 @@ use std::sync::{Arc, OnceLock};
 use broker_server::{ConnId, Lock, Refusal, SharedLog};
 
 use super::accounts::{Account, Accounts, OpenConnections};
-use super::commands::{Answer, Command, Undecided};
+use super::commands::{Answer, Command, Shared, Undecided};
 use super::grants::Grants;
 use super::sessions::Session;
 use super::upcalls::{Upcall, Upcalls};
 use super::votes::{Ballots, Fate, Mismatch, Settled};
-
-/// What the event loops share, with what the hub asks of them.
-type Shared = broker_server::Shared<Command>;
 
 /// How long the application may take to say what readers of a log that became private may do.
 pub(super) const DECIDE_MS: u64 = 10_000;

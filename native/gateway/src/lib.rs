@@ -36,7 +36,7 @@
 //!
 //! Three rules hold everywhere. What is answered natively is answered exactly as the application would: what is odd in any
 //! way goes there, so that its errors are the only ones. Whoever may follow a log is asked under the lock under which the
-//! answer can change ([`rights`](crate::rights), [`sessions`](crate::sessions)). And whatever clients make us keep is
+//! answer can change (`rights`, `sessions`). And whatever clients make us keep is
 //! counted and bounded where it is kept.
 
 mod accounts;
@@ -64,8 +64,8 @@ mod votes;
 
 pub use accounts::{Account, Accounts, OpenConnections};
 pub use client::Client;
-pub use commands::{Answer, Command, Undecided};
-pub use gateway::{Core, Gateway, Server, Shared};
+pub use commands::{Answer, Command, Shared, Undecided};
+pub use gateway::{Core, Gateway, Server};
 pub use hub::Hub;
 pub use logs::OwnedEntry;
 pub use sessions::{Attached, Session};

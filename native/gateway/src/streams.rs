@@ -299,10 +299,10 @@ fn refusal_of(error: &[u8]) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use broker_core::protocol::handshake::{Head, Limits, parse};
     use proptest::prelude::*;
 
     use super::*;
-    use broker_core::protocol::handshake::{Head, Limits, parse};
 
     fn request(target: &str, headers: &str) -> Request {
         let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{headers}\r\n");

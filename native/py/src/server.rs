@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use broker_core::log::Limits;
+use broker_gateway::{Answer, Ballots, Gateway, Hub, Mismatch, PollName, Session, Upcall};
+use broker_server::{Config, ConnId, Refusal, StartError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -14,9 +17,6 @@ use super::arguments::{
 use super::rates::Rates;
 use super::stats::build_stats;
 use super::votes::{GivenFate, Group, build_groups, prepared, read_fates, read_poll};
-use broker_core::log::Limits;
-use broker_gateway::{Answer, Ballots, Gateway, Hub, Mismatch, PollName, Session, Upcall};
-use broker_server::{Config, ConnId, Refusal, StartError};
 
 /// One gateway's native half: listener, event loops, logs.
 #[pyclass(module = "broker._native", frozen)]

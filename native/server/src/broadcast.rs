@@ -4,11 +4,12 @@
 //! entry there is: a loop that is behind sends several entries in one write, and nobody waits for a whole pass to end
 //! before what came during it is on its way.
 
+use broker_core::log::{Framing, Span};
+
 use super::connection::{BEHIND, SlotIndex};
 use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::topics::Audience;
-use broker_core::log::{Framing, Span};
 
 /// What one read of a log may give to all: large enough to coalesce well.
 const SPAN_BYTES: u64 = 256 << 10;

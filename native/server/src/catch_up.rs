@@ -3,11 +3,12 @@
 
 use std::io::IoSlice;
 
+use broker_core::log::Span;
+
 use super::connection::{BEHIND, NEVER, SHARE_BYTES, SlotIndex, State};
 use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::sys::{self, Moved};
-use broker_core::log::Span;
 
 /// The least that a span counts in a share: a call costs the kernel about as much as sending so many bytes.
 const LEAST_BYTES: usize = SHARE_BYTES / 4;

@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-use super::handler::ClientState;
-use super::refusals::NoRoom;
-use super::wire::Wire;
 use broker_core::log::Framing;
 use broker_core::protocol::handshake::Request;
 use broker_core::protocol::{Decoder, DeflateParams, Role};
+
+use super::handler::ClientState;
+use super::refusals::NoRoom;
+use super::wire::Wire;
 
 /// Where a connection stands in its loop.
 pub type SlotIndex = u32;

@@ -4,11 +4,12 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use broker_core::log::Framing;
+
 use super::connection::{BEHIND, SlotIndex, Subscription};
 use super::handler::Handler;
 use super::loop_state::Core;
 use super::topics::{Audience, Audiences, Live, SharedLog, Topic};
-use broker_core::log::Framing;
 
 impl<H: Handler> Core<H> {
     /// How many logs the connection follows.

@@ -2,10 +2,11 @@
 
 use std::fmt::Debug;
 
+use broker_core::protocol::handshake::Request;
+
 use super::connection::SlotIndex;
 use super::loop_state::Core;
 use super::refusals::Refusal;
-use broker_core::protocol::handshake::Request;
 
 /// A complete message of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

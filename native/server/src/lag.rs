@@ -1,9 +1,10 @@
 //! Who does not keep up, and is closed so that nobody waits for him.
 
+use broker_core::log::Lost;
+
 use super::connection::{BEHIND, SlotIndex, State};
 use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
-use broker_core::log::Lost;
 
 /// How many times the lag limit one may take to read what waits for it, though it reads a byte now and then.
 const UNREAD_FACTOR: u64 = 4;

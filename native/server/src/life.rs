@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use broker_core::protocol::{Decoder, DeflateOffer, Role, handshake};
+
 use super::connection::{Bucket, Handshake, NEVER, SlotIndex, State};
 use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
@@ -13,7 +15,6 @@ use super::refusals::{NoRoom, Refusal, headers_for};
 use super::shared::{Counters, Shared};
 use super::sys;
 use super::wire::Wire;
-use broker_core::protocol::{Decoder, DeflateOffer, Role, handshake};
 
 /// How long a closing connection may take to read what is left for it.
 const LINGER_MS: u64 = 5_000;

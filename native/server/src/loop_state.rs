@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use broker_core::log::Span;
+use broker_core::protocol::Deflater;
+
 use super::broadcast::SLICE;
 use super::connection::{ConnId, Connection, NEVER, Rate, Slab, SlotIndex, State};
 use super::handler::Handler;
@@ -13,8 +16,6 @@ use super::shared::Shared;
 use super::sys::Poll;
 use super::topics::Topics;
 use super::wheel::Wheel;
-use broker_core::log::Span;
-use broker_core::protocol::Deflater;
 
 /// The close code and reason of one who does not keep up.
 pub const SLOW_CONSUMER: (u16, &str) = (4008, "slow_consumer");

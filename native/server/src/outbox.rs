@@ -1,9 +1,10 @@
 //! What one connection is sent for itself: answers, notices, control frames.
 
+use broker_core::protocol::frame::{self, Opcode};
+
 use super::connection::{SlotIndex, State};
 use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
-use broker_core::protocol::frame::{self, Opcode};
 
 /// A client may leave this many times the lag limit of answers unread …
 const UNREAD_FACTOR: usize = 4;

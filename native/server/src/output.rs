@@ -9,11 +9,12 @@
 //! out-buffer, and the cursor moves to the next frame. So cursors always stand between frames, and whatever is put into
 //! the out-buffer later comes after a whole frame.
 
+use broker_core::log::{Framing, Lost, Span};
+
 use super::connection::SlotIndex;
 use super::handler::Handler;
 use super::loop_state::Core;
 use super::shared::Counters;
-use broker_core::log::{Framing, Lost, Span};
 
 /// What is deflated before others have their turn: 2 ms of work at 60 MB/s.
 const DEFLATE_BYTES: u64 = 128 << 10;

@@ -2,9 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
+use broker_core::protocol::handshake;
+
 use super::shared::Counters;
 use super::sys;
-use broker_core::protocol::handshake;
 
 /// An HTTP answer that ends a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -198,12 +198,13 @@ mod tests {
     use std::net::TcpStream;
     use std::time::{Duration, Instant};
 
-    use super::super::connection::SlotIndex;
-    use super::super::handler::{Admission, Message};
-    use super::*;
     use broker_core::protocol::Opcode;
     use broker_core::protocol::frame::encode_masked;
     use broker_core::protocol::handshake::Request;
+
+    use super::super::connection::SlotIndex;
+    use super::super::handler::{Admission, Message};
+    use super::*;
 
     const WAIT: Duration = Duration::from_secs(20);
     const HEAD: &[u8] =

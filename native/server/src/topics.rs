@@ -5,10 +5,11 @@ use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use broker_core::log::{Framing, Log};
+
 use super::connection::SlotIndex;
 use super::lock::Lock;
 use super::mailbox::{Command, Mailbox};
-use broker_core::log::{Framing, Log};
 
 /// Who may follow a log.
 #[derive(Debug, Default)]
@@ -269,8 +270,9 @@ impl Topics {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use broker_core::log::{Entry, Kind, Limits, Span};
+
+    use super::*;
 
     const BURST: u64 = 100;
     const BYTES: usize = 10_000;

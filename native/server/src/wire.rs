@@ -15,13 +15,14 @@
 //!
 //! Who may have an event stream of what is up to the handler.
 
+use broker_core::protocol::frame::{self, Opcode};
+use broker_core::protocol::handshake::{self, Request};
+use broker_core::protocol::{DeflateParams, events, jsonrpc};
+
 use super::connection::{Rate, SlotIndex, State};
 use super::handler::Handler;
 use super::loop_state::Core;
 use super::sys;
-use broker_core::protocol::frame::{self, Opcode};
-use broker_core::protocol::handshake::{self, Request};
-use broker_core::protocol::{DeflateParams, events, jsonrpc};
 
 /// How long a client of an event stream waits before it comes back, drawn for each so that not all come at once:
 /// for when the connection breaks off, …

@@ -5,6 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use broker_core::protocol::frame::{self, Opcode};
+use broker_core::protocol::handshake::{self, Head, Limits, Request};
+use broker_core::protocol::{Decoder, Flow, Item, Role};
+
 use super::super::config::{client_address, is_among};
 use super::super::connection::{NEVER, Rate, SlotIndex, State};
 use super::super::handler::{Admission, Handler, Message};
@@ -14,9 +18,6 @@ use super::super::shared::Counters;
 use super::super::sys::{self, Accepted, Moved};
 use super::super::wire::Wire;
 use super::{EventLoop, is_late};
-use broker_core::protocol::frame::{self, Opcode};
-use broker_core::protocol::handshake::{self, Head, Limits, Request};
-use broker_core::protocol::{Decoder, Flow, Item, Role};
 
 /// Connections accepted in one turn before sockets are looked at again.
 const ACCEPTS_A_TURN: usize = 64;

@@ -11,6 +11,8 @@ mod intake;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use broker_core::protocol::Inflater;
+
 use self::drain::Drain;
 use super::connection::{ConnId, NEVER, SHARE_BYTES, SlotIndex, State};
 use super::handler::Handler;
@@ -19,7 +21,6 @@ use super::mailbox::Command;
 use super::refusals::Refusal;
 use super::sys::Ready;
 use super::wheel::TICK_MS;
-use broker_core::protocol::Inflater;
 
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
