@@ -18,7 +18,6 @@ const ATTACHED_BYTES: usize = 16 << 10;
 pub struct Tally(Mutex<answers::Tally>);
 
 /// A fault of what Python has handed over, as Python meets it.
-#[expect(clippy::needless_pass_by_value, reason = "what map_err gives")]
 fn report(fault: impl Display) -> PyErr {
     PyValueError::new_err(fault.to_string())
 }

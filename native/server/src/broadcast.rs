@@ -132,7 +132,7 @@ impl<H: Handler> Core<H> {
         let mut end = audience.unmet;
         for at in (begin..end).rev() {
             let connection = self.connections.at(audience.live[at].slot);
-            if connection.is_blocked || !connection.out.bytes.is_empty() {
+            if connection.writing.is_blocked || !connection.out.bytes.is_empty() {
                 self.fall_behind(place, audience, at, &mut end, cursor);
             }
         }

@@ -29,7 +29,7 @@ impl<H: Handler> Core<H> {
     /// rest it is touched again.
     pub(super) fn flush(&mut self, slot: SlotIndex, mut share: usize) {
         let connection = self.connections.at(slot);
-        if connection.is_blocked || connection.state == State::Free {
+        if connection.writing.is_blocked || connection.state == State::Free {
             return;
         }
         if !connection.out.bytes.is_empty() {

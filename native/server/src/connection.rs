@@ -60,8 +60,6 @@ pub(super) enum State {
     Open,
     /// A close frame or an HTTP error is on its way; what comes in is dropped.
     Closing,
-    /// All is sent and our side of the stream is ended; the client's is waited for.
-    Ended,
 }
 
 /// What only a handshake needs.
@@ -107,10 +105,9 @@ pub(super) struct Connection<C> {
     pub fd: Option<OwnedFd>,
     pub generation: u32,
     pub state: State,
-    /// A write met a full socket; the kernel will tell when there is room.
-    pub is_blocked: bool,
     pub queued: Queued,
     pub reading: Reading,
+    pub writing: Writing,
     pub peer: Peer,
     /// How it is spoken to; does not change once it is open.
     pub wire: Wire,
@@ -151,6 +148,15 @@ pub(super) struct Reading {
     pub is_ended: bool,
     /// The handler has enough to do for it: nothing is read.
     pub is_paused: bool,
+}
+
+/// Whether anything can be sent to a client.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Writing {
+    /// A write met a full socket; the kernel will tell when there is room.
+    pub is_blocked: bool,
+    /// Our side of the stream is ended.
+    pub is_ended: bool,
 }
 
 /// Who is on the other side.
@@ -242,9 +248,9 @@ impl<C: ClientState> Connection<C> {
             fd: None,
             generation,
             state: State::Free,
-            is_blocked: false,
             queued: Queued::default(),
             reading: Reading::default(),
+            writing: Writing::default(),
             peer: Peer {
                 address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
                 is_counted: false,
@@ -270,7 +276,7 @@ impl<C: ClientState> Connection<C> {
 
     /// Whether it has to wait for us: its socket takes more, and a share of sending is not enough.
     pub fn is_owed(&self) -> bool {
-        !self.is_blocked && self.out.unsent_bytes() >= SHARE_BYTES
+        !self.writing.is_blocked && self.out.unsent_bytes() >= SHARE_BYTES
     }
 
     /// Whether what it sends is read. What we owe it goes first, so that we never owe much more.

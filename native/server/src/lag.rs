@@ -21,7 +21,7 @@ impl<H: Handler> Core<H> {
             if !connection.queued.as_blocked {
                 return false;
             }
-            if !connection.is_blocked || connection.state != State::Open {
+            if !connection.writing.is_blocked || connection.state != State::Open {
                 connection.queued.as_blocked = false;
                 return false;
             }

@@ -16,9 +16,9 @@
 //! A connection goes through these states, and each has one way in and out (`life`):
 //!
 //! ```text
-//!   Free ─accept─► Head ─request─► Waiting ─accepted─► Open ─close─► Closing ─all is sent─► Ended ─► Free
-//!                    └──────────── accepted ───────────►┘
-//!                    └───────────── refused ─────────────────────────►┘
+//!   Free ─accept─► Head ─asks others─► Waiting ─admitted─► Open ─close─► Closing ─gone, or its time is over─► Free
+//!                    ├────────────── admitted ─────────────►┘               ▲
+//!                    └────────────── refused (as from Waiting) ─────────────┘
 //! ```
 //!
 //! Guide. What belongs together:

@@ -199,8 +199,9 @@ impl<H: Handler> Core<H> {
     /// Ends the socket's writing side once everything is out.
     pub(super) fn finish_closing(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
-        if connection.state == State::Closing && connection.out.bytes.is_empty() {
-            connection.state = State::Ended;
+        let is_over = connection.state == State::Closing && connection.out.bytes.is_empty();
+        if is_over && !connection.writing.is_ended {
+            connection.writing.is_ended = true;
             if let Some(fd) = &connection.fd {
                 sys::end_writing(fd);
             }

@@ -65,10 +65,10 @@ impl<H: Handler> Core<H> {
     pub(super) fn note_blocked(&mut self, slot: SlotIndex) {
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
-        if !connection.is_blocked {
+        if !connection.writing.is_blocked {
             connection.out.progress_ms = now_ms;
         }
-        connection.is_blocked = true;
+        connection.writing.is_blocked = true;
         connection.out.since_ms = connection.out.since_ms.min(now_ms);
         if !connection.queued.as_blocked {
             connection.queued.as_blocked = true;

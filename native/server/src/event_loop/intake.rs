@@ -135,7 +135,7 @@ impl<H: Handler> EventLoop<H> {
                 Wire::WebSocket => self.take_frames(slot, bytes),
                 Wire::Events => self.core.ignore_input(slot, bytes.len()),
             },
-            State::Waiting | State::Closing | State::Ended | State::Free => {}
+            State::Waiting | State::Closing | State::Free => {}
         }
     }
 

@@ -180,8 +180,8 @@ impl<H: Handler> EventLoop<H> {
                 let Some(slot) = self.core.connections.find(ConnId(token)) else {
                     return;
                 };
-                if event.writable && self.core.connection(slot).is_blocked {
-                    self.core.connection(slot).is_blocked = false;
+                if event.writable && self.core.connection(slot).writing.is_blocked {
+                    self.core.connection(slot).writing.is_blocked = false;
                     self.core.touch(slot);
                 }
                 if event.hung_up && self.core.connection(slot).state == State::Waiting {
@@ -311,7 +311,7 @@ impl<H: Handler> EventLoop<H> {
         let connection = self.core.connection(slot);
         connection.deadlines.ping_ms = now_ms + interval_ms;
         // A ping would wait behind what the client has not read yet: the lag policy looks after that one.
-        if connection.is_blocked
+        if connection.writing.is_blocked
             || !connection.out.bytes.is_empty()
             || connection.deadlines.pong_ms != NEVER
         {
@@ -333,7 +333,7 @@ impl<H: Handler> EventLoop<H> {
                 );
             }
             State::Open => self.end_drained(slot),
-            State::Closing | State::Ended | State::Free => self.core.drop_connection(slot),
+            State::Closing | State::Free => self.core.drop_connection(slot),
         }
     }
 
