@@ -153,7 +153,13 @@ async def open_service(
     from broker.storage.image_purges import ImagePurges
     from broker.storage.image_rules import ImageRules
 
-    workers = Workers(WorkerConfig(settings.images_processes, memory_bytes=settings.images_process_bytes))
+    workers = Workers(
+        WorkerConfig(
+            settings.images_processes,
+            memory_bytes=settings.images_process_bytes,
+            wall_s=settings.images_timeout_s,
+        )
+    )
     stack.push_async_callback(workers.close)
     await workers.warm()
     clock = SystemClock()
@@ -200,7 +206,7 @@ async def open_service(
         known_faces,
         KeyLocks(directory / "locks"),
         clock,
-        ServiceConfig(memory_bytes=settings.images_cache_bytes),
+        ServiceConfig(memory_bytes=settings.images_cache_bytes, timeout_s=settings.images_timeout_s),
         DecodeLimits(),
         book,
         usage,

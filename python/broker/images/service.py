@@ -72,6 +72,7 @@ class ServiceConfig:
         fresh_s: of a result, counted from its making; error_s: of an error, and of what was made of a source
             whose server fails.
         memory_bytes: of results in this process.
+        timeout_s: of the making of a picture, with all its waiting; a request's, since nobody waits longer.
         kept_s: how long a result can become fresh again with its source; less than purges are known.
     """
 
@@ -79,6 +80,7 @@ class ServiceConfig:
     kept_s: float = 6 * 86_400.0
     error_s: float = 300.0
     memory_bytes: int = 64 << 20
+    timeout_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +284,18 @@ class ImageService:
     async def _load(
         self, key: str, origin: Origin, asker: Asker, options: Options, url: str, rules: AccountRules
     ) -> Picture:
-        async with self._locks.held(key):
-            try:
+        try:
+            async with asyncio.timeout(self._config.timeout_s), self._locks.held(key):
                 return await self._find_or_make(key, origin, asker, options, url, rules)
-            except _PERSONAL:
-                raise
-            except BrokerError as error:
-                # What is remembered is a copy: an error that was raised holds all that was at hand then.
-                self._errors.put(key, _KnownError(copy(told_of_source(error)), origin))
-                self.counts.errors += 1
-                raise told_of_source(error) from None
+        except TimeoutError:
+            raise Unavailable("the picture took too long; try again", retry_after_s=1) from None
+        except _PERSONAL:
+            raise
+        except BrokerError as error:
+            # What is remembered is a copy: an error that was raised holds all that was at hand then.
+            self._errors.put(key, _KnownError(copy(told_of_source(error)), origin))
+            self.counts.errors += 1
+            raise told_of_source(error) from None
 
     async def _find_or_make(
         self, key: str, origin: Origin, asker: Asker, options: Options, url: str, rules: AccountRules
