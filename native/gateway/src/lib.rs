@@ -17,8 +17,9 @@
 //!     └────────────── Command ──────────┴◄────────────── reply, retry ─────────────┘
 //! ```
 //!
-//! A message passes these files. Each imports only what stands below it; a test of the repository reads the imports and
-//! fails when they go in a circle.
+//! A message passes these files. Each imports only what stands below it, or beside it; of `votes` only `taking` stands where
+//! the folder does, and its other files at the bottom. A test of the repository reads the imports and fails when they go in
+//! a circle.
 //!
 //! | file | what it knows |
 //! |---|---|
