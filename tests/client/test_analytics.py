@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import orjson
 import pytest
@@ -12,6 +13,7 @@ from broker.client import AsyncClient, Client, InsufficientScope, NotFound, Serv
 from broker.demo.matomo import StandIn, open_stand_in
 from tests.analytics.conftest import peer_of
 from tests.auth.services import PASSWORD
+from tests.client.samples import run_sample, samples_of
 from tests.product import open_product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -37,6 +39,16 @@ async def opened(migrated_dsn: str, anyio_backend: str) -> AsyncIterator[tuple[s
         yield url, stand_in
         server.should_exit = True
         await serving
+
+
+async def test_the_sample_of_the_page_runs(opened: tuple[str, StandIn]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "sdk.md"
+    samples = samples_of(page, {"football": "own"})
+    (sample,) = (text for text in samples if "create_site" in text)
+    async with AsyncClient(opened[0], username="admin", password=PASSWORD) as client:
+        told = await run_sample(sample, client)
+    assert told[0].startswith("ok "), told
+    assert "setSiteId" in told[2]
 
 
 async def test_the_calls(opened: tuple[str, StandIn]) -> None:

@@ -30,4 +30,5 @@ def test_the_wheel_publishes_and_subscribes(instance: Instance, tmp_path: Path) 
     run = subprocess.run(
         [python, "-I", "-c", PROGRAM, instance.url, PASSWORD], capture_output=True, text=True, timeout=120
     )
-    assert (run.stdout, run.stderr) == ("1 Score#update {'home': 1}\n", "")
+    assert run.stderr == "", f"the program failed:\n{run.stderr}"
+    assert run.stdout == "1 Score#update {'home': 1}\n"
