@@ -65,7 +65,7 @@ async def test_life_of_a_program(url: str) -> None:
         with pytest.raises(Conflict):
             await client.programs.create("final", "Another")
         changed = await client.programs.update("final", "Final", START, END, metadata=None)
-        assert (changed.name, changed.scheduled_start_time, changed.metadata) == ("Final", START, {})
+        assert (changed.name, changed.scheduled_start_time, changed.metadata) == ("Final", START, None)
         assert changed.access == "private"
         page = await client.programs.filter(ids=["final"], status="scheduled", from_time=START, to_time=END)
         assert page.total <= 1

@@ -123,7 +123,7 @@ class Program(Model, frozen=True):
     scheduled_end_time: datetime | None
     project_id: str | None
     access: str
-    metadata: dict[str, Any]
+    metadata: dict[str, Any] | None
     created_time: datetime
     updated_time: datetime
     live: bool
@@ -228,11 +228,20 @@ class Imported(Model, frozen=True):
     epoch: str
 
 
-class Project(Model, frozen=True):
-    """What groups programs, users, revisions and stored values.
+class Tagged(Model, frozen=True, kw_only=True):
+    """A value that may know the `etag` of its state; a list knows none. It is equal with it and without it."""
 
-    `etag` is of this state; a list knows none.
-    """
+    etag: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        fields = (name for name in self.__struct_fields__ if name != "etag")
+        return type(other) is type(self) and all(
+            getattr(self, name) == getattr(other, name) for name in fields
+        )
+
+
+class Project(Tagged, frozen=True):
+    """What groups programs, users, revisions and stored values."""
 
     id: str
     name: str
@@ -240,7 +249,6 @@ class Project(Model, frozen=True):
     metadata: dict[str, Any]
     created_time: datetime
     updated_time: datetime
-    etag: str | None = None
 
 
 class StoredValue(Model, frozen=True):
@@ -251,7 +259,7 @@ class StoredValue(Model, frozen=True):
     created_time: datetime
 
 
-class LiveRevision(Model, frozen=True):
+class LiveRevision(Tagged, frozen=True):
     """What end users see of a published application revision."""
 
     id: str
@@ -266,14 +274,10 @@ class LiveRevision(Model, frozen=True):
 
 
 class Revision(LiveRevision, frozen=True):
-    """A version of a project's application; `status` is draft or published, the users are ids.
-
-    `etag` is of this state; a list knows none.
-    """
+    """A version of a project's application; `status` is draft or published, the users are ids."""
 
     created_by: str
     updated_by: str
-    etag: str | None = None
 
 
 class ServerTime(Model, frozen=True):
