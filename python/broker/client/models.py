@@ -229,7 +229,7 @@ class Imported(Model, frozen=True):
 
 
 class Tagged(Model, frozen=True, kw_only=True):
-    """A value that may know the `etag` of its state; a list knows none. It is equal with it and without it."""
+    """A value that may know the `etag` of its state; lists know none. It is equal with it and without it."""
 
     etag: str | None = None
 
