@@ -71,9 +71,9 @@ async def ensure_look(client: AsyncClient) -> None:
 async def ensure_program(client: AsyncClient, clock: Clock) -> Program:
     """Make the program, live from now on, in place of that of an earlier run."""
     with contextlib.suppress(NotFound):
-        await client.delete_program(PROGRAM_ID)
+        await client.programs.delete(PROGRAM_ID)
     start = to_datetime(clock.now_ms())
-    return await client.create_program(
+    return await client.programs.create(
         PROGRAM_ID,
         "The Final",
         scheduled_start_time=start,
