@@ -30,13 +30,13 @@ from broker.images.account_rules import AccountRules
 from broker.images.disk_cache import DiskCache
 from broker.images.errors import DecoderEnded, FacesUnavailable, told_of_source
 from broker.images.geometry import Face, Size
-from broker.images.jobs import DecodeLimits, Description, Job, Reply
+from broker.images.jobs import DecodeLimits, Description, Job, JobReply
 from broker.images.key_locks import KeyLocks
 from broker.images.options import MEDIA_TYPES, Format, Options, parse_options
 from broker.images.purges import Origin, PurgeBook
 from broker.images.shares import Asker
 from broker.images.signatures import Signature, check_signature
-from broker.images.sources import Found, Source, Sources
+from broker.images.sources import FoundSource, Source, Sources
 from broker.images.usage import UsageCounter
 from broker.images.workers import Workers
 
@@ -319,7 +319,7 @@ class ImageService:
         await asyncio.to_thread(self._results.write, key, head, body)
         return _picture((head, body), is_hit=is_hit)
 
-    def _made_time(self, head: ResultHead, found: Found) -> float:
+    def _made_time(self, head: ResultHead, found: FoundSource) -> float:
         """From when a result is fresh; for a shorter time where a better one may be had soon."""
         if found.is_stale or head.lacks_faces:
             return self._now_s() - max(0.0, self._config.fresh_s - self._config.error_s)
@@ -367,7 +367,7 @@ class ImageService:
         await asyncio.to_thread(self._known_faces.write, source.digest, FacesHead(faces), b"")
         return faces
 
-    async def _work(self, origin: Origin, asker: Asker, job: Job, source: Source) -> tuple[Reply, bytes]:
+    async def _work(self, origin: Origin, asker: Asker, job: Job, source: Source) -> tuple[JobReply, bytes]:
         """Give a job to the processes; a source that ended one is not given to another for a while."""
         ended = self._ended.get(source.digest)
         if ended is not None and not self._purges.is_gone(ended.origin):

@@ -29,7 +29,7 @@ import msgspec
 
 from broker.errors import Unavailable
 from broker.images.errors import DecoderEnded, UnprocessableImage
-from broker.images.jobs import MAX_RESULT_BYTES, Job, Planned, Reply
+from broker.images.jobs import MAX_RESULT_BYTES, Job, JobReply, Planned
 from broker.images.shares import NOBODY, Asker, Shares
 from broker.images.turns import Turns
 
@@ -77,7 +77,7 @@ class Workers:
         waiting = Shares(config.waiting, "too many pictures wait to be processed")
         self._turns = Turns(config.processes, waiting)
 
-    async def run(self, job: Job, data: bytes, asker: Asker = NOBODY) -> tuple[Reply, bytes]:
+    async def run(self, job: Job, data: bytes, asker: Asker = NOBODY) -> tuple[JobReply, bytes]:
         """The reply to a job and the bytes of its result.
 
         Safe to cancel: a job that has not begun never does, and one that runs ends with its process.
@@ -108,7 +108,7 @@ class Workers:
         for worker in self._idle:
             worker.end()
 
-    async def _run_in_time(self, job: Job, data: bytes) -> tuple[Reply, bytes]:
+    async def _run_in_time(self, job: Job, data: bytes) -> tuple[JobReply, bytes]:
         """Run a job in a thread. It has ended, and with it its place is free, when this returns."""
         loop = asyncio.get_running_loop()
         leash = _Leash(self._room)
@@ -122,8 +122,9 @@ class Workers:
             raise
         finally:
             timer.cancel()
+            del done  # else an error, whose traceback has this frame, would hold itself and the picture
 
-    def _run(self, job: Job, data: bytes, leash: "_Leash") -> tuple[Reply, bytes]:
+    def _run(self, job: Job, data: bytes, leash: "_Leash") -> tuple[JobReply, bytes]:
         worker = self._take()
         is_usable = False
         try:
@@ -199,7 +200,7 @@ class _Worker:
         self._connection: Connection[bytes, bytes] = Connection(os.dup(ours.fileno()))
         self._socket = ours
 
-    def run(self, job: Job, data: bytes, room: "_Room", leash: "_Leash") -> tuple[Reply, bytes]:
+    def run(self, job: Job, data: bytes, room: "_Room", leash: "_Leash") -> tuple[JobReply, bytes]:
         """The reply and the result. The process may hang at any line; then `kill` is what goes on.
 
         Raises:
@@ -209,20 +210,20 @@ class _Worker:
         self._connection.send_bytes(msgspec.msgpack.encode(job))
         self._connection.send_bytes(len(data).to_bytes(8, "big"))
         self._socket.sendall(data)
-        said = msgspec.msgpack.decode(self._receive(), type=Planned | Reply)
-        if isinstance(said, Reply):
+        said = msgspec.msgpack.decode(self._receive(), type=Planned | JobReply)
+        if isinstance(said, JobReply):
             self._connection.recv_bytes(0)
             return said, b""
         with room.taken(said.pixels, leash):
             self._connection.send_bytes(b"")
-            reply = msgspec.msgpack.decode(self._receive(), type=Reply)
+            reply = msgspec.msgpack.decode(self._receive(), type=JobReply)
             return reply, self._connection.recv_bytes(MAX_RESULT_BYTES)
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    def is_spent(self, reply: Reply) -> bool:
+    def is_spent(self, reply: JobReply) -> bool:
         """Whether the process should be exchanged."""
         return self._jobs >= self._config.jobs or reply.memory_bytes > self._config.recycle_bytes
 
