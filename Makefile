@@ -9,7 +9,7 @@ FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help check hooks picture screens demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
+.PHONY: help check wheel hooks picture screens demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -82,6 +82,9 @@ check: build ## What developers run all day, in under a minute: style, import co
 
 hooks: ## Have git check what is committed; see .githooks.
 	git config core.hooksPath .githooks
+
+wheel: build ## The Python SDK as a wheel for every platform, in dist/.
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist ./python
 
 picture: build ## Draw docs/architecture.svg from docs/architecture.toml.
 	$(BIN)/python docs/draw.py

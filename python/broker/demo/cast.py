@@ -63,7 +63,7 @@ async def ensure_members(client: AsyncClient) -> None:
 async def ensure_look(client: AsyncClient) -> None:
     """Publish how the overlay looks, unless an earlier run did; needs an admin."""
     try:
-        await client.revisions.published(PROJECT_ID)
+        await client.revisions.get_published(PROJECT_ID)
     except NotFound:
         await client.revisions.create(PROJECT_ID, _LOOK, title="The final", status="published")
 
@@ -71,9 +71,9 @@ async def ensure_look(client: AsyncClient) -> None:
 async def ensure_program(client: AsyncClient, clock: Clock) -> Program:
     """Make the program, live from now on, in place of that of an earlier run."""
     with contextlib.suppress(NotFound):
-        await client.delete_program(PROGRAM_ID)
+        await client.programs.delete(PROGRAM_ID)
     start = to_datetime(clock.now_ms())
-    return await client.create_program(
+    return await client.programs.create(
         PROGRAM_ID,
         "The Final",
         scheduled_start_time=start,

@@ -92,7 +92,7 @@ async def _perform(
         AsyncClient(stage.url) as watching,
     ):
         program = await cast.ensure_program(producing, clock)
-        since = (await producing.last_update(program.id)).cursor
+        since = (await producing.programs.get_last_update(program.id)).cursor
         audience = Crowd(watching, program.id, plan.viewers, since, clock)
         voters = Voters(watching, program, plan.voters, plan.seed, clock)
         results = Results(producing, program)
@@ -125,7 +125,7 @@ async def _perform(
             await asyncio.gather(*producers)
             voters.end()
             await voting
-            log = {event.seq: event.id async for event in producing.iterate_events(program.id)}
+            log = {event.seq: event.id async for event in producing.events.iterate(program.id)}
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SETTLE_S):
                     await audience.wait_until_seen(max(log, default=since.seq))
@@ -148,7 +148,7 @@ async def _judge_answers(
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_SETTLE_S):
             await results.wait_for({context: counts.total() for context, counts in counted.items()})
-    report = await client.response_report(program.id, project_id=program.project_id)
+    report = await client.responses.get_report(program.id, project_id=program.project_id)
     kept = {
         entry.context_id: {option.measure_value: option.total for option in entry.options} for entry in report
     }
