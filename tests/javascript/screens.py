@@ -1,5 +1,6 @@
 """Pictures of every overlay, coming in, on air and going out, in .build/screens: `make screens`."""
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def main() -> None:
             instance.stop()
         finally:
             instance.end()
-    print(f"see {SCREENS}")
+    sys.stdout.write(f"see {SCREENS}\n")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ async def ensure_members(client: AsyncClient) -> None:
 async def ensure_look(client: AsyncClient) -> None:
     """Publish how the overlay looks, unless an earlier run did; needs an admin."""
     try:
-        await client.revisions.published(PROJECT_ID)
+        await client.revisions.get_published(PROJECT_ID)
     except NotFound:
         await client.revisions.create(PROJECT_ID, _LOOK, title="The final", status="published")
 
