@@ -65,7 +65,7 @@ LOGINS_FAILED = _counter("broker_logins_failed_total", "Log-ins refused for wron
 RATE_LIMITED = _counter(
     "broker_rate_limited_total",
     "Requests refused as too many: `login`, `login_failures`, `api_tokens`, `storage`, `fetch`, `lists`,"
-    " `responses`, `names` of measures, `messages`.",
+    " `accounts`, `images`, `responses`, `names` of measures, `messages`.",
     "limit",
 )
 TASK_RESTARTS = _counter(

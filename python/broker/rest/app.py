@@ -118,7 +118,7 @@ class RestApp(Door):
         path = scope.get("raw_path") or scope["path"].encode()
         program_id = streams.find_program(path)
         if program_id is not None:
-            await self._send_to_stream(program_id, scope, headers, exchange)
+            await self._send_to_stream(program_id, scope, headers, caller, exchange)
             return
         endpoints, values = self._routes.find(path)
         if not endpoints:
@@ -146,8 +146,8 @@ class RestApp(Door):
         operation, services = endpoint.operation, self._services
         route = endpoint.route
         account = self._account(headers)
-        if not await services.accounts.exists(account):
-            raise NotFound("there is no such account")
+        if not services.known_accounts.has(account):
+            await services.known_accounts.require(account, caller.address)
         token = bearer_token(headers)
         if token is None:
             principal = _anonymous(account)
@@ -196,7 +196,12 @@ class RestApp(Door):
             await exchange.result(endpoint, await invoke(operation, context, fields))
 
     async def _send_to_stream(
-        self, program_id: str, scope: Mapping[str, Any], headers: Headers, exchange: Exchange
+        self,
+        program_id: str,
+        scope: Mapping[str, Any],
+        headers: Headers,
+        caller: Caller,
+        exchange: Exchange,
     ) -> None:
         """Send a client on to a gateway that serves the program's event stream."""
         method = scope["method"]
@@ -207,8 +212,7 @@ class RestApp(Door):
         if method not in ("GET", "HEAD"):
             raise _wrong_method(streams.METHODS)
         account = self._account(headers)
-        if not await self._services.accounts.exists(account):
-            raise NotFound("there is no such account")
+        await self._services.known_accounts.require(account, caller.address)
         query = scope.get("query_string", b"")
         location = await streams.find_location(self._services, account, program_id, query)
         if location is None:
