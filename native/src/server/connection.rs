@@ -165,6 +165,8 @@ pub(super) struct Connection {
     pub grace_ms: u64,
     /// When the handler wants to be called.
     pub alarm_ms: u64,
+    /// How often what the client still sends is read and dropped, once the connection is closing.
+    pub reads_left: u8,
     pub bucket: Bucket,
     pub account: Option<Arc<Account>>,
     pub session: Option<Attached>,
@@ -214,6 +216,7 @@ impl Connection {
             end_ms: NEVER,
             grace_ms: NEVER,
             alarm_ms: NEVER,
+            reads_left: 0,
             bucket: Bucket::default(),
             account: None,
             session: None,

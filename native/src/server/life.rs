@@ -17,6 +17,10 @@ use crate::protocol::{Decoder, DeflateOffer, Role, handshake};
 
 /// How long a closing connection may take to read what is left for it.
 const LINGER_MS: u64 = 5_000;
+/// How often it is read from meanwhile, 64 KiB at most each time; then it is reset. Closing a socket that has unread bytes
+/// resets it, which may destroy the farewell, so what a client had sent before it could know is read: 16 MiB are more than
+/// two kernels hold for it. Who sends more does not listen.
+const LINGER_READS: u8 = u8::MAX;
 
 impl Core {
     /// Takes in an accepted socket; one that is over the limit is refused once its head has come.
@@ -147,6 +151,7 @@ impl Core {
         self.note_closed(slot);
         let connection = self.connections.at(slot);
         connection.state = State::Closing;
+        connection.reads_left = LINGER_READS;
         connection.paused = false;
         connection.input = Vec::new();
         connection.message_ms = NEVER;

@@ -130,7 +130,17 @@ impl<H: Handler> Loop<H> {
                 Wire::WebSocket => self.take_frames(slot, bytes),
                 Wire::Events => self.core.ignore_input(slot, bytes.len()),
             },
-            State::Waiting | State::Closing | State::Free => {}
+            State::Closing => self.drop_bytes(slot),
+            State::Waiting | State::Free => {}
+        }
+    }
+
+    /// Drops what comes behind a farewell, and the connection when it does not end.
+    fn drop_bytes(&mut self, slot: SlotIndex) {
+        let connection = self.core.connection(slot);
+        connection.reads_left = connection.reads_left.saturating_sub(1);
+        if connection.reads_left == 0 {
+            self.core.drop_connection(slot);
         }
     }
 
