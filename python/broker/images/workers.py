@@ -122,6 +122,7 @@ class Workers:
             raise
         finally:
             timer.cancel()
+            del done  # else an error, whose traceback has this frame, would hold itself and the picture
 
     def _run(self, job: Job, data: bytes, leash: "_Leash") -> tuple[JobReply, bytes]:
         worker = self._take()
