@@ -94,6 +94,7 @@ def invitation(stage: Stage) -> list[str]:
     url = f"http://localhost:{port}"
     return [
         f"API        {url}/docs   (account demo: {stage.url})",
+        f"dashboard  {url}/dashboard/",
         f"WebSocket  ws://localhost:{stage.ws_port}/api/v1/ws",
         f"log-ins    {logins}",
         f"try        curl {url}/api/v1/programs/{PROGRAM_ID}/events",

@@ -1,7 +1,20 @@
-"""What is served to browsers beside the API: each name's folder, made by the build, and the headers of its files."""
+"""What browsers are served beside the API: each name's folder, made by the build, and its files' headers."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-SITES: dict[str, tuple[Path, Mapping[str, str]]] = {}
+_PACKAGE = Path(__file__).parents[1]
+
+# Gateways have addresses of their own, which `/connect` names: a WebSocket may lead anywhere.
+_DASHBOARD = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' blob:; connect-src 'self' ws: wss:; form-action 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+}
+
+SITES: dict[str, tuple[Path, Mapping[str, str]]] = {
+    "dashboard": (_PACKAGE / "dashboard", _DASHBOARD),
+}
 """By the first segment of the path."""
