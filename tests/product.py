@@ -7,25 +7,25 @@ from typing import Any, TypeVar, cast
 
 import httpx
 
-from broker.answers.batches import Answer, Batch
-from broker.answers.counter import Counter
-from broker.answers.linked_counters import LinkedCounters
-from broker.answers.placement import COUNTER
+from broker.actors.placement import slot_name
 from broker.auth.authenticator import Authenticator
 from broker.domain.idempotency import KeptResult, Repeated
 from broker.errors import BrokerError
 from broker.ids import IdSource
-from broker.operations.catalogue import build_registry
 from broker.operations.services import Services, build_services
 from broker.owners import commands
 from broker.owners.commands import Kept
 from broker.owners.owner import Owner
+from broker.resources.catalogue import build_registry
 from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
-from broker.slots.placement import slot_name
 from broker.storage.accounts import Accounts
 from broker.storage.migrations import migrate
 from broker.storage.users import Users
+from broker.voting.counting.batches import BatchReply, VoteBatch
+from broker.voting.counting.counter import Counter
+from broker.voting.counting.linked_counters import LinkedCounters
+from broker.voting.counting.placement import COUNTER
 from tests.auth.services import MovedClock, make_user, open_authenticator, open_database
 
 WAIT_S = 10.0
@@ -54,7 +54,7 @@ class DirectOwners:
     async def value_stored(self, account: str, project_id: str) -> None:
         self.owner.nudge(account, f"storage:{project_id}")
 
-    async def answers_counted(self, account: str, program_id: str) -> None:
+    async def votes_counted(self, account: str, program_id: str) -> None:
         self.owner.nudge(account, f"responses:{program_id}")
 
     async def programs_changed(self, account: str) -> None:
@@ -68,9 +68,9 @@ class CounterLink:
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
 
-    async def call(self, method: str, *arguments: Any, timeout_s: float) -> Answer:
+    async def call(self, method: str, *arguments: Any, timeout_s: float) -> BatchReply:
         assert method == "submit"
-        batch: Batch = arguments[0]
+        batch: VoteBatch = arguments[0]
         return await self._counter.submit(batch, arguments[1])
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ import { build } from "esbuild";
 // Members that no caller, no message and no browser sees, under shorter names: 4 % of the core.
 const internal =
   "api|attempt|begin|capacity|carrier|confirm|doubt|drained|draw|ended|feeds|finish|handed|hasRoom|heardMs|hub|" +
-  "isAborted|isFallback|isKnown|isOn|isTold|isWaiting|isWanted|joinHere|known|linkFor|members|neediest|nextMs|" +
+  "isAborted|isFallback|isKnown|isOn|isTold|isWaiting|isWanted|joinHere|known|linkFor|members|nextMs|" +
   "onGap|onHeard|onNotification|onState|openStream|opened|pump|renewInMs|sample|socketClass|streaming|streams|" +
   "tell|tick|tokens|tracker|waiting";
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import ray
 
+from broker.actors.pool import SlotPool, get_actor
 from broker.clock import SystemClock
 from broker.domain.programs import Access
 from broker.errors import BrokerError, NotFound
@@ -21,7 +22,6 @@ from broker.owners.linked_owners import LinkedOwners
 from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.settings import Settings
-from broker.slots.pool import SlotPool, get_actor
 from tests.owners.publisher import publish_all, publish_elsewhere
 from tests.owners.support import create_programs, ids, publish_rows, row
 
@@ -206,8 +206,8 @@ async def test_parallel_publishers_share_calls_and_keep_their_order(pool: str) -
     owners = LinkedOwners(SETTINGS, CLOCK, ids)
     try:
         events = [row() for _ in range(1000)]
-        answers = await asyncio.gather(*(owners.submit(publish_rows("p", [event])) for event in events))
-        seqs = [int(answer.events[0].split(b",")[0].removeprefix(b'{"seq":')) for answer in answers]
+        replies = await asyncio.gather(*(owners.submit(publish_rows("p", [event])) for event in events))
+        seqs = [int(reply.events[0].split(b",")[0].removeprefix(b'{"seq":')) for reply in replies]
         assert seqs == list(range(1, 1001))
     finally:
         await owners.close()

@@ -6,7 +6,7 @@
  * of the others drop what they had. `pump` goes on until every member is live: it asks from the oldest position
  * first, which serves all newer ones.
  */
-import { ApiError, HistoryLost } from "./errors.js";
+import { ApiError } from "./errors.js";
 import type { Link } from "./link.js";
 import { type Cursor, Gap, isSame, position, type Raw, type Tracker } from "./tracker.js";
 
@@ -97,7 +97,7 @@ export class Feed {
   }
 
   /** The member whose needs come first: the oldest position of an epoch, else the longest history. */
-  neediest(): Member | undefined {
+  #neediest(): Member | undefined {
     let first: Member | undefined;
     for (const member of this.members) {
       if (member.isTold) continue;
@@ -116,24 +116,13 @@ export class Feed {
     if (this.#position && params.epoch && params.seq >= 0) this.#position = position(params);
   }
 
-  /** Takes the first message of a stream; what is missed comes after it. */
-  openStream(asked: Member, subscribed: Raw): void {
+  /** A stream delivers what comes after `head`, which nobody's position is before. */
+  openStream(head: Cursor): void {
     this.#link = undefined;
     this.isOn = true;
-    const head = position(subscribed);
     this.#position = head;
-    for (const member of this.members) {
-      const tracker = member.tracker as Tracker;
-      const { cursor } = tracker;
-      const isLost =
-        cursor && (cursor.epoch !== head.epoch || (member === asked && subscribed.recovered === false));
-      if (member.isTold) continue;
-      if (isLost) this.end(member, new HistoryLost(tracker.programId, head, cursor));
-      else {
-        tracker.cursor ??= { ...head };
-        open(member);
-      }
-    }
+    // A copy, as one who is told may let others join.
+    for (const member of [...this.members]) if (!member.isTold) open(member);
   }
 
   /** Ends one member. */
@@ -145,7 +134,7 @@ export class Feed {
 
   async #subscribe(link: Link): Promise<void> {
     if (this.#link === link && this.joinHere()) return;
-    const asked = this.neediest() as Member;
+    const asked = this.#neediest() as Member;
     const { cursor, history = 0 } = asked.tracker ?? {};
     const params: Raw = { ...this.target };
     if (cursor) params.since = cursor;

@@ -6,15 +6,21 @@
  * then), and the loop goes on trying at a slower pace.
  */
 import { Backoff } from "./backoff.js";
-import { ApiError, ClientError, ConnectionFailed, ProtocolError } from "./errors.js";
+import { ApiError, ClientError, ConnectionFailed, HistoryLost, ProtocolError } from "./errors.js";
 import { Feed, keyOf, type Member, type Target } from "./feed.js";
 import { readBody } from "./http.js";
 import type { Hub } from "./hub.js";
 import { Link } from "./link.js";
 import { sleep } from "./sleep.js";
-import type { Raw } from "./tracker.js";
+import { position, type Raw } from "./tracker.js";
 
-const TOOLS = { Backoff, errors: { ApiError, ClientError, ConnectionFailed }, readBody, sleep };
+const TOOLS = {
+  Backoff,
+  errors: { ApiError, ClientError, ConnectionFailed, HistoryLost },
+  position,
+  readBody,
+  sleep,
+};
 
 const CAPACITY = 100; // the broker's usual limit; a lower one shows by 429
 const STABLE_MS = 10_000; // a connection that lived this long was a good one: the delays begin anew
@@ -344,8 +350,8 @@ export class Lane {
   }
 
   #gap(feed: Feed): void {
-    if (feed.streaming) feed.streaming.abort();
-    else this.link?.lose(new ConnectionFailed("a push is missing"));
+    if (this.link) this.link.lose(new ConnectionFailed("a push is missing"));
+    else feed.streaming?.abort("gap");
   }
 
   drop(feed: Feed): void {

@@ -1,28 +1,38 @@
 /** Programs followed by Server-Sent Events, a stream each, where WebSocket is blocked. */
 import type { Backoff } from "./backoff.js";
+import { type Beginning, chooseBeginning, noteBeginning, servesAll } from "./beginning.js";
 import type * as errors from "./errors.js";
-import type { Feed, Member } from "./feed.js";
+import type { Feed } from "./feed.js";
 import type { readBody } from "./http.js";
 import type { Lane } from "./lane.js";
 import type { sleep } from "./sleep.js";
 import { readStream } from "./stream.js";
+import type { position, Raw, Tracker } from "./tracker.js";
 
 /** What the core has already: given, and not imported, so that it stays one file. */
 export interface Tools {
   Backoff: typeof Backoff;
-  errors: Pick<typeof errors, "ApiError" | "ClientError" | "ConnectionFailed">;
+  errors: Pick<typeof errors, "ApiError" | "ClientError" | "ConnectionFailed" | "HistoryLost">;
+  position: typeof position;
   readBody: typeof readBody;
   sleep: typeof sleep;
 }
 
 /** Why a stream is ended to be opened anew: for a member that needs the past, for a new token, or for silence. */
 const ANEW = "anew";
+/** Why it is after a delay: what it delivers has a hole. */
+const GAP = "gap";
 
 /** Follows by one stream after another, until a link has taken over or nobody follows. */
 export async function follow(lane: Lane, feed: Feed, tools: Tools): Promise<void> {
   const { ApiError, ConnectionFailed } = tools.errors;
-  const { maxStreams, timing } = lane.hub.config;
-  if (feed.streaming) return feed.joinHere() ? undefined : feed.streaming.abort(ANEW);
+  const { api, maxStreams, timing } = lane.hub.config;
+  const { tokens } = api;
+  if (feed.streaming) {
+    // Whoever joins while it is being opened is looked after then.
+    if (feed.isOn && !feed.joinHere()) feed.streaming.abort(ANEW);
+    return;
+  }
   if (!feed.programId) return; // channels have no stream; they wait for a WebSocket
   if (lane.hub.streams >= maxStreams) {
     const most = `over Server-Sent Events ${maxStreams} programs can be followed`;
@@ -30,6 +40,7 @@ export async function follow(lane: Lane, feed: Feed, tools: Tools): Promise<void
   }
   lane.hub.streams++;
   const backoff = new tools.Backoff(timing.baseMs, timing.capMs);
+  let isRenewed = false;
   try {
     while (feed.members.size && !lane.hub.isClosed && !lane.link) {
       const ending = new AbortController();
@@ -37,15 +48,26 @@ export async function follow(lane: Lane, feed: Feed, tools: Tools): Promise<void
       let waitMs = 0;
       try {
         waitMs = await read(lane, feed, ending, tools);
-        backoff.attempt = 0;
+        if (ending.signal.reason !== GAP) backoff.attempt = 0;
+        isRenewed = false;
       } catch (error) {
-        if (error instanceof ApiError && error.status < 429) return lane.fail(feed, error);
+        if (error instanceof ApiError && error.status < 429) {
+          // A token may be refused before its time: another one is tried, once.
+          if (isRenewed || error.code !== "invalid_token" || !tokens.drop(tokens.value)) {
+            return lane.fail(feed, error);
+          }
+          isRenewed = true;
+        }
         lane.problem = error as Error;
         waitMs = (error as errors.ApiError).retryAfterMs ?? 0;
       }
-      if (ending.signal.aborted && ending.signal.reason !== ANEW) return;
+      const { aborted, reason } = ending.signal;
+      if (aborted && reason !== ANEW && reason !== GAP) return;
       feed.lose();
-      if (!ending.signal.aborted) await tools.sleep(backoff.nextMs(waitMs), ending.signal);
+      if (reason === ANEW) continue;
+      const pausing = new AbortController();
+      feed.streaming = pausing;
+      await tools.sleep(backoff.nextMs(waitMs), pausing.signal);
     }
   } finally {
     feed.streaming = undefined;
@@ -56,11 +78,12 @@ export async function follow(lane: Lane, feed: Feed, tools: Tools): Promise<void
 
 /** Reads one stream to its end; returns how long the gateway asks to stay away. */
 async function read(lane: Lane, feed: Feed, ending: AbortController, tools: Tools): Promise<number> {
-  const { ClientError, ConnectionFailed } = tools.errors;
+  const { ClientError, ConnectionFailed, HistoryLost } = tools.errors;
   const { api, timing } = lane.hub.config;
-  const asked = feed.neediest() ?? ([...feed.members][0] as Member);
-  const url = streamUrl(lane.known.url, feed.programId as string, asked);
+  const programId = feed.programId as string;
   const token = await api.tokens.get();
+  const asked = chooseBeginning(trackersOf(feed));
+  const url = streamUrl(lane.known.url, programId, asked);
   let waitMs = 0;
   let timer: ReturnType<typeof setTimeout> | undefined;
   // A way that buffers shows nothing, not even the first message.
@@ -68,9 +91,17 @@ async function read(lane: Lane, feed: Feed, ending: AbortController, tools: Tool
     clearTimeout(timer);
     timer = setTimeout(() => ending.abort(ANEW), limitMs);
   };
-  const handlers: Record<string, (params: { afterMs?: number }) => void> = {
+  const handlers: Record<string, (params: Raw) => void> = {
     subscribed: (params) => {
-      feed.openStream(asked, params);
+      if (lane.link) return; // it takes over
+      const head = tools.position(params);
+      const lost = noteBeginning(trackersOf(feed), asked, head, params.recovered !== false);
+      for (const member of [...feed.members]) {
+        const tracker = member.tracker as Tracker;
+        if (lost.has(tracker)) feed.end(member, new HistoryLost(programId, head, tracker.cursor));
+      }
+      if (!servesAll(trackersOf(feed), head)) return ending.abort(ANEW);
+      feed.openStream(head);
       lane.hub.update();
     },
     closed: ({ afterMs }) => {
@@ -90,7 +121,10 @@ async function read(lane: Lane, feed: Feed, ending: AbortController, tools: Tool
     await readStream(
       reply,
       () => heard(SILENCE_MS),
-      (method, params) => (handlers[method] ?? ((each) => feed.take(method, each)))(params),
+      (method, params) => {
+        (handlers[method] ?? ((each) => feed.take(method, each)))(params);
+        if (!feed.members.size) ending.abort();
+      },
     );
     return waitMs;
   } catch (error) {
@@ -103,15 +137,17 @@ async function read(lane: Lane, feed: Feed, ending: AbortController, tools: Tool
 
 const SILENCE_MS = 40_000; // a gateway sends something every 25 s
 
+/** Those who follow by streams follow programs, and have trackers. */
+const trackersOf = (feed: Feed) => [...feed.members].map(({ tracker }) => tracker as Tracker);
+
 /** Where a program's stream is: beside the WebSocket of its gateway. */
-function streamUrl(gateway: string, programId: string, { tracker }: Member): URL {
-  const { cursor, history } = tracker ?? {};
+function streamUrl(gateway: string, programId: string, { since, history }: Beginning): URL {
   const url = new URL(
     `programs/${encodeURIComponent(programId)}/events/stream`,
     gateway.replace(/^ws/, "http"),
   );
-  if (cursor)
-    url.searchParams.set("since", [cursor.epoch, cursor.seq, ...(cursor.id ? [cursor.id] : [])].join(":"));
+  if (since)
+    url.searchParams.set("since", [since.epoch, since.seq, ...(since.id ? [since.id] : [])].join(":"));
   else if (history) url.searchParams.set("history", String(history));
   return url;
 }

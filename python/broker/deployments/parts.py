@@ -11,20 +11,22 @@ from typing import Any
 import orjson
 
 from broker import timers
-from broker.answers.actor import CounterActor
-from broker.answers.placement import COUNTER
+from broker.actors.pool import SlotPool
 from broker.clock import SystemClock
 from broker.concurrency.tasks import keep_running, run_once
-from broker.deployments import gateways, ray_cluster, serve_app
+from broker.deployments import gateways, serve_app
 from broker.deployments.clock_watch import watch_clock
 from broker.deployments.ingress_check import forget_faults, require_our_ingress, start_unless_refused
+from broker.deployments.ray_internals import ray_cluster
+from broker.deployments.ray_internals.serve_control import restart_control
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
 from broker.owners.actor import OwnerActor
 from broker.owners.placement import OWNER
 from broker.settings import Settings
-from broker.slots.pool import SlotPool
+from broker.voting.counting.actor import CounterActor
+from broker.voting.counting.placement import COUNTER
 
 _STOP_S = 11.0  # for everything; `broker up` has four more
 _DRAIN_LIMIT_S = 6.0
@@ -53,7 +55,7 @@ class Parts:
         self._dsn: asyncio.Future[str] | None = None
         self._rolls = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._gateways: gateways.Gateways | None = None
+        self._gateways: gateways.GatewayKeeper | None = None
         self._owners: SlotPool | None = None
         self._counters: SlotPool | None = None
         self._api_started = False
@@ -95,7 +97,7 @@ class Parts:
         self._counters = SlotPool(
             COUNTER, CounterActor, self._settings.counters, self._settings, dsn, detached=joined, first_node=1
         )
-        self._gateways = gateways.Gateways(self._settings, dsn, outlive_driver=joined)
+        self._gateways = gateways.GatewayKeeper(self._settings, dsn, outlive_driver=joined)
         slots = (
             self._part("owners", self._owners.start, lambda: f"{self._settings.owners} of them"),
             self._part("counters", self._counters.start, lambda: f"{self._settings.counters} of them"),
@@ -191,7 +193,7 @@ class Parts:
                 tell({"part": "update", "detail": "gateways, API replicas, owners and counters exchanged"})
 
     async def _watch_clock(self) -> None:
-        await watch_clock(SystemClock(), lambda: asyncio.to_thread(serve_app.restart_control))
+        await watch_clock(SystemClock(), lambda: asyncio.to_thread(restart_control))
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)

@@ -3,26 +3,19 @@
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import serve
-from ray.exceptions import RayError
-from ray.serve._private.constants import (
-    RAY_SERVE_ENABLE_HA_PROXY,
-    SERVE_CONTROLLER_NAME,
-    SERVE_NAMESPACE,
-    SERVE_PROXY_NAME,
-)
 
 from broker import timers
-from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.deployments.environment import RAY_HOST
 from broker.deployments.faces import APPLICATION as FACES
 from broker.deployments.faces import faces_target
 from broker.deployments.images import build_images
 from broker.deployments.ingress import APPLICATION, IMAGES
+from broker.deployments.ray_internals.direct_requests import serve_directly, without_request_id
+from broker.deployments.ray_internals.serve_control import is_behind_haproxy
 from broker.logs import configure_logs
 from broker.settings import Settings
 
@@ -36,7 +29,7 @@ _BUSY = 32  # requests of one replica at a time, over which Serve starts another
 _LOGS = {"log_level": "WARNING", "enable_access_log": False}
 _CPUS = 0.01  # a claim, not a limit: replicas must fit beside everything else on two cores
 
-_END_S = 8  # for Serve's own second, `broker.deployments.departures`, and the requests that run then
+_END_S = 8  # for Serve's own second, `ray_internals.departures`, and the requests that run then
 
 # Timers of a replica: its server looks around ten times a second, its requests only time out.
 _LATE_S = 0.3
@@ -59,7 +52,7 @@ class ApiApp:
         self._app: RestApp | None = None
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope that Serve hands on; see `broker.deployments.direct_requests`."""
+        """Serve one ASGI scope that Serve hands on: what `ray_internals.direct_requests` does not take."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
@@ -84,16 +77,16 @@ class ApiApp:
     async def _open(self) -> None:
         # Not above: the conductor, which makes this object and no more, would hold it all.
         from broker.deployments.compose import open_services
-        from broker.deployments.departures import Departure, configuration_place
         from broker.deployments.health import HealthChecks
         from broker.deployments.node_address import node_address
-        from broker.deployments.replica_doors import close_grpc, listen_on_node
-        from broker.operations.catalogue import build_registry
+        from broker.deployments.ray_internals.departures import Departure, configuration_place
+        from broker.deployments.ray_internals.replica_doors import close_grpc, listen_on_node
+        from broker.resources.catalogue import build_registry
         from broker.rest.app import build_app
 
         configure_logs(self._settings, "api")
         close_grpc()
-        if self._settings.ray_address and RAY_SERVE_ENABLE_HA_PROXY:
+        if self._settings.ray_address and is_behind_haproxy():
             listen_on_node(node_address())
         departure = Departure(configuration_place(), is_joined=bool(self._settings.ray_address))
         departure.watch()
@@ -175,7 +168,7 @@ def run_application(settings: Settings, dsn: str) -> None:
 def _replica_host(settings: Settings) -> str:
     """The address that replicas listen on, and Serve's own proxy where there is no HAProxy."""
     # Behind HAProxy nobody else has business with them; for HAProxy of other nodes see `replica_doors`.
-    return RAY_HOST if RAY_SERVE_ENABLE_HA_PROXY else settings.bind_host
+    return RAY_HOST if is_behind_haproxy() else settings.bind_host
 
 
 def stop_application(*, leave_ingress: bool) -> None:
@@ -190,15 +183,3 @@ def stop_application(*, leave_ingress: bool) -> None:
     serve.delete(APPLICATION)
     if not leave_ingress and not serve.status().applications:
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray leaves it without types
-
-
-def restart_control() -> None:
-    """Restart Serve's controller and the managers of its ingress, which know their state again. Blocks.
-
-    Requests go on, but for those that HAProxy has under way.
-    """
-    for actor in ray.util.list_named_actors(all_namespaces=True):
-        name, namespace = actor["name"], actor["namespace"]
-        if namespace == SERVE_NAMESPACE and name.startswith((SERVE_CONTROLLER_NAME, SERVE_PROXY_NAME)):
-            with suppress(ValueError, RayError):  # gone meanwhile, and so made anew
-                ray.kill(ray.get_actor(name, namespace=namespace), no_restart=False)

@@ -20,7 +20,14 @@ import orjson
 
 from broker.concurrency.caches import LruCache
 from broker.concurrency.tasks import keep_running
-from broker.domain.answers import (
+from broker.domain.programs import Access
+from broker.errors import BrokerError
+from broker.gateway.topics import Followed, FollowedTopics
+from broker.operations.program_access import WITHOUT_PROJECT
+from broker.operations.services import Services
+from broker.owners.protocol import Entry, EntryKind, program_topic
+from broker.storage.polls import PollHead, PollProgram, PollRow
+from broker.voting.rules import (
     FREE_CONTEXTS,
     MAX_OPTION,
     NOTHING_DECLARED,
@@ -28,13 +35,6 @@ from broker.domain.answers import (
     lower_uuid,
     parse_declaration,
 )
-from broker.domain.programs import Access
-from broker.errors import BrokerError
-from broker.gateway.topics import Followed, Topics
-from broker.operations.program_access import WITHOUT_PROJECT
-from broker.operations.services import Services
-from broker.owners.protocol import Entry, EntryKind, program_topic
-from broker.storage.polls import PollHead, PollProgram, PollRow
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class PollTable(Protocol):
 class OpenPolls:
     """See the module's docstring. `start` and `stop` on one event loop; nothing here fails a vote."""
 
-    def __init__(self, table: PollTable, topics: Topics, services: Services) -> None:
+    def __init__(self, table: PollTable, topics: FollowedTopics, services: Services) -> None:
         self._table = table
         self._topics = topics
         self._polls = services.audience.polls

@@ -18,7 +18,7 @@ from broker.domain.idempotency import IdempotencyKey
 from broker.domain.programs import Access, Program
 from broker.errors import BrokerError
 from broker.owners.protocol import Caller, NewEventRow
-from broker.slots.calls import Carried
+from broker.rpc.calls import Carried
 
 _OVERHEAD_BYTES = 200  # of a command or an event besides its metadata, roughly
 
@@ -147,7 +147,7 @@ class DeleteProgram(ProgramCommand[None], frozen=True):
 
 
 Command = Publish | UpdateEvent | DeleteEvent | DeleteEvents | AdoptImport | UpdateProgram | DeleteProgram
-Answer = Accepted | Imported | Program | Kept | BrokerError | bytes | int | None
+CommandReply = Accepted | Imported | Program | Kept | BrokerError | bytes | int | None
 
 EXCLUSIVE = (DeleteEvents, AdoptImport, UpdateProgram, DeleteProgram)
 """Commands that are the only one of their program in a group."""

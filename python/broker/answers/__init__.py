@@ -1,1 +1,0 @@
-"""Audience answers: the counters, and how the doors reach them."""

@@ -1,0 +1,88 @@
+"""Where a replica of Ray Serve listens: for HTTP only, and only where HAProxy looks for it.
+
+Each replica starts a gRPC server for calls of other deployments. It listens on every interface and asks for
+no secret, and a call is a pickle: who connects runs code. We have one deployment and no calls (Serve is told
+so by `RAY_SERVE_USE_GRPC_BY_DEFAULT`), but Serve starts the server whether it is used or not. So the server
+gets no port.
+
+HAProxy calls replicas of its own node at 127.0.0.1 and those of others at the addresses of their nodes. Serve
+gives all replicas of a cluster one address to listen on, which could only be every interface. Ours listen on
+those two.
+
+Names used: `add_port_to_grpc_server` and `start_asgi_http_server` of `ray.serve._private.replica`;
+`startup` of the `uvicorn.Server` that the second one returns.
+Probe: both functions here, before a replica is initialised.
+Fall-back: none; a replica that would listen elsewhere does not start.
+Gain: nobody who reaches a node runs code in a replica.
+"""
+
+import socket
+from typing import Any
+
+from ray.serve._private import replica
+
+
+def close_grpc() -> None:
+    """Have replicas that this process starts listen for no calls; call it before a replica is initialised.
+
+    Raises:
+        RuntimeError: Serve opens the door in another way, so that it would stay open.
+    """
+    if not callable(getattr(replica, _OPEN, None)):
+        raise RuntimeError(f"Ray Serve opens the gRPC port of replicas in another way than by {_OPEN}")
+    setattr(replica, _OPEN, _listen_nowhere)
+
+
+def listen_on_node(address: str) -> None:
+    """Have the HTTP servers of replicas that this process starts listen at `address` and at 127.0.0.1.
+
+    Call it before a replica is initialised.
+
+    Raises:
+        RuntimeError: Serve starts them in another way, so that they would listen elsewhere.
+    """
+    start: Any = getattr(replica, _START, None)
+    if not callable(start):
+        raise RuntimeError(f"Ray Serve starts the HTTP server of replicas in another way than by {_START}")
+
+    async def start_on_both(app: Any, options: Any, **others: Any) -> Any:
+        own = options.model_copy(update={"host": _LOOPBACK})
+        if address == _LOOPBACK:
+            return await start(app, own, **others)
+        door = _open_door(address, options.port)
+        try:
+            task, server = await start(app, own, **others)
+        except BaseException:
+            door.close()
+            raise
+        startup = server.startup
+
+        async def startup_on_both(sockets: Any = None) -> None:
+            await startup([*(sockets or ()), door])
+
+        server.startup = startup_on_both  # its task begins when this has come back
+        return task, server
+
+    setattr(replica, _START, start_on_both)
+
+
+def _open_door(address: str, port: int) -> socket.socket:
+    """A socket that is bound; Serve knows by the error that a port is taken, and tries another one."""
+    door = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    try:
+        door.bind((address, port))
+    except OSError as error:
+        door.close()
+        raise RuntimeError(f"{address}:{port} cannot be bound: {error.strerror}") from error
+    return door
+
+
+_OPEN = "add_port_to_grpc_server"
+_START = "start_asgi_http_server"
+_LOOPBACK = "127.0.0.1"
+
+
+def _listen_nowhere(server: Any, address: str) -> int:
+    """Serve's function that binds a gRPC server; answers the number of no port."""
+    del server, address
+    return 0

@@ -1,0 +1,130 @@
+"""The caller's own API tokens: making, listing and revoking them.
+
+An API token makes no other, so that whoever stole one has nothing left when it is revoked.
+
+`client` tokens are in the hands of the public, so their user makes none. A repeated request with the same
+`Idempotency-Key` makes nothing again and gets the first result without the secret: only hashes are stored,
+so the secret of a reply that got lost is lost with it.
+"""
+
+from pydantic import Field
+
+from broker.clock import to_datetime, to_ms
+from broker.domain import permissions
+from broker.domain.api_tokens import ApiToken, NewApiToken, build_secret, hash_secret
+from broker.domain.audit import Actor
+from broker.domain.values import Id, Model, Name, Time
+from broker.errors import Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
+from broker.operations.context import Context
+from broker.operations.listing import NoParams
+from broker.operations.registry import Operation, Result, Route
+
+
+class NewApiTokenParams(Model):
+    """An API token to make."""
+
+    name: Name
+    expires: Time | None = Field(
+        default=None, description="From when on it is refused; absent or null never ends it."
+    )
+
+
+class ApiTokenParams(Model):
+    """Which API token."""
+
+    token_id: Id
+
+
+async def create_api_token(context: Context, params: NewApiTokenParams) -> NewApiToken:
+    """Make an API token; see the module's docstring for a repeated request."""
+    permissions.require_own_login(context.principal, "makes no API tokens")
+    services, principal = context.services, context.principal
+    now_ms = services.clock.now_ms()
+    if params.expires is not None and to_ms(params.expires) <= now_ms:
+        raise InvalidRequest.of_field("expires", "must lie in the future")
+    made = NewApiToken.model_construct(
+        id=services.ids.uuid7(),
+        name=params.name,
+        created_time=to_datetime(now_ms),
+        expires=params.expires,
+        token=build_secret(services.ids.secret()),
+    )
+    assert principal.valid_from_ms is not None, "every token has it"
+    await services.api_tokens.add(
+        principal.account, Actor.of(principal), principal.valid_from_ms, made, hash_secret(made.token)
+    )
+    return made
+
+
+async def list_api_tokens(context: Context, _params: NoParams) -> list[ApiToken]:
+    """The caller's API tokens, oldest first."""
+    return await context.services.api_tokens.list(context.principal.account, _subject(context))
+
+
+async def delete_api_token(context: Context, params: ApiTokenParams) -> None:
+    """Revoke an API token of the caller."""
+    by = Actor.of(context.principal)
+    await context.services.api_tokens.delete(context.principal.account, by, params.token_id)
+
+
+def _without_secret(made: Result) -> ApiToken:
+    assert isinstance(made, NewApiToken), "what `create_api_token` returns"
+    return ApiToken.model_construct(**{name: getattr(made, name) for name in ApiToken.model_fields})
+
+
+def _subject(context: Context) -> str:
+    assert context.principal.subject is not None, "the audience lets no caller without a token in"
+    return context.principal.subject
+
+
+_TAG = "Users"
+_REVOKED_WITH = "A new password or a lower role of the user revokes all of them."
+
+OPERATIONS = (
+    Operation(
+        name="createApiToken",
+        summary="Make an API token",
+        params=NewApiTokenParams,
+        result=NewApiToken | ApiToken,
+        handler=create_api_token,
+        route=Route(
+            "POST",
+            "/users/me/tokens",
+            status=201,
+            location="/users/me/tokens/{id}",
+            description="The reply is the only place where the secret, `token`, is shown; a repeated request"
+            " with the same `Idempotency-Key` gets the reply without it. An API token, and a token that came"
+            f" from one, makes none (403). {_REVOKED_WITH}",
+        ),
+        errors=(InvalidRequest, Unauthenticated, InsufficientScope, Conflict),
+        kept=_without_secret,
+        example={"name": "Graphics controller", "expires": "2036-07-19T22:00:00.000Z"},
+        tag=_TAG,
+    ),
+    Operation(
+        name="listApiTokens",
+        summary="List the own API tokens",
+        params=NoParams,
+        result=list[ApiToken],
+        handler=list_api_tokens,
+        route=Route("GET", "/users/me/tokens"),
+        errors=(Unauthenticated, InsufficientScope),
+        tag=_TAG,
+    ),
+    Operation(
+        name="deleteApiToken",
+        summary="Revoke an own API token",
+        params=ApiTokenParams,
+        result=None,
+        handler=delete_api_token,
+        route=Route(
+            "DELETE",
+            "/users/me/tokens/{tokenId}",
+            status=204,
+            description="It is refused, and access tokens that it was exchanged for end, within seconds.",
+        ),
+        errors=(Unauthenticated, InsufficientScope, NotFound),
+        example={"tokenId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"},
+        tag=_TAG,
+    ),
+)

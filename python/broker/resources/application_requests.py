@@ -1,0 +1,177 @@
+"""Requests of a revision's data sources, sent by the server in place of the browser.
+
+Whoever reads the project may send them; applications in the hands of the public (`client`) only those of
+published revisions. The upstream's status, media type and body come back as they are. Over WebSocket they
+are one object, with the caller's parameters, headers and body as params.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from pydantic import Field, InstanceOf
+
+from broker.domain import permissions
+from broker.domain.data_sources import (
+    DataSource,
+    Method,
+    ParameterObject,
+    SourceCall,
+    build_request,
+    find_data_source,
+    require_parameters,
+)
+from broker.domain.values import Id, Model, Name
+from broker.errors import (
+    BadGateway,
+    GatewayTimeout,
+    InsufficientScope,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    SlowDown,
+    field_path,
+)
+from broker.fetching.errors import ForbiddenUrl
+from broker.operations.context import Context
+from broker.operations.registry import Forwarded, Operation, Route
+
+STATUS_HEADER = "X-Upstream-Status"
+_DEFAULT_TYPE = "application/octet-stream"
+_MAX_TYPE_CHARACTERS = 255  # the longest type and subtype (RFC 6838, section 4.2), or as much with parameters
+# What an upstream sends is nobody's page at our address, and nothing else than what it says it is.
+_HARMLESS = {"Content-Security-Policy": "sandbox; default-src 'none'"}
+
+
+class ApplicationRequestParams(Model):
+    """Names a data source, and says what to send in place of its defaults."""
+
+    project_id: Id
+    version: Name = Field(description="Id or version of the revision.")
+    data_source_id: Name
+    query: ParameterObject = Field(
+        default_factory=dict, description="Query parameters, in place of the data source's by name."
+    )
+    headers: InstanceOf[dict[str, str]] = Field(
+        default_factory=dict, description="Over WebSocket: headers, of those that the data source lists."
+    )
+
+
+class ApplicationRequestBodyParams(ApplicationRequestParams):
+    """The same for the methods that send a body."""
+
+    body: Any = Field(default=None, description="JSON; members of an object override those of the default.")
+
+
+async def _request(context: Context, params: ApplicationRequestParams, method: Method) -> Forwarded:
+    services, account = context.services, context.principal.account
+    require_parameters(params.query, "query")
+    _require_texts(params.headers)
+    source = await _data_source(context, params)
+    sent = {**{name.lower(): value for name, value in params.headers.items()}, **context.headers}
+    body = params.body if isinstance(params, ApplicationRequestBodyParams) else None
+    request = build_request(source, SourceCall(method, params.query, sent, body))
+    await services.fetch_rate.take(account, context.address)
+    total_s = services.settings.fetch_timeout_s if source.timeout_ms is None else source.timeout_ms / 1000
+    reply = await services.source_replies.get(
+        (account, params.project_id), request, total_s, source.cache_seconds or 0
+    )
+    left_s = math.floor(reply.left_s)
+    fetched = reply.fetched
+    headers = {
+        "Cache-Control": f"private, max-age={left_s}" if left_s else "no-store",
+        STATUS_HEADER: str(fetched.status),
+        **_HARMLESS,
+    }
+    return Forwarded(fetched.status, _media_type(fetched.headers), fetched.body, headers)
+
+
+def _media_type(headers: Mapping[str, str]) -> str:
+    """The upstream's media type, which goes into a header of ours. Raises BadGateway when it cannot."""
+    media_type = headers.get("content-type", _DEFAULT_TYPE)
+    if len(media_type) > _MAX_TYPE_CHARACTERS or not (media_type.isascii() and media_type.isprintable()):
+        raise BadGateway("the upstream's Content-Type is none")
+    return media_type
+
+
+def _require_texts(headers: Mapping[str, object]) -> None:
+    for name, value in headers.items():
+        if not isinstance(value, str):
+            raise InvalidRequest.of_field(field_path([name], "headers"), "must be a text")
+
+
+async def _data_source(context: Context, params: ApplicationRequestParams) -> DataSource:
+    account, project_id = context.principal.account, params.project_id
+    revision = await context.services.data_sources.find(account, project_id, params.version)
+    missing = f"the project {project_id} has no revision {params.version}"
+    if revision is None:
+        raise NotFound(missing)
+    permissions.require_revision(
+        context.rule,
+        context.principal,
+        project_id,
+        is_published=revision.is_published,
+        missing=missing,
+    )
+    source = find_data_source(revision.sources, params.data_source_id)
+    if source is None:
+        raise NotFound(f"the revision has no data source {params.data_source_id}")
+    return source
+
+
+def _handler(method: Method) -> Callable[[Context, ApplicationRequestParams], Awaitable[Forwarded]]:
+    async def handle(context: Context, params: ApplicationRequestParams) -> Forwarded:
+        return await _request(context, params, method)
+
+    return handle
+
+
+def _operation(method: Method, *, has_body: bool) -> Operation:
+    return Operation(
+        name=f"{method.lower()}ApplicationRequest",
+        summary=f"Send a {method} request of a data source",
+        params=ApplicationRequestBodyParams if has_body else ApplicationRequestParams,
+        result=Any,
+        handler=_handler(method),
+        route=Route(
+            method,
+            "/projects/{projectId}/application/requests/{version}/{dataSourceId}",
+            description="Query parameters, members of a JSON body, and headers that the data source lists"
+            " (`Accept` and `Content-Type` too) override its defaults one by one. The upstream's status,"
+            " media type and body come back, with the header `X-Upstream-Status`, which no answer of our own"
+            " has; at most {fetch_limit_bytes} bytes in {fetch_timeout_s} s. Role `client`: published"
+            " revisions only. One address sends {fetch_rate_per_address} requests a second (in a burst"
+            " {fetch_burst_per_address}), one account {fetch_rate_per_account} (in a burst"
+            " {fetch_burst_per_account}); 0 has no limit. A project has {fetch_project_requests} under way at"
+            " a time.",
+            whole_body="body" if has_body else None,
+            is_proxy=True,
+            headers=(STATUS_HEADER,),
+        ),
+        errors=(
+            InvalidRequest,
+            InsufficientScope,
+            ForbiddenUrl,
+            NotFound,
+            MethodNotAllowed,
+            SlowDown,
+            BadGateway,
+            GatewayTimeout,
+        ),
+        example={
+            "projectId": "football",
+            "version": "1",
+            "dataSourceId": "standings",
+            "query": {"season": "2026"},
+            **({"body": {"group": "A"}} if has_body else {}),
+        },
+        tag="Applications",
+    )
+
+
+OPERATIONS = (
+    _operation("GET", has_body=False),
+    _operation("POST", has_body=True),
+    _operation("PUT", has_body=True),
+    _operation("DELETE", has_body=False),
+)

@@ -1,0 +1,1 @@
+"""The counters of votes, and how the doors reach them."""
