@@ -17,7 +17,7 @@ export function Difference({ before, after }: { before: string; after: string })
   }
   const shown = lines.slice(0, MOST_LINES);
   return (
-    <div class="difference" role="region" aria-label="Difference" tabIndex={0}>
+    <div class="difference" role="group" aria-label="Difference" tabIndex={0}>
       {shown.map((line, index) => (
         <div key={index} class={line.kind}>
           <span class="sign">

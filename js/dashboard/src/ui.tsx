@@ -315,7 +315,7 @@ export function Table({
   children: ComponentChildren;
 }) {
   return (
-    <div class="table" role="region" aria-label={label} tabIndex={0}>
+    <div class="table" role="group" aria-label={label} tabIndex={0}>
       <table>
         <thead>
           <tr>
