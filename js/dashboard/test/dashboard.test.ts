@@ -499,8 +499,8 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
   });
 });
 
-/** Alone: it has the processor, and what others make is not in its pictures. */
-describe("every screen", { timeout: 240_000 }, () => {
+/** After the others: what they make is not in its pictures. */
+describe("every screen", { concurrency: 3, timeout: 240_000 }, () => {
   for (const [look, options] of Object.entries({
     light: { viewport: DESKTOP, colorScheme: "light" },
     dark: { viewport: DESKTOP, colorScheme: "dark" },
