@@ -140,17 +140,17 @@ nightly:
 
 fuzz: nightly ## Each target for FUZZ_S seconds, from the committed corpus. Needs a nightly toolchain and cargo-fuzz.
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "error: cargo-fuzz is missing; cargo install cargo-fuzz" >&2; exit 1; }
-	for target in $(FUZZ_TARGETS); do mkdir -p .build/fuzz/$$target && (cd native && cargo +nightly fuzz run $$target \
-	    ../.build/fuzz/$$target fuzz/corpus/$$target -- -max_total_time=$(FUZZ_S) -max_len=4096) || exit 1; done
+	for target in $(FUZZ_TARGETS); do mkdir -p .build/fuzz/$$target && (cd native/gateway && cargo +nightly fuzz run $$target \
+	    ../../.build/fuzz/$$target fuzz/corpus/$$target -- -max_total_time=$(FUZZ_S) -max_len=4096) || exit 1; done
 
 TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 
 sanitize: nightly ## The native tests under AddressSanitizer and ThreadSanitizer. Needs a nightly toolchain.
 	CARGO_TARGET_DIR=.build/asan RUSTFLAGS=-Zsanitizer=address \
-	    cargo +nightly test --target $(TARGET) --lib --test gateway --test threads
+	    cargo +nightly test --target $(TARGET) --workspace --exclude broker-native --lib --test gateway --test threads
 	CARGO_TARGET_DIR=.build/tsan RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
 	    TSAN_OPTIONS="suppressions=$(CURDIR)/native/tsan.txt" \
-	    cargo +nightly test --target $(TARGET) --features tsan --test threads
+	    cargo +nightly test --target $(TARGET) -p broker-gateway --features tsan --test threads
 
 leaks: ## 100,000 connections and 2,500 programmes come and go.
 	BROKER_LEAK_ROUNDS=250 cargo test --release --test leaks
