@@ -9,12 +9,12 @@ FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help check hooks picture demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
+.PHONY: help check wheel hooks picture screens demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
 
-build: .venv/native.stamp $(FACES)/built/models.json tests/asyncapi/node_modules/.package-lock.json js/client/dist/.stamp python/broker/dashboard/index.html ## Build only.
+build: .venv/native.stamp $(FACES)/built/models.json tests/asyncapi/node_modules/.package-lock.json js/client/dist/.stamp python/broker/overlay/index.html python/broker/dashboard/index.html ## Build only.
 
 # One clear line for what is missing, instead of the middle of a build that fails.
 .PHONY: toolchain
@@ -53,6 +53,18 @@ $(JS)/dist/.stamp: $(JS)/src/schema.ts $(JS_SOURCES)
 	cd $(JS) && npm run --silent build
 	touch $@
 
+# The overlays bundle the client from its source and use its tools.
+OVERLAY := js/overlay
+OVERLAY_SOURCES := $(shell find $(OVERLAY)/src $(OVERLAY)/static $(OVERLAY)/test -type f) $(OVERLAY)/build.mjs
+
+$(OVERLAY)/node_modules/.stamp: $(OVERLAY)/package.json $(OVERLAY)/package-lock.json $(OVERLAY)/.npmrc | toolchain
+	cd $(OVERLAY) && npm ci --no-audit --no-fund --ignore-scripts --prefer-offline --loglevel=error
+	touch $@
+
+python/broker/overlay/index.html: $(OVERLAY_SOURCES) $(JS)/dist/.stamp $(OVERLAY)/node_modules/.stamp
+	cd $(OVERLAY) && npm run --silent build
+	touch $@
+
 DASHBOARD := js/dashboard
 DASHBOARD_SOURCES := $(shell find $(DASHBOARD)/src $(DASHBOARD)/test -type f) $(addprefix $(DASHBOARD)/,build.mjs tsconfig.json)
 
@@ -82,6 +94,9 @@ check: build ## What developers run all day, in under a minute: style, import co
 hooks: ## Have git check what is committed; see .githooks.
 	git config core.hooksPath .githooks
 
+wheel: build ## The Python SDK as a wheel for every platform, in dist/.
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist ./python
+
 picture: build ## Draw docs/architecture.svg from docs/architecture.toml.
 	$(BIN)/python docs/draw.py
 
@@ -100,6 +115,7 @@ lint: build ## Format, style, types and import contracts.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	cd $(JS) && npm run --silent lint
+	cd $(OVERLAY) && npm run --silent lint
 	cd $(DASHBOARD) && npm run --silent lint
 
 test: lint ## Everything, in the order of speed.
@@ -113,6 +129,9 @@ test-python: build ## The tests without Ray; part of `make test`.
 
 test-cluster: build ## The tests that start Ray or the whole product; part of `make test`.
 	$(BIN)/pytest -m cluster $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | sort)
+
+screens: build ## Pictures of every overlay, in .build/screens.
+	$(BIN)/python -m tests.javascript.screens
 
 conformance: build ## The WebSocket protocol cases against the native server.
 	$(BIN)/python -m tests.conformance
@@ -188,5 +207,5 @@ audit: build ## Known faults, licences and sources of what we depend on; ARGS=--
 	$(BIN)/python -m tests.audit --python-tools $(AUDIT_TOOLS) --rust-tools $(AUDIT_TOOLS) $(ARGS)
 
 clean: ## Remove what was built and installed.
-	rm -rf .venv .build target python/broker/_native*.so $(FACES)/built $(JS)/node_modules $(JS)/dist $(JS)/.build $(JS)/src/schema.ts \
+	rm -rf .venv .build target python/broker/_native*.so $(FACES)/built $(JS)/node_modules $(JS)/dist $(JS)/.build $(JS)/src/schema.ts $(OVERLAY)/node_modules python/broker/overlay \
 	    $(DASHBOARD)/node_modules $(DASHBOARD)/.build python/broker/dashboard

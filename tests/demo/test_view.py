@@ -73,6 +73,11 @@ async def test_invitation_names_every_log_in() -> None:
     assert "http://localhost:8123/dashboard/" in text
 
 
+async def test_invitation_names_the_overlay() -> None:
+    text = "\n".join(view.invitation(await _stage()))
+    assert "/overlay/?program=final&project=football" in text
+
+
 def test_wanted_ports_are_taken_and_others_are_free() -> None:
     assert choose_ports(4, 5) == (4, 5)
     http, ws = choose_ports(None, None)
