@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTHON_DIRS := python tests bench docs
-# Rooms with quick tests (those of analytics and slots draw many cases or wait for processes); files in which every test needs a server are not even read.
-UNIT_ROOMS := $(addprefix tests/,answers auth client concurrency domain fetching gateway metrics operations owners storage)
+# Rooms with quick tests (those of analytics and rpc draw many cases or wait for processes); files in which every test needs a server are not even read.
+UNIT_ROOMS := $(addprefix tests/,auth client concurrency domain fetching gateway metrics operations owners resources storage voting)
 UNIT_FILES := $(addprefix tests/,test_architecture.py test_docs.py test_errors.py test_ids.py test_logs.py test_settings.py)
 FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
@@ -35,7 +35,7 @@ toolchain:
 	touch $@
 
 # What the OpenAPI document is made of, and with it the types of the JavaScript client.
-DOCUMENTED := $(shell find python/broker/operations python/broker/domain python/broker/rest -name '*.py') python/broker/settings.py
+DOCUMENTED := $(shell find $(addprefix python/broker/,operations resources voting domain rest) -name '*.py') python/broker/settings.py
 JS := js/client
 JS_SOURCES := $(shell find $(JS)/src $(JS)/test -name '*.ts*' -not -name schema.ts) $(addprefix $(JS)/,build.mjs tsconfig.json tsconfig.build.json)
 
@@ -117,7 +117,7 @@ fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, f
 	$(BIN)/python -m tests.rest.fuzzing
 
 fuzzlinks: build ## The links between processes under bytes that nobody meant, for ten minutes.
-	$(BIN)/python -m tests.slots.fuzzing
+	$(BIN)/python -m tests.rpc.fuzzing
 
 FUZZ_S ?= 300
 FUZZ_TARGETS ?= handshake frames envelope log answers

@@ -27,9 +27,9 @@ from bench.child import read_private_bytes
 from bench.machine import describe_machine
 from bench.owner import cpu_s, running
 from broker._native import Tally, pack_answer
-from broker.answers.batches import Batch, Group
-from broker.answers.counter import Counter
 from broker.settings import Settings
+from broker.voting.counting.batches import Batch, Group
+from broker.voting.counting.counter import Counter
 
 OPTIONS = 4
 DOORS = 16

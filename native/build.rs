@@ -9,7 +9,11 @@ fn main() {
     for path in [
         "build.rs",
         "Cargo.toml",
-        "src",
+        "lib.rs",
+        "core",
+        "gateway",
+        "py",
+        "server",
         "../python/broker/__init__.py",
     ] {
         println!("cargo::rerun-if-changed={path}");

@@ -7,25 +7,25 @@ from typing import Any, TypeVar, cast
 
 import httpx
 
-from broker.answers.batches import Answer, Batch
-from broker.answers.counter import Counter
-from broker.answers.linked_counters import LinkedCounters
-from broker.answers.placement import COUNTER
+from broker.actors.placement import slot_name
 from broker.auth.authenticator import Authenticator
 from broker.domain.idempotency import KeptResult, Repeated
 from broker.errors import BrokerError
 from broker.ids import IdSource
-from broker.operations.catalogue import build_registry
 from broker.operations.services import Services, build_services
 from broker.owners import commands
 from broker.owners.commands import Kept
 from broker.owners.owner import Owner
+from broker.resources.catalogue import build_registry
 from broker.rest.app import RestApp, build_app
 from broker.settings import Settings
-from broker.slots.placement import slot_name
 from broker.storage.accounts import Accounts
 from broker.storage.migrations import migrate
 from broker.storage.users import Users
+from broker.voting.counting.batches import Answer, Batch
+from broker.voting.counting.counter import Counter
+from broker.voting.counting.linked_counters import LinkedCounters
+from broker.voting.counting.placement import COUNTER
 from tests.auth.services import MovedClock, make_user, open_authenticator, open_database
 
 WAIT_S = 10.0

@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from broker.operations.catalogue import build_registry
-from broker.operations.notifications import NOTIFICATIONS
+from broker.resources.catalogue import build_registry
+from broker.resources.notifications import NOTIFICATIONS
 from broker.rest.asyncapi import asyncapi_document
 from broker.settings import Settings
 

@@ -102,7 +102,7 @@ def test_the_page_on_answers_has_the_settings_as_they_are() -> None:
 
 
 def test_the_readme_names_every_close_code() -> None:
-    source = (ROOT / "native" / "src" / "server" / "figures.rs").read_text()
+    source = (ROOT / "native" / "server" / "src" / "figures.rs").read_text()
     codes = re.findall(r"\b\d{4}\b", source.partition("ENDS: ")[2].partition("];")[0])
     told = (ROOT / "README.md").read_text().partition("A gateway closes a connection with")[2]
     assert len(set(codes)) == 11

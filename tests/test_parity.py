@@ -13,8 +13,8 @@ import httpx
 import orjson
 import pytest
 
-from broker.operations.catalogue import build_registry
 from broker.operations.registry import Operation
+from broker.resources.catalogue import build_registry
 from broker.rest.openapi import openapi_document
 from broker.rest.openapi_replies import HEADERS
 from broker.settings import Settings

@@ -18,7 +18,7 @@ from websockets.exceptions import InvalidStatus
 
 from broker.demo.matomo import open_stand_in
 from broker.domain.permission_table import PERMISSIONS, ROLES, SUBSCRIPTIONS, Rule, Target, Verdict
-from broker.operations.catalogue import build_registry
+from broker.resources.catalogue import build_registry
 from tests.analytics.conftest import peer_of
 from tests.fetching.upstream import Seen, open_upstream, send
 from tests.gateway.world import RpcError, Viewer, World, open_world

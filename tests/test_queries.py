@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from broker.demo.matomo import open_stand_in
-from broker.operations.catalogue import build_registry
+from broker.resources.catalogue import build_registry
 from tests.analytics.conftest import peer_of
 from tests.product import Product, open_product
 from tests.test_parity import RestDoor

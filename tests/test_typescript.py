@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.operations.catalogue import build_registry
+from broker.resources.catalogue import build_registry
 from broker.rest.openapi import openapi_document
 from broker.settings import Settings
 

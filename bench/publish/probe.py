@@ -19,6 +19,7 @@ import uvloop
 from bench.product import PROGRAM
 from bench.publish.doors import build_metadata
 from bench.rest.bare import find_ray
+from broker.actors.link import SlotLink
 from broker.clock import SystemClock
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
@@ -28,7 +29,6 @@ from broker.owners.linked_owners import LinkedOwners
 from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Entry, NewEventRow, program_topic
 from broker.settings import Settings
-from broker.slots.link import SlotLink
 
 FOLLOWED_S = 10.0
 

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.operations.catalogue import build_registry
 from broker.operations.registry import Operation
+from broker.resources.catalogue import build_registry
 from broker.rest.routing import build_endpoint
 from tests.asgi import Told, ask
 from tests.gateway.world import RpcError, Viewer, World

@@ -20,11 +20,11 @@ from broker.domain.data_sources import Call, build_request, find_data_source
 from broker.domain.patches import apply_json_patch, apply_merge_patch
 from broker.domain.revisions import WRITABLE, live_content
 from broker.domain.strict_json import parse_json
-from broker.operations import following
-from broker.operations.application_requests import require_parameters
-from broker.operations.imports import _body_elements
 from broker.operations.invoke import validate
 from broker.operations.registry import Operation
+from broker.resources import following
+from broker.resources.application_requests import require_parameters
+from broker.resources.imports import _body_elements
 from broker.rest.account import TrustedProxies, account_of_host
 from broker.rest.callers import HEADER, Callers
 from broker.rest.reply import _is_known

@@ -16,7 +16,7 @@ PACKAGE = Path(tasks.__file__).parent.parent
 # Where a task is made in another way, and who sees to its end. A task that runs for as long as its process
 # or its connection belongs to `keep_running`, unless its end ends the process or fails those who wait.
 OTHERS = {
-    "answers/counter.py": {"start": "the process ends with it"},
+    "voting/counting/counter.py": {"start": "the process ends with it"},
     "concurrency/batch_queue.py": {"add": "it settles what waits when it ends, and the next item starts it"},
     "concurrency/batching.py": {"ask": "it answers what waits when it ends, and the next call starts it"},
     "concurrency/single_flight.py": {"begin": "one piece of work, which its callers await"},
@@ -27,7 +27,7 @@ OTHERS = {
     },
     "deployments/ingress_check.py": {"start_unless_refused": "one start, which this function awaits"},
     "deployments/parts.py": {"run": "the process ends with them"},
-    "deployments/ray_cluster.py": {"until_lost": "some waits, which this function awaits"},
+    "deployments/ray_internals/ray_cluster.py": {"until_lost": "some waits, which this function awaits"},
     "deployments/supervisor.py": {
         "run": "old log files are looked through once",
         "_run": "`broker up` ends with it",
@@ -39,21 +39,21 @@ OTHERS = {
         "submit": "it answers what waits when it ends, and the next picture starts it"
     },
     "images/faces/finder.py": {"start": "one loading of models, which its callers await"},
-    "operations/analytics_sites.py": {"_apart": "one set-up, which its caller awaits"},
+    "resources/analytics_sites.py": {"_apart": "one set-up, which its caller awaits"},
     "operations/image_warmer.py": {
         "run": "the whole is kept running",
         "warm": "some pictures, which this function awaits",
     },
-    "operations/events.py": {"_in_order": "one publish, which its caller awaits"},
+    "resources/events.py": {"_in_order": "one publish, which its caller awaits"},
     "owners/owner.py": {"start": "the process ends with them"},
     "owners/sessions.py": {"poll": "one poll, which its caller awaits"},
     "rest/reply.py": {
         "_until_hung_up": "one request's, which ends with it",
         "ended_by_client": "one request's, which ends with it",
     },
-    "slots/actor.py": {"_get": "the process ends with it"},
-    "slots/link.py": {"_ask_again": "some calls, which this function awaits"},
-    "slots/listener.py": {"_begin": "one call, which is answered whatever it ends with"},
+    "actors/actor.py": {"_get": "the process ends with it"},
+    "actors/link.py": {"_ask_again": "some calls, which this function awaits"},
+    "rpc/listener.py": {"_begin": "one call, which is answered whatever it ends with"},
 }
 MAKERS = {"create_task", "ensure_future", "run_coroutine_threadsafe"}
 # Programs of their own, which end with what they do.

@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 
-from broker.deployments import haproxy
 from broker.deployments.ports import free_port
+from broker.deployments.ray_internals import haproxy
 from broker.settings import child_environment
 
 with warnings.catch_warnings():

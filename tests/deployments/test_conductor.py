@@ -15,9 +15,9 @@ def test_the_conductor_does_not_hold_what_only_the_doors_and_slots_need() -> Non
     assert not held & {
         "broker.rest.app",
         "broker.gateway.gateway",
-        "broker.operations.catalogue",
+        "broker.resources.catalogue",
         "broker.owners.owner",
-        "broker.answers.counter",
+        "broker.voting.counting.counter",
         "asyncpg",
         "httpx",
         "jwt",

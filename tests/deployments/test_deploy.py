@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from broker.deployments import haproxy
 from broker.deployments.environment import serve_environment
+from broker.deployments.ray_internals import haproxy
 from broker.metrics.catalogue import CATALOGUE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -8,10 +8,10 @@ import pytest
 from ray import _raylet
 from ray._private import ray_constants
 
-from broker.deployments import haproxy
 from broker.deployments.environment import build_environment, joined_environment
 from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.ports import free_port, replica_ports, require_free
+from broker.deployments.ray_internals import haproxy
 from broker.deployments.worker_setup import relax
 from broker.settings import SettingError, Settings
 from broker.setup_error import SetupError

@@ -39,7 +39,7 @@ def list_ray(instance: Instance) -> set[tuple[int, str]]:
 
 
 def list_standbys(instance: Instance) -> set[int]:
-    """What waits in the places of Ray's helpers (`broker.deployments.standby`)."""
+    """What waits in the places of Ray's helpers (`broker.deployments.ray_internals.standby`)."""
     found = set()
     for process in list_processes(instance):
         with suppress(psutil.NoSuchProcess):

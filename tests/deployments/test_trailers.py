@@ -11,7 +11,7 @@ import orjson
 import pytest
 import uvicorn
 
-from broker.deployments.joined_writes import JoiningProtocol
+from broker.deployments.ray_internals.joined_writes import JoiningProtocol
 from tests.product import Product, open_product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]

@@ -19,8 +19,8 @@ import psutil
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from broker.deployments.haproxy import find_haproxy
 from broker.deployments.ports import free_port
+from broker.deployments.ray_internals.haproxy import find_haproxy
 from broker.settings import child_environment
 from tests.adversity.faults import TITLES, find
 from tests.deployments.hostile import assert_refused

@@ -6,8 +6,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from broker.operations.catalogue import build_registry
-from broker.operations.notifications import STREAM_REFUSALS
+from broker.resources.catalogue import build_registry
+from broker.resources.notifications import STREAM_REFUSALS
 from broker.rest.asyncapi import CHANNEL, asyncapi_document
 from broker.rest.asyncapi_messages import PROTOCOL_ERRORS, key_of
 from broker.rest.asyncapi_stream import STREAM

@@ -12,10 +12,10 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
+from broker.actors.link import LinkLost
 from broker.deployments.health import HealthChecks
 from broker.errors import Unavailable
-from broker.operations.responses import ImpressionParams, RespondParams
-from broker.slots.link import LinkLost
+from broker.voting.resources.responses import ImpressionParams, RespondParams
 from tests.auth.services import PASSWORD
 from tests.gateway.test_authentication import LOGIN
 from tests.gateway.test_calls import fails

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from broker.operations.jsonrpc import MAX_BATCH, MAX_DEPTH, MAX_ID_BYTES, MAX_VALUES
-from broker.operations.notifications import (
+from broker.resources.notifications import (
     CLOSES,
     NOTIFICATIONS,
     REFUSALS,

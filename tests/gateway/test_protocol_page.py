@@ -13,7 +13,7 @@ import orjson
 import pytest
 from websockets.asyncio.client import connect
 
-from broker.operations.notifications import CLOSES, NOTIFICATIONS, STREAM_ENDS
+from broker.resources.notifications import CLOSES, NOTIFICATIONS, STREAM_ENDS
 from tests.gateway.described import faults_of_answer, faults_of_call, faults_of_notification
 from tests.gateway.streams import Stream, StreamEvent
 from tests.gateway.world import WAIT_S, World

@@ -5,8 +5,8 @@ import pytest
 
 from broker.errors import InvalidClient, InvalidRequest, NotFound, PayloadTooLarge, SlowDown
 from broker.gateway.rendering import error_json, result_json, unknown_method_json
-from broker.operations.connect import Connect
 from broker.operations.registry import Json, Reply, Stream
+from broker.resources.connect import Connect
 
 pytestmark = pytest.mark.anyio
 

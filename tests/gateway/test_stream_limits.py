@@ -5,7 +5,7 @@ import asyncio
 import orjson
 import pytest
 
-from broker.operations.notifications import REFUSALS, STREAM_REFUSALS
+from broker.resources.notifications import REFUSALS, STREAM_REFUSALS
 from tests.gateway.streams import Stream
 from tests.gateway.world import World
 

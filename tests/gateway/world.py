@@ -14,13 +14,13 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from broker.actors.link import LinkLost
 from broker.gateway.gateway import Gateway
-from broker.operations.catalogue import build_registry
 from broker.owners import linked_feed
 from broker.owners.feed import Feed, Sink
 from broker.owners.owner import Owner
-from broker.slots.calls import Calls
-from broker.slots.link import LinkLost
+from broker.resources.catalogue import build_registry
+from broker.rpc.calls import Calls
 from tests.auth.services import make_user
 from tests.gateway.described import faults_of_answer, faults_of_notification
 from tests.product import Product, open_product

@@ -1,4 +1,4 @@
-"""The tally of answers as Python meets it; what it counts is proved in `native/src/answers`."""
+"""The tally of answers as Python meets it; what it counts is proved in `native/core/src/answers`."""
 
 import threading
 

@@ -23,12 +23,12 @@ from broker.errors import (
 )
 from broker.ids import IdSource
 from broker.metrics import catalogue, counts
-from broker.operations.catalogue import build_registry
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
 from broker.operations.registry import Effect, Json, Operation, Registry, Reply, Route
 from broker.operations.rendering import result_json
 from broker.operations.services import Services
+from broker.resources.catalogue import build_registry
 from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.idempotency import Idempotency

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from broker.actors.link import LinkLost
 from broker.clock import SystemClock
 from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
@@ -18,7 +19,6 @@ from broker.owners.linked_owners import LinkedOwners
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, Entry, EntryKind, HistoryLost, program_topic
 from broker.settings import Settings
-from broker.slots.link import LinkLost
 from tests.owners.support import create_programs, delete_all, fetch, ids, publish_rows, row
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import ray
 
+from broker.actors.pool import SlotPool, get_actor
 from broker.clock import SystemClock
 from broker.domain.programs import Access
 from broker.errors import BrokerError, NotFound
@@ -21,7 +22,6 @@ from broker.owners.linked_owners import LinkedOwners
 from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.settings import Settings
-from broker.slots.pool import SlotPool, get_actor
 from tests.owners.publisher import publish_all, publish_elsewhere
 from tests.owners.support import create_programs, ids, publish_rows, row
 

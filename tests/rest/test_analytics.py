@@ -20,7 +20,7 @@ from broker.demo.matomo import (
     outage,
 )
 from broker.domain.audit import Actor
-from broker.operations.analytics_reports import SCRIPT_TYPE
+from broker.resources.analytics_reports import SCRIPT_TYPE
 from broker.storage.analytics import MatomoAccess
 from tests.analytics.conftest import peer_of
 from tests.product import Product, open_product

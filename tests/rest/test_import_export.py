@@ -7,7 +7,7 @@ import httpx
 import orjson
 import pytest
 
-from broker.operations import imports
+from broker.resources import imports
 from tests.product import Product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]

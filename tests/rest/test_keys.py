@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.operations.catalogue import build_registry
 from broker.operations.registry import Effect
+from broker.resources.catalogue import build_registry
 from tests.product import Product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]

@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from broker.domain.values import parse_time
 from broker.errors import BrokerError
-from broker.operations.catalogue import build_registry
 from broker.operations.registry import Operation
+from broker.resources.catalogue import build_registry
 from broker.rest import streams
 from broker.rest.openapi import openapi_document
 from broker.rest.openapi_replies import errors_of

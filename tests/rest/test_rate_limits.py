@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.operations.catalogue import build_registry
 from broker.operations.services import build_services
+from broker.resources.catalogue import build_registry
 from broker.rest.app import build_app
 from broker.storage.accounts import Accounts
 from broker.storage.database import Database

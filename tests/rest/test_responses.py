@@ -11,8 +11,8 @@ import pytest
 from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate
 from broker.errors import Unavailable
-from broker.operations.audience import build_audience
 from broker.storage.idempotency import Idempotency
+from broker.voting.polls.audience import build_audience
 from tests.auth.services import StoppedClock
 from tests.product import Product, app_of
 from tests.rest.support import field

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.errors import InvalidRequest
-from broker.operations.catalogue import build_registry
+from broker.resources.catalogue import build_registry
 from broker.rest.routing import RouteTable
 
 

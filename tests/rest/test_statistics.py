@@ -8,7 +8,7 @@ import pytest
 from broker.clock import to_ms
 from broker.domain.statistics import Amount, Figures, Subject
 from broker.domain.values import format_time
-from broker.operations.statistics import MAX_POINTS
+from broker.resources.statistics import MAX_POINTS
 from tests.product import Product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]

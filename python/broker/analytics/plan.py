@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from broker.analytics.site import Dimension, Found, Reader, Report, SiteIds, report_dimension
 from broker.analytics.wanted import Scope, Wanted, WantedDimension, WantedReport
-from broker.domain.answers import camel_case
+from broker.voting.rules import camel_case
 
 T = TypeVar("T", Dimension, Report)
 

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from broker.cli.output import write_line
-from broker.operations.catalogue import build_registry
+from broker.resources.catalogue import build_registry
 from broker.rest.asyncapi import asyncapi_document
 from broker.rest.openapi import openapi_document
 from broker.settings import Settings

@@ -4,7 +4,6 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from broker.answers.linked_counters import LinkedCounters
 from broker.auth.authenticator import AuthConfig, Authenticator
 from broker.concurrency.tasks import keep_running
 from broker.deployments.ingress_check import ingress_host
@@ -21,6 +20,7 @@ from broker.storage.database import Database
 from broker.storage.database_clock import DatabaseClock
 from broker.storage.statistics_recorder import Recorder
 from broker.storage.users import Users
+from broker.voting.counting.linked_counters import LinkedCounters
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from pathlib import Path
 import orjson
 
 from broker import timers
-from broker.deployments import ray_cluster
 from broker.deployments.processes import end_own_session
+from broker.deployments.ray_internals import ray_cluster
 from broker.logs import configure_logs
 from broker.settings import Settings
 

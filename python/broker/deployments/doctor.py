@@ -17,8 +17,8 @@ from pathlib import Path
 
 from broker import DISTRIBUTION
 from broker.deployments.data_dir import DirectoryInUse, claim
-from broker.deployments.haproxy import find_haproxy
 from broker.deployments.ports import require_free
+from broker.deployments.ray_internals.haproxy import find_haproxy
 from broker.errors import Unavailable
 from broker.gateway.open_files import most_connections
 from broker.images.errors import FacesUnavailable

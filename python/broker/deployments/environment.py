@@ -7,9 +7,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.deployments import haproxy, ingress_key
+from broker.deployments import ingress_key
 from broker.deployments.ports import free_port, replica_ports
-from broker.deployments.ray_logs import FILE_BYTES
+from broker.deployments.ray_internals import haproxy
+from broker.deployments.ray_internals.ray_logs import FILE_BYTES
 from broker.deployments.ray_tls import make_certificate
 from broker.settings import SettingError, Settings, environment_name
 

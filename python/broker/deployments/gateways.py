@@ -23,7 +23,7 @@ from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.tasks import run_once
 from broker.deployments.ingress_check import find_ingress_fault
 from broker.deployments.node_address import on_this_node
-from broker.deployments.ray_cluster import NAMESPACE
+from broker.deployments.ray_internals.ray_cluster import NAMESPACE
 from broker.logs import configure_logs
 from broker.metrics.counts import GATEWAY_REPLACEMENTS
 from broker.settings import Settings
@@ -63,8 +63,8 @@ class GatewayActor:
         # Not above: the conductor, which names this class and no more, would hold it all.
         from broker.deployments.compose import open_services
         from broker.gateway.gateway import Gateway
-        from broker.operations.catalogue import build_registry
         from broker.owners.linked_feed import LinkedFeed
+        from broker.resources.catalogue import build_registry
 
         timers.allow_late(timers.EXACT_S)  # of the event loops too, which it starts
         gc.set_threshold(_COLLECT_AFTER)

@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping
 
-from broker.answers.placement import COUNTER
+from broker.actors.link import LinkLost, SlotLink
+from broker.actors.placement import slot_name
 from broker.concurrency.tasks import failing
 from broker.errors import BrokerError, Unavailable
 from broker.operations.services import Services
 from broker.owners.placement import OWNER
-from broker.slots.calls import SLOT_CALLS
-from broker.slots.link import LinkLost, SlotLink
-from broker.slots.placement import slot_name
+from broker.rpc.calls import SLOT_CALLS
 from broker.storage.gateways import Gateways
+from broker.voting.counting.placement import COUNTER
 
 _CHECK_S = 2.0
 

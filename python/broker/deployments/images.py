@@ -22,8 +22,8 @@ from ray import serve
 from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 
 from broker import timers
-from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.deployments.ingress import IMAGES
+from broker.deployments.ray_internals.direct_requests import serve_directly, without_request_id
 from broker.errors import Unavailable
 from broker.image_urls import PREFIX
 from broker.logs import configure_logs
@@ -92,10 +92,10 @@ class ImagesAsgi:
     async def _open(self) -> None:
         # Not above: the conductor, which makes this object and no more, would hold it all.
         from broker.clock import SystemClock
-        from broker.deployments.departures import Departure, configuration_place
         from broker.deployments.faces import find_served_faces
         from broker.deployments.node_address import node_address
-        from broker.deployments.replica_doors import close_grpc, listen_on_node
+        from broker.deployments.ray_internals.departures import Departure, configuration_place
+        from broker.deployments.ray_internals.replica_doors import close_grpc, listen_on_node
         from broker.ids import IdSource
         from broker.metrics.exporter import Exporter
         from broker.rest.images import ImageApp

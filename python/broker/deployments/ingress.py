@@ -34,7 +34,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from broker.deployments.haproxy_input import Application, IngressFault, RayInput
+from broker.deployments.ray_internals.haproxy_input import Application, IngressFault, RayInput
 from broker.errors import (
     BrokerError,
     InternalError,

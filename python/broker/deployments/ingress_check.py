@@ -13,9 +13,9 @@ from pathlib import Path
 import orjson
 
 from broker.deployments import ingress_key
-from broker.deployments.haproxy import CONFIGURATION
 from broker.deployments.ingress import APPLICATION
 from broker.deployments.ingress_start import FAULT
+from broker.deployments.ray_internals.haproxy import CONFIGURATION
 from broker.settings import Settings
 from broker.setup_error import SetupError
 

@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from broker.deployments.haproxy import find_haproxy
-from broker.deployments.haproxy_input import IngressFault, RayInput, read_ray
 from broker.deployments.ingress import KINDS, write_config
 from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.node_address import on_this_node
 from broker.deployments.private_paths import require_private
+from broker.deployments.ray_internals.haproxy import find_haproxy
+from broker.deployments.ray_internals.haproxy_input import IngressFault, RayInput, read_ray
 from broker.settings import SettingError, Settings
 from broker.setup_error import SetupError
 

@@ -11,20 +11,21 @@ from typing import Any
 import orjson
 
 from broker import timers
-from broker.answers.actor import CounterActor
-from broker.answers.placement import COUNTER
+from broker.actors.pool import SlotPool
 from broker.clock import SystemClock
 from broker.concurrency.tasks import keep_running, run_once
-from broker.deployments import gateways, ray_cluster, serve_app
+from broker.deployments import gateways, serve_app
 from broker.deployments.clock_watch import watch_clock
 from broker.deployments.ingress_check import forget_faults, require_our_ingress, start_unless_refused
+from broker.deployments.ray_internals import ray_cluster
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
 from broker.owners.actor import OwnerActor
 from broker.owners.placement import OWNER
 from broker.settings import Settings
-from broker.slots.pool import SlotPool
+from broker.voting.counting.actor import CounterActor
+from broker.voting.counting.placement import COUNTER
 
 _STOP_S = 11.0  # for everything; `broker up` has four more
 _DRAIN_LIMIT_S = 6.0

@@ -17,12 +17,12 @@ from ray.serve._private.constants import (
 )
 
 from broker import timers
-from broker.deployments.direct_requests import serve_directly, without_request_id
 from broker.deployments.environment import RAY_HOST
 from broker.deployments.faces import APPLICATION as FACES
 from broker.deployments.faces import faces_target
 from broker.deployments.images import build_images
 from broker.deployments.ingress import APPLICATION, IMAGES
+from broker.deployments.ray_internals.direct_requests import serve_directly, without_request_id
 from broker.logs import configure_logs
 from broker.settings import Settings
 
@@ -36,7 +36,9 @@ _BUSY = 32  # requests of one replica at a time, over which Serve starts another
 _LOGS = {"log_level": "WARNING", "enable_access_log": False}
 _CPUS = 0.01  # a claim, not a limit: replicas must fit beside everything else on two cores
 
-_END_S = 8  # for Serve's own second, `broker.deployments.departures`, and the requests that run then
+_END_S = (
+    8  # for Serve's own second, `broker.deployments.ray_internals.departures`, and the requests that run then
+)
 
 # Timers of a replica: its server looks around ten times a second, its requests only time out.
 _LATE_S = 0.3
@@ -59,7 +61,7 @@ class ApiApp:
         self._app: RestApp | None = None
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope that Serve hands on; see `broker.deployments.direct_requests`."""
+        """Serve one ASGI scope that Serve hands on: what `ray_internals.direct_requests` does not take."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
@@ -84,11 +86,11 @@ class ApiApp:
     async def _open(self) -> None:
         # Not above: the conductor, which makes this object and no more, would hold it all.
         from broker.deployments.compose import open_services
-        from broker.deployments.departures import Departure, configuration_place
         from broker.deployments.health import HealthChecks
         from broker.deployments.node_address import node_address
-        from broker.deployments.replica_doors import close_grpc, listen_on_node
-        from broker.operations.catalogue import build_registry
+        from broker.deployments.ray_internals.departures import Departure, configuration_place
+        from broker.deployments.ray_internals.replica_doors import close_grpc, listen_on_node
+        from broker.resources.catalogue import build_registry
         from broker.rest.app import build_app
 
         configure_logs(self._settings, "api")

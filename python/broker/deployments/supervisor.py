@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.tasks import keep_running, run_once
-from broker.deployments import ray_logs
 from broker.deployments.conductor_process import ConductorProcess, Report
 from broker.deployments.data_dir import Claim, claim
 from broker.deployments.ports import require_free
 from broker.deployments.preparation import prepare_apart
 from broker.deployments.processes import end_marked
+from broker.deployments.ray_internals import ray_logs
 from broker.errors import Unavailable
 from broker.logs import RAY_SHARE, configure_logs
 from broker.settings import Settings

@@ -12,13 +12,13 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from broker.answers.batches import SEALED, Group
-from broker.answers.errors import VotingClosed
 from broker.concurrency.tasks import keep_running
 from broker.errors import BrokerError, InternalError, NotFound, OutcomeUnknown, Unavailable
 from broker.gateway.open_polls import OpenPolls, Place
 from broker.gateway.rendering import error_json
 from broker.operations.services import Services
+from broker.voting.counting.batches import SEALED, Group
+from broker.voting.counting.errors import VotingClosed
 
 _log = logging.getLogger(__name__)
 

@@ -24,11 +24,11 @@ from broker.gateway.topics import Followed, Topics
 from broker.gateway.upcalls import Access, Authenticate, Ballots, Call, Idle, Request, UpcallPump
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
-from broker.operations.connect import url_template
 from broker.operations.registry import Registry
 from broker.operations.services import Services
 from broker.owners.feed import Feed, Sink
 from broker.owners.protocol import Attributes
+from broker.resources.connect import url_template
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow, Gateways
 from broker.storage.statistics_recorder import FLUSH_S

@@ -20,14 +20,6 @@ import orjson
 
 from broker.concurrency.caches import LruCache
 from broker.concurrency.tasks import keep_running
-from broker.domain.answers import (
-    FREE_CONTEXTS,
-    MAX_OPTION,
-    NOTHING_DECLARED,
-    Declaration,
-    lower_uuid,
-    parse_declaration,
-)
 from broker.domain.programs import Access
 from broker.errors import BrokerError
 from broker.gateway.topics import Followed, Topics
@@ -35,6 +27,14 @@ from broker.operations.program_access import WITHOUT_PROJECT
 from broker.operations.services import Services
 from broker.owners.protocol import Entry, EntryKind, program_topic
 from broker.storage.polls import PollHead, PollProgram, PollRow
+from broker.voting.rules import (
+    FREE_CONTEXTS,
+    MAX_OPTION,
+    NOTHING_DECLARED,
+    Declaration,
+    lower_uuid,
+    parse_declaration,
+)
 
 _log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from broker.concurrency.tasks import run_once
 from broker.domain.programs import ProgramChange
 from broker.errors import BrokerError, NotFound
 from broker.gateway.topics import Followed, Logs, Topics
-from broker.operations.following import PROJECT_CHANNEL
 from broker.operations.services import Services
 from broker.owners.protocol import PROGRAMS_CHANNEL, Attributes, Entry, channel_topic, program_topic
+from broker.resources.following import PROJECT_CHANNEL
 from broker.storage.programs import ProgramQuery
 
 _log = logging.getLogger(__name__)

@@ -33,12 +33,6 @@ from broker.gateway.sessions import Session, Sessions
 from broker.gateway.topics import Followed, Logs, Topics
 from broker.gateway.upcalls import Access as AccessUpcall
 from broker.gateway.upcalls import Call, Idle
-from broker.operations.following import (
-    PROJECT_CHANNEL,
-    SubscribeParams,
-    parse_subscribe,
-    parse_unsubscribe,
-)
 from broker.operations.services import Services
 from broker.owners.protocol import (
     PROGRAMS_CHANNEL,
@@ -47,6 +41,12 @@ from broker.owners.protocol import (
     Attributes,
     channel_topic,
     program_topic,
+)
+from broker.resources.following import (
+    PROJECT_CHANNEL,
+    SubscribeParams,
+    parse_subscribe,
+    parse_unsubscribe,
 )
 
 _NO_TIME = to_datetime(0)

@@ -1,1 +1,4 @@
-"""What can be done, by whom and with what; both doors translate to it and add nothing."""
+"""How an operation is run, whichever door it came through, and the services that all of them share.
+
+The operations themselves are in `broker.resources` and `broker.voting.resources`.
+"""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from broker.answers.client import Counters
 from broker.auth.authenticator import Authenticator
 from broker.auth.rate_limits import Rate, RateLimit
 from broker.clock import Clock
@@ -11,7 +10,6 @@ from broker.fetching.urls import AllowList
 from broker.ids import IdSource
 from broker.images.account_rules import RuleBook
 from broker.operations.analytics_platform import AnalyticsPlatforms, wanted_of
-from broker.operations.audience import Audience, build_audience
 from broker.operations.image_warmer import ImageWarmer
 from broker.operations.known_gateways import KnownGateways
 from broker.operations.long_lists import LongLists
@@ -40,6 +38,8 @@ from broker.storage.statistics import Statistics
 from broker.storage.statistics_recorder import Recorder
 from broker.storage.stored_values import StoredValues
 from broker.storage.users import Users
+from broker.voting.counting.client import Counters
+from broker.voting.polls.audience import Audience, build_audience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from broker.actors.actor import SlotActor
 from broker.errors import BrokerError
 from broker.owners.placement import OWNER
 from broker.settings import Settings
-from broker.slots.actor import SlotActor
 
 if TYPE_CHECKING:
     from broker.owners.commands import Answer, Command

@@ -1,4 +1,4 @@
-"""What owners are asked over links. The annotations are what travels; see `broker.slots.calls`."""
+"""What owners are asked over links. The annotations are what travels; see `broker.rpc.calls`."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from broker.errors import BrokerError
 from broker.owners.commands import Answer, Command
 from broker.owners.protocol import Entry, Head
 from broker.owners.sessions import Follow, PollAnswer
-from broker.slots.calls import Calls, SlotCalls
+from broker.rpc.calls import Calls, SlotCalls
 
 
 class OwnerCalls(SlotCalls, Protocol):

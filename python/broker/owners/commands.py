@@ -18,7 +18,7 @@ from broker.domain.idempotency import IdempotencyKey
 from broker.domain.programs import Access, Program
 from broker.errors import BrokerError
 from broker.owners.protocol import Caller, NewEventRow
-from broker.slots.calls import Carried
+from broker.rpc.calls import Carried
 
 _OVERHEAD_BYTES = 200  # of a command or an event besides its metadata, roughly
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker.actors.link import Link, LinkLost, SlotLink
 from broker.clock import Clock
 from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.tasks import keep_running
@@ -25,7 +26,6 @@ from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
 from broker.owners.sessions import POLL_WAIT_S, Batch, Follow, PollAnswer
 from broker.settings import Settings
-from broker.slots.link import Link, LinkLost, SlotLink
 
 _log = logging.getLogger(__name__)
 _RETRY = Backoff(0.02, 0.2, jitter=0)  # before an owner is asked again

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
+from broker.actors.link import Link, LinkLost, SlotLink
 from broker.clock import Clock
 from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.batch_queue import BatchLimits, BatchQueue
@@ -38,9 +39,8 @@ from broker.owners.protocol import (
     channel_topic,
     program_topic,
 )
+from broker.rpc.calls import CannotTravel
 from broker.settings import Settings
-from broker.slots.calls import CannotTravel
-from broker.slots.link import Link, LinkLost, SlotLink
 
 _LIMITS = BatchLimits(batch_size=4 << 20, queue_size=64 << 20, batch_items=500, queue_items=20_000)  # bytes
 _RETRY = Backoff(0.02, 0.1, jitter=0)  # before a call is made again

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
+from broker.actors.placement import slot_name
 from broker.clock import Clock
 from broker.concurrency.periodic import repeat
 from broker.concurrency.tasks import keep_running
@@ -27,7 +28,6 @@ from broker.owners.sessions import POLL_WAIT_S, Follow, PollAnswer, Session, Ses
 from broker.owners.topics import Hold, ProgramTopic, Topic, Topics
 from broker.owners.writer import Writer, WriterLimits
 from broker.settings import Settings
-from broker.slots.placement import slot_name
 from broker.storage.database import Database
 from broker.storage.database_clock import DatabaseClock
 from broker.storage.fence import Fenced, connection_name

@@ -7,7 +7,7 @@ that the new slot wins move.
 from functools import lru_cache
 from hashlib import blake2b
 
-from broker.slots.placement import slot_name
+from broker.actors.placement import slot_name
 
 OWNER = "owner"
 """The kind of the owners' slots."""

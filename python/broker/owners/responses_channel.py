@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 import orjson
 
 from broker.clock import Clock
-from broker.domain.answers import count_options, live_results, parse_declaration
 from broker.domain.programs import Access, Program
 from broker.owners.encoding import attributes_entry, gone_entry
 from broker.owners.log import LogLimits, Step
@@ -18,6 +17,7 @@ from broker.owners.protocol import RESPONSES_CHANNEL, Attributes, Entry, channel
 from broker.owners.tail import LOOK_S, Channel
 from broker.storage.polls import PollCount, Polls
 from broker.storage.programs import Programs
+from broker.voting.rules import count_options, live_results, parse_declaration
 
 _TOLD_AT_ONCE = 1_000  # live results, of about 200 bytes; what is more comes a second later
 

@@ -8,7 +8,6 @@ from dataclasses import fields
 from typing import Any
 
 import broker
-from broker.operations.connect import url_template
 from broker.operations.jsonrpc import (
     MAX_BATCH,
     MAX_DEPTH,
@@ -21,8 +20,9 @@ from broker.operations.jsonrpc import (
     MAX_VALUES,
     TOKEN_WARNING_S,
 )
-from broker.operations.notifications import CLOSES, NOTIFICATIONS, REFUSALS
 from broker.operations.registry import Operation, Registry
+from broker.resources.connect import url_template
+from broker.resources.notifications import CLOSES, NOTIFICATIONS, REFUSALS
 from broker.rest.asyncapi_messages import FOLLOWS, Messages, key_of
 from broker.rest.asyncapi_stream import (
     STREAM,

@@ -21,13 +21,6 @@ from broker.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
-from broker.operations.following import (
-    ChannelSubscribed,
-    Subscribed,
-    SubscribeParams,
-    TargetParams,
-    Unsubscribed,
-)
 from broker.operations.invoke import MAX_KEY_CHARACTERS
 from broker.operations.jsonrpc import (
     INVALID_PARAMS,
@@ -36,8 +29,15 @@ from broker.operations.jsonrpc import (
     METHOD_NOT_FOUND,
     PARSE_ERROR,
 )
-from broker.operations.notifications import Notification
 from broker.operations.registry import Effect, Operation
+from broker.resources.following import (
+    ChannelSubscribed,
+    Subscribed,
+    SubscribeParams,
+    TargetParams,
+    Unsubscribed,
+)
+from broker.resources.notifications import Notification
 from broker.rest.openapi_replies import error_example, errors_of
 from broker.rest.openapi_schemas import Schema, Schemas, without_null
 from broker.rest.result_examples import NOTIFICATION_EXAMPLES, examples_of

@@ -8,7 +8,7 @@ headers alone.
 from collections.abc import Iterable
 from typing import Any
 
-from broker.operations.notifications import (
+from broker.resources.notifications import (
     CLOSES,
     STREAM_ENDS,
     STREAM_NOTIFICATIONS,

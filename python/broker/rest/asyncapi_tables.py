@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from broker.operations.notifications import Close, Refusal
+from broker.resources.notifications import Close, Refusal
 
 
 def refusal_rows(refusals: Iterable[Refusal]) -> list[dict[str, Any]]:

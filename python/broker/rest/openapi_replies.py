@@ -23,8 +23,8 @@ from broker.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
-from broker.operations.event_lists import NDJSON
 from broker.operations.registry import Effect, Operation
+from broker.resources.event_lists import NDJSON
 from broker.rest.openapi_schemas import Schema, Schemas
 from broker.rest.request import JSON_TYPE
 from broker.rest.result_examples import EVENT, examples_of

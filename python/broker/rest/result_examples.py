@@ -7,7 +7,6 @@ operations.
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from broker.domain.answers import LiveResults, ResponseReport
 from broker.domain.api_tokens import ApiToken, NewApiToken
 from broker.domain.events import Event
 from broker.domain.programs import ProgramResource
@@ -15,7 +14,7 @@ from broker.domain.projects import Project
 from broker.domain.revisions import LiveRevision, Revision
 from broker.domain.stored_values import StoredValue
 from broker.domain.users import User
-from broker.operations import (
+from broker.resources import (
     analytics_reports,
     analytics_sites,
     audit,
@@ -25,11 +24,12 @@ from broker.operations import (
     images,
     imports,
     programs,
-    responses,
     statistics,
     status,
     tokens,
 )
+from broker.voting.resources import responses
+from broker.voting.rules import LiveResults, ResponseReport
 
 _ID = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
 _USER_ID = "0198b2c4-11aa-7b2c-8d3e-4f5a6b7c8d9e"

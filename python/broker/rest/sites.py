@@ -1,4 +1,4 @@
-"""What is served to browsers beside the API: each name's folder, made by the build, and the headers of its files."""
+"""What browsers get beside the API: by name, the folder that the build made and the headers of its files."""
 
 from collections.abc import Mapping
 from pathlib import Path

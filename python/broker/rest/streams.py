@@ -20,8 +20,8 @@ from broker.errors import (
     Unauthenticated,
     Unavailable,
 )
-from broker.operations.connect import advise
 from broker.operations.services import Services
+from broker.resources.connect import advise
 from broker.rest.headers import Header
 from broker.rest.routing import split_path
 

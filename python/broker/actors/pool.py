@@ -1,0 +1,252 @@
+"""A pool of slots of one kind: named Ray actors, one a slot, spread over the nodes.
+
+They are found by name, and restarted by Ray for ever. A call is never retried by Ray itself: whether a
+repeated call is harmless is our business.
+
+No name is used twice: a process remembers which actor a name means, so who took one up again could be given
+the actor that has ended.
+
+An actor is exchanged by its successor: one of the same slot with the next number in its name. It is started
+first; then the old one finishes what it has and ends, and whoever calls it learns so and finds the newest of
+the slot. Were two to run for a moment, the fence would let only one of them write. An actor that hangs is
+exchanged without being asked: Ray watches over processes and nodes, not over what does not answer.
+"""
+
+import asyncio
+import logging
+import secrets
+from contextlib import suppress
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import ActorDiedError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from broker.actors.actor import SlotActor
+from broker.actors.placement import node_of, slot_name
+from broker.concurrency.periodic import repeat
+from broker.errors import BrokerError, Unavailable
+from broker.metrics.counts import SLOT_EXCHANGES
+from broker.settings import Settings
+
+NAMESPACE = "broker"
+_START_S = 60.0  # a cold actor process takes seconds on a busy machine
+_STOP_S = 5.0
+_RETRY_S = 0.2
+_CPUS = 0.01  # a claim, not a limit: Ray places what claims nothing anywhere
+_CONCURRENCY = 10_000  # calls at once of one actor, as a poll of an owner for each gateway
+_LOOK_S = 4.0  # between two looks at an actor by way of Ray
+_HUNG_S = 10.0  # without an answer; nothing that a part does keeps its loop for so long
+
+_log = logging.getLogger(__name__)
+
+
+class SlotPool:
+    """All slots of one kind. `start`, then `watch` in a task; `exchange` and `stop` at any time."""
+
+    def __init__(
+        self,
+        kind: str,
+        actor: type[SlotActor[Any]],
+        slots: int,
+        settings: Settings,
+        dsn: str,
+        *,
+        detached: bool,
+        first_node: int = 0,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            kind: what the slots are named for.
+            actor: what is made for each slot, with the settings, the dsn and the slot's index.
+            slots: how many there are.
+            detached: actors outlive this process; otherwise they end with it or with `stop`.
+            first_node: the place of slot 0 in the round of the nodes, so that kinds can differ in it.
+        """
+        self._kind = kind
+        self._actor = actor
+        self._settings = settings
+        self._dsn = dsn
+        self._detached = detached
+        self._first_node = first_node
+        self._locks = [asyncio.Lock() for _ in range(slots)]  # one change of a slot at a time
+        self._held: dict[int, Any] = {}  # an actor that is not detached ends with its last handle
+
+    async def start(self) -> None:
+        """Start an actor for each slot; those that an earlier process left are exchanged.
+
+        Raises:
+            Unavailable: one does not start in time, or cannot reach the database.
+        """
+        number = await self._next_number()
+        await asyncio.gather(*(self._renew(index, number) for index in range(len(self._locks))))
+
+    async def exchange(self) -> None:
+        """Exchange every actor for a new one, one after the other. Raises Unavailable."""
+        number = await self._next_number()
+        for index in range(len(self._locks)):
+            await self._renew(index, number)
+
+    async def watch(self) -> None:
+        """Exchange actors that hang or have ended for good, until cancelled."""
+        from broker.actors.pulse import watch_pulse  # which imports this module
+
+        slots = range(len(self._locks))
+        # The process of an actor that is not detached is on this machine.
+        pulses = () if self._detached else (watch_pulse(self._kind, index) for index in slots)
+        await asyncio.gather(*(self._watch(index) for index in slots), *pulses)
+
+    async def stop(self) -> None:
+        """End the actors; what they do not store in time is answered `Unavailable`. Idempotent."""
+        await asyncio.gather(*(_end(name) for name in await self._names()))
+        self._held.clear()
+
+    async def _next_number(self) -> int:
+        """A number that no actor has: actors of one number are spread over the nodes."""
+        return 1 + max(map(_number, await self._names()), default=0)
+
+    async def _names(self) -> list[str]:
+        """The names of all actors that the slots have."""
+        names = await asyncio.to_thread(_list_names)
+        return [name for index in range(len(self._locks)) for name in _of_slot(self._name(index), names)]
+
+    async def _renew(self, index: int, number: int) -> None:
+        async with self._locks[index]:
+            await self._succeed(index, number)
+
+    async def _succeed(self, index: int, least: int = 1) -> None:
+        """Put a new actor into a slot, with the next number or `least`, in the place of those that it has."""
+        slot = self._name(index)
+        old = _of_slot(slot, await asyncio.to_thread(_list_names))
+        number = max(least, 1 + max(map(_number, old), default=0))
+        handle = await asyncio.to_thread(self._create, index, number)
+        try:
+            async with asyncio.timeout(_START_S):
+                await handle.process_id.remote()  # it runs, and takes the slot when it is asked for more
+        except BaseException as error:
+            await asyncio.to_thread(_kill, handle)
+            if not isinstance(error, TimeoutError | RayError):
+                raise
+            text = f"{slot} does not start"
+            raise Unavailable(text, retry_after_s=1, log_text=repr(error)) from error
+        self._held[index] = handle
+        await asyncio.gather(*(_end(name) for name in old))
+        await _await_slot(handle, slot)
+
+    async def _watch(self, index: int) -> None:
+        await repeat("slots", _LOOK_S, lambda: self._look_at(index))
+
+    async def _look_at(self, index: int) -> None:
+        async with self._locks[index]:
+            fault = await self._fault(index)
+            if fault is None:
+                return
+            SLOT_EXCHANGES.add(self._name(index))
+            _log.warning("slot_exchanged", extra={"slot": self._name(index), "cause": fault})
+            try:
+                await self._succeed(index)
+            except (Unavailable, RayError) as error:
+                _log.error("slot_not_exchanged", extra={"slot": self._name(index), "cause": repr(error)})
+
+    async def _fault(self, index: int) -> str | None:
+        """Why the slot needs another actor; None when it has one, or when Ray is about to restart it."""
+        try:
+            async with asyncio.timeout(_HUNG_S):
+                handle: Any = await asyncio.to_thread(get_actor, self._kind, index)
+                await handle.process_id.remote()
+        except TimeoutError:
+            return f"no answer within {_HUNG_S:g} s"
+        except (ActorDiedError, ValueError):
+            return "it does not run"
+        except RayError:
+            return None
+        return None
+
+    def _name(self, index: int) -> str:
+        return slot_name(self._kind, index)
+
+    def _create(self, index: int, number: int) -> Any:
+        options: dict[str, Any] = {"lifetime": "detached"} if self._detached else {}
+        # Ray's own SPREAD goes round over all actors, gateways too. Soft, so that slots outlive their node.
+        # A successor prefers the next node, in case the present one is what hangs.
+        node = node_of(self._first_node + index + number - 1, _live_nodes())
+        actor = ray.remote(self._actor).options(
+            name=f"{self._name(index)}.{number}.{secrets.token_hex(4)}",
+            namespace=NAMESPACE,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=_CONCURRENCY,
+            num_cpus=_CPUS,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
+            **options,
+        )
+        return actor.remote(self._settings, self._dsn, index)
+
+
+def get_actor(kind: str, index: int) -> "ActorHandle[SlotActor[Any]]":
+    """The handle of a slot's newest actor. Blocks for two round trips to Ray.
+
+    Raises:
+        ValueError: none runs.
+    """
+    slot = slot_name(kind, index)
+    names = _of_slot(slot, _list_names())
+    if not names:
+        raise ValueError(f"{slot} does not run")
+    return ray.get_actor(names[-1], namespace=NAMESPACE)
+
+
+async def _await_slot(handle: Any, slot: str) -> None:
+    error: BrokerError | None = None
+    try:
+        async with asyncio.timeout(_START_S):
+            while True:
+                error = await handle.ready.remote()
+                if error is None:
+                    return
+                await asyncio.sleep(_RETRY_S)
+    except (TimeoutError, RayError) as reason:
+        text = repr(reason) if error is None else error.log_text
+        raise Unavailable(f"{slot} does not start", retry_after_s=1, log_text=text) from reason
+
+
+def _list_names() -> list[str]:
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    return [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
+
+
+def _of_slot(slot: str, names: list[str]) -> list[str]:
+    """The names of a slot's actors, the newest last."""
+    return sorted((name for name in names if name.startswith(f"{slot}.")), key=_age)
+
+
+def _age(name: str) -> tuple[int, str]:
+    return _number(name), name
+
+
+def _number(name: str) -> int:
+    return int(name.split(".")[1])
+
+
+def _live_nodes() -> list[str]:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray leaves it without types
+    return [node["NodeID"] for node in nodes if node["Alive"]]
+
+
+async def _end(name: str) -> None:
+    """Let an actor finish what it has, then end it for good; one that does not answer is killed."""
+    try:
+        handle = await asyncio.to_thread(ray.get_actor, name, namespace=NAMESPACE)
+    except ValueError:
+        return
+    with suppress(TimeoutError, RayError):
+        async with asyncio.timeout(_STOP_S):
+            await handle.stop.remote()
+    await asyncio.to_thread(_kill, handle)
+
+
+def _kill(handle: Any) -> None:
+    with suppress(RayError):
+        ray.kill(handle, no_restart=True)

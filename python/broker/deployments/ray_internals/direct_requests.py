@@ -1,0 +1,236 @@
+"""Requests go from uvicorn to the API, past what Ray Serve does for each of them.
+
+Behind HAProxy a replica of Ray Serve runs uvicorn itself. Around each request Serve then makes an id and a
+description of it and keeps figures of its own: a quarter of a replica's time in `python -m bench http`, POST
+stored value. What Serve needs to know is how many requests run: by that it adds and removes replicas, waits
+before it ends one, and holds back what is too much. So requests of the API are counted with Serve's own
+counters and are the API's otherwise. uvicorn's reading of the client's address is left out: the API has its
+own (`broker.rest.callers`). A request counts from when its body is there: one that is slow to come takes
+nobody's place, and brings no second replica.
+
+Everything else goes Serve's way: other paths, other protocols, and whatever comes while the replica has as
+many requests as it may. So does everything when Serve is not made as this expects, which the log says once.
+On that way too the API alone watches and times its requests.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any
+
+import orjson
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http import auto
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from broker.clock import SystemClock
+from broker.deployments.ray_internals.departures import Departure
+from broker.deployments.ray_internals.joined_writes import JoiningProtocol
+from broker.errors import InvalidRequest
+from broker.ids import IdSource
+from broker.rest.callers import HEADER
+from broker.rest.headers import EVERY_REPLY
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI application."""
+Send = Callable[[Any], Awaitable[None]]
+"""Where it sends its reply."""
+
+API_PATHS = "/api/v1/"
+"""The paths of the API begin with it."""
+
+_SERVE = "/-/"  # what Serve answers itself; HAProxy's checks ask there, without the ingress's header
+_ARRIVING = 1_000  # bodies at a time that take no place; each may be as large as a body may be
+_NAME = itemgetter(0)  # of a header
+_FROM_INGRESS = HEADER.encode()
+_MALFORMED = InvalidRequest("the request is malformed")
+# By these Serve starts neither a task that waits for the client to hang up nor a timer.
+_UNWATCHED = [(b"x-request-timeout-seconds", b"0"), (b"x-request-disconnect-disabled", b"?1")]
+
+_log = logging.getLogger(__name__)
+
+
+class DirectRequests:
+    """The application of a replica's uvicorn. Belongs to the event loop on which Serve and the API run."""
+
+    def __init__(self, theirs: ProxyHeadersMiddleware, api: App, prefix: str = API_PATHS) -> None:
+        """Find Serve's counters behind the application that Serve gave to uvicorn.
+
+        Args:
+            prefix: of the paths that `api` serves.
+
+        Raises:
+            Exception: of any kind; Serve is not made as expected.
+        """
+        # Names that Serve may change, so a start must not depend on them.
+        from ray.serve._private.common import RequestMetadata, RequestProtocol
+        from ray.serve._private.http_util import RequestIdMiddleware
+
+        if type(theirs) is not ProxyHeadersMiddleware or type(theirs.app) is not RequestIdMiddleware:
+            raise TypeError("there is another middleware in front of Serve")
+        entry: Any = theirs.app._app
+        replica = entry.__self__
+        if entry != replica._direct_ingress_asgi:
+            raise TypeError("Serve takes its requests elsewhere")
+        semaphore = replica._semaphore
+        figures = replica._metrics_manager
+        self._theirs = through_serve(theirs)
+        self._is_full = semaphore.locked
+        self._take_place = semaphore.acquire
+        self._leave_place = semaphore.release
+        self._begin = figures.inc_num_ongoing_requests
+        self._end = figures.dec_num_ongoing_requests
+        self._request = RequestMetadata(
+            request_id="",
+            internal_request_id="",
+            is_streaming=True,
+            is_direct_ingress=True,
+            _request_protocol=RequestProtocol.HTTP,
+        )
+        self._check(replica.get_num_ongoing_requests)
+        self._api = api
+        self._prefix = prefix
+        self._arriving = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] != "http" or not scope["path"].startswith(self._prefix) or self._is_full():
+            is_asked = scope["type"] == "http" and scope["path"].startswith(_SERVE)
+            app = self._api if is_asked and _is_from_ingress(scope) else self._theirs
+            await app(scope, receive, send)
+        elif _is_arriving(receive) and self._arriving < _ARRIVING:
+            await self._serve_with_body(scope, receive, send)
+        else:
+            await self._take_place()  # at once, since there is one
+            self._begin(self._request)
+            try:
+                await self._api(scope, receive, send)
+            finally:
+                self._end(self._request)
+                self._leave_place()
+
+    async def _serve_with_body(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve a request that takes its place when its body is there, or is answered without."""
+        counted = False
+        self._arriving += 1
+
+        async def receive_counted() -> Any:
+            nonlocal counted
+            message = await receive()
+            if not counted and not message.get("more_body", False):
+                await self._take_place()  # at its turn, when all are taken meanwhile
+                counted = True
+                self._arriving -= 1
+                self._begin(self._request)
+            return message
+
+        try:
+            await self._api(scope, receive_counted, send)
+        finally:
+            if counted:
+                self._end(self._request)
+                self._leave_place()
+            else:
+                self._arriving -= 1
+
+    def _check(self, count: Callable[[], int]) -> None:
+        """Count one request that is none."""
+        before = count()
+        if self._is_full() is not False:
+            raise RuntimeError("a replica is full from its start")
+        try:
+            self._take_place().send(None)
+        except StopIteration:
+            self._begin(self._request)
+            during = count()
+            self._end(self._request)
+            self._leave_place()
+            if (during, count()) != (before + 1, before):
+                raise RuntimeError("Serve counts otherwise") from None
+        else:
+            raise RuntimeError("a place is not taken at once")
+
+
+def _is_arriving(receive: Any) -> bool:
+    """Whether some of the body is still to come: `receive` is a method of uvicorn's part in the request."""
+    cycle: RequestResponseCycle = receive.__self__
+    return cycle.more_body
+
+
+def _is_from_ingress(scope: Any) -> bool:
+    return _FROM_INGRESS in map(_NAME, scope["headers"])
+
+
+def through_serve(theirs: App) -> App:
+    """Serve's application, which leaves it to the API to watch and time its requests."""
+
+    async def call(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            scope["headers"].extend(_UNWATCHED)  # after the client's own: the last one counts
+        await theirs(scope, receive, send)
+
+    return call
+
+
+def without_request_id(send: Send) -> Send:
+    """Leave the request's id out of a reply: Serve adds it to what it hands on."""
+
+    async def send_rest(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            headers = [header for header in message["headers"] if header[0] != b"x-request-id"]
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return send_rest
+
+
+def malformed_reply(request_id: str) -> bytes:
+    """A whole HTTP response to what cannot be read as a request."""
+    body = orjson.dumps(_MALFORMED.body())
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+        (b"connection", b"close"),
+        (b"x-request-id", request_id.encode()),
+        *EVERY_REPLY,
+    ]
+    head = b"".join(b"%b: %b\r\n" % header for header in headers)
+    return b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + body
+
+
+def serve_directly(api: App, departure: Departure, prefix: str = API_PATHS) -> None:
+    """Let the HTTP servers that Serve starts in this process from now on hand requests of ours to `api`.
+
+    Call it on the event loop on which `api` runs.
+    """
+    loop = asyncio.get_running_loop()
+    ids = IdSource(SystemClock())
+
+    @lru_cache
+    def build(theirs: Any) -> App:
+        try:
+            if asyncio.get_running_loop() is not loop:
+                raise RuntimeError("Serve runs the API on another event loop")
+            return DirectRequests(theirs, api, prefix)
+        except Exception as error:  # Serve may have become anything; then requests go its way
+            _log.warning("requests_go_through_serve", extra={"cause": repr(error)})
+            return through_serve(theirs)
+
+    class DirectProtocol(JoiningProtocol):
+        """uvicorn's protocol in front of that application."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.app = build(self.app)
+            self.departure = departure
+
+        def send_400_response(self, msg: str) -> None:
+            """Refuse what is no HTTP as the API refuses; uvicorn says it in plain text."""
+            del msg
+            self.transport.write(malformed_reply(ids.uuid7()))
+            self.transport.close()
+
+    auto.AutoHTTPProtocol = DirectProtocol

@@ -1,0 +1,50 @@
+"""All operations of the product, gathered from their modules."""
+
+from broker.operations.registry import Registry
+from broker.resources import (
+    analytics_reports,
+    analytics_sites,
+    api_tokens,
+    application_requests,
+    audit,
+    connect,
+    events,
+    images,
+    imports,
+    programs,
+    projects,
+    revision_routes,
+    statistics,
+    status,
+    storage,
+    tokens,
+    users,
+)
+from broker.voting.resources import responses, results
+
+_MODULES = (
+    tokens,
+    programs,
+    events,
+    imports,
+    projects,
+    revision_routes,
+    storage,
+    responses,
+    results,
+    application_requests,
+    analytics_sites,
+    analytics_reports,
+    users,
+    api_tokens,
+    status,
+    statistics,
+    images,
+    audit,
+    connect,
+)
+
+
+def build_registry() -> Registry:
+    """The registry that both doors serve."""
+    return Registry(operation for module in _MODULES for operation in module.OPERATIONS)

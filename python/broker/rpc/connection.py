@@ -1,0 +1,117 @@
+"""The caller's side of a link: calls that share one connection to the actor of a slot."""
+
+import asyncio
+from itertools import count
+from typing import Any
+
+from broker.rpc.calls import CallError, Calls
+from broker.rpc.wire import Address, CallerWire, OtherVersion, WireError
+
+_LOOK_S = 1.0
+_SILENCE_S = 5.0  # of an actor that was asked: it hangs, or its node is cut off
+_NOBODY = "", None
+
+
+class ConnectionEnded(Exception):
+    """The call brought no answer."""
+
+
+class Refused(ConnectionEnded):
+    """The listener speaks another version of the wire, as while processes are exchanged for an upgrade."""
+
+
+class Connection(CallerWire):
+    """See the module's docstring; `open_connection` makes one. `end` it on the same loop."""
+
+    def __init__(self, secret: bytes, calls: Calls[Any]) -> None:
+        super().__init__(secret)
+        self._methods = calls
+        self._numbers = count(1)
+        self._calls: dict[int, tuple[str, asyncio.Future[Any]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_silent_s = 0.0
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_over = False
+
+    async def call(self, method: str, *arguments: object) -> Any:
+        """What the actor's method answers. Cancelling leaves the call running there.
+
+        Raises ConnectionEnded, and CannotTravel for the arguments.
+        """
+        if self.is_over:
+            raise ConnectionEnded(method)
+        number = next(self._numbers)
+        message = self._methods.pack_call(number, method, arguments)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.send(message)
+        self._calls[number] = method, answer
+        if self._timer is None:
+            self._watch()
+        try:
+            return await answer
+        finally:
+            self._calls.pop(number, None)
+
+    def end(self) -> None:
+        """Close; calls under way raise."""
+        self.transport.abort()
+
+    def _open(self) -> None:
+        if not self.opened.done():
+            self.opened.set_result(None)
+
+    def _take(self, message: bytes) -> None:
+        self._is_silent_s = 0.0
+        if not message:
+            return
+        try:
+            number, kind, body = self._methods.unpack_answer(message)
+        except CallError as error:
+            raise WireError(str(error)) from None
+        method, answer = self._calls.get(number, _NOBODY)
+        if answer is None or answer.done():
+            return
+        try:
+            answer.set_result(self._methods.read_answer(method, kind, body))
+        except CallError as error:
+            answer.set_exception(ConnectionEnded(str(error)))
+
+    def _end(self) -> None:
+        self.is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        kind = Refused if isinstance(self.fault, OtherVersion) else ConnectionEnded
+        text = str(self.fault or "the connection is over")
+        for answer in (self.opened, *(answer for _, answer in self._calls.values())):
+            if not answer.done():
+                answer.set_exception(kind(text))
+        if not self.opened.cancelled():  # as by whoever gave up to connect
+            self.opened.exception()  # read: perhaps nobody waits for it any more
+
+    def _watch(self) -> None:
+        """While calls wait, ask every second whether the actor lives; end it all when it is silent."""
+        self._timer = None
+        if not self._calls:
+            self._is_silent_s = 0.0
+            return
+        if self._is_silent_s >= _SILENCE_S:
+            self.end()
+            return
+        if self._is_silent_s:
+            self.send(b"")
+        self._is_silent_s += _LOOK_S
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._watch)
+
+
+async def open_connection(address: Address, calls: Calls[Any]) -> Connection:
+    """Connect, and prove each other's right. Raises ConnectionEnded, Refused among them, and OSError."""
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(
+        lambda: Connection(address.secret, calls), address.host, address.port
+    )
+    try:
+        await connection.opened
+    except BaseException:
+        connection.end()
+        raise
+    return connection

@@ -1,0 +1,36 @@
+"""A counter as a Ray actor. Thin: what it does is `broker.voting.counting.counter`."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from broker.actors.actor import SlotActor
+from broker.actors.placement import slot_name
+from broker.errors import BrokerError
+from broker.settings import Settings
+from broker.voting.counting.placement import COUNTER
+
+if TYPE_CHECKING:
+    from broker.voting.counting.batches import Answer, Batch
+    from broker.voting.counting.counter import Counter
+
+
+class CounterActor(SlotActor["Counter"]):
+    """The class that a pool makes the counters' actors of. See `Counter` for each method."""
+
+    kind: ClassVar[str] = COUNTER
+    late_s: ClassVar[float] = 0.3  # a counter counts when something comes; only its pauses are timed
+
+    def __init__(self, settings: Settings, dsn: str, index: int) -> None:
+        # Not above: the conductor, which names this class and no more, would hold it all.
+        from broker.voting.counting.calls import COUNTER_CALLS
+        from broker.voting.counting.counter import Counter
+
+        super().__init__(settings, dsn, index, COUNTER_CALLS)
+        self._open = Counter.start
+
+    async def submit(self, batch: "Batch", wait_s: float) -> "Answer":
+        """See `Counter.submit`."""
+        counter = await self._get()
+        return counter if isinstance(counter, BrokerError) else await counter.submit(batch, wait_s)
+
+    async def _start(self) -> "Counter":
+        return await self._open(self._settings, self._dsn, slot_name(COUNTER, self._index))

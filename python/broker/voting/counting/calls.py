@@ -1,0 +1,16 @@
+"""What counters are asked over links. The annotations are what travels; see `broker.rpc.calls`."""
+
+from typing import Protocol
+
+from broker.rpc.calls import Calls, SlotCalls
+from broker.voting.counting.batches import Answer, Batch
+
+
+class CounterCalls(SlotCalls, Protocol):
+    """The counter's side is `broker.voting.counting.actor.CounterActor`; what the calls do is `Counter`'s."""
+
+    async def submit(self, batch: Batch, wait_s: float) -> Answer:
+        """See `Counter.submit`."""
+
+
+COUNTER_CALLS: Calls[CounterCalls] = Calls(CounterCalls)

@@ -1,0 +1,104 @@
+"""What a counter holds in memory of its polls and of the doors, and how a group of batches changes it."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from broker._native import Tally
+from broker.domain.idempotency import used_for_another
+from broker.errors import OutcomeUnknown, Unavailable
+from broker.storage.answer_log import KEY_DOOR, DoorWrite, PollWrite
+from broker.voting.counting.batches import SEALED, Answer, Batch, Group, Outcomes, pack_outcomes
+
+PollShard = tuple[int, int]
+"""A poll's number, and one of its shards."""
+
+
+@dataclass(slots=True, eq=False)
+class Counted:
+    """A tally, with what is known of its rows."""
+
+    tally: Tally
+    newest: int
+    loose: int
+    used_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Door:
+    """The newest batch of a door that is stored."""
+
+    number: int
+    outcomes: Outcomes
+    used_s: float
+
+
+class Work:
+    """A group's changes: made in the tallies already, not stored yet."""
+
+    def __init__(
+        self, tallies: dict[PollShard, Counted], doors: dict[str, Door], sealed: Collection[int]
+    ) -> None:
+        self._tallies = tallies
+        self._sealed = sealed
+        self._known = doors
+        self.news: dict[PollShard, list[bytes]] = {}
+        self.doors: dict[str, tuple[int, Outcomes]] = {}
+
+    def count(self, batch: Batch) -> Answer:
+        """Apply a batch, unless its door has sent it before. Raises ValueError for malformed records."""
+        known = self._known[batch.door]
+        if batch.number == known.number:
+            return known.outcomes
+        if batch.has_key and known.number:
+            return used_for_another()
+        if batch.number < known.number:
+            return too_late()  # its door has long given it up
+        if batch.has_key and any(group.poll in self._sealed for group in batch.groups):
+            return (SEALED,) * len(batch.groups)  # as a whole, and not for ever: the poll may open again
+        outcomes = tuple(self._apply(group) for group in batch.groups)
+        self.doors[batch.door] = batch.number, outcomes
+        return outcomes
+
+    def _apply(self, group: Group) -> bytes | None:
+        key = group.poll, group.shard
+        if group.poll in self._sealed:
+            return SEALED
+        counted = self._tallies.get(key)
+        if counted is None:
+            return None
+        outcomes, news = counted.tally.apply(group.records, allow_change=group.allow_change)
+        if news or any(outcomes):
+            self.news.setdefault(key, []).append(news)
+        return outcomes
+
+    def writes(self) -> list[PollWrite]:
+        """What to store of each tally that changed; call it once."""
+        return [self._write(key, b"".join(news)) for key, news in self.news.items()]
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether there is a batch to remember even if it changed nothing: later it might."""
+        return any(door.startswith(KEY_DOOR) for door in self.doors)
+
+    def door_writes(self) -> list[DoorWrite]:
+        """The doors whose batches changed something or may have."""
+        return [
+            DoorWrite(door, number, pack_outcomes(outcomes))
+            for door, (number, outcomes) in self.doors.items()
+        ]
+
+    def _write(self, key: PollShard, records: bytes) -> PollWrite:
+        counted = self._tallies[key]
+        if records:
+            counted.newest += 1
+            counted.loose += 1
+        tally = counted.tally
+        return PollWrite(
+            *key, counted.newest, records, tally.totals(), tally.impressions, tally.visitors, tally.sessions
+        )
+
+
+def too_late(*, is_doubtful: bool = False) -> Unavailable:
+    """The error of a batch that was not counted in its time, or of which that is not known."""
+    kind = OutcomeUnknown if is_doubtful else Unavailable
+    return kind("the answers could not be counted in time; try again", retry_after_s=1)

@@ -1,0 +1,1 @@
+"""Polls as the doors need them: remembered, sealed once they are over, and told to who follows."""

@@ -1,0 +1,1 @@
+"""The operations of the audience: votes in, results out."""

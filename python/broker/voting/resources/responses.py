@@ -1,0 +1,387 @@
+"""Taking audience answers: a batch over REST, one entry at a time over WebSocket.
+
+Anybody answers a program that it may read. Nothing is counted unless all of a request is good, and what is
+answered here is durable. Who answers is known here only: what goes on to the counters is a keyed hash.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from broker._native import pack_answer, pack_impression, pack_session
+from broker.auth.rate_limits import caller_of
+from broker.domain import permissions
+from broker.domain.permission_table import Target
+from broker.domain.programs import Access
+from broker.domain.values import FIRST_FAULT, Id, Model, bounded, limited_by
+from broker.errors import (
+    MAX_FAULTS,
+    BrokerError,
+    Conflict,
+    FieldFault,
+    InvalidRequest,
+    NotFound,
+    PayloadTooLarge,
+    SlowDown,
+)
+from broker.operations.context import Context
+from broker.operations.program_access import is_project
+from broker.operations.registry import Effect, Operation, Route
+from broker.storage.polls import PollProgram, PollRow
+from broker.voting.counting.batches import CountKey
+from broker.voting.counting.client import Entry
+from broker.voting.counting.errors import VotingClosed
+from broker.voting.polls.known_polls import OTHER_NAMES, Measure
+from broker.voting.rules import (
+    FREE_CONTEXTS,
+    MAX_OPTION,
+    NOTHING_DECLARED,
+    AnswerEntry,
+    Choice,
+    ContextId,
+    Declaration,
+    ImpressionEntry,
+    MeasureName,
+    PrintableText,
+)
+
+
+class AddResponsesParams(Model):
+    """Answers and impressions of the audience of one program; one of the two lists must be there."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["responses"]}, {"required": ["impressions"]}]}
+    )
+
+    account_id: Id
+    project_id: Id = Field(description="The program's project; `undefined` for a program without one.")
+    program_id: Id
+    responses: Annotated[list[AnswerEntry], FIRST_FAULT, bounded(AnswerEntry)] = Field(
+        default_factory=list, json_schema_extra=limited_by("batch_limit_responses")
+    )
+    impressions: Annotated[list[ImpressionEntry], FIRST_FAULT, bounded(ImpressionEntry)] = Field(
+        default_factory=list, json_schema_extra=limited_by("batch_limit_responses")
+    )
+
+
+class _OneEntryParams(Model):
+    account_id: Id | None = None
+    project_id: Id | None = None
+    program_id: Id
+    measure_name: MeasureName
+    context_id: ContextId
+    visitor_id: PrintableText | None = Field(
+        default=None, description="The caller's user, or the connection, when absent."
+    )
+    session_id: PrintableText | None = Field(default=None, description="The connection when absent.")
+
+
+class RespondParams(_OneEntryParams):
+    """One answer."""
+
+    measure_value: Choice
+
+
+class ImpressionParams(_OneEntryParams):
+    """One impression."""
+
+
+class Counted(Model):
+    """How many entries changed a count, and how many did not."""
+
+    accepted: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the entries belong, as the request says; None is not said."""
+
+    account_id: str | None
+    project_id: str | None
+    program_id: str
+
+
+_Named = tuple[str, AnswerEntry | ImpressionEntry]
+"""The path of an entry within the request, up to its fields, and the entry."""
+
+
+async def _add_responses(context: Context, params: AddResponsesParams) -> Counted:
+    if not params.model_fields_set & {"responses", "impressions"}:
+        raise InvalidRequest.of_field("responses", "is required, or impressions")
+    limit = context.services.settings.batch_limit_responses
+    if len(params.responses) + len(params.impressions) > limit:
+        message = f"must not have over {limit} entries with impressions"
+        raise PayloadTooLarge(f"responses: {message}", faults=[FieldFault("responses", message)])
+    place = _Place(params.account_id, params.project_id, params.program_id)
+    answers: list[_Named] = [(f"responses[{n}].", entry) for n, entry in enumerate(params.responses)]
+    impressions: list[_Named] = [(f"impressions[{n}].", entry) for n, entry in enumerate(params.impressions)]
+    return await _count(context, place, answers + impressions)
+
+
+async def _respond(context: Context, params: RespondParams) -> Counted:
+    place = _Place(params.account_id, params.project_id, params.program_id)
+    entry = AnswerEntry.model_construct(
+        measure_name=params.measure_name,
+        context_id=params.context_id,
+        measure_value=params.measure_value,
+        visitor_id=params.visitor_id or context.principal.subject or context.connection,
+    )
+    return await _count(context, place, [("", entry)])
+
+
+async def _impression(context: Context, params: ImpressionParams) -> Counted:
+    place = _Place(params.account_id, params.project_id, params.program_id)
+    entry = ImpressionEntry.model_construct(
+        measure_name=params.measure_name,
+        context_id=params.context_id,
+        visitor_id=params.visitor_id or context.principal.subject or context.connection,
+        session_id=params.session_id or context.connection,
+    )
+    return await _count(context, place, [("", entry)])
+
+
+async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> Counted:
+    audience, account = context.services.audience, context.principal.account
+    _take_tokens(context, len(entries))
+    program = await _find_program(context, place)
+    if not entries:
+        return Counted(accepted=0, duplicates=0)
+    declared = await audience.known.contexts(program.uid, {entry.context_id for _, entry in entries})
+    _check(
+        entries,
+        declared,
+        context.services.clock.now_ms(),
+        is_free=program.metadata.get(FREE_CONTEXTS) is True,
+    )
+    wanted = {(entry.measure_name, entry.context_id) for _, entry in entries}
+    polls = await audience.known.rows(program.uid, wanted, declared, lambda new: _take_names(context, new))
+    if len(polls) < len(wanted):
+        raise await _refusal(context, place, program, entries, polls)
+    records: list[Entry] = []
+    told: list[int] = []  # of each entry, the place of the record that says whether it changed a count
+    for _, entry in entries:
+        told.append(len(records))
+        records += _records(entry, program.key, polls[_measure(entry)], declared)
+    if context.votes_before is not None and any(record.allow_change for record in records):
+        await context.votes_before()  # the last one that is counted stands
+    key = None if context.key is None else CountKey.of(account, context.key, program.uid)
+    try:
+        try:
+            changed = await audience.counters.submit(records, key)
+        except VotingClosed:
+            # The poll has ended, or its event has been changed since it had.
+            if await audience.final.seal({poll.uid for poll in polls.values()}):
+                raise
+            changed = await audience.counters.submit(records, key)
+    except NotFound:
+        audience.known.forget(account, place.program_id, program.uid, wanted)
+        raise _no_program(place.program_id) from None
+    counted = [entry for (_, entry), index in zip(entries, told, strict=True) if changed[index]]
+    if counted:
+        _record(context, place.program_id, program.project_id, counted)
+        await audience.news.tell(account, place.program_id)
+    return Counted(accepted=len(counted), duplicates=len(entries) - len(counted))
+
+
+def _take_tokens(context: Context, entries: int) -> None:
+    """An entry takes one token, and so does a request without any."""
+    audience, tokens = context.services.audience, max(1, entries)
+    if context.connection:
+        audience.per_connection.take(context.connection, tokens)
+    if context.address:
+        audience.per_address.take(f"{context.principal.account}/{caller_of(context.address)}", tokens)
+
+
+def _take_names(context: Context, names: int) -> None:
+    """A measure that no event declares takes a token when it is answered for the first time."""
+    if context.address:
+        caller = f"{context.principal.account}/{caller_of(context.address)}"
+        context.services.audience.names_per_address.take(caller, names)
+
+
+async def _find_program(context: Context, place: _Place) -> PollProgram:
+    """The program, where the caller may answer and the request names its account and project."""
+    account, program_id = context.principal.account, place.program_id
+    program = await context.services.audience.known.program(account, program_id)
+    target = Target.UNKNOWN
+    if program is not None:
+        target = permissions.access_target(context.principal, Access(program.access), program.project_id)
+    missing = f"there is no program {program_id}"
+    permissions.require(context.rule, context.principal, target, missing, permissions.not_public(program_id))
+    assert program is not None, "no rule allows anything on what is not there"
+    if place.account_id not in (None, account) or not is_project(place.project_id, program.project_id):
+        raise _no_program(program_id)
+    return program
+
+
+def _check(
+    entries: Sequence[_Named], declared: Mapping[str, Declaration], now_ms: int, *, is_free: bool
+) -> None:
+    """Raise InvalidRequest for what no event asks, and Conflict for answers outside of the time for them."""
+    faults: list[FieldFault] = []
+    late: list[FieldFault] = []
+    for path, entry in entries:
+        context = declared.get(entry.context_id)
+        if context is None:
+            if not is_free:
+                faults.append(FieldFault(f"{path}contextId", "must be an event of the program"))
+            continue
+        if isinstance(entry, ImpressionEntry):
+            continue
+        last = len(context.options) - 1 if context.options else MAX_OPTION
+        if entry.measure_value[-1] > last:
+            faults.append(FieldFault(f"{path}measureValue", f"must be an option of the event, 0 to {last}"))
+        elif not context.is_open(now_ms):
+            when = "is closed" if context.is_closed(now_ms) else "is not open yet"
+            late.append(FieldFault(f"{path}contextId", f"voting {when}"))
+    for found, kind in ((faults, InvalidRequest), (late, Conflict)):
+        if found:
+            raise kind(f"{found[0].field}: {found[0].message}", faults=found[:MAX_FAULTS])
+
+
+async def _refusal(
+    context: Context,
+    place: _Place,
+    program: PollProgram,
+    entries: Sequence[_Named],
+    polls: Mapping[Measure, PollRow],
+) -> BrokerError:
+    """Why there is no poll for some entry: its context has as many as it may, or the program is gone."""
+    known, account = context.services.audience.known, context.principal.account
+    known.forget(account, place.program_id, program.uid, ())
+    now = await known.program(account, place.program_id)
+    if now is None or now.uid != program.uid:
+        return _no_program(place.program_id)
+    path = next(path for path, entry in entries if _measure(entry) not in polls)
+    message = f"the context has as many measures as it may: {OTHER_NAMES} besides the declared one"
+    if program.metadata.get(FREE_CONTEXTS) is True:
+        most = context.services.settings.program_polls
+        message += f", and all contexts that are no events {most} together"
+    return PayloadTooLarge(
+        f"{path}measureName: {message}", faults=[FieldFault(f"{path}measureName", message)]
+    )
+
+
+def _records(
+    entry: AnswerEntry | ImpressionEntry, key: bytes, poll: PollRow, declared: Mapping[str, Declaration]
+) -> list[Entry]:
+    """The records of an entry; the first one says whether it changed a count."""
+    may_change = declared.get(entry.context_id, NOTHING_DECLARED).allow_change
+    if isinstance(entry, AnswerEntry):
+        return [
+            _record_of(poll, may_change, pack_answer(key, poll.uid, entry.visitor_id, entry.measure_value))
+        ]
+    return [
+        _record_of(poll, may_change, pack_impression(key, poll.uid, entry.visitor_id)),
+        _record_of(poll, may_change, pack_session(key, poll.uid, entry.session_id)),
+    ]
+
+
+def _record_of(poll: PollRow, may_change: bool, record: bytes) -> Entry:
+    return Entry(poll.uid, int.from_bytes(record[-8:], "little") % poll.shards, may_change, record)
+
+
+def _measure(entry: AnswerEntry | ImpressionEntry) -> Measure:
+    return entry.measure_name, entry.context_id
+
+
+def _record(
+    context: Context,
+    program_id: str,
+    project_id: str | None,
+    counted: Sequence[AnswerEntry | ImpressionEntry],
+) -> None:
+    """Count for the statistics."""
+    recorder = context.services.recorder
+    if recorder is None:
+        return
+    answers = sum(isinstance(entry, AnswerEntry) for entry in counted)
+    recorder.count_responses(
+        context.principal.account,
+        program_id,
+        project_id,
+        responses=answers,
+        impressions=len(counted) - answers,
+    )
+
+
+def _no_program(program_id: str) -> NotFound:
+    return NotFound(f"there is no program {program_id}")
+
+
+_TAG = "Responses"
+_ERRORS = (InvalidRequest, NotFound, Conflict, PayloadTooLarge, SlowDown)
+_CONTEXT = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
+_ANSWER = {"measureName": "whoWins", "contextId": _CONTEXT, "measureValue": 1, "visitorId": "visitor-1"}
+_SHOWN = {"measureName": "whoWins", "contextId": _CONTEXT, "visitorId": "visitor-1", "sessionId": "session-1"}
+
+_INGEST = (
+    "A visitor counts once for each measure of a context: its first answer stands, or with `allowChange` in"
+    " the event's metadata its last one. `accepted` entries changed a count and are durable, the others are"
+    " `duplicates`. One entry that is wrong, or an answer that comes before the event's `opens` or after its"
+    " `closes` (409), refuses the whole request. `contextId` is an event of the program, or any text where"
+    " the program's metadata has `freeContexts: true`. All entries of one request are"
+    " {batch_limit_responses} at most. One address sends {responses_rate_per_address} entries a second (in a"
+    " burst {responses_burst_per_address}) and begins {responses_names_rate_per_address} measures a second"
+    " that no event declares (in a burst {responses_names_burst_per_address}), one"
+    " connection {responses_rate_per_connection} (in a burst"
+    " {responses_burst_per_connection}); 0 has no limit. Over WebSocket `respond` and `impression` take one"
+    " entry each. The measure that an event declares can always be answered; a context takes 20 others, and"
+    " contexts that are no events have {program_polls} together (413)."
+)
+
+OPERATIONS = (
+    Operation(
+        name="addResponses",
+        summary="Answer for the audience",
+        params=AddResponsesParams,
+        result=Counted,
+        handler=_add_responses,
+        own_effect=Effect.KEYED,
+        is_resumable=True,
+        route=Route(
+            "POST",
+            "/responses/{accountId}/{projectId}/{programId}",
+            status=202,
+            description=_INGEST,
+        ),
+        errors=_ERRORS,
+        example={
+            "accountId": "demo",
+            "projectId": "football",
+            "programId": "final-2026",
+            "responses": [_ANSWER],
+            "impressions": [_SHOWN],
+        },
+        tag=_TAG,
+    ),
+    Operation(
+        name="respond",
+        summary="Answer one measure",
+        params=RespondParams,
+        result=Counted,
+        handler=_respond,
+        own_effect=Effect.KEYED,
+        is_resumable=True,
+        route=None,
+        errors=_ERRORS,
+        example={"programId": "final-2026"} | _ANSWER,
+        tag=_TAG,
+    ),
+    Operation(
+        name="impression",
+        summary="Say that one measure was shown",
+        params=ImpressionParams,
+        result=Counted,
+        handler=_impression,
+        own_effect=Effect.KEYED,
+        is_resumable=True,
+        route=None,
+        errors=_ERRORS,
+        example={"programId": "final-2026"} | _SHOWN,
+        tag=_TAG,
+    ),
+)

@@ -1,0 +1,232 @@
+"""Reading what the audience answered: live results for everybody, and the report of a program.
+
+Live results are open: whoever knows the name of a response may read its counts. They are read by a whole
+audience at a time, so a process looks at most twice a second for each of them, and caches in front of it may
+keep them for seconds.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+import orjson
+
+from broker.domain import permissions
+from broker.domain.permission_table import Target
+from broker.domain.values import Id, Model
+from broker.errors import NotFound, Unavailable
+from broker.operations.context import Context
+from broker.operations.etags import etag_of
+from broker.operations.program_access import WITHOUT_PROJECT, is_project
+from broker.operations.registry import Json, Operation, Route
+from broker.storage.polls import PollCount
+from broker.voting.polls.audience import LiveReply
+from broker.voting.rules import (
+    NOTHING_DECLARED,
+    ContextId,
+    Declaration,
+    LiveResults,
+    MeasureName,
+    ReportEntry,
+    ReportImpressions,
+    ReportOption,
+    ResponseReport,
+    count_options,
+    live_results,
+    parse_declaration,
+)
+
+_RUNNING = "public, max-age=1, s-maxage=5"
+_CLOSED = "public, max-age=60, s-maxage=60"
+
+
+class ReportParams(Model):
+    """Names a program, as its project has it."""
+
+    account_id: Id
+    project_id: Id
+    program_id: Id
+
+
+class ResultsParams(Model):
+    """Which results: of all programs and contexts of the account unless limited."""
+
+    account_id: Id
+    response_name: MeasureName
+    project_id: Id | None = None
+    program_id: Id | None = None
+    context_id: ContextId | None = None
+
+
+async def _get_report(context: Context, params: ReportParams) -> ResponseReport:
+    audience, account = context.services.audience, context.principal.account
+    missing = f"there is no program {params.program_id}"
+    program = await audience.known.program(account, params.program_id)
+    target = Target.UNKNOWN
+    if program is not None:
+        target = permissions.belonging(context.principal, program.project_id)
+    permissions.require(context.rule, context.principal, target, missing)
+    assert program is not None, "no rule allows anything on what is not there"
+    if params.account_id != account or not is_project(params.project_id, program.project_id):
+        raise NotFound(missing)
+    counts = await audience.polls.count(account, None, program_id=params.program_id)
+    return ResponseReport.model_construct(
+        account_id=account,
+        project_id=params.project_id,
+        program_id=params.program_id,
+        responses=[_entry(count) for count in counts if any(count.totals) or count.impressions],
+    )
+
+
+def _entry(count: PollCount) -> ReportEntry:
+    declared = _declared(count)
+    options = count_options([count.totals], len(declared.options))
+    labels = dict(enumerate(declared.options))
+    return ReportEntry.model_construct(
+        measure_name=count.measure,
+        program_id=count.program_id,
+        context_id=count.context,
+        options=[
+            ReportOption.model_construct(
+                measure_value=index, total=total, label=labels.get(index, str(index))
+            )
+            for index, total in options.items()
+        ],
+        total=sum(options.values()),
+        title=declared.title or count.measure,
+        impressions=ReportImpressions.model_construct(
+            measure_name=count.measure,
+            total=count.impressions,
+            uniques=count.visitors,
+            sessions=count.sessions,
+        ),
+    )
+
+
+async def _get_results(context: Context, params: ResultsParams) -> Json:
+    audience, account = context.services.audience, context.principal.account
+    if params.account_id != account:
+        raise NotFound(f"there is no account {params.account_id} here")
+    key = (account, params.response_name, params.project_id, params.program_id, params.context_id)
+    live = await audience.results.load(key, lambda: _read_results(context, params))
+    return Json(live.body, live.headers)
+
+
+async def _read_results(context: Context, params: ResultsParams) -> LiveReply:
+    counts = await _counts(context, params)
+    declared = [_declared(count) for count in counts]
+    is_final = False
+    if not counts:
+        declared = list((await _asked(context, params)).values())
+    final = context.services.audience.final
+    if declared and all(final.has_ended(each) for each in declared):
+        with suppress(Unavailable):
+            counts = await _sealed(context, params, counts)
+            declared = [_declared(count) for count in counts]
+            is_final = all(count.sealed and final.has_ended(_declared(count)) for count in counts)
+    options = max((len(each.options) for each in declared), default=0)
+    body = orjson.dumps(
+        live_results(
+            context.principal.account,
+            params.response_name,
+            count_options((count.totals for count in counts), options),
+            project_id=params.project_id,
+            context_id=params.context_id,
+        )
+    )
+    return LiveReply(body, {"ETag": etag_of(body), "Cache-Control": _CLOSED if is_final else _RUNNING})
+
+
+async def _counts(context: Context, params: ResultsParams) -> list[PollCount]:
+    return [
+        count
+        for count in await context.services.audience.polls.count(
+            context.principal.account,
+            params.response_name,
+            project_id=None if params.project_id in WITHOUT_PROJECT else params.project_id,
+            program_id=params.program_id,
+            context_id=params.context_id,
+        )
+        if is_project(params.project_id, count.project_id)
+    ]
+
+
+async def _sealed(context: Context, params: ResultsParams, counts: list[PollCount]) -> list[PollCount]:
+    """The counts of polls that have ended, once nothing is counted in them any more. Raises Unavailable."""
+    audience = context.services.audience
+    polls = {count.uid for count in counts if not count.sealed}
+    if counts and not polls:
+        return counts
+    if not counts:
+        # Nobody has answered, so there is no poll yet that could be sealed.
+        assert params.program_id is not None, "what is asked is known of one program only"
+        program = await audience.known.program(context.principal.account, params.program_id)
+        asked = await _asked(context, params)
+        if program is not None:
+            wanted = [(params.response_name, id_) for id_ in asked]
+            rows = await audience.known.rows(program.uid, wanted, asked, lambda _new: None)
+            polls = {row.uid for row in rows.values()}
+    await audience.final.seal(polls)
+    return await _counts(context, params)
+
+
+async def _asked(context: Context, params: ResultsParams) -> Mapping[str, Declaration]:
+    """What is asked that nobody has answered yet: known only where program and context are named."""
+    known = context.services.audience.known
+    if params.program_id is None or params.context_id is None:
+        return {}
+    program = await known.program(context.principal.account, params.program_id)
+    if program is None or not is_project(params.project_id, program.project_id):
+        return {}
+    found = await known.contexts(program.uid, [params.context_id])
+    return {id_: each for id_, each in found.items() if each.measure_name == params.response_name}
+
+
+def _declared(count: PollCount) -> Declaration:
+    return NOTHING_DECLARED if count.event is None else parse_declaration(orjson.loads(count.event))
+
+
+_TAG = "Responses"
+
+OPERATIONS = (
+    Operation(
+        name="getResponseReport",
+        summary="Get all answers to a program",
+        params=ReportParams,
+        result=ResponseReport,
+        handler=_get_report,
+        route=Route(
+            "GET",
+            "/responses/{accountId}/{projectId}/{programId}/report",
+            description=(
+                "One entry for each measure of a context that was answered or shown, the oldest first, with"
+                " the title and the labels of the event's metadata. `projectId` is `undefined` for a program"
+                " without one."
+            ),
+        ),
+        errors=(NotFound,),
+        example={"accountId": "demo", "projectId": "football", "programId": "final-2026"},
+        tag=_TAG,
+    ),
+    Operation(
+        name="getResponseResults",
+        summary="Get live results",
+        params=ResultsParams,
+        result=LiveResults,
+        handler=_get_results,
+        route=Route(
+            "GET",
+            "/responses/{accountId}/{responseName}/results",
+            description=(
+                "The answers to a measure, added up over all contexts unless limited; at most a second"
+                " behind. May be cached for seconds, and for a minute once all its contexts have closed and"
+                " every vote that came in time is counted, seconds after that. A"
+                " name that nobody has answered has zeros. The channel `responses:<programId>` sends those of"
+                " a program as `results`, when they have changed."
+            ),
+        ),
+        errors=(NotFound,),
+        example={"accountId": "demo", "responseName": "whoWins", "projectId": "football"},
+        has_etag=True,
+        tag=_TAG,
+    ),
+)

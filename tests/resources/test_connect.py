@@ -1,0 +1,142 @@
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.domain.users import Principal
+from broker.operations.context import Context
+from broker.operations.invoke import invoke
+from broker.resources.connect import OPERATIONS, Connect, advise
+from broker.settings import Settings
+from broker.storage.gateways import GatewayRow, Gateways
+from tests.auth.services import open_services
+from tests.owners.test_frozen import frozen
+
+pytestmark = pytest.mark.anyio
+
+URL = "ws://{account}localhost:8001/api/v1/ws"
+
+
+def gateway(name: str, connections: int, *, draining: bool = False) -> GatewayRow:
+    return GatewayRow(name, URL.replace("8001", f"80{name}"), connections, draining)
+
+
+def test_every_gateway_is_named_and_less_load_comes_first_more_often() -> None:
+    gateways = [gateway("01", 0), gateway("02", 1_000), gateway("03", 2_000)]
+    answers = [answer_of(gateways) for _ in range(1_000)]
+    assert {server.connections for server in answers[0].servers} == {0, 1_000, 2_000}
+    assert answers[0].retry_after_ms == 0
+    assert all(answer.url == answer.servers[0].url for answer in answers)
+    first = Counter(answer.servers[0].connections for answer in answers)
+    # Weights 1/501, 1/1501 and 1/2501: 650, 220 and 130 of a thousand.
+    assert 500 < first[0] < 800
+    assert 70 < first[2_000] < first[1_000] < 400
+
+
+def test_equals_are_chosen_by_chance() -> None:
+    gateways = [gateway(f"{index:02}", 7) for index in range(8)]
+    assert len({answer_of(gateways).url for _ in range(200)}) == 8
+
+
+def test_viewers_of_a_program_meet_until_their_gateway_is_full() -> None:
+    gateways = [gateway(f"{index:02}", 100) for index in range(8)]
+    (url,) = {answer_of(gateways, "final").url for _ in range(20)}
+    full = [replace(row, connections=500) if url_of_row(row) == url else row for row in gateways]
+    (other,) = {answer_of(full, "final").url for _ in range(20)}
+    assert other != url
+    assert len({answer_of(gateways, f"program {index}").url for index in range(100)}) == 8
+
+
+@pytest.mark.postgres
+async def test_viewers_of_one_heartbeat_are_spread(migrated_dsn: str) -> None:
+    async with open_services(migrated_dsn) as services:
+        for index in range(4):
+            await Gateways(services.database).beat(gateway(f"{index:02}", 0))
+        context = Context(services, Principal("demo"), "request")
+        for params in ({}, {"programId": "final"}):
+            urls: Counter[str] = Counter()
+            for _ in range(400):
+                answer: Any = await invoke(OPERATIONS[0], context, params)
+                urls[answer.url] += 1
+            assert len(urls) >= 3  # a program needs no more
+            assert max(urls.values()) < 200
+
+
+@pytest.mark.postgres
+async def test_it_costs_no_query(migrated_dsn: str) -> None:
+    async with open_services(migrated_dsn) as services:
+        await Gateways(services.database).beat(gateway("01", 5))
+        context = Context(services, Principal("demo"), "request")
+        first: Any = await invoke(OPERATIONS[0], context, {})
+        await services.database.close()
+        again: Any = await invoke(OPERATIONS[0], context, {})
+        assert [server.url for server in again.servers] == [server.url for server in first.servers]
+        await services.known_gateways.close()
+
+
+@pytest.mark.postgres
+async def test_nobody_waits_for_a_database_that_stands_still(migrated_dsn: str) -> None:
+    async with open_services(migrated_dsn) as services:
+        known = services.known_gateways
+        async with frozen(migrated_dsn):
+            assert await known.list() == []
+            assert known.is_reading, "the answer came after the database's"
+        await known.close()
+
+
+def answer_of(gateways: list[GatewayRow], program_id: str | None = None) -> Connect:
+    return advise(gateways, "demo", Settings(), program_id)[0]
+
+
+def url_of_row(row: GatewayRow) -> str:
+    return row.url.replace("{account}", "")
+
+
+@pytest.mark.parametrize(("account", "host"), [("demo", "localhost"), ("other", "other.localhost")])
+def test_url_has_the_label_of_the_account(account: str, host: str) -> None:
+    assert advise([gateway("01", 0)], account, Settings())[0].url == f"ws://{host}:8001/api/v1/ws"
+
+
+def test_draining_gateway_is_not_named() -> None:
+    answer = answer_of([gateway("01", 0, draining=True), gateway("02", 7)])
+    assert [server.connections for server in answer.servers] == [7]
+    assert answer.retry_after_ms == 0
+
+
+@pytest.mark.parametrize(
+    "gateways",
+    [
+        [],
+        [gateway("01", 0, draining=True)],
+        [gateway("01", 0, draining=True), gateway("02", 1, draining=True), gateway("03", 2)],
+    ],
+)
+def test_clients_are_told_to_wait_while_gateways_leave(gateways: list[GatewayRow]) -> None:
+    answer = answer_of(gateways)
+    assert 500 <= answer.retry_after_ms <= 5_000
+    assert answer.url.startswith("ws://localhost:80")
+
+
+def test_public_url_may_say_where_the_account_goes() -> None:
+    settings = Settings(public_ws_url="wss://{account}live.example/api/v1/ws")
+    assert advise([], "other", settings)[0].url == "wss://other.live.example/api/v1/ws"
+
+
+@pytest.mark.postgres
+async def test_gateways_that_are_alive_are_named(migrated_dsn: str) -> None:
+    async with open_services(migrated_dsn) as services:
+        gateways = Gateways(services.database)
+        await gateways.beat(gateway("01", 5))
+        await gateways.beat(gateway("02", 2))
+        await gateways.beat(gateway("01", 1))
+        async with services.database.connection() as connection:
+            await connection.execute(
+                "INSERT INTO gateways VALUES ('03', 'ws://x', 0, false, '{}', now() - interval '11 s')"
+            )
+        context = Context(services, Principal("demo"), "request")
+        answer: Any = await invoke(OPERATIONS[0], context, {})
+        named = {(server.url[-15:-10], server.connections) for server in answer.servers}
+        assert named == {(":8001", 1), (":8002", 2)}
+        await gateways.remove("01")
+        assert [row.id for row in await gateways.list_alive()] == ["02"]

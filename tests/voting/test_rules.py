@@ -1,0 +1,136 @@
+"""`broker.voting.rules`."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from broker.voting.rules import (
+    NOTHING_DECLARED,
+    AnswerEntry,
+    Declaration,
+    ImpressionEntry,
+    camel_case,
+    count_options,
+    live_results,
+    parse_declaration,
+)
+
+ENTRY = {"measureName": "vote", "contextId": "c", "measureValue": 1, "visitorId": "v"}
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("Who wins", "whoWins"),
+        ("Who wins?", "whoWins"),
+        ("  best   player - 2026 ", "bestPlayer2026"),
+        ("Man of the Match", "manOfTheMatch"),
+        ("FIFA world cup", "fifaWorldCup"),
+        ("Who's the MVP", "whosTheMvp"),
+        ("iPhone or eReader", "iPhoneOrEReader"),
+        ("vote", "vote"),
+        ("Über uns", "überUns"),
+        ("snake_case-and-dash", "snakeCaseAndDash"),
+        ("?!", ""),
+    ],
+)
+def test_a_title_is_camel_cased(title: str, name: str) -> None:
+    assert camel_case(title) == name
+
+
+@given(st.text(max_size=40))
+def test_a_camel_cased_title_has_nothing_but_letters_and_digits(title: str) -> None:
+    name = camel_case(title)
+    assert name == "" or name.isalnum()
+
+
+def test_a_declaration_is_read_in_full() -> None:
+    declared = parse_declaration(
+        {
+            "title": "Who wins?",
+            "options": ["Home", {"label": "Away", "colour": "red"}],
+            "opens": 5,
+            "closes": 9,
+            "allowChange": True,
+        }
+    )
+    assert declared == Declaration("Who wins?", "whoWins", ("Home", "Away"), 5, 9, True)
+    assert parse_declaration({"title": "Who wins?", "measureName": "m"}).measure_name == "m"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        [],
+        {},
+        {"title": 5, "measureName": [], "options": "ab", "opens": "now", "closes": 1.5, "allowChange": "yes"},
+        {"title": "", "measureName": " ", "options": ["a", 5], "opens": True, "closes": 2**60},
+        {"options": [{"text": "a"}], "allowChange": 1},
+        {"options": ["x"] * 1_001},
+    ],
+)
+def test_what_is_malformed_counts_as_absent(metadata: object) -> None:
+    assert parse_declaration(metadata) == NOTHING_DECLARED
+
+
+def test_a_thousand_options_can_be_declared() -> None:
+    assert len(parse_declaration({"options": ["x"] * 1_000}).options) == 1_000
+
+
+def test_answers_are_taken_from_opening_to_closing() -> None:
+    declared = Declaration(opens_ms=5, closes_ms=9)
+    assert [declared.is_open(ms) for ms in (4, 5, 8, 9)] == [False, True, True, False]
+    assert [declared.is_closed(ms) for ms in (4, 8, 9)] == [False, False, True]
+    assert NOTHING_DECLARED.is_open(0)
+    assert not NOTHING_DECLARED.is_closed(2**53)
+
+
+@pytest.mark.parametrize(
+    ("value", "choice"), [(0, (0,)), (999, (999,)), ([3], (3,)), ([2, 0, 999], (0, 2, 999))]
+)
+def test_a_choice_is_an_index_or_several(value: Any, choice: tuple[int, ...]) -> None:
+    assert AnswerEntry.model_validate(ENTRY | {"measureValue": value}).measure_value == choice
+
+
+@pytest.mark.parametrize("value", [-1, 1000, 1.0, "1", True, None, [], [1, 1], [[1]], [0, 1000], {}])
+def test_what_is_no_choice_is_refused_as_one_fault(value: Any) -> None:
+    with pytest.raises(ValidationError) as refused:
+        AnswerEntry.model_validate(ENTRY | {"measureValue": value})
+    assert [fault["loc"] for fault in refused.value.errors()] == [("measureValue",)]
+
+
+@pytest.mark.parametrize("text", ["x", "x" * 128, "a b", "é中😀", "a/b:c"])
+def test_visitors_have_printable_names(text: str) -> None:
+    assert AnswerEntry.model_validate(ENTRY | {"visitorId": text}).visitor_id == text
+
+
+@pytest.mark.parametrize("text", ["", "x" * 129, "\n", "a\tb", "\x7f", "\x85", "\u200b", "\u2028", 5, None])
+def test_other_names_of_visitors_are_refused(text: Any) -> None:
+    for name in ("visitorId", "sessionId"):
+        impression = {"measureName": "vote", "contextId": "c", "visitorId": "v", "sessionId": "s"}
+        with pytest.raises(ValidationError):
+            ImpressionEntry.model_validate(impression | {name: text})
+
+
+def test_a_session_may_be_absent_from_an_answer_only() -> None:
+    assert AnswerEntry.model_validate(ENTRY).session_id is None
+    with pytest.raises(ValidationError):
+        ImpressionEntry.model_validate({"measureName": "vote", "contextId": "c", "visitorId": "v"})
+
+
+def test_counts_have_all_declared_options_and_what_was_chosen() -> None:
+    assert count_options([], 0) == {}
+    assert count_options([[]], 2) == {0: 0, 1: 0}
+    assert count_options([[1, 2], [0, 1, 0, 4]], 2) == {0: 1, 1: 3, 3: 4}
+
+
+def test_results_say_what_they_are_limited_to() -> None:
+    assert live_results("demo", "vote", {0: 2, 1: 0}) == {
+        "accountId": "demo", "measureName": "vote", "results": {"0": 2, "1": 0}, "total": 2,
+    }  # fmt: skip
+    limited = live_results("demo", "vote", {}, project_id="p", context_id="c")
+    assert (limited["projectId"], limited["contextId"], limited["total"]) == ("p", "c", 0)
