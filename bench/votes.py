@@ -28,7 +28,7 @@ from bench.machine import describe_machine
 from bench.owner import cpu_s, running
 from broker._native import Tally, pack_answer
 from broker.settings import Settings
-from broker.voting.counting.batches import Batch, Group
+from broker.voting.counting.batches import Group, VoteBatch
 from broker.voting.counting.counter import Counter
 
 OPTIONS = 4
@@ -159,7 +159,7 @@ def sending(counter: Counter, poll: int, batches: list[bytes], turn: int) -> Cal
 
     async def send(door: str) -> None:
         for number, records in enumerate(left, 1):
-            batch = Batch(door, number, (Group(poll, 0, allow_change=False, records=records),))
+            batch = VoteBatch(door, number, (Group(poll, 0, allow_change=False, records=records),))
             answer = await counter.submit(batch, 60)
             if not isinstance(answer, tuple):
                 raise answer

@@ -22,7 +22,7 @@ from broker.settings import Settings
 from broker.storage.accounts import Accounts
 from broker.storage.migrations import migrate
 from broker.storage.users import Users
-from broker.voting.counting.batches import Answer, Batch
+from broker.voting.counting.batches import BatchReply, VoteBatch
 from broker.voting.counting.counter import Counter
 from broker.voting.counting.linked_counters import LinkedCounters
 from broker.voting.counting.placement import COUNTER
@@ -54,7 +54,7 @@ class DirectOwners:
     async def value_stored(self, account: str, project_id: str) -> None:
         self.owner.nudge(account, f"storage:{project_id}")
 
-    async def answers_counted(self, account: str, program_id: str) -> None:
+    async def votes_counted(self, account: str, program_id: str) -> None:
         self.owner.nudge(account, f"responses:{program_id}")
 
     async def programs_changed(self, account: str) -> None:
@@ -68,9 +68,9 @@ class CounterLink:
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
 
-    async def call(self, method: str, *arguments: Any, timeout_s: float) -> Answer:
+    async def call(self, method: str, *arguments: Any, timeout_s: float) -> BatchReply:
         assert method == "submit"
-        batch: Batch = arguments[0]
+        batch: VoteBatch = arguments[0]
         return await self._counter.submit(batch, arguments[1])
 
     def close(self) -> None:

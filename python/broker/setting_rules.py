@@ -26,7 +26,7 @@ _TEXT_CHARACTERS = 4_096  # the longest path that Linux takes
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SettingRule:
     """One rule: whether a value `is_allowed`, and what is, as `must be …` goes on.
 
     Attributes:
@@ -114,8 +114,8 @@ def _is_directory(text: str) -> bool:
     return Path(text).is_dir()
 
 
-def _choice(*choices: str) -> Rule:
-    return Rule(choices.__contains__, f"one of {', '.join(choices)}")
+def _choice(*choices: str) -> SettingRule:
+    return SettingRule(choices.__contains__, f"one of {', '.join(choices)}")
 
 
 NODE = "node"
@@ -123,30 +123,32 @@ NODE = "node"
 NODE_LABEL = "{node}"
 """In a URL: the address of each node as one label of a name."""
 
-_PLACE = Rule(
+_PLACE = SettingRule(
     lambda text: text in ("localhost", NODE) or _is_address(text),
     "an IP address or localhost, on a cluster also `node`",
 )
-_HOSTS = Rule(_is_host_port, "host[:port], separated by commas")
-_NETWORKS = Rule(_is_network, "IP addresses or networks such as 10.0.0.0/8, separated by commas")
+_HOSTS = SettingRule(_is_host_port, "host[:port], separated by commas")
+_NETWORKS = SettingRule(_is_network, "IP addresses or networks such as 10.0.0.0/8, separated by commas")
 
-MATOMO_URL = Rule(_is_matomo_url, "http(s)://host[:port][/path], without a user name or a query")
+MATOMO_URL = SettingRule(_is_matomo_url, "http(s)://host[:port][/path], without a user name or a query")
 """Where a Matomo is; of the setting, and of `broker account set`."""
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, SettingRule] = {
     "bind_host": _PLACE,
     "ops_host": _PLACE,
-    "public_host": Rule(_is_host_name, "a host name without a port"),
-    "public_ws_url": Rule(_is_websocket_url, "a URL that begins with ws:// or wss://"),
-    "database_url": Rule(_is_postgres_url, "a URL such as postgresql://user:password@host:5432/database"),
-    "postgres_bin": Rule(_is_directory, "a directory"),
-    "ray_address": Rule(_is_ray_address, "host:port or auto"),
-    "default_account": Rule(
+    "public_host": SettingRule(_is_host_name, "a host name without a port"),
+    "public_ws_url": SettingRule(_is_websocket_url, "a URL that begins with ws:// or wss://"),
+    "database_url": SettingRule(
+        _is_postgres_url, "a URL such as postgresql://user:password@host:5432/database"
+    ),
+    "postgres_bin": SettingRule(_is_directory, "a directory"),
+    "ray_address": SettingRule(_is_ray_address, "host:port or auto"),
+    "default_account": SettingRule(
         lambda text: _ACCOUNT.fullmatch(text) is not None,
         "1 to 63 lowercase letters, digits and inner hyphens",
     ),
-    "admin_password": Rule(lambda text: 8 <= len(text) <= 1_000, "8 to 1,000 characters"),
-    "client_ids": Rule(
+    "admin_password": SettingRule(lambda text: 8 <= len(text) <= 1_000, "8 to 1,000 characters"),
+    "client_ids": SettingRule(
         lambda text: _CLIENT_ID.fullmatch(text) is not None,
         "names without spaces, separated by commas",
         may_be_empty=False,
@@ -155,21 +157,21 @@ RULES: Mapping[str, Rule] = {
     "ws_unlimited_addresses": _NETWORKS,
     "log_level": _choice("debug", "info", "warning", "error"),
     "gateway_send": _choice("auto", "io_uring", "send"),
-    "faces_models": Rule(_is_directory, "a directory"),
+    "faces_models": SettingRule(_is_directory, "a directory"),
     "faces_detector": _choice("ssd", "tiny"),
     "fetch_allow_hosts": _HOSTS,
     "identity_allow_hosts": _HOSTS,
     "images_allow_hosts": _HOSTS,
-    "images_warm_fields": Rule(
+    "images_warm_fields": SettingRule(
         lambda text: _FIELD_PATH.fullmatch(text) is not None,
         "names of fields, such as photo or player.photo, separated by commas",
     ),
-    "images_warm_options": Rule(
+    "images_warm_options": SettingRule(
         lambda text: _OPTIONS_LIST.fullmatch(text) is not None,
         "options of pictures, such as w=400,h=300,fit=face, separated by spaces",
     ),
-    "images_ports": Rule(_is_port, "ports from 1 to 65535, separated by commas"),
+    "images_ports": SettingRule(_is_port, "ports from 1 to 65535, separated by commas"),
     "matomo_url": MATOMO_URL,
-    "matomo_setup": Rule(_is_file, "a file"),
+    "matomo_setup": SettingRule(_is_file, "a file"),
 }
 """The rule of each text, and of each member of a list; a text without one is printable."""

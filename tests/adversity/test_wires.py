@@ -15,7 +15,7 @@ from broker.owners.commands import Accepted
 from broker.owners.commands import Publish as PublishCommand
 from broker.owners.owner import Owner
 from broker.owners.protocol import program_topic
-from broker.owners.sessions import Follow, PollAnswer
+from broker.owners.sessions import Follow, PollReply
 from broker.settings import Settings
 from broker.storage.migrations import migrate
 from tests.adversity.judge import Publish, Push, Stored, judge, short_id
@@ -151,7 +151,7 @@ async def watch(owner: Owner, log: list[Push]) -> None:
     ack = 0
     while True:
         answer = await owner.poll("gateway", ack, 1.0)
-        if isinstance(answer, PollAnswer):
+        if isinstance(answer, PollReply):
             ack = answer.number
             entries = [entry for batch in answer.batches for entry in batch.entries]
             log += [Push(entry.seq, short_id(orjson.loads(entry.params)["id"])) for entry in entries]

@@ -15,7 +15,7 @@ import pytest
 from broker.analytics.errors import MatomoError, SiteNotFound
 from broker.analytics.matomo import Matomo, MatomoConfig, Request, open_http
 from broker.analytics.plan import State, Status, assess
-from broker.analytics.setup import Platform, Project, complete, read_site, read_state
+from broker.analytics.setup import Platform, SiteProject, complete, read_site, read_state
 from broker.analytics.site import Reader, SiteIds, parse_id
 from broker.analytics.wanted import Scope, Wanted, load_wanted
 from tests.analytics.conftest import Peer
@@ -60,11 +60,11 @@ def platform(peer: Peer, http: httpx.AsyncClient) -> Platform:
 
 
 @pytest.fixture
-def project() -> Project:
-    return Project(f"contract-{secrets.token_hex(8)}", "A <name> & more: " + "x" * 100)
+def project() -> SiteProject:
+    return SiteProject(f"contract-{secrets.token_hex(8)}", "A <name> & more: " + "x" * 100)
 
 
-async def set_up(platform: Platform, project: Project, diary: Diary, wanted: Wanted = WANTED) -> State:
+async def set_up(platform: Platform, project: SiteProject, diary: Diary, wanted: Wanted = WANTED) -> State:
     ids = SiteIds.of_metadata(diary.metadata)
     return await complete(wanted, platform, project, await read_state(platform, project, ids), diary)
 
@@ -81,7 +81,7 @@ async def has_custom_reports(platform: Platform) -> bool:
     return bool(await platform.provisioning.read("API.isPluginActivated", pluginName="CustomReports"))
 
 
-async def test_a_site_is_set_up(platform: Platform, project: Project) -> None:
+async def test_a_site_is_set_up(platform: Platform, project: SiteProject) -> None:
     diary = Diary({"title": "T"})
     state = await set_up(platform, project, diary)
     told = assess(WANTED, state)
@@ -103,7 +103,9 @@ async def test_a_site_is_set_up(platform: Platform, project: Project) -> None:
     }
 
 
-async def test_broken_off_anywhere_it_is_completed_by_repeating(platform: Platform, project: Project) -> None:
+async def test_broken_off_anywhere_it_is_completed_by_repeating(
+    platform: Platform, project: SiteProject
+) -> None:
     diary = Diary({})
     for after in (1, 1, 0, 2, 3, 1):
         diary.after = after
@@ -119,7 +121,7 @@ async def test_broken_off_anywhere_it_is_completed_by_repeating(platform: Platfo
 
 
 async def test_what_metadata_does_not_know_is_found_by_the_group(
-    platform: Platform, project: Project
+    platform: Platform, project: SiteProject
 ) -> None:
     first, second = Diary({}), Diary({})
     await set_up(platform, project, first)
@@ -129,19 +131,19 @@ async def test_what_metadata_does_not_know_is_found_by_the_group(
     assert len(state.found.dimensions or ()) == len(WANTED.dimensions)
 
 
-async def test_groups_are_told_apart_letter_by_letter(platform: Platform, project: Project) -> None:
+async def test_groups_are_told_apart_letter_by_letter(platform: Platform, project: SiteProject) -> None:
     await set_up(platform, project, Diary({}))
-    other = Project(project.id.upper(), "Other")
+    other = SiteProject(project.id.upper(), "Other")
     state = await read_state(platform, other, SiteIds())
     assert state.candidates == ()
 
 
-async def test_a_site_that_is_gone_is_not_found(platform: Platform, project: Project) -> None:
+async def test_a_site_that_is_gone_is_not_found(platform: Platform, project: SiteProject) -> None:
     with pytest.raises(SiteNotFound, match="Matomo has no site 4000000"):
         await read_state(platform, project, SiteIds("4000000"))
 
 
-async def test_slots_run_out(platform: Platform, project: Project) -> None:
+async def test_slots_run_out(platform: Platform, project: SiteProject) -> None:
     diary = Diary({})
     state = await set_up(platform, project, diary)
     id_site = state.ids.id_site or ""
@@ -166,7 +168,7 @@ async def test_slots_run_out(platform: Platform, project: Project) -> None:
         )  # fmt: skip
 
 
-async def test_extractions_come_back_as_they_were_sent(platform: Platform, project: Project) -> None:
+async def test_extractions_come_back_as_they_were_sent(platform: Platform, project: SiteProject) -> None:
     wanted = Wanted.model_validate(
         {
             "version": 1,
@@ -194,7 +196,9 @@ async def test_errors_come_with_status_200_and_are_errors(platform: Platform) ->
     assert isinstance(bad, MatomoError)
 
 
-async def test_missing_rights_are_an_error_and_no_refused_token(platform: Platform, project: Project) -> None:
+async def test_missing_rights_are_an_error_and_no_refused_token(
+    platform: Platform, project: SiteProject
+) -> None:
     site = await platform.provisioning.change("SitesManager.addSite", siteName="N", group=project.id)
     with pytest.raises(MatomoError, match="Matomo refuses SitesManager") as refused:
         await platform.reading.read("SitesManager.getSiteFromId", idSite=str(site))
@@ -212,7 +216,7 @@ async def test_a_wrong_token_is_told_from_an_outage(peer: Peer, http: httpx.Asyn
 
 
 async def test_a_reader_whose_token_is_wrong(
-    peer: Peer, http: httpx.AsyncClient, platform: Platform, project: Project
+    peer: Peer, http: httpx.AsyncClient, platform: Platform, project: SiteProject
 ) -> None:
     state = await set_up(platform, project, Diary({}))
     wrong = Platform(platform.provisioning, Matomo(http, peer.url, "wrong", MatomoConfig()), peer.reader)
@@ -220,13 +224,13 @@ async def test_a_reader_whose_token_is_wrong(
     assert found.reader is Reader.REFUSED
 
 
-async def test_a_reader_that_is_not_there(platform: Platform, project: Project) -> None:
+async def test_a_reader_that_is_not_there(platform: Platform, project: SiteProject) -> None:
     nobody = Platform(platform.provisioning, platform.reading, "nobody-of-this-name")
     with pytest.raises(MatomoError, match=r"User 'nobody-of-this-name' doesn't exist\."):
         await set_up(nobody, project, Diary({}))
 
 
-async def test_a_report_is_read_as_the_reader(platform: Platform, project: Project) -> None:
+async def test_a_report_is_read_as_the_reader(platform: Platform, project: SiteProject) -> None:
     state = await set_up(platform, project, Diary({}))
     parameters = {"idSite": state.ids.id_site or "", "period": "day", "date": "today"}
     assert b'"nb_visits":0' in await whole(platform.reading, Request("VisitsSummary.get", parameters))
@@ -246,7 +250,7 @@ async def test_a_report_is_read_as_the_reader(platform: Platform, project: Proje
     ],
 )
 async def test_a_report_that_matomo_refuses(
-    platform: Platform, project: Project, method: str, parameters: dict[str, str]
+    platform: Platform, project: SiteProject, method: str, parameters: dict[str, str]
 ) -> None:
     state = await set_up(platform, project, Diary({}))
     sent = {"idSite": state.ids.id_site or ""} | parameters
@@ -255,7 +259,7 @@ async def test_a_report_that_matomo_refuses(
 
 
 async def test_what_is_in_the_query_wins_over_the_body(
-    peer: Peer, platform: Platform, project: Project
+    peer: Peer, platform: Platform, project: SiteProject
 ) -> None:
     """Why nothing of a caller's may ever come into the URL."""
     state = await set_up(platform, project, Diary({}))
@@ -272,7 +276,7 @@ async def test_what_is_in_the_query_wins_over_the_body(
 
 @pytest.mark.parametrize("name", [" idSite", "idSite%00x", "token.auth"])
 async def test_php_reads_odd_names_as_the_real_ones(
-    peer: Peer, platform: Platform, project: Project, name: str
+    peer: Peer, platform: Platform, project: SiteProject, name: str
 ) -> None:
     """Why names of callers are compared letter by letter with those that are allowed."""
     state = await set_up(platform, project, Diary({}))
@@ -288,7 +292,7 @@ async def test_php_reads_odd_names_as_the_real_ones(
     assert project.id not in answer.text
 
 
-async def test_two_dimensions_at_once_race(platform: Platform, project: Project) -> None:
+async def test_two_dimensions_at_once_race(platform: Platform, project: SiteProject) -> None:
     """Why set-ups of one project come one after the other. A real Matomo wins the race most of the time."""
     site = str(await platform.provisioning.change("SitesManager.addSite", siteName="N", group=project.id))
     await asyncio.gather(

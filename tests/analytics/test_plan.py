@@ -19,8 +19,15 @@ from broker.analytics.plan import (
     advance,
     assess,
 )
-from broker.analytics.site import Dimension, Found, Reader, Report, SiteIds, report_dimension
-from broker.analytics.wanted import Extraction, Scope, Wanted, WantedDimension, WantedReport, load_wanted
+from broker.analytics.site import Dimension, FoundSite, Reader, Report, SiteIds, report_dimension
+from broker.analytics.wanted import (
+    Extraction,
+    Scope,
+    Wanted,
+    WantedDimension,
+    WantedReport,
+    load_wanted,
+)
 
 PROJECT = "football"
 WANTED = Wanted(
@@ -48,7 +55,7 @@ class Model:
     """The simplest Matomo and project: what steps do to them."""
 
     metadata: dict[str, Any] = field(default_factory=dict)
-    sites: dict[str, Found] = field(default_factory=dict)
+    sites: dict[str, FoundSite] = field(default_factory=dict)
     has_reports: bool = True
     changes: int = 0
 
@@ -68,7 +75,7 @@ class Model:
             case AddSite():
                 new = str(len(self.sites) + 1)
                 reports = () if self.has_reports else None
-                self.sites[new] = Found(
+                self.sites[new] = FoundSite(
                     {"idsite": new, "group": PROJECT}, {"visit": 5, "action": 5}, (), reports, Reader.NONE
                 )
                 return new, step
@@ -138,7 +145,7 @@ stored_ids = st.fixed_dictionaries(
 def models(draw: st.DrawFn) -> Model:
     """Any project and any site; half of the time what the site has is as it should be."""
     found = draw(st.lists(dimensions, max_size=6, unique_by=lambda one: one.id))
-    site = Found(
+    site = FoundSite(
         site={"idsite": 1, "group": draw(st.sampled_from([PROJECT, "", "other"]))},
         free_slots={"visit": draw(st.integers(0, 5)), "action": draw(st.integers(0, 5))},
         dimensions=tuple(found),

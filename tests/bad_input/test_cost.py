@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from broker.auth import identity_tokens, tokens
-from broker.domain.data_sources import Call, build_request, find_data_source
+from broker.domain.data_sources import SourceCall, build_request, find_data_source
 from broker.domain.patches import apply_json_patch, apply_merge_patch
 from broker.domain.revisions import WRITABLE, live_content
 from broker.domain.strict_json import parse_json
@@ -356,7 +356,7 @@ def test_data_sources() -> None:
     def read(members: dict[str, Any]) -> object:
         found = find_data_source([{"id": "a", "type": "api", "url": "https://a.example/"} | members], "a")
         assert found is not None
-        return build_request(found, Call("GET", {}, {}))
+        return build_request(found, SourceCall("GET", {}, {}))
 
     for make in PARAM.values():
         for member in (

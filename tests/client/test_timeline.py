@@ -12,7 +12,7 @@ import pytest
 from broker.client import AsyncClient, Client, Event, ProgramDeleted, Seek, Timeline
 from broker.client import picture as picture_module
 from broker.client.held import MOST, Held
-from broker.client.picture import Move, Picture
+from broker.client.picture import Move, Playback
 from broker.clock import to_datetime
 from tests.client.doors import Doors, open_doors
 from tests.gateway.world import World, open_world
@@ -42,7 +42,7 @@ class TestPicture:
 
     def test_it_plays(self) -> None:
         player = Player(1_000.5)
-        picture = Picture(player, 0)
+        picture = Playback(player, 0)
         assert picture.look(0, 9e12) is Move.BEGUN
         for now, shown in ((100, 1_100), (200, 1_600), (300, 2_900), (90_000, 91_000)):
             player.ms = shown
@@ -51,7 +51,7 @@ class TestPicture:
 
     def test_a_second_back_is_jitter_and_more_is_a_seek(self) -> None:
         player = Player(10_000)
-        picture = Picture(player, 0)
+        picture = Playback(player, 0)
         picture.look(0, 0)
         player.ms = 9_000
         assert (picture.look(100, 0), picture.place_ms) == (Move.NONE, 10_000)
@@ -60,7 +60,7 @@ class TestPicture:
 
     def test_a_leap_is_a_seek(self) -> None:
         player = Player(10_000)
-        picture = Picture(player, 0)
+        picture = Playback(player, 0)
         picture.look(0, 0)
         player.ms = 11_401
         assert (picture.look(100, 0), picture.place_ms) == (Move.FORWARD, 11_401)
@@ -68,7 +68,7 @@ class TestPicture:
     @pytest.mark.parametrize("unknown", [None, math.nan, math.inf, datetime(2026, 1, 1), True, "1"])
     def test_who_knows_nothing_stands_and_then_falls_back(self, unknown: Any) -> None:
         player = Player(10_000)
-        picture = Picture(player, 30_000)
+        picture = Playback(player, 30_000)
         picture.look(0, 50_000)
         player.ms = unknown
         assert picture.look(4_999, 55_000) is Move.NONE
@@ -80,18 +80,18 @@ class TestPicture:
 
     def test_after_a_fall_back_the_picture_goes_on(self) -> None:
         player = Player(None)
-        picture = Picture(player, 0)
+        picture = Playback(player, 0)
         assert picture.look(0, 50_000) is Move.NONE
         assert picture.look(5_000, 55_000) is Move.BEGUN
         player.ms = 90_000
         assert (picture.look(5_100, 55_100), picture.place_ms) == (Move.NONE, 90_000)
 
     def test_one_that_raises_knows_nothing(self) -> None:
-        picture = Picture(lambda: 1 / 0, 0)
+        picture = Playback(lambda: 1 / 0, 0)
         assert (picture.look(0, 0), picture.place_ms) == (Move.NONE, None)
 
     def test_a_datetime_is_a_place(self) -> None:
-        picture = Picture(lambda: datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), 0)
+        picture = Playback(lambda: datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), 0)
         picture.look(0, 0)
         assert picture.place_ms == 1_000
 

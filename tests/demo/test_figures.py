@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.demo.figures import (
-    Ballots,
     Meter,
     Story,
     Viewer,
+    VoteFigures,
     judge,
     judge_answers,
     percentile,
@@ -60,9 +60,9 @@ def test_acknowledged_event_that_is_not_kept_is_a_fault(acknowledged: dict[int, 
     assert "acknowledged and is not kept" in faults[0]
 
 
-def _ballots() -> Ballots:
+def _ballots() -> VoteFigures:
     """Three first answers and a repeat acknowledged, one too late."""
-    ballots = Ballots(sent=5, late=1)
+    ballots = VoteFigures(sent=5, late=1)
     for option, is_repeat in ((0, False), (1, False), (1, False), (0, True)):
         ballots.acknowledge("a", option, is_repeat=is_repeat)
     return ballots
@@ -75,7 +75,7 @@ def test_answers_that_are_all_counted_are_fine() -> None:
     ballots = _ballots()
     assert ballots.acknowledged == 4
     assert judge_answers(ballots, RIGHT | {"b": {0: 0}}, {"a": {0: 1, 1: 2}}) == ()
-    assert judge_answers(Ballots(), {}, {}) == ()
+    assert judge_answers(VoteFigures(), {}, {}) == ()
 
 
 @pytest.mark.parametrize(

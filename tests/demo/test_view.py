@@ -10,7 +10,7 @@ from rich.console import Console
 from broker.client import AsyncClient, Cursor, Event
 from broker.clock import SystemClock
 from broker.demo import view
-from broker.demo.audience import Audience
+from broker.demo.audience import Crowd
 from broker.demo.stage import Stage, choose_ports
 from tests.client.peer import event
 
@@ -46,7 +46,7 @@ async def test_view_shows_figures_events_and_what_to_try() -> None:
     board.apply(_event(1, "Goal#show", player="Ada Abel"))
     board.apply(asked)
     async with AsyncClient("http://demo.localhost:8123") as client:
-        audience = Audience(client, "final", 3, Cursor("e", 0), SystemClock())
+        audience = Crowd(client, "final", 3, Cursor("e", 0), SystemClock())
         audience.meter.count(12.0)
         audience.meter.tick()
         console.print(view.render(await _stage(), board, audience))
@@ -70,6 +70,11 @@ async def test_invitation_names_every_log_in() -> None:
     text = "\n".join(view.invitation(await _stage()))
     for name in ("admin", "producer", "user", "client"):
         assert f"{name} / demo-{name}" in text
+
+
+async def test_invitation_names_the_overlay() -> None:
+    text = "\n".join(view.invitation(await _stage()))
+    assert "/overlay/?program=final&project=football" in text
 
 
 def test_wanted_ports_are_taken_and_others_are_free() -> None:

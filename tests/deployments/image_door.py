@@ -8,6 +8,7 @@ import psutil
 
 from tests.deployments.instance import Instance
 from tests.deployments.picture_server import PictureServer
+from tests.images.decoder_processes import decoders_of
 
 
 class ImageDoor:
@@ -52,9 +53,3 @@ class ImageDoor:
         first, *lines = head.decode().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         return int(first.split()[1]), headers, body
-
-
-def decoders_of(pid: int) -> list[psutil.Process]:
-    """The processes that decode for a replica."""
-    found = psutil.Process(pid).children()
-    return [process for process in found if "broker.images.child" in process.cmdline()]

@@ -6,7 +6,7 @@ import pytest
 
 from broker.deployments import doctor
 from broker.deployments.data_dir import claim
-from broker.deployments.doctor import Verdict, examine
+from broker.deployments.doctor import CheckVerdict, examine
 from broker.deployments.ports import free_port
 from broker.settings import Settings
 from broker.storage.migrations import migrate
@@ -14,7 +14,7 @@ from broker.storage.migrations import migrate
 pytestmark = pytest.mark.anyio
 
 
-async def verdicts(settings: Settings, *names: str) -> dict[str, tuple[Verdict, str]]:
+async def verdicts(settings: Settings, *names: str) -> dict[str, tuple[CheckVerdict, str]]:
     found = await examine(settings, names or None)
     return {finding.check: (finding.verdict, finding.detail) for finding in found}
 
@@ -26,7 +26,7 @@ def settings_of(tmp_path: Path, **changes: object) -> Settings:
 
 async def test_good_set_up_has_no_error_and_nothing_is_made(tmp_path: Path) -> None:
     found = await verdicts(settings_of(tmp_path))
-    assert [name for name, (verdict, _) in found.items() if verdict is Verdict.ERROR] == []
+    assert [name for name, (verdict, _) in found.items() if verdict is CheckVerdict.ERROR] == []
     assert list(found) == list(doctor.CHECKS)
     assert not (tmp_path / "data").exists()
 
@@ -35,11 +35,11 @@ async def test_good_set_up_has_no_error_and_nothing_is_made(tmp_path: Path) -> N
 async def test_database_is_asked_for_its_version_and_schema(tmp_path: Path, postgres_dsn: str) -> None:
     settings = settings_of(tmp_path, database_url=postgres_dsn)
     verdict, detail = (await verdicts(settings, "postgresql"))["postgresql"]
-    assert verdict is Verdict.WARNING
+    assert verdict is CheckVerdict.WARNING
     assert "broker migrate" in detail
     await migrate(postgres_dsn)
     verdict, detail = (await verdicts(settings, "postgresql"))["postgresql"]
-    assert verdict is Verdict.OK
+    assert verdict is CheckVerdict.OK
     assert "up to date" in detail
 
 
@@ -50,19 +50,19 @@ async def test_server_that_may_lose_what_it_has_committed_is_a_warning(
     """The server of the tests is one: it does not flush."""
     settings = settings_of(tmp_path, database_url=postgres_dsn)
     verdict, detail = (await verdicts(settings, "durability"))["durability"]
-    assert verdict is Verdict.WARNING
+    assert verdict is CheckVerdict.WARNING
     assert [risk.partition(":")[0] for risk in detail.split("; ")] == [
         "fsync is off",
         "full_page_writes is off",
         "synchronous_commit is off",
     ]
-    assert (await verdicts(settings_of(tmp_path), "durability"))["durability"][0] is Verdict.OK
+    assert (await verdicts(settings_of(tmp_path), "durability"))["durability"][0] is CheckVerdict.OK
 
 
 async def test_database_that_is_away_is_an_error(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, database_url=f"postgresql://broker@127.0.0.1:{free_port()}/x")
     verdict, detail = (await verdicts(settings, "postgresql"))["postgresql"]
-    assert verdict is Verdict.ERROR
+    assert verdict is CheckVerdict.ERROR
     assert detail.startswith("PostgreSQL: ")
 
 
@@ -70,7 +70,7 @@ async def test_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = settings_of(tmp_path, ws_port=taken.getsockname()[1])
         verdict, detail = (await verdicts(settings, "ports"))["ports"]
-    assert verdict is Verdict.ERROR
+    assert verdict is CheckVerdict.ERROR
     assert "--ws-port" in detail
 
 
@@ -78,56 +78,56 @@ async def test_running_instance_is_no_error(tmp_path: Path) -> None:
     held = claim(tmp_path / "data")
     found = await verdicts(settings_of(tmp_path), "data directory", "ports")
     held.release()
-    assert found["data directory"][0] is found["ports"][0] is Verdict.OK
+    assert found["data directory"][0] is found["ports"][0] is CheckVerdict.OK
 
 
 async def test_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_DISK_BYTES", 1 << 62)
-    assert (await verdicts(settings_of(tmp_path), "disk"))["disk"][0] is Verdict.ERROR
+    assert (await verdicts(settings_of(tmp_path), "disk"))["disk"][0] is CheckVerdict.ERROR
 
 
 async def test_missing_haproxy_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_haproxy", lambda: None)
-    assert (await verdicts(settings_of(tmp_path), "haproxy"))["haproxy"][0] is Verdict.WARNING
+    assert (await verdicts(settings_of(tmp_path), "haproxy"))["haproxy"][0] is CheckVerdict.WARNING
 
 
 async def test_ray_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, ray_address=f"127.0.0.1:{free_port()}")
     verdict, detail = (await verdicts(settings, "ray"))["ray"]
-    assert verdict is Verdict.ERROR
+    assert verdict is CheckVerdict.ERROR
     assert "BROKER_RAY_ADDRESS" in detail
 
 
 async def test_check_that_breaks_is_a_finding_and_not_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(_settings: Settings) -> tuple[Verdict, str]:
+    async def broken(_settings: Settings) -> tuple[CheckVerdict, str]:
         raise KeyError("x")
 
     monkeypatch.setitem(doctor.CHECKS, "python", broken)
     found = await verdicts(settings_of(tmp_path), "python", "disk")
-    assert found["python"] == (Verdict.ERROR, "KeyError: 'x'")
-    assert found["disk"][0] is not Verdict.ERROR
+    assert found["python"] == (CheckVerdict.ERROR, "KeyError: 'x'")
+    assert found["disk"][0] is not CheckVerdict.ERROR
 
 
 async def test_limit_of_open_files_below_the_viewers_is_a_warning(tmp_path: Path) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert hard not in (resource.RLIM_INFINITY, 0)
     verdict, detail = (await verdicts(settings_of(tmp_path, ws_connections=hard), "file limit"))["file limit"]
-    assert verdict is Verdict.WARNING
+    assert verdict is CheckVerdict.WARNING
     assert f"takes {hard - min(1_536, hard // 2)} viewers, not {hard}" in detail
     verdict, detail = (await verdicts(settings_of(tmp_path, ws_connections=1), "file limit"))["file limit"]
-    assert (verdict, detail) == (Verdict.OK, f"{hard} open files a process")
+    assert (verdict, detail) == (CheckVerdict.OK, f"{hard} open files a process")
 
 
 async def test_the_models_for_faces_are_loaded(tmp_path: Path) -> None:
     verdict, detail = (await verdicts(settings_of(tmp_path, faces_detector="tiny"), "faces"))["faces"]
-    assert (verdict, detail) == (Verdict.OK, "models: built, tiny; CPUExecutionProvider computes here")
+    assert (verdict, detail) == (CheckVerdict.OK, "models: built, tiny; CPUExecutionProvider computes here")
 
 
 async def test_without_models_faces_are_a_warning(tmp_path: Path) -> None:
     verdict, detail = (await verdicts(settings_of(tmp_path, faces_models=str(tmp_path)), "faces"))["faces"]
-    assert verdict is Verdict.WARNING
+    assert verdict is CheckVerdict.WARNING
     assert detail.endswith("has no models (*.onnx); face crops go by attention")
 
 
@@ -141,5 +141,5 @@ async def test_two_runtimes_over_each_other_are_a_warning(
     both = [Installed("onnxruntime"), Installed("onnxruntime-gpu")]
     monkeypatch.setattr("importlib.metadata.distributions", lambda: both)
     verdict, detail = (await verdicts(settings_of(tmp_path), "faces"))["faces"]
-    assert verdict is Verdict.WARNING
+    assert verdict is CheckVerdict.WARNING
     assert "overwrite each other" in detail

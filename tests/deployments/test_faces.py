@@ -17,7 +17,7 @@ with warnings.catch_warnings():
     from ray.serve.exceptions import BackPressureError
 
     from broker.deployments.faces import (
-        Refusal,
+        FaceRefusal,
         ServedFaceFinder,
         build_faces,
         deployment_options,
@@ -97,7 +97,7 @@ def test_faces_come_back_as_they_were_found() -> None:
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (Refusal("no models"), "no models"),
+        (FaceRefusal("no models"), "no models"),
         (RayActorError(), "no replica"),
         (BackPressureError(num_queued_requests=64, max_queued_requests=64), "no replica"),
     ],

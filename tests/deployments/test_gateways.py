@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from broker.deployments import gateways
-from broker.deployments.gateways import Gateways, _Running
+from broker.deployments.gateways import GatewayKeeper, _Running
 from broker.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ class Actor:
         self._stopped.set()
 
 
-class OneNode(Gateways):
+class OneNode(GatewayKeeper):
     """Starts stand-ins for processes."""
 
     def __init__(self, settings: Settings, told: list[str]) -> None:
@@ -58,8 +58,8 @@ class OneNode(Gateways):
 
 async def test_gateway_with_a_dead_loop_is_exchanged_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(gateways, "_live_nodes", lambda: [NODE])
-    monkeypatch.setattr(gateways, "_kill", lambda actor: told.append(f"kill {actor._name}"))
+    monkeypatch.setattr(gateways, "live_nodes", lambda: [NODE])
+    monkeypatch.setattr(gateways, "kill", lambda actor: told.append(f"kill {actor._name}"))
     monkeypatch.setattr(gateways, "_LOOK_S", 0.01)
     kept = OneNode(Settings(), told)
     await kept._reconcile()

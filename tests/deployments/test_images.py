@@ -13,9 +13,10 @@ import psutil
 import pytest
 
 from broker.cli.main import run
-from tests.deployments.image_door import ImageDoor, decoders_of
+from tests.deployments.image_door import ImageDoor
 from tests.deployments.instance import Instance
 from tests.deployments.picture_server import PictureServer
+from tests.images.decoder_processes import decoders_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

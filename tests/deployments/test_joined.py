@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from websockets.sync.client import connect
 
@@ -255,7 +256,10 @@ def test_no_process_and_no_log_of_ray_tells_the_secret_of_the_ingress(cluster: C
     """Every user of a node can read the command lines, and what Ray logs unless its directory is closed."""
     found = [re.search(r'x-broker-ingress "(\S+) ', path.read_text()) for path in cluster.configurations()]
     [key] = {match[1] for match in found if match}
-    texts = ["\0".join(process.cmdline()) for node in cluster.nodes for process in node.processes()]
+    texts = []
+    for process in (each for node in cluster.nodes for each in node.processes()):
+        with suppress(psutil.NoSuchProcess):  # some end meanwhile
+            texts.append("\0".join(process.cmdline()))
     texts += [path.read_text(errors="replace") for path in (cluster.directory / "r").rglob("*.log")]
     assert any("env_vars" in text for text in texts), "the log of Ray's helper for environments"
     assert not [text for text in texts if key in text]

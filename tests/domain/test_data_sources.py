@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.domain.data_sources import (
-    Call,
     DataSource,
     OutgoingRequest,
+    SourceCall,
     build_request,
     find_data_source,
     merge_body,
@@ -27,7 +27,7 @@ def source(**members: Any) -> DataSource:
 def build(
     made: DataSource, method: str = "GET", query: Any = None, headers: Any = None, body: Any = None
 ) -> OutgoingRequest:
-    return build_request(made, Call(method, query or {}, headers or {}, body))
+    return build_request(made, SourceCall(method, query or {}, headers or {}, body))
 
 
 def test_found_by_id() -> None:

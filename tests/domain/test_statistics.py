@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.domain.statistics import Figures, Interval, Point, Subject, Tally, fill_series
+from broker.domain.statistics import Figures, Interval, IntervalFigures, Subject, Tally, fill_series
 
 DEMO, OTHER = Subject("demo"), Subject("demo", "final", "football")
 NOON = datetime(2026, 7, 19, 12, tzinfo=UTC)
@@ -89,7 +89,7 @@ def test_amounts_add_up_to_what_happened(steps: list[tuple[int, Subject, int, bo
 
 
 def test_a_series_has_no_gap() -> None:
-    known = [Point(NOON + timedelta(minutes=1), Figures(events=3))]
+    known = [IntervalFigures(NOON + timedelta(minutes=1), Figures(events=3))]
     points = list(fill_series(NOON, NOON + timedelta(minutes=3), Interval.MINUTE, known))
     assert [point.figures.events for point in points] == [0, 3, 0]
     assert [point.time.minute for point in points] == [0, 1, 2]

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.fetching.errors import ForbiddenUrl, InvalidUrl
-from broker.fetching.urls import AllowList, Target, parse_url
+from broker.fetching.urls import AllowList, ParsedUrl, parse_url
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_any_text_is_a_target_or_an_error(text: str) -> None:
             target = parse_url(url)
         except (InvalidUrl, ForbiddenUrl):
             continue
-        assert isinstance(target, Target)
+        assert isinstance(target, ParsedUrl)
         assert target.host.isascii()
 
 

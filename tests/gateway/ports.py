@@ -1,4 +1,4 @@
-"""The ports of `Topics` in memory: logs with the rules of native ones, and a feed that is told what to do."""
+"""The ports of `FollowedTopics` in memory: logs with the rules of native ones, and a feed that obeys."""
 
 import asyncio
 from collections.abc import Sequence

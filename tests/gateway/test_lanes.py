@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker.errors import BrokerError
 from broker.gateway.lanes import LaneLimits, Lanes
-from broker.gateway.upcalls import Call
+from broker.gateway.upcalls import OperationCall
 
 pytestmark = pytest.mark.anyio
 
@@ -18,8 +18,8 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.gateway.lanes._CLOSE_S", 0.05)
 
 
-def make_call(conn: int, ticket: int, params: bytes = b"{}", method: str = "producer") -> Call:
-    return Call(conn, ticket, "demo", 0, "127.0.0.1", method, params, False)
+def make_call(conn: int, ticket: int, params: bytes = b"{}", method: str = "producer") -> OperationCall:
+    return OperationCall(conn, ticket, "demo", 0, "127.0.0.1", method, params, False)
 
 
 class Recorder:
@@ -31,12 +31,12 @@ class Recorder:
         self.ordered: dict[int, Callable[[], None]] = {}
         self.gates: dict[int, asyncio.Event] = {}
 
-    async def run(self, call: Call, ordered: Callable[[], None]) -> None:
+    async def run(self, call: OperationCall, ordered: Callable[[], None]) -> None:
         self.begun.append((call.conn, call.ticket))
         self.ordered[call.ticket] = ordered
         await self.gates.setdefault(call.ticket, asyncio.Event()).wait()
 
-    def refuse(self, call: Call, error: BrokerError) -> None:
+    def refuse(self, call: OperationCall, error: BrokerError) -> None:
         self.refused.append((call.ticket, error.name))
 
     async def finish(self, ticket: int) -> None:
@@ -173,7 +173,7 @@ async def test_full_gateway_serves_those_with_nothing_waiting() -> None:
 async def test_failing_call_lets_the_next_one_run() -> None:
     begun = []
 
-    async def run(call: Call, ordered: Callable[[], None]) -> None:
+    async def run(call: OperationCall, ordered: Callable[[], None]) -> None:
         begun.append(call.ticket)
         raise RuntimeError("a bug")
 
@@ -206,7 +206,7 @@ def test_calls_of_each_connection_begin_in_order(calls: list[tuple[int, bool, in
     begun: dict[int, list[int]] = {}
     at_once: list[int] = []
 
-    async def run(call: Call, ordered: Callable[[], None]) -> None:
+    async def run(call: OperationCall, ordered: Callable[[], None]) -> None:
         _, says_ordered, turns = calls[call.ticket]
         begun.setdefault(call.conn, []).append(call.ticket)
         at_once.append(lanes.running)

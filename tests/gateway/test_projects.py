@@ -9,7 +9,7 @@ import pytest
 from broker.clock import SystemClock, to_datetime
 from broker.domain.programs import Access, Program
 from broker.gateway.projects import ProjectChannels
-from broker.gateway.topics import Topics
+from broker.gateway.topics import FollowedTopics
 from broker.operations.services import Services
 from broker.owners.protocol import Entry, EntryKind
 from broker.storage.programs import Programs
@@ -36,7 +36,7 @@ class Bench:
     def __init__(self, services: Services) -> None:
         self.services = services
         self.logs = MemoryLogs()
-        self.topics = Topics(self.logs, lambda *args: self.channels.attributes_changed(*args))
+        self.topics = FollowedTopics(self.logs, lambda *args: self.channels.attributes_changed(*args))
         self.channels = ProjectChannels(self.topics, self.logs, services)
         self.feed = MemoryFeed(self.topics.take_entries)
         self.topics.use(self.feed)

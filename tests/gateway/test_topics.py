@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from broker.errors import NotFound
-from broker.gateway.topics import Followed, Topics
+from broker.gateway.topics import Followed, FollowedTopics
 from broker.owners.protocol import Attributes, Entry, EntryKind
 from tests.gateway.ports import MemoryFeed, MemoryLogs, attributes, gone, push, settle
 
@@ -15,7 +15,7 @@ class Bench:
     def __init__(self) -> None:
         self.logs = MemoryLogs()
         self.changes: list[tuple[str, Attributes, Attributes]] = []
-        self.topics = Topics(self.logs, self.note)
+        self.topics = FollowedTopics(self.logs, self.note)
         self.feed = MemoryFeed(self.topics.take_entries)
         self.topics.use(self.feed)
 

@@ -8,10 +8,10 @@ import pytest
 
 from broker.gateway.upcalls import (
     TAKEN_AT_ONCE,
-    Access,
+    AccessChange,
     Authenticate,
-    Call,
     Idle,
+    OperationCall,
     Request,
     UpcallPump,
     parse_upcall,
@@ -54,10 +54,10 @@ def source() -> Iterator[Source]:
         (("authenticate", 1, "demo", "t", "::1"), Authenticate(1, "demo", "t", "::1")),
         (
             ("call", 1, 2, "demo", 0, "::1", "ping", b"{}", False),
-            Call(1, 2, "demo", 0, "::1", "ping", b"{}", False),
+            OperationCall(1, 2, "demo", 0, "::1", "ping", b"{}", False),
         ),
         (("idle", "demo/program/p"), Idle("demo/program/p")),
-        (("access", "demo/program/p", [1, 2]), Access("demo/program/p", (1, 2))),
+        (("access", "demo/program/p", [1, 2]), AccessChange("demo/program/p", (1, 2))),
     ],
 )
 def test_upcall_has_a_type(upcall: tuple[Any, ...], request_: Request) -> None:

@@ -54,8 +54,8 @@ class DirectLink:
                     answer = await answer
             except TimeoutError as error:
                 raise LinkLost(method) from error
-        _, kind, result = self._calls.unpack_answer(self._calls.pack_result(1, answer))
-        return self._calls.read_answer(method, kind, result)
+        _, kind, result = self._calls.unpack_reply(self._calls.pack_result(1, answer))
+        return self._calls.read_reply(method, kind, result)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -16,7 +16,7 @@ from broker.images.account_rules import AccountRules
 from broker.images.disk_cache import DiskCache
 from broker.images.errors import FacesUnavailable
 from broker.images.geometry import Face, Size
-from broker.images.jobs import DecodeLimits, Job, Reply
+from broker.images.jobs import DecodeLimits, Job, JobReply
 from broker.images.key_locks import KeyLocks
 from broker.images.purges import PurgeBook, source_of
 from broker.images.service import FacesHead, ImageService, MakingRates, ResultHead, ServiceConfig
@@ -48,7 +48,7 @@ class CountedWorkers(Workers):
         super().__init__(config)
         self.tasks: list[str] = []
 
-    async def run(self, job: Job, data: bytes, asker: Asker = NOBODY) -> tuple[Reply, bytes]:
+    async def run(self, job: Job, data: bytes, asker: Asker = NOBODY) -> tuple[JobReply, bytes]:
         self.tasks.append(job.task)
         return await super().run(job, data, asker)
 

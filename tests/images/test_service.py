@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 from collections.abc import Awaitable, Callable
 from copy import copy
 from pathlib import Path
@@ -25,12 +26,13 @@ from broker.images.errors import (
 )
 from broker.images.geometry import Face, Point
 from broker.images.host_rules import HostRules
-from broker.images.service import Picture
+from broker.images.service import Picture, ServiceConfig
 from broker.images.shares import Asker
 from broker.images.signatures import Signature
 from broker.images.sources import SourceConfig
 from broker.images.workers import WorkerConfig
 from tests.fetching.upstream import Answer, Seen, Upstream, open_fetcher, open_upstream, reply, send
+from tests.images.decoder_processes import decoders_of
 from tests.images.pictures import animation, gradient
 from tests.images.refused_urls import FORBIDDEN, INNER, INVALID
 from tests.images.stage import KnownFaces, Stage, open_stage
@@ -401,6 +403,19 @@ def test_a_picture_that_a_busy_machine_did_not_make_is_tried_again(tmp_path: Pat
 
     # A process that was started for it does not answer in a millisecond.
     run(tmp_path, reply(body=SMALL), work, workers=WorkerConfig(processes=1, wall_s=0.001))
+
+
+def test_a_decoder_that_hangs_ends_with_the_request_and_is_not_the_pictures_fault(tmp_path: Path) -> None:
+    async def work(stage: Stage, upstream: Upstream) -> None:
+        await stage.service.get(Asker("demo"), "w=50", upstream.url("/a"))
+        (process,) = decoders_of(os.getpid())
+        process.suspend()
+        assert type(await fail(stage, "w=50", upstream.url("/b"))) is Unavailable
+        assert process not in decoders_of(os.getpid())
+        assert not (await stage.service.get(Asker("demo"), "w=50", upstream.url("/b"))).is_hit
+        assert (stage.service.counts.crashes, stage.service.counts.errors) == (0, 0)
+
+    run(tmp_path, reply(body=SMALL), work, config=ServiceConfig(timeout_s=5))
 
 
 def test_processes_share_what_is_kept(tmp_path: Path) -> None:

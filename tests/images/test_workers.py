@@ -1,7 +1,9 @@
 """Processes that decode: what they may not do, and what their end costs."""
 
 import asyncio
+import os
 import signal
+import subprocess
 import zlib
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from broker.images.jobs import DecodeLimits, Job
 from broker.images.options import parse_options
 from broker.images.shares import Asker
 from broker.images.workers import WorkerConfig, Workers
+from tests.images.decoder_processes import decoders_of
 from tests.images.pictures import animation, gradient
 
 SMALL = bytes(gradient(64, 48).pngsave_buffer())
@@ -26,7 +29,13 @@ def open_workers(**config: object) -> Workers:
 
 
 def children() -> list[psutil.Process]:
-    return [process for process in psutil.Process().children() if "broker.images.child" in process.cmdline()]
+    return decoders_of(os.getpid())
+
+
+def test_a_child_that_has_ended_is_not_taken_for_a_decoder() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+        assert not children()
 
 
 def test_a_picture_is_made_described_and_previewed() -> None:
@@ -151,6 +160,68 @@ def test_a_process_that_does_not_answer_blames_the_moment() -> None:
         await workers.close()
 
     asyncio.run(ask())
+
+
+def noise() -> bytes:
+    """A picture of more bytes than a socket holds."""
+    return bytes(pyvips.Image.gaussnoise(800, 800).cast("uchar").pngsave_buffer())
+
+
+def test_a_process_that_hangs_is_ended_in_time_and_blames_no_picture() -> None:
+    async def ask() -> None:
+        workers = open_workers(wall_s=5)
+        await workers.run(RENDER, SMALL)
+        (process,) = children()
+        process.suspend()
+        hung = asyncio.create_task(workers.run(RENDER, noise()))
+        behind = asyncio.create_task(workers.run(RENDER, SMALL))
+        with pytest.raises(Unavailable, match="no time"):
+            await hung
+        reply, _ = await behind
+        assert reply.size.width == 50
+        assert process not in children()
+        await workers.close()
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_a_job_that_is_cancelled_gives_its_place_back() -> None:
+    async def ask() -> None:
+        workers = open_workers()
+        await workers.run(RENDER, SMALL)
+        (process,) = children()
+        process.suspend()
+        hung = asyncio.create_task(workers.run(RENDER, noise()))
+        await asyncio.sleep(0)  # it has its turn
+        hung.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hung
+        assert not children()
+        await workers.run(RENDER, SMALL)
+        await workers.close()
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+def test_a_job_that_waits_for_room_can_be_cancelled() -> None:
+    async def ask() -> None:
+        workers = open_workers(processes=2, pixels=1)
+        first = asyncio.create_task(workers.run(*slow_job()))
+        async with asyncio.timeout(60):
+            while sum(process.cpu_times().user for process in children()) < 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        second = asyncio.create_task(workers.run(RENDER, SMALL))
+        await asyncio.wait([second], timeout=1)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert not first.done()
+        assert len(children()) == 1
+        await workers.close()
+        with pytest.raises(Unavailable):
+            await first
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
 
 
 def bomb(side: int) -> bytes:

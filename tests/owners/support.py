@@ -14,10 +14,18 @@ from broker.domain.idempotency import IdempotencyKey
 from broker.domain.programs import Program
 from broker.errors import BrokerError
 from broker.ids import IdSource
-from broker.owners.commands import Accepted, Answer, Command, DeleteEvent, DeleteEvents, Publish, UpdateEvent
+from broker.owners.commands import (
+    Accepted,
+    Command,
+    CommandReply,
+    DeleteEvent,
+    DeleteEvents,
+    Publish,
+    UpdateEvent,
+)
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, Entry, EntryKind, Head, NewEventRow, program_topic
-from broker.owners.sessions import Follow, PollAnswer
+from broker.owners.sessions import Follow, PollReply
 
 ids = IdSource(SystemClock())
 
@@ -127,18 +135,18 @@ async def fetch(dsn: str, statement: str, *values: object) -> list[asyncpg.Recor
         await connection.close()
 
 
-async def ask(owner: Owner, command: Command, wait_s: float = 10.0) -> Answer:
-    """The answer of one command; an error is raised."""
-    (answer,) = await owner.submit([command], wait_s)
-    if isinstance(answer, BrokerError):
-        raise answer
-    return answer
+async def ask(owner: Owner, command: Command, wait_s: float = 10.0) -> CommandReply:
+    """The reply of one command; an error is raised."""
+    (reply,) = await owner.submit([command], wait_s)
+    if isinstance(reply, BrokerError):
+        raise reply
+    return reply
 
 
 async def published(owner: Owner, command: Publish) -> list[dict[str, Any]]:
-    answer = await ask(owner, command)
-    assert isinstance(answer, Accepted)
-    return [orjson.loads(event) for event in answer.events]
+    reply = await ask(owner, command)
+    assert isinstance(reply, Accepted)
+    return [orjson.loads(event) for event in reply.events]
 
 
 class Gateway:
@@ -171,14 +179,14 @@ class Gateway:
         return list(heads)
 
     async def poll(self, wait_s: float = 5.0) -> bool:
-        """Take one answer; false when the wait was over without news."""
-        answer = await self.owner.poll(self.name, self.ack, wait_s)
-        assert isinstance(answer, PollAnswer)
-        for batch in answer.batches:
+        """Take one reply; false when the wait was over without news."""
+        reply = await self.owner.poll(self.name, self.ack, wait_s)
+        assert isinstance(reply, PollReply)
+        for batch in reply.batches:
             self.entries[batch.number] += batch.entries
             self.cursors[batch.number] = Cursor(batch.epoch, batch.seq)
-        self.ack = answer.number
-        return bool(answer.batches)
+        self.ack = reply.number
+        return bool(reply.batches)
 
     async def drain(self) -> None:
         while await self.poll(0.0):

@@ -58,16 +58,16 @@ class BadLink:
         try:
             async with asyncio.timeout(timeout_s):
                 _, _, body = OWNER_CALLS.unpack_call(OWNER_CALLS.pack_call(1, method, arguments))
-                answer = getattr(owner, method)(*OWNER_CALLS.read_arguments(method, body))
-                if asyncio.iscoroutine(answer):
-                    answer = await answer
-                _, kind, result = OWNER_CALLS.unpack_answer(OWNER_CALLS.pack_result(1, answer))
-                answer = OWNER_CALLS.read_answer(method, kind, result)
+                reply = getattr(owner, method)(*OWNER_CALLS.read_arguments(method, body))
+                if asyncio.iscoroutine(reply):
+                    reply = await reply
+                _, kind, result = OWNER_CALLS.unpack_reply(OWNER_CALLS.pack_result(1, reply))
+                reply = OWNER_CALLS.read_reply(method, kind, result)
         except TimeoutError as error:
             raise LinkLost(method) from error
         if self.is_down or self._random.random() < self.loss or owner is not self.owner:
             raise LinkLost(method)
-        return answer
+        return reply
 
     def close(self) -> None:
         """Nothing is open."""
@@ -186,8 +186,8 @@ class OwnLink:
         self._owner = owner
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
-        answer = getattr(self._owner, method)(*arguments)
-        return await answer if asyncio.iscoroutine(answer) else answer
+        reply = getattr(self._owner, method)(*arguments)
+        return await reply if asyncio.iscoroutine(reply) else reply
 
     def close(self) -> None:
         """Nothing is open."""

@@ -14,7 +14,7 @@ from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, Entry, EntryKind
 from broker.owners.sessions import Follow
 from broker.storage.database import Database
-from broker.storage.program_changes import ProgramChanges
+from broker.storage.program_changes import ProgramOutbox
 from tests.owners.support import Gateway, ask, create_programs, fetch, ids
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -120,7 +120,7 @@ async def test_program_goes_live_and_ends_on_time(owner: Owner, dsn: str) -> Non
 
 async def test_what_passes_before_the_first_look_is_told(database: Database, dsn: str) -> None:
     clock = FixedClock(NOON)
-    channel = ProgramsChannel("demo", 0, ProgramChanges(database, clock), clock, LogLimits())
+    channel = ProgramsChannel("demo", 0, ProgramOutbox(database, clock), clock, LogLimits())
     await schedule(dsn, "p", NOON + 1, NOON + 9)
     await schedule(dsn, "q", NOON, NOON + 9)
     clock.ms = NOON + 5  # the database was away
@@ -130,7 +130,7 @@ async def test_what_passes_before_the_first_look_is_told(database: Database, dsn
 
 async def test_each_boundary_is_told_once(database: Database, dsn: str) -> None:
     clock = FixedClock(NOON)
-    changes = ProgramChanges(database, clock)
+    changes = ProgramOutbox(database, clock)
     await schedule(dsn, "p", NOON + 10, NOON + 20)
     assert await changes.pass_boundaries("demo") == 0
     assert await changes.next_boundary_ms("demo", NOON) == NOON + 10
@@ -142,14 +142,14 @@ async def test_each_boundary_is_told_once(database: Database, dsn: str) -> None:
     assert await changes.pass_boundaries("demo") == 0
     assert await changes.next_boundary_ms("demo", NOON + 19) == NOON + 20
     clock.ms = NOON + 20
-    assert await ProgramChanges(database, clock).pass_boundaries("demo") == 1
+    assert await ProgramOutbox(database, clock).pass_boundaries("demo") == 1
     assert await passed(dsn) == [("live", "p"), ("ended", "p")]
     assert await changes.next_boundary_ms("demo", NOON + 20) is None
 
 
 async def test_boundaries_of_an_outage_are_told_in_their_order(database: Database, dsn: str) -> None:
     clock = FixedClock(NOON)
-    changes = ProgramChanges(database, clock)
+    changes = ProgramOutbox(database, clock)
     await changes.pass_boundaries("demo")
     await schedule(dsn, "p", NOON + 10, NOON + 30)
     await schedule(dsn, "q", NOON + 5, NOON + 10)
@@ -160,7 +160,7 @@ async def test_boundaries_of_an_outage_are_told_in_their_order(database: Databas
 
 async def test_program_without_both_times_or_of_no_length_is_never_live(database: Database, dsn: str) -> None:
     clock = FixedClock(NOON)
-    changes = ProgramChanges(database, clock)
+    changes = ProgramOutbox(database, clock)
     await changes.pass_boundaries("demo")
     await schedule(dsn, "p", NOON + 10, None)
     await schedule(dsn, "q", NOON + 10, NOON + 10)
@@ -171,7 +171,7 @@ async def test_program_without_both_times_or_of_no_length_is_never_live(database
 
 async def test_long_gone_boundaries_are_not_told(database: Database, dsn: str) -> None:
     clock = FixedClock(NOON)
-    changes = ProgramChanges(database, clock)
+    changes = ProgramOutbox(database, clock)
     await changes.pass_boundaries("demo")
     hour = 3_600_000
     await schedule(dsn, "p", NOON + 1, NOON + 2)

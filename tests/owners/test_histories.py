@@ -70,8 +70,8 @@ async def test_events_that_go_hold_up_nobody(owner: Owner, dsn: str, kind: str) 
         "deletion": DeleteProgram(ids.uuid7(), "demo", "p"),
     }[kind]
     async with holding(dsn, "SELECT FROM events FOR UPDATE"), asyncio.timeout(3):
-        answers = await owner.submit([command, publish("q")], 10)
-        assert isinstance(answers[1], Accepted)
+        replies = await owner.submit([command, publish("q")], 10)
+        assert isinstance(replies[1], Accepted)
         assert (await published(owner, publish("q")))[0]["seq"] == 2
         if kind != "deletion":
             await published(owner, publish())
@@ -81,9 +81,9 @@ async def test_events_that_go_hold_up_nobody(owner: Owner, dsn: str, kind: str) 
 
 async def test_import_without_events_is_an_empty_history(owner: Owner, dsn: str) -> None:
     await published(owner, publish(count=3))
-    answer = await ask(owner, AdoptImport(ids.uuid7(), "demo", "p", "none", 0))
-    assert isinstance(answer, Imported)
-    assert (answer.deleted, answer.imported) == (3, 0)
+    reply = await ask(owner, AdoptImport(ids.uuid7(), "demo", "p", "none", 0))
+    assert isinstance(reply, Imported)
+    assert (reply.deleted, reply.imported) == (3, 0)
     assert not await fetch(dsn, EVENTS)
 
 
@@ -95,8 +95,8 @@ async def test_import_is_adopted_once_and_its_events_can_be_changed(owner: Owner
     await ask(owner, update(row["id"], event="A#b"))
     await ask(owner, delete(row["id"]))
     assert await ask(owner, command) == first
-    (answer,) = await owner.submit([AdoptImport(ids.uuid7(), "demo", "q", "i", 2)], 10)
-    assert type(answer).__name__ == "Unavailable"
+    (reply,) = await owner.submit([AdoptImport(ids.uuid7(), "demo", "q", "i", 2)], 10)
+    assert type(reply).__name__ == "Unavailable"
     gateway = Gateway(owner)
     await gateway.open()
     assert isinstance(first, Imported)
@@ -122,8 +122,8 @@ async def test_erased_publish_that_comes_again_is_not_stored_again(owner: Owner,
     else:
         await ask(owner, DeleteProgram(ids.uuid7(), "demo", "p"))
         await create_programs(dsn, ["p"])
-    answers = await owner.submit([publish(), command, publish("q")], 10)
-    assert answers[1] == first
+    replies = await owner.submit([publish(), command, publish("q")], 10)
+    assert replies[1] == first
     left = {"erasure": [1, 1], "import": [1, 2, 1], "deletion": [1, 1]}[kind]
     assert sorted(row["seq"] for row in await fetch(dsn, EVENTS)) == sorted(left)
 

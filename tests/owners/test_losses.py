@@ -164,13 +164,13 @@ async def test_other_events_of_the_same_numbers_are_a_loss(owner: Owner, dsn: st
         gateway.owner = following
         topic = program_topic("demo", "p")
         lost, kept = cursor(head, events), cursor(head, events[:20])
-        (answer,) = await following.open("strict", [Follow(1, topic, kept, strict=True)])
-        assert isinstance(answer, Head)
+        (reply,) = await following.open("strict", [Follow(1, topic, kept, strict=True)])
+        assert isinstance(reply, Head)
         await gateway.open(Follow(1, topic, lost))
         (told,) = await gateway.until(1, 1)
         assert replaced(told, events[0]["epoch"], 40)
-        (answer,) = await following.open("strict", [Follow(1, topic, lost, strict=True)])
-        assert isinstance(answer, HistoryLost)
+        (reply,) = await following.open("strict", [Follow(1, topic, lost, strict=True)])
+        assert isinstance(reply, HistoryLost)
 
 
 async def test_cursor_without_an_id_is_believed(owner: Owner, dsn: str, gateway: Gateway) -> None:

@@ -20,7 +20,7 @@ from broker.owners.encoding import batch_json
 from broker.owners.log import LogLimits
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, EntryKind, HistoryLost, program_topic
-from broker.owners.sessions import Follow, PollAnswer
+from broker.owners.sessions import Follow, PollReply
 from broker.owners.topics import Hold, Topics
 from broker.storage.database import Database
 from broker.storage.history import History
@@ -87,11 +87,11 @@ async def test_batches_are_contiguous_and_parallel_publishers_ordered(owner: Own
 
 
 async def test_unknown_program_fails_nobody_else(owner: Owner) -> None:
-    answers = await owner.submit([publish("none"), publish("p"), delete(ids.uuid7()), publish("q")], 5)
-    assert isinstance(answers[0], NotFound)
-    assert isinstance(answers[2], NotFound)
-    assert isinstance(answers[1], Accepted)
-    assert isinstance(answers[3], Accepted)
+    replies = await owner.submit([publish("none"), publish("p"), delete(ids.uuid7()), publish("q")], 5)
+    assert isinstance(replies[0], NotFound)
+    assert isinstance(replies[2], NotFound)
+    assert isinstance(replies[1], Accepted)
+    assert isinstance(replies[3], Accepted)
 
 
 async def test_event_id_that_is_no_uuid_is_not_found(owner: Owner) -> None:
@@ -104,12 +104,12 @@ async def test_update_answers_and_tells_the_changed_event(owner: Owner) -> None:
     await gateway.open()
     await gateway.follow(1, "p")
     (event,) = await published(owner, publish())
-    answer = await ask(owner, update(event["id"], event="Score#final", metadata={"home": 2}))
+    reply = await ask(owner, update(event["id"], event="Score#final", metadata={"home": 2}))
     changed = event | {"event": "Score#final", "metadata": {"home": 2}, "seq": 2}
-    assert orjson.loads(answer) == changed  # type: ignore[arg-type]
+    assert orjson.loads(reply) == changed  # type: ignore[arg-type]
     entries = await gateway.until(1, 2)
     assert [entry.method for entry in entries] == ["event", "eventUpdated"]
-    assert entries[1].params == answer
+    assert entries[1].params == reply
 
 
 async def test_absent_timecode_stays_and_null_follows_timestamp(owner: Owner) -> None:
@@ -144,9 +144,9 @@ async def test_all_of_one_event_in_one_group(owner: Owner) -> None:
         delete(event_id),
         publish(),
     ]
-    answers = await owner.submit(steps, 5)
-    assert orjson.loads(answers[2])["event"] == "A#c"  # type: ignore[arg-type]
-    entries = await owner.history(TOPIC, _epoch(answers[0]), 0, 10)
+    replies = await owner.submit(steps, 5)
+    assert orjson.loads(replies[2])["event"] == "A#c"  # type: ignore[arg-type]
+    entries = await owner.history(TOPIC, _epoch(replies[0]), 0, 10)
     assert isinstance(entries, list)
     assert [(e.seq, e.method) for e in entries] == [
         (1, "event"),
@@ -211,13 +211,13 @@ async def test_import_replaces_the_history(owner: Owner, dsn: str) -> None:
     await gateway.follow(1, "p")
     await published(owner, publish(count=2))
     await stage_import(dsn, "i", 5)
-    answer = await ask(owner, AdoptImport(ids.uuid7(), "demo", "p", "i", 5))
-    assert isinstance(answer, Imported)
-    assert (answer.deleted, answer.imported) == (2, 5)
+    reply = await ask(owner, AdoptImport(ids.uuid7(), "demo", "p", "i", 5))
+    assert isinstance(reply, Imported)
+    assert (reply.deleted, reply.imported) == (2, 5)
     (event,) = await published(owner, publish())
-    assert (event["seq"], event["epoch"]) == (6, answer.epoch)
+    assert (event["seq"], event["epoch"]) == (6, reply.epoch)
     entries = await gateway.until(1, 4)
-    assert orjson.loads(entries[2].params) == {"programId": "p", "epoch": answer.epoch, "seq": 5}
+    assert orjson.loads(entries[2].params) == {"programId": "p", "epoch": reply.epoch, "seq": 5}
     present = "SELECT e.seq FROM events e JOIN program_heads h USING (history) ORDER BY e.seq"
     assert [r["seq"] for r in await fetch(dsn, present)] == [1, 2, 3, 4, 5, 6]
     assert not await fetch(dsn, "SELECT FROM staged_imports")
@@ -226,8 +226,8 @@ async def test_import_replaces_the_history(owner: Owner, dsn: str) -> None:
 async def test_import_whose_rows_are_lost_is_refused_whole(owner: Owner, dsn: str) -> None:
     await published(owner, publish(count=2))
     await stage_import(dsn, "i", 4)
-    (answer,) = await owner.submit([AdoptImport(ids.uuid7(), "demo", "p", "i", 5)], 5)
-    assert type(answer).__name__ == "Unavailable"
+    (reply,) = await owner.submit([AdoptImport(ids.uuid7(), "demo", "p", "i", 5)], 5)
+    assert type(reply).__name__ == "Unavailable"
     assert len(await fetch(dsn, "SELECT FROM events JOIN program_heads USING (history)")) == 2
 
 
@@ -281,11 +281,11 @@ async def test_same_key_answers_the_first_result(owner: Owner, dsn: str) -> None
 
 
 async def test_same_key_twice_in_one_group(owner: Owner, dsn: str) -> None:
-    answers = await owner.submit(
+    replies = await owner.submit(
         [publish(), publish(key="k"), publish(key="k"), publish(key="k", body="x")], 5
     )
-    assert answers[2] == Kept(201, answers[1].events[0])  # type: ignore[union-attr]
-    assert isinstance(answers[3], Conflict)
+    assert replies[2] == Kept(201, replies[1].events[0])  # type: ignore[union-attr]
+    assert isinstance(replies[3], Conflict)
     assert len(await fetch(dsn, "SELECT FROM events")) == 2
 
 
@@ -293,11 +293,11 @@ async def test_key_is_the_callers_own_and_ends_after_a_day(owner: Owner, dsn: st
     await ask(owner, publish(key="k"))
     other = publish(key="k")
     assert other.key is not None
-    answer = await ask(owner, replace(other, key=type(other.key)("bob", "k", b"")))
-    assert isinstance(answer, Accepted)
+    reply = await ask(owner, replace(other, key=type(other.key)("bob", "k", b"")))
+    assert isinstance(reply, Accepted)
     await fetch(dsn, "UPDATE idempotency_keys SET created_time = now() - interval '24 hours 1 second'")
-    answer = await ask(owner, publish(key="k", body="other"))
-    assert isinstance(answer, Accepted)
+    reply = await ask(owner, publish(key="k", body="other"))
+    assert isinstance(reply, Accepted)
 
 
 async def test_key_survives_the_owner(owner: Owner, dsn: str) -> None:
@@ -360,7 +360,7 @@ async def test_lost_answer_is_repeated(owner: Owner) -> None:
     await gateway.open()
     await gateway.follow(1, "p")
     await published(owner, publish())
-    await owner.poll("gateway", 0)  # the answer never arrives
+    await owner.poll("gateway", 0)  # the reply never arrives
     await published(owner, publish())
     await gateway.until(1, 2)
     assert gateway.seqs(1) == [1, 2]
@@ -466,8 +466,8 @@ async def test_a_session_that_ends_while_it_loads_is_left_in_no_topic(owner: Own
             owner.leave("s")
         else:
             await owner.open("s", [])  # the same gateway, which has given the first one up
-    (answer,) = await following
-    assert isinstance(answer, Unavailable)
+    (reply,) = await following
+    assert isinstance(reply, Unavailable)
     with Hold() as hold:
         topic = (await owner._topics.load([("demo", "p")], hold))["demo", "p"]
         assert topic.waiters == {hold}
@@ -484,9 +484,9 @@ async def test_large_backlog_comes_in_bounded_answers(owner: Owner) -> None:
     gateway = Gateway(owner)
     await gateway.open()
     await gateway.follow(1, "p", Cursor(epoch, 0))
-    answer = await owner.poll("gateway", 0)
-    assert isinstance(answer, PollAnswer)
-    size = sum(len(entry.params) for entry in answer.batches[0].entries)
+    reply = await owner.poll("gateway", 0)
+    assert isinstance(reply, PollReply)
+    size = sum(len(entry.params) for entry in reply.batches[0].entries)
     assert 3 << 20 < size <= 4 << 20
     await gateway.until(1, 9000)
     assert gateway.seqs(1) == list(range(1, 9001))
@@ -505,6 +505,6 @@ async def test_a_thousand_programs_in_one_owner(owner: Owner, dsn: str) -> None:
     assert all(gateway.seqs(number) == [1, 2, 3] for number in range(1000))
 
 
-def _epoch(answer: object) -> str:
-    assert isinstance(answer, Accepted)
-    return str(orjson.loads(answer.events[0])["epoch"])
+def _epoch(reply: object) -> str:
+    assert isinstance(reply, Accepted)
+    return str(orjson.loads(reply.events[0])["epoch"])

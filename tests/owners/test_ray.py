@@ -206,8 +206,8 @@ async def test_parallel_publishers_share_calls_and_keep_their_order(pool: str) -
     owners = LinkedOwners(SETTINGS, CLOCK, ids)
     try:
         events = [row() for _ in range(1000)]
-        answers = await asyncio.gather(*(owners.submit(publish_rows("p", [event])) for event in events))
-        seqs = [int(answer.events[0].split(b",")[0].removeprefix(b'{"seq":')) for answer in answers]
+        replies = await asyncio.gather(*(owners.submit(publish_rows("p", [event])) for event in events))
+        seqs = [int(reply.events[0].split(b",")[0].removeprefix(b'{"seq":')) for reply in replies]
         assert seqs == list(range(1, 1001))
     finally:
         await owners.close()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from broker.domain.history import EventRow, Found, HeadRow, Writes
+from broker.domain.history import EventRow, GroupState, HeadRow, Writes
 from broker.domain.idempotency import KeptResult
 from broker.domain.programs import Access
 from broker.domain.users import Role
@@ -32,8 +32,8 @@ class Tables:
     events: dict[tuple[int, str], EventRow] = field(default_factory=dict)
     keys: dict[tuple[str, str, str], tuple[bytes, KeptResult]] = field(default_factory=dict)
 
-    def found(self) -> Found:
-        found = Found(dict(self.heads), dict(self.events), dict(self.keys))
+    def found(self) -> GroupState:
+        found = GroupState(dict(self.heads), dict(self.events), dict(self.keys))
         for head in self.heads.values():
             found.counts[head.uid] = sum(history == head.history for history, _ in self.events)
         found.programs = {head.uid: program(id_) for (_, id_), head in self.heads.items()}
@@ -64,7 +64,7 @@ def tables() -> Tables:
     return Tables(heads)
 
 
-def run(found: Found, *commands: Any, now_ms: int = 1_000) -> Sequencer:
+def run(found: GroupState, *commands: Any, now_ms: int = 1_000) -> Sequencer:
     sequencer = Sequencer(found, now_ms, ids.epoch)
     for command in commands:
         sequencer.add(command)
@@ -133,7 +133,7 @@ def test_pushes_are_those_of_the_model(groups: list[tuple[list[Any], int]]) -> N
         }
         for name in PROGRAMS:
             assert told[name] == [what for of, what in expected if of == name and what is not None]
-        refused = sum(isinstance(answer, NotFound) for answer in done.answers)
+        refused = sum(isinstance(reply, NotFound) for reply in done.replies)
         assert refused == sum(what is None for _, what in expected)
         database.apply(done.writes)
         for name in PROGRAMS:
@@ -164,19 +164,19 @@ def test_clock_that_steps_back_does_not_turn_time_back() -> None:
 
 def test_empty_batch_does_nothing() -> None:
     done = run(tables().found(), publish("a", 0))
-    assert done.answers == [Accepted([])]
+    assert done.replies == [Accepted([])]
     assert done.writes == Writes()
 
 
 def test_key_of_a_failed_publish_stays_free() -> None:
     done = run(tables().found(), publish("none", key="k"), publish("a", key="k"))
-    assert isinstance(done.answers[0], NotFound)
-    assert isinstance(done.answers[1], Accepted)
+    assert isinstance(done.replies[0], NotFound)
+    assert isinstance(done.replies[1], Accepted)
 
 
 def test_key_with_another_body_conflicts_and_the_rest_goes_on() -> None:
     done = run(tables().found(), publish("a", key="k"), publish("a", key="k", body="x"), publish("a"))
-    assert isinstance(done.answers[1], Conflict)
+    assert isinstance(done.replies[1], Conflict)
     assert [entry.seq for entry in done.entries["demo", "a"]] == [1, 2]
 
 
@@ -184,7 +184,7 @@ def test_key_of_another_account_is_another_key() -> None:
     database = tables()
     database.heads["other", "a"] = database.heads["demo", "a"]._replace(uid=9)
     done = run(database.found(), publish("a", key="k"), publish("a", key="k", account="other"))
-    assert isinstance(done.answers[1], Accepted)
+    assert isinstance(done.replies[1], Accepted)
 
 
 def test_event_that_was_told_before_is_not_told_again() -> None:
@@ -192,7 +192,7 @@ def test_event_that_was_told_before_is_not_told_again() -> None:
     found = tables().found()
     found.told = {event.id: b"told " + event.id.encode() for event in command.events}
     done = run(found, command)
-    assert done.answers == [Accepted([found.told[event.id] for event in command.events])]
+    assert done.replies == [Accepted([found.told[event.id] for event in command.events])]
     assert done.writes == Writes()
     assert not done.entries
 
@@ -204,7 +204,7 @@ def test_import_begins_at_the_number_of_its_rows() -> None:
     assert (done.writes.adoptions, done.writes.erased) == ([(1, 77, "i")], [])
     (move,) = done.writes.moves.values()
     assert (move.reason, move.base, move.seq, move.deleted) == ("imported", 3, 3, 0)
-    assert done.answers == [Imported(deleted=0, imported=3, epoch=move.epoch)]
+    assert done.replies == [Imported(deleted=0, imported=3, epoch=move.epoch)]
     (entry,) = done.entries["demo", "a"]
     assert (entry.kind, entry.seq, entry.epoch) == (EntryKind.RESET, 3, move.epoch)
 
@@ -221,7 +221,7 @@ def test_import_with_a_row_too_few_is_refused() -> None:
         found = tables().found()
         found.staged |= staged
         done = run(found, AdoptImport(ids.uuid7(), "demo", "a", "i", 3))
-        assert isinstance(done.answers[0], Unavailable)
+        assert isinstance(done.replies[0], Unavailable)
         assert done.writes == Writes()
 
 
@@ -249,11 +249,11 @@ def test_a_caller_who_has_lost_its_rights_changes_nothing() -> None:
     ]
     for command in commands:
         refused = run(foreign.found(), command)
-        assert [type(answer) for answer in refused.answers] == [InsufficientScope]
+        assert [type(reply) for reply in refused.replies] == [InsufficientScope]
         assert refused.writes == Writes()
-        assert not isinstance(run(own.found(), command).answers[0], BrokerError)
+        assert not isinstance(run(own.found(), command).replies[0], BrokerError)
     into = UpdateProgram(ids.uuid7(), "demo", "a", {"project_id": "foreign"}, producer)
-    assert [type(answer) for answer in run(own.found(), into).answers] == [InsufficientScope]
+    assert [type(reply) for reply in run(own.found(), into).replies] == [InsufficientScope]
 
 
 def test_repeated_command_answers_the_same() -> None:
@@ -270,13 +270,13 @@ def test_repeated_command_answers_the_same() -> None:
     done = run(found, *commands)
     database.apply(done.writes)
     again = run(database.found(), *commands[1:])
-    assert again.answers == done.answers[1:]
+    assert again.replies == done.replies[1:]
     assert again.writes == Writes()
     erasure, deletion = delete_all("a"), DeleteProgram(ids.uuid7(), "demo", "b")
     done = run(database.found(), erasure, deletion)
     database.apply(done.writes)
     again = run(database.found(), erasure, deletion)
-    assert again.answers == done.answers == [1, None]
+    assert again.replies == done.replies == [1, None]
     assert again.writes == Writes()
 
 

@@ -13,7 +13,7 @@ from broker.domain.history import HeadRow, ProgramKey
 from broker.metrics import catalogue
 from broker.owners import owner as owners
 from broker.owners.log import LogLimits
-from broker.owners.owner import LINGER_S, FollowAnswer, Owner
+from broker.owners.owner import LINGER_S, FollowReply, Owner
 from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Head, channel_topic, program_topic
 from broker.owners.sessions import Follow
 from broker.owners.topics import Hold, Topics
@@ -60,7 +60,7 @@ async def swept(dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Swep
 @asynccontextmanager
 async def swept_while_loading(
     swept: Swept, dsn: str, *follows: Follow
-) -> AsyncIterator["asyncio.Task[Sequence[FollowAnswer] | None]"]:
+) -> AsyncIterator["asyncio.Task[Sequence[FollowReply] | None]"]:
     """Follow what was followed once and `q`, whose head cannot be read before a sweep has gone by."""
     owner, clock = swept
     gateway = Gateway(owner, "former")
@@ -88,9 +88,9 @@ async def test_program_that_is_swept_while_another_is_loaded_is_followed(swept: 
     (event,) = await published(swept.owner, publish())
     cursor = Cursor(event["epoch"], event["seq"])
     async with swept_while_loading(swept, dsn, Follow(1, P, cursor)) as following:
-        answers = await following
-        assert answers is not None
-        assert [type(answer) for answer in answers] == [Head, Head]
+        replies = await following
+        assert replies is not None
+        assert [type(reply) for reply in replies] == [Head, Head]
     gateway = Gateway(swept.owner)
     gateway.entries[1] = []
     await published(swept.owner, publish())
@@ -100,9 +100,9 @@ async def test_program_that_is_swept_while_another_is_loaded_is_followed(swept: 
 
 async def test_channel_that_is_swept_while_a_program_is_loaded_goes_on(swept: Swept, dsn: str) -> None:
     async with swept_while_loading(swept, dsn, Follow(1, CHANNEL, None)) as following:
-        answers = await following
-        assert answers is not None
-        assert [type(answer) for answer in answers] == [Head, Head]
+        replies = await following
+        assert replies is not None
+        assert [type(reply) for reply in replies] == [Head, Head]
     gateway = Gateway(swept.owner)
     gateway.entries[1] = []
     await create_programs(dsn, ["new"])

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from broker.errors import BrokerError, Conflict, InternalError, NotFound, OutcomeUnknown, Unavailable
 from broker.owners import owner as owner_module
-from broker.owners.commands import Accepted, Answer, Command, Kept
+from broker.owners.commands import Accepted, Command, CommandReply, Kept
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, HistoryLost, program_topic
 from broker.owners.writer import WriterLimits
@@ -76,7 +76,7 @@ async def until_waiting(connection: asyncpg.Connection) -> None:
             await asyncio.sleep(0.005)
 
 
-def start(owner: Owner, *commands: Command, wait_s: float = 10.0) -> "asyncio.Task[list[Answer]]":
+def start(owner: Owner, *commands: Command, wait_s: float = 10.0) -> "asyncio.Task[list[CommandReply]]":
     return asyncio.create_task(owner.submit(commands, wait_s))
 
 
@@ -94,8 +94,8 @@ async def test_what_arrives_during_a_commit_goes_into_one_group(owner: Owner, ds
         await asyncio.sleep(0.05)
         tasks += [start(owner, publish()) for _ in range(50)]
         await asyncio.sleep(0)
-    answers = [answer for task in tasks for answer in await task]
-    assert all(isinstance(answer, Accepted) for answer in answers)
+    replies = [reply for task in tasks for reply in await task]
+    assert all(isinstance(reply, Accepted) for reply in replies)
     (transactions,) = await fetch(dsn, "SELECT count(DISTINCT xmin::text) AS n FROM events")
     assert transactions["n"] == 2
 
@@ -110,16 +110,16 @@ async def test_reset_amid_a_group_takes_effect_in_its_place(owner: Owner, dsn: s
         delete_all(),
         publish(),
     ]
-    answers = await owner.submit(commands, 10)
-    assert answers[2] == 2
-    assert answers[5] == 1
+    replies = await owner.submit(commands, 10)
+    assert replies[2] == 2
+    assert replies[5] == 1
     assert await seqs(dsn) == [1, 1, 2]
 
 
 async def test_command_that_cannot_be_written_fails_alone(owner: Owner, dsn: str) -> None:
     bad = replace(publish(), events=(row()._replace(id="no uuid"),))
-    answers = await owner.submit([publish(), bad, publish()], 10)
-    assert [type(answer) for answer in answers] == [Accepted, InternalError, Accepted]
+    replies = await owner.submit([publish(), bad, publish()], 10)
+    assert [type(reply) for reply in replies] == [Accepted, InternalError, Accepted]
     assert await seqs(dsn) == [1, 2]
 
 
@@ -131,11 +131,11 @@ async def test_full_queue_refuses_at_once(dsn: str) -> None:
             await asyncio.sleep(0.05)
             waiting += [start(owner, publish()), start(owner, publish())]
             await asyncio.sleep(0)
-            (answer,) = await owner.submit([publish()], 10)
-            assert isinstance(answer, Unavailable)
-            assert answer.retry_after_s == 1
-        answers = [(await task)[0] for task in waiting]
-        assert all(isinstance(answer, Accepted) for answer in answers)
+            (reply,) = await owner.submit([publish()], 10)
+            assert isinstance(reply, Unavailable)
+            assert reply.retry_after_s == 1
+        replies = [(await task)[0] for task in waiting]
+        assert all(isinstance(reply, Accepted) for reply in replies)
     finally:
         await owner.close()
 
@@ -156,8 +156,8 @@ async def test_command_that_still_waits_is_not_queued_twice(owner: Owner, dsn: s
     async with program_locked(dsn):
         tasks = [start(owner, publish()), start(owner, command), start(owner, command)]
         await asyncio.sleep(0.05)
-    answers = [(await task)[0] for task in tasks]
-    assert answers[1] == answers[2]
+    replies = [(await task)[0] for task in tasks]
+    assert replies[1] == replies[2]
     assert await seqs(dsn) == [1, 2]
 
 
@@ -168,16 +168,16 @@ async def test_known_head_that_is_wrong_is_read_again(owner: Owner, dsn: str) ->
     await owner.submit([publish(), publish("q")], 10)
     await fetch(dsn, "UPDATE program_heads h SET seq = 7 FROM programs WHERE uid = program_uid AND id = 'q'")
     for told in ([2, 8], [3, 9]):
-        answers = await owner.submit([publish(), publish("q")], 10)
-        assert [orjson.loads(answer.events[0])["seq"] for answer in answers] == told  # type: ignore[union-attr]
+        replies = await owner.submit([publish(), publish("q")], 10)
+        assert [orjson.loads(reply.events[0])["seq"] for reply in replies] == told  # type: ignore[union-attr]
     assert await seqs(dsn) == [1, 2, 3, 1, 8, 9]
 
 
 async def test_key_that_is_there_already_undoes_only_its_own_publish(owner: Owner, dsn: str) -> None:
     first = await ask(owner, publish(key="k"))
-    answers = await owner.submit([publish(), publish(key="k"), publish(key="new")], 10)
+    replies = await owner.submit([publish(), publish(key="k"), publish(key="new")], 10)
     assert isinstance(first, Accepted)
-    assert answers[1] == Kept(201, first.events[0])
+    assert replies[1] == Kept(201, first.events[0])
     assert await seqs(dsn) == [1, 2, 3]
 
 
@@ -205,8 +205,8 @@ async def test_draining_owner_stores_what_waits_and_takes_no_more(owner: Owner, 
             await ask(owner, publish())
         assert not draining.done()
     await draining
-    answers = [answer for task in waiting for answer in await task]
-    assert all(isinstance(answer, Accepted) for answer in answers)
+    replies = [reply for task in waiting for reply in await task]
+    assert all(isinstance(reply, Accepted) for reply in replies)
 
 
 @pytest.mark.parametrize("knows_the_head", [False, True])
@@ -214,8 +214,8 @@ async def test_older_owner_cannot_write(owner: Owner, dsn: str, knows_the_head: 
     before = await owner.submit([publish()], 10) if knows_the_head else []
     newer = await Owner.start(SETTINGS, dsn, 0)
     try:
-        (answer,) = await owner.submit([publish()], 10)
-        assert isinstance(answer, Unavailable)
+        (reply,) = await owner.submit([publish()], 10)
+        assert isinstance(reply, Unavailable)
         await asyncio.wait_for(owner.ended(), 5)
         assert len(await seqs(dsn)) == len(before)
         assert (await published(newer, publish()))[0]["seq"] == len(before) + 1
@@ -282,8 +282,8 @@ async def test_commit_that_was_cut_off_is_made_once(owner: Owner, dsn: str) -> N
         writing = start(owner, publish(), publish(key="k"))
         await until_waiting(pause)
         await pause.execute(KILL_OTHERS)
-    answers = await writing
-    assert all(isinstance(answer, Accepted) for answer in answers)
+    replies = await writing
+    assert all(isinstance(reply, Accepted) for reply in replies)
     await gateway.until(1, 2)
     assert gateway.seqs(1) == await seqs(dsn) == [1, 2]
 
@@ -301,11 +301,11 @@ async def test_commit_whose_answer_was_lost_is_found(
         first, publish(key="k"), update(event["id"], event="A#b"), update(first.events[0].id, event="A#c"),
         delete(first.events[1].id), publish("q"),
     ]  # fmt: skip
-    answers = await owner.submit(commands, 10)
-    assert not any(isinstance(answer, BrokerError) for answer in answers)
+    replies = await owner.submit(commands, 10)
+    assert not any(isinstance(reply, BrokerError) for reply in replies)
     entries = await gateway.until(1, 7)
     assert gateway.seqs(1) == [1, 2, 3, 4, 5, 6, 7]
-    assert [entry.params for entry in entries[1:3]] == answers[0].events  # type: ignore[union-attr]
+    assert [entry.params for entry in entries[1:3]] == replies[0].events  # type: ignore[union-attr]
     assert orjson.loads(entries[1].params)["event"] == "Score#update"
     assert entries == await owner.history(program_topic("demo", "p"), event["epoch"], 0, 10)
 
@@ -380,9 +380,9 @@ async def test_connections_cut_all_the_time_neither_lose_nor_double(owner: Owner
     async def produce() -> list[bytes]:
         told = []
         for _ in range(40):
-            answer = await ask(owner, publish())
-            assert isinstance(answer, Accepted)
-            told += answer.events
+            reply = await ask(owner, publish())
+            assert isinstance(reply, Accepted)
+            told += reply.events
         return told
 
     async def cut() -> None:
@@ -413,8 +413,8 @@ async def test_database_that_is_away_and_comes_back(owner: Owner, dsn: str) -> N
         await admin.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = $1", name
         )
-        (answer,) = await owner.submit([publish()], 0.2)
-        assert type(answer) is Unavailable
+        (reply,) = await owner.submit([publish()], 0.2)
+        assert type(reply) is Unavailable
         await gateway.until(1, 1)  # what is committed is told all the same
         waiting = start(owner, publish())
         await asyncio.sleep(0.1)
@@ -434,12 +434,12 @@ async def test_one_key_at_two_owners_counts_once(owner: Owner, dsn: str) -> None
     try:
         for number in range(5):
             key = f"k{number}"
-            answers = await asyncio.gather(
+            replies = await asyncio.gather(
                 owner.submit([publish("p", key=key, body="p")], 10),
                 other.submit([publish("q", key=key, body="q")], 10),
             )
-            assert sorted(type(answer[0]).__name__ for answer in answers) == ["Accepted", "Conflict"]
-            assert any(isinstance(answer[0], Conflict) for answer in answers)
+            assert sorted(type(reply[0]).__name__ for reply in replies) == ["Accepted", "Conflict"]
+            assert any(isinstance(reply[0], Conflict) for reply in replies)
     finally:
         await other.close()
     assert len(await fetch(dsn, "SELECT FROM events")) == 5

@@ -4,13 +4,13 @@ import pytest
 
 from broker.errors import InsufficientScope
 from broker.rest.account import TrustedProxies
-from broker.rest.callers import Caller, Callers
+from broker.rest.callers import Callers, CallOrigin
 
 KEY = "0123456789abcdef"
 FRONT_DOOR = "10.0.0.1"
 
 
-def identify(key: str, *headers: tuple[bytes, bytes], peer: str = "127.0.0.1") -> Caller:
+def identify(key: str, *headers: tuple[bytes, bytes], peer: str = "127.0.0.1") -> CallOrigin:
     callers = Callers(key, TrustedProxies([FRONT_DOOR]))
     scope = {"headers": list(headers), "client": (peer, 1)}
     return callers.identify(scope, dict(headers))
@@ -30,7 +30,7 @@ def told(text: str) -> tuple[bytes, bytes]:
     ],
 )
 def test_the_caller_is_whom_the_ingress_names(ingress: str, address: str, is_operator: bool) -> None:
-    assert identify(KEY, told(f"{KEY} {ingress}"), peer="10.0.0.9") == Caller(address, is_operator)
+    assert identify(KEY, told(f"{KEY} {ingress}"), peer="10.0.0.9") == CallOrigin(address, is_operator)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from broker.storage import events as stored_events
-from broker.storage.events import EventPage, EventRange
+from broker.storage.events import EventRange, StoredPage
 from tests.product import Product
 from tests.rest.support import field
 
@@ -39,11 +39,13 @@ async def numbered(product: Product, program_id: str, count: int) -> list[dict[s
     )
 
 
-def pages(product: Product, program_id: str, selected: EventRange | None = None) -> AsyncGenerator[EventPage]:
+def pages(
+    product: Product, program_id: str, selected: EventRange | None = None
+) -> AsyncGenerator[StoredPage]:
     return product.services.events.pages("demo", program_id, selected or EventRange())
 
 
-async def rest_of(reading: AsyncGenerator[EventPage]) -> list[dict[str, Any]]:
+async def rest_of(reading: AsyncGenerator[StoredPage]) -> list[dict[str, Any]]:
     return [orjson.loads(event) async for page in reading for event in page.events]
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from broker.errors import Unavailable
-from broker.storage.events import EventPage, ListPlace
+from broker.storage.events import ListPlace, StoredPage
 from tests.product import Product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -349,8 +349,8 @@ async def test_a_stream_that_breaks_is_not_taken_for_a_whole_one(
     product: Product, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object) -> Any:
-        yield EventPage([b"1"], ListPlace("e", 2, 1, 1))
-        yield EventPage([b"2"], ListPlace("e", 2, 2, 2))
+        yield StoredPage([b"1"], ListPlace("e", 2, 1, 1))
+        yield StoredPage([b"2"], ListPlace("e", 2, 2, 2))
         raise Unavailable("the database went away")
 
     monkeypatch.setattr(type(product.services.events), "pages", broken)

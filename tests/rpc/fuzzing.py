@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from broker.errors import NotFound
 from broker.owners.calls import OWNER_CALLS
 from broker.owners.protocol import Cursor, Entry
-from broker.owners.sessions import Batch, Follow, PollAnswer
+from broker.owners.sessions import EntryBatch, Follow, PollReply
 from broker.rpc import wire
 from broker.rpc.calls import CallError, Calls
 from broker.rpc.listener import Listener, _Peer
@@ -218,7 +218,7 @@ MESSAGES: list[tuple[Calls[Any], bytes]] = [
     (OWNER_CALLS, OWNER_CALLS.pack_result(1, [program(), NotFound("gone"), b"{}", 3, None])),
     (
         OWNER_CALLS,
-        OWNER_CALLS.pack_result(2, PollAnswer(1, [Batch(1, "e", 1, [Entry(0, "e", 1, "m", b"{}")])])),
+        OWNER_CALLS.pack_result(2, PollReply(1, [EntryBatch(1, "e", 1, [Entry(0, "e", 1, "m", b"{}")])])),
     ),
     (COUNTER_CALLS, COUNTER_CALLS.pack_result(3, (b"\0\1", None))),
 ]
@@ -235,7 +235,7 @@ def message_is_read_or_refused(known: tuple[Calls[Any], bytes], noise: bytes, at
         message = message[:at] + noise + message[at:]
     else:
         message = message[:at] + bytes(a ^ b for a, b in zip(message[at:], noise, strict=False))
-    for unpack, read in ((calls.unpack_call, _read_call), (calls.unpack_answer, _read_answer)):
+    for unpack, read in ((calls.unpack_call, _read_call), (calls.unpack_reply, _read_reply)):
         try:
             read(calls, unpack(message))
         except CallError:
@@ -250,10 +250,10 @@ def _read_call(calls: Calls[Any], call: Any) -> None:
             continue
 
 
-def _read_answer(calls: Calls[Any], answer: Any) -> None:
+def _read_reply(calls: Calls[Any], reply: Any) -> None:
     for method in calls.methods:
         try:
-            calls.read_answer(method, *answer[1:])
+            calls.read_reply(method, *reply[1:])
         except CallError:
             continue
 
@@ -281,7 +281,7 @@ def one_of_ours_that_talks_nonsense_calls_nothing(said: bytes) -> None:
         peer.data_received(caller.pipe.take())
         await asyncio.gather(*listener._calls)
         caller.feed(pipe.take())
-        assert pipe.is_over or [COUNTER_CALLS.unpack_answer(each)[1] for each in caller.heard] == [2]
+        assert pipe.is_over or [COUNTER_CALLS.unpack_reply(each)[1] for each in caller.heard] == [2]
 
     asyncio.run(talk())
 

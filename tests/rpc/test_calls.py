@@ -25,11 +25,11 @@ from broker.owners.commands import (
     UpdateProgram,
 )
 from broker.owners.protocol import Attributes, Caller, Cursor, Entry, EntryKind, Head, HistoryLost
-from broker.owners.sessions import Batch as EntryBatch
-from broker.owners.sessions import Follow, PollAnswer
+from broker.owners.sessions import EntryBatch as EntryBatch
+from broker.owners.sessions import Follow, PollReply
 from broker.rpc.calls import CallError, Calls, CannotTravel, Carried
 from broker.voting.counting.actor import CounterActor
-from broker.voting.counting.batches import Batch, Group
+from broker.voting.counting.batches import Group, VoteBatch
 from broker.voting.counting.calls import COUNTER_CALLS, CounterCalls
 from tests.owners.support import program, publish, row, update
 from tests.test_errors import KINDS
@@ -53,9 +53,9 @@ def there(calls: Calls[Any], method: str, *arguments: object) -> tuple[object, .
 
 def back(calls: Calls[Any], method: str, result: object) -> Any:
     """The result as the caller gets it."""
-    number, kind, body = calls.unpack_answer(calls.pack_result(5, result))
+    number, kind, body = calls.unpack_reply(calls.pack_result(5, result))
     assert number == 5
-    return calls.read_answer(method, kind, body)
+    return calls.read_reply(method, kind, body)
 
 
 def fields(error: BrokerError) -> tuple[object, ...]:
@@ -110,7 +110,7 @@ def test_fields_of_a_program_that_were_not_set_are_not_set_on_arrival() -> None:
 
 
 def test_all_answers_arrive_as_they_were() -> None:
-    answers = [
+    replies = [
         Accepted([b"{}", b"{}"]),
         Kept(201, b"{}"),
         Imported(1, 2, "epoch"),
@@ -119,12 +119,12 @@ def test_all_answers_arrive_as_they_were() -> None:
         7,
         None,
     ]
-    assert back(OWNER_CALLS, "submit", answers) == answers
+    assert back(OWNER_CALLS, "submit", replies) == replies
     entries = [
         Entry(EntryKind.PUSH, "e", 2**53, "event", b"{}"),
         Entry(EntryKind.GONE, "e", 0, "deleted", b""),
     ]
-    poll = PollAnswer(3, [EntryBatch(1, "e", 2, entries)])
+    poll = PollReply(3, [EntryBatch(1, "e", 2, entries)])
     assert back(OWNER_CALLS, "poll", poll) == poll
     assert back(OWNER_CALLS, "poll", None) is None
     assert back(OWNER_CALLS, "history", entries) == entries
@@ -134,7 +134,7 @@ def test_all_answers_arrive_as_they_were() -> None:
 def test_follows_and_heads_arrive_as_they_were() -> None:
     follows = [Follow(1, "demo/program/p", None, strict=True), Follow(2, "demo/channel/x", Cursor("e", 7))]
     assert there(OWNER_CALLS, "open", "session", follows) == ("session", follows)
-    batch = Batch("door", 3, (Group(1, 2, True, b"\0\1"), Group(2, 0, False, b"")))
+    batch = VoteBatch("door", 3, (Group(1, 2, True, b"\0\1"), Group(2, 0, False, b"")))
     assert there(COUNTER_CALLS, "submit", batch, 1.0) == (batch, 1.0)
     head, lost = Head("e", 3, Attributes(public=True, project_id=None)), HistoryLost("lost")
     assert back(OWNER_CALLS, "open", [head])[0] == head
@@ -155,8 +155,8 @@ def test_error_of_a_name_that_is_not_ours_is_an_internal_one() -> None:
         name = "newer"
 
     payload = OWNER_CALLS.pack_result(1, Newer("text")).replace(b"newer", b"os.system"[:5])
-    _, kind, body = OWNER_CALLS.unpack_answer(payload)
-    received = OWNER_CALLS.read_answer("submit", kind, body)
+    _, kind, body = OWNER_CALLS.unpack_reply(payload)
+    received = OWNER_CALLS.read_reply("submit", kind, body)
     assert type(received) is InternalError
 
 
@@ -181,7 +181,7 @@ def test_what_is_no_call_is_refused(payload: bytes) -> None:
     with pytest.raises(CallError):
         OWNER_CALLS.unpack_call(payload)
     with pytest.raises(CallError):
-        OWNER_CALLS.unpack_answer(payload)
+        OWNER_CALLS.unpack_reply(payload)
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ def test_class_outside_the_contract_cannot_be_named() -> None:
     """Neither a Python class nor a model of ours that this contract does not mention."""
     named = Calls(OwnerCalls)
     for data in (["model", "Settings", b"{}"], ["os.system", "true"], ["Follow", 1, "t"]):
-        _, kind, body = named.unpack_answer(named.pack_result(1, [data]))
+        _, kind, body = named.unpack_reply(named.pack_result(1, [data]))
         with pytest.raises(CallError):
-            named.read_answer("submit", kind, body)
+            named.read_reply("submit", kind, body)
 
 
 def test_what_cannot_travel_is_refused_at_the_start() -> None:
@@ -252,8 +252,8 @@ def test_processes_with_and_without_a_new_field_understand_each_other() -> None:
     assert new.read_arguments("swap", body) == (_New("a"), _NewHead("e"))
     _, _, body = old.unpack_call(new.pack_call(1, "swap", (_New("a", "red"), _NewHead("e", 3))))
     assert old.read_arguments("swap", body) == (_Old("a"), _OldHead("e"))
-    _, kind, body = old.unpack_answer(new.pack_result(1, [_New("a", "red")]))
-    assert old.read_answer("swap", kind, body) == [_Old("a")]
+    _, kind, body = old.unpack_reply(new.pack_result(1, [_New("a", "red")]))
+    assert old.read_reply("swap", kind, body) == [_Old("a")]
     assert fields(Conflict("x")) == fields(back(new, "swap", [Conflict("x")])[0])
 
 

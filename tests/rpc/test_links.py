@@ -16,7 +16,7 @@ from broker.rpc import connection as connections
 from broker.rpc import listener as listeners
 from broker.rpc import wire
 from broker.rpc.calls import Calls, CannotTravel
-from broker.rpc.connection import Connection, ConnectionEnded, Refused, open_connection
+from broker.rpc.connection import Connection, ConnectionEnded, LinkRefused, open_connection
 from broker.rpc.listener import Listener
 from broker.rpc.wire import Address, CallerWire, ListenerWire
 from tests.owners.support import publish
@@ -116,8 +116,8 @@ async def test_values_arrive_as_they_were(connection: Connection) -> None:
         assert await within(connection.call("echo", value)) == value
     commands = [publish("p", 3, key="k")]
     assert await within(connection.call("command", commands)) == commands
-    answer = await within(connection.call("refuse", "no such program"))
-    assert (type(answer), answer.message) == (NotFound, "no such program")
+    reply = await within(connection.call("refuse", "no such program"))
+    assert (type(reply), reply.message) == (NotFound, "no such program")
 
 
 @pytest.mark.parametrize("over", [-1, 0, 1])
@@ -164,7 +164,7 @@ async def test_call_that_fails_ends_only_itself(
 
 
 async def test_answer_of_another_type_ends_only_its_call(connection: Connection) -> None:
-    with pytest.raises(ConnectionEnded, match="not an answer of lie"):
+    with pytest.raises(ConnectionEnded, match="not a reply of lie"):
         await within(connection.call("lie"))
     assert await within(connection.call("echo", 1)) == 1
 
@@ -192,7 +192,7 @@ async def test_end_of_the_listener_ends_calls(
 async def test_call_of_a_caller_that_left_runs_to_its_end(
     connection: Connection, methods: Methods, listener: Listener[MethodCalls]
 ) -> None:
-    """Others may wait for what it has begun; the answer is nobody's."""
+    """Others may wait for what it has begun; the reply is nobody's."""
     waiting = asyncio.create_task(connection.call("wait"))
     assert await within(connection.call("echo", 1)) == 1
     connection.end()
@@ -331,8 +331,8 @@ async def test_first_record_of_the_listener_sent_back_proves_nothing(listener: L
     host, port, _ = await listener.address()
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(wire._GREETING.pack(wire.MAGIC, wire.VERSION, secrets.token_bytes(32)))
-    answer = await within(reader.readexactly(wire.GREETING_BYTES + wire.PROOF_BYTES))
-    writer.write(answer[wire.GREETING_BYTES :])
+    reply = await within(reader.readexactly(wire.GREETING_BYTES + wire.PROOF_BYTES))
+    writer.write(reply[wire.GREETING_BYTES :])
     assert await within(ended(reader))
     writer.close()
 
@@ -343,7 +343,7 @@ async def test_first_record_of_the_listener_sent_back_proves_nothing(listener: L
         b"GET / HTTP/1.1\r\n\r\n",
         secrets.token_bytes(64),
         wire.MAGIC + b"\x00\x01" + bytes(32),  # a point of small order
-        wire.MAGIC + b"\x00\x01" + secrets.token_bytes(32) + bytes(20),  # who does not wait for the answer
+        wire.MAGIC + b"\x00\x01" + secrets.token_bytes(32) + bytes(20),  # who does not wait for the reply
         wire.MAGIC + b"\x00\x01" + secrets.token_bytes(32) + bytes(1 << 20),
     ],
     ids=["another protocol", "anything", "no key", "hasty", "flood"],
@@ -443,7 +443,7 @@ async def test_other_version_is_refused_by_name(
         f"the other side speaks version {listener_version} of the link, this process version {wire.VERSION}"
     )
     for _ in range(3):
-        with pytest.raises(Refused, match=text):
+        with pytest.raises(LinkRefused, match=text):
             await within(open_connection(address, CALLS))
     await within(until(lambda: not listener._peers))
     assert caplog.text.count("link_version_refused") == 1
@@ -498,8 +498,8 @@ async def test_listener_tells_callers_of_other_versions_its_own(
     host, port, _ = await listener.address()
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(wire._GREETING.pack(wire.MAGIC, 7, secrets.token_bytes(32)))
-    answer = await within(reader.read())
-    assert wire._GREETING.unpack(answer)[:2] == (wire.MAGIC, wire.VERSION)  # and no proof after it
+    reply = await within(reader.read())
+    assert wire._GREETING.unpack(reply)[:2] == (wire.MAGIC, wire.VERSION)  # and no proof after it
     writer.close()
 
 
@@ -590,7 +590,7 @@ async def serving(make: Callable[[bytes], asyncio.Protocol]) -> AsyncIterator[Ad
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:
-    """Whether the other side ends the connection, however it does, without an answer to what was sent."""
+    """Whether the other side ends the connection, however it does, without a reply to what was sent."""
     try:
         return await reader.read() == b""
     except ConnectionError:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from broker.clock import to_ms
-from broker.domain.statistics import Amount, Figures, ImagesUsed, Interval, Point, Scope, Subject
+from broker.domain.statistics import (
+    Amount,
+    Figures,
+    ImagesUsed,
+    Interval,
+    IntervalFigures,
+    StatisticsScope,
+    Subject,
+)
 from broker.errors import Unavailable
 from broker.ids import IdSource
 from broker.storage.database import Database
@@ -19,7 +27,8 @@ from tests.auth.services import StoppedClock, open_database
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 START = datetime(2026, 7, 18, tzinfo=UTC)
-ALL, FOOTBALL, FINAL = Scope(), Scope(projects=frozenset({"football"})), Scope(program_id="final")
+ALL, FINAL = StatisticsScope(), StatisticsScope(program_id="final")
+FOOTBALL = StatisticsScope(projects=frozenset({"football"}))
 ACCOUNT, PROGRAM = Subject("demo"), Subject("demo", "final", "football")
 
 
@@ -48,7 +57,9 @@ async def fill(statistics: Statistics) -> None:
     await statistics.add("w", 1, amounts)
 
 
-async def read(statistics: Statistics, interval: Interval, scope: Scope = ALL, days: int = 5) -> list[Point]:
+async def read(
+    statistics: Statistics, interval: Interval, scope: StatisticsScope = ALL, days: int = 5
+) -> list[IntervalFigures]:
     return await statistics.series("demo", START, START + timedelta(days=days), interval, scope)
 
 
@@ -90,16 +101,16 @@ async def test_scopes_see_their_programs(statistics: Statistics) -> None:
         ],
     )
 
-    async def seen(scope: Scope) -> tuple[int, int, int]:
+    async def seen(scope: StatisticsScope) -> tuple[int, int, int]:
         (point,) = await read(statistics, Interval.HOUR, scope)
         return point.figures.connections, point.figures.subscribers, point.figures.events
 
     assert await seen(ALL) == (9, 9, 9)
     assert await seen(FOOTBALL) == (9, 4, 6)
     assert await seen(FINAL) == (9, 1, 2)
-    assert await seen(Scope(projects=frozenset({"", "football"}))) == (9, 9, 12)
-    assert await seen(Scope(projects=frozenset({"chess"}))) == (9, 0, 0)
-    assert await seen(Scope(projects=frozenset({"chess"}), program_id="final")) == (9, 0, 0)
+    assert await seen(StatisticsScope(projects=frozenset({"", "football"}))) == (9, 9, 12)
+    assert await seen(StatisticsScope(projects=frozenset({"chess"}))) == (9, 0, 0)
+    assert await seen(StatisticsScope(projects=frozenset({"chess"}), program_id="final")) == (9, 0, 0)
 
 
 async def test_the_range_includes_its_start_and_not_its_end(statistics: Statistics) -> None:
@@ -112,7 +123,7 @@ async def test_the_range_includes_its_start_and_not_its_end(statistics: Statisti
 @pytest.mark.parametrize("scope", [ALL, FOOTBALL, FINAL])
 @pytest.mark.parametrize("after", [timedelta(hours=0.25), timedelta(hours=30), timedelta(days=4)])
 async def test_condensing_changes_no_series(
-    database: Database, statistics: Statistics, after: timedelta, scope: Scope
+    database: Database, statistics: Statistics, after: timedelta, scope: StatisticsScope
 ) -> None:
     await fill(statistics)
     before = [await read(statistics, interval, scope) for interval in Interval]

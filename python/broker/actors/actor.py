@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 # What parts keep is tuples. At Python's 700, looking at them takes a quarter of an owner's time.
 _GC_THRESHOLDS = (20_000, 20, 50)
 _DRAIN_S = 2.0  # for what waits when an actor is exchanged; it is sent again to the next one
-_CLOSE_S = 2.0  # for the last answers of a part that ends
+_CLOSE_S = 2.0  # for the last replies of a part that ends
 
 
 class Part(Protocol):

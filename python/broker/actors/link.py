@@ -14,17 +14,17 @@ from broker.actors.placement import slot_name
 from broker.actors.pool import get_actor
 from broker.concurrency.back_off import Backoff, Delays
 from broker.rpc.calls import Calls
-from broker.rpc.connection import Connection, ConnectionEnded, Refused, open_connection
+from broker.rpc.connection import Connection, ConnectionEnded, LinkRefused, open_connection
 
 _CONNECT_S = 5.0  # others wait for it
-_ASK = Backoff(0.05, 0.2, jitter=0)  # waits for an answer before an actor is asked once more
+_ASK = Backoff(0.05, 0.2, jitter=0)  # waits for a reply before an actor is asked once more
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
 class LinkLost(Exception):
-    """The call brought no answer; whether it was executed is not known, unless it was never sent."""
+    """The call brought no reply; whether it was executed is not known, unless it was never sent."""
 
     def __init__(self, method: str, *, was_sent: bool = True) -> None:
         super().__init__(method)
@@ -85,13 +85,13 @@ class SlotLink:
                     address = await _ask_again(actor.address.remote)
                     try:
                         self._connection = await open_connection(address, self._calls)
-                    except Refused as error:
+                    except LinkRefused as error:
                         self._note_refusal(error)
                         raise
                     self._is_refused = False
             return self._connection
 
-    def _note_refusal(self, error: Refused) -> None:
+    def _note_refusal(self, error: LinkRefused) -> None:
         """Log it once; it is tried again until either side has been exchanged."""
         if not self._is_refused:
             extra = {"slot": slot_name(self._kind, self._index), "reason": str(error)}
@@ -100,7 +100,7 @@ class SlotLink:
 
 
 async def _ask_again(ask: Callable[[], Awaitable[T]]) -> T:
-    """The first answer to `ask`, which is called again while none comes. Raises what the first failure is.
+    """The first reply to `ask`, which is called again while none comes. Raises what the first failure is.
 
     Ray fails a call that an actor takes along when it dies, but up to two seconds later; by then another runs
     in its place, which would have answered long ago.

@@ -24,20 +24,20 @@ from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker.actors.actor import SlotActor
+from broker.actors.named import NAMESPACE, find_actor, kill, list_names, live_nodes
 from broker.actors.placement import node_of, slot_name
 from broker.concurrency.periodic import repeat
 from broker.errors import BrokerError, Unavailable
 from broker.metrics.counts import SLOT_EXCHANGES
 from broker.settings import Settings
 
-NAMESPACE = "broker"
 _START_S = 60.0  # a cold actor process takes seconds on a busy machine
 _STOP_S = 5.0
 _RETRY_S = 0.2
 _CPUS = 0.01  # a claim, not a limit: Ray places what claims nothing anywhere
 _CONCURRENCY = 10_000  # calls at once of one actor, as a poll of an owner for each gateway
 _LOOK_S = 4.0  # between two looks at an actor by way of Ray
-_HUNG_S = 10.0  # without an answer; nothing that a part does keeps its loop for so long
+_HUNG_S = 10.0  # without a reply; nothing that a part does keeps its loop for so long
 
 _log = logging.getLogger(__name__)
 
@@ -109,8 +109,9 @@ class SlotPool:
 
     async def _names(self) -> list[str]:
         """The names of all actors that the slots have."""
-        names = await asyncio.to_thread(_list_names)
-        return [name for index in range(len(self._locks)) for name in _of_slot(self._name(index), names)]
+        slots = {self._name(index) for index in range(len(self._locks))}
+        names = await asyncio.to_thread(list_names, self._kind)
+        return [name for name in names if name.partition(".")[0] in slots]
 
     async def _renew(self, index: int, number: int) -> None:
         async with self._locks[index]:
@@ -119,14 +120,14 @@ class SlotPool:
     async def _succeed(self, index: int, least: int = 1) -> None:
         """Put a new actor into a slot, with the next number or `least`, in the place of those that it has."""
         slot = self._name(index)
-        old = _of_slot(slot, await asyncio.to_thread(_list_names))
+        old = await asyncio.to_thread(_of_slot, slot)
         number = max(least, 1 + max(map(_number, old), default=0))
         handle = await asyncio.to_thread(self._create, index, number)
         try:
             async with asyncio.timeout(_START_S):
                 await handle.process_id.remote()  # it runs, and takes the slot when it is asked for more
         except BaseException as error:
-            await asyncio.to_thread(_kill, handle)
+            await asyncio.to_thread(kill, handle)
             if not isinstance(error, TimeoutError | RayError):
                 raise
             text = f"{slot} does not start"
@@ -157,7 +158,7 @@ class SlotPool:
                 handle: Any = await asyncio.to_thread(get_actor, self._kind, index)
                 await handle.process_id.remote()
         except TimeoutError:
-            return f"no answer within {_HUNG_S:g} s"
+            return f"no reply within {_HUNG_S:g} s"
         except (ActorDiedError, ValueError):
             return "it does not run"
         except RayError:
@@ -171,7 +172,7 @@ class SlotPool:
         options: dict[str, Any] = {"lifetime": "detached"} if self._detached else {}
         # Ray's own SPREAD goes round over all actors, gateways too. Soft, so that slots outlive their node.
         # A successor prefers the next node, in case the present one is what hangs.
-        node = node_of(self._first_node + index + number - 1, _live_nodes())
+        node = node_of(self._first_node + index + number - 1, live_nodes())
         actor = ray.remote(self._actor).options(
             name=f"{self._name(index)}.{number}.{secrets.token_hex(4)}",
             namespace=NAMESPACE,
@@ -192,7 +193,7 @@ def get_actor(kind: str, index: int) -> "ActorHandle[SlotActor[Any]]":
         ValueError: none runs.
     """
     slot = slot_name(kind, index)
-    names = _of_slot(slot, _list_names())
+    names = _of_slot(slot)
     if not names:
         raise ValueError(f"{slot} does not run")
     return ray.get_actor(names[-1], namespace=NAMESPACE)
@@ -212,14 +213,9 @@ async def _await_slot(handle: Any, slot: str) -> None:
         raise Unavailable(f"{slot} does not start", retry_after_s=1, log_text=text) from reason
 
 
-def _list_names() -> list[str]:
-    actors = ray.util.list_named_actors(all_namespaces=True)
-    return [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
-
-
-def _of_slot(slot: str, names: list[str]) -> list[str]:
-    """The names of a slot's actors, the newest last."""
-    return sorted((name for name in names if name.startswith(f"{slot}.")), key=_age)
+def _of_slot(slot: str) -> list[str]:
+    """The names of a slot's actors, the newest last. Blocks."""
+    return sorted(list_names(f"{slot}."), key=_age)
 
 
 def _age(name: str) -> tuple[int, str]:
@@ -230,23 +226,12 @@ def _number(name: str) -> int:
     return int(name.split(".")[1])
 
 
-def _live_nodes() -> list[str]:
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray leaves it without types
-    return [node["NodeID"] for node in nodes if node["Alive"]]
-
-
 async def _end(name: str) -> None:
     """Let an actor finish what it has, then end it for good; one that does not answer is killed."""
-    try:
-        handle = await asyncio.to_thread(ray.get_actor, name, namespace=NAMESPACE)
-    except ValueError:
+    handle = await asyncio.to_thread(find_actor, name)
+    if handle is None:
         return
     with suppress(TimeoutError, RayError):
         async with asyncio.timeout(_STOP_S):
             await handle.stop.remote()
-    await asyncio.to_thread(_kill, handle)
-
-
-def _kill(handle: Any) -> None:
-    with suppress(RayError):
-        ray.kill(handle, no_restart=True)
+    await asyncio.to_thread(kill, handle)

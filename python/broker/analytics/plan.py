@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from broker.analytics.site import Dimension, Found, Reader, Report, SiteIds, report_dimension
+from broker.analytics.site import Dimension, FoundSite, Reader, Report, SiteIds, report_dimension
 from broker.analytics.wanted import Scope, Wanted, WantedDimension, WantedReport
 from broker.voting.rules import camel_case
 
@@ -53,7 +53,7 @@ class State:
     project_id: str
     ids: SiteIds
     candidates: tuple[str, ...] = ()
-    found: Found | None = None
+    found: FoundSite | None = None
 
     @property
     def is_own(self) -> bool:
@@ -176,7 +176,7 @@ def _assess_absent(state: State) -> Assessment:
     return Assessment(Status.NOT_CREATED, text, state.ids, step=KeepIds(ids))
 
 
-def _assess_found(wanted: Wanted, state: State, found: Found) -> Assessment:
+def _assess_found(wanted: Wanted, state: State, found: FoundSite) -> Assessment:
     if not state.is_own:
         text = f"the site belongs to the group {found.group} in Matomo, not to {state.project_id}"
         return Assessment(Status.ERRORS, text, state.ids)
@@ -218,7 +218,7 @@ class _Reports:
     bad: tuple[BadReport, ...]
 
 
-def _judge_dimensions(wanted: Wanted, ids: SiteIds, found: Found) -> _Dimensions:
+def _judge_dimensions(wanted: Wanted, ids: SiteIds, found: FoundSite) -> _Dimensions:
     good: dict[Scope, dict[str, str]] = {scope: {} for scope in Scope}
     missing, bad = list[WantedDimension](), list[BadDimension]()
     free = {scope: found.free_slots.get(scope, 0) for scope in Scope}
@@ -248,7 +248,7 @@ def _judge_dimensions(wanted: Wanted, ids: SiteIds, found: Found) -> _Dimensions
 
 
 def _renamed(
-    wanted: WantedDimension, ids: SiteIds, found: Found, claimed: Collection[tuple[Scope, str]]
+    wanted: WantedDimension, ids: SiteIds, found: FoundSite, claimed: Collection[tuple[Scope, str]]
 ) -> Dimension | None:
     """The dimension that metadata names for this one and that now has a name of its own.
 
@@ -278,7 +278,7 @@ def _fault_of_dimensions(wanted: WantedDimension, found: Sequence[Dimension]) ->
     return ""
 
 
-def _judge_reports(wanted: Wanted, dimensions: _Dimensions, found: Found) -> _Reports:
+def _judge_reports(wanted: Wanted, dimensions: _Dimensions, found: FoundSite) -> _Reports:
     if found.reports is None:
         return _Reports({}, wanted.reports, ())
     good: dict[str, str] = {}
@@ -338,7 +338,7 @@ def _report_dimensions(
 
 
 def _status(
-    state: State, found: Found, kept: SiteIds, dimensions: _Dimensions, reports: _Reports
+    state: State, found: FoundSite, kept: SiteIds, dimensions: _Dimensions, reports: _Reports
 ) -> tuple[Status, str]:
     faults = [f"the dimension {bad.wanted.name} {bad.reason}" for bad in dimensions.bad]
     faults += [f"the report {bad.wanted.name} {bad.reason}" for bad in reports.bad]
@@ -360,7 +360,7 @@ def _status(
 
 
 def _next_step(
-    state: State, found: Found, kept: SiteIds, dimensions: _Dimensions, reports: _Reports
+    state: State, found: FoundSite, kept: SiteIds, dimensions: _Dimensions, reports: _Reports
 ) -> Step | None:
     if dimensions.bad or reports.bad or found.reader in _READER_FAULTS:
         return None
@@ -375,7 +375,7 @@ def _next_step(
     return GrantView() if found.reader is Reader.NONE else None
 
 
-def _with_dimension(found: Found, wanted: WantedDimension, new_id: str) -> Found:
+def _with_dimension(found: FoundSite, wanted: WantedDimension, new_id: str) -> FoundSite:
     new = Dimension(
         new_id,
         wanted.name,
@@ -387,7 +387,7 @@ def _with_dimension(found: Found, wanted: WantedDimension, new_id: str) -> Found
     return replace(found, dimensions=(*(found.dimensions or ()), new), free_slots=free)
 
 
-def _with_report(found: Found, step: AddReport, new_id: str) -> Found:
+def _with_report(found: FoundSite, step: AddReport, new_id: str) -> FoundSite:
     wanted = step.wanted
     new = Report(new_id, wanted.name, wanted.type, step.dimensions, frozenset(wanted.metrics), wanted.segment)
     return replace(found, reports=(*(found.reports or ()), new))

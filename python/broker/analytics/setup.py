@@ -23,7 +23,7 @@ from broker.analytics.plan import (
 )
 from broker.analytics.site import (
     Dimension,
-    Found,
+    FoundSite,
     Reader,
     Report,
     SiteIds,
@@ -63,14 +63,14 @@ class Platform:
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class SiteProject:
     """The project whose site it is."""
 
     id: str
     name: str
 
 
-async def read_state(platform: Platform, project: Project, ids: SiteIds) -> State:
+async def read_state(platform: Platform, project: SiteProject, ids: SiteIds) -> State:
     """What the plan depends on.
 
     Raises:
@@ -85,7 +85,7 @@ async def read_state(platform: Platform, project: Project, ids: SiteIds) -> Stat
     return State(project.id, ids, found=await read_site(platform, ids.id_site))
 
 
-async def read_site(platform: Platform, id_site: str) -> Found:
+async def read_site(platform: Platform, id_site: str) -> FoundSite:
     """What Matomo has of a site. Raises as `read_state`."""
     told, seen = await asyncio.gather(
         _ask_site(platform.provisioning, id_site), _ask_reader(platform.reading), return_exceptions=True
@@ -96,7 +96,7 @@ async def read_site(platform: Platform, id_site: str) -> Found:
     assert not isinstance(told, BaseException), "raised above"
     site, rest = told
     listed = rest.access.get(platform.reader) in _VIEW
-    return Found(
+    return FoundSite(
         site=site,
         free_slots=rest.free_slots,
         dimensions=rest.dimensions,
@@ -106,7 +106,7 @@ async def read_site(platform: Platform, id_site: str) -> Found:
 
 
 async def complete(
-    wanted: Wanted, platform: Platform, project: Project, state: State, notebook: Notebook
+    wanted: Wanted, platform: Platform, project: SiteProject, state: State, notebook: Notebook
 ) -> State:
     """Do steps until none is left, then read everything again: only Matomo knows whether it did what it said.
 
@@ -128,7 +128,7 @@ async def complete(
     raise PlatformError("Matomo does not keep what it is told")
 
 
-async def _do(step: Step, platform: Platform, project: Project, state: State, notebook: Notebook) -> str:
+async def _do(step: Step, platform: Platform, project: SiteProject, state: State, notebook: Notebook) -> str:
     """Do one step; returns the id of what it made, or nothing."""
     matomo = platform.provisioning
     match step:

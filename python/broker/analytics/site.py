@@ -101,7 +101,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSite:
     """What Matomo has of one site.
 
     Attributes:

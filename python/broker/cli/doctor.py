@@ -9,10 +9,10 @@ from rich.table import Table
 from broker.cli.administration import DatabaseUrl, DataDir
 from broker.cli.output import write_json
 from broker.cli.remote import Json
-from broker.deployments.doctor import Finding, Verdict, examine
+from broker.deployments.doctor import CheckVerdict, Finding, examine
 from broker.settings import Settings
 
-_COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.ERROR: "red"}
+_COLOURS = {CheckVerdict.OK: "green", CheckVerdict.WARNING: "yellow", CheckVerdict.ERROR: "red"}
 
 
 def doctor(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False) -> None:
@@ -23,7 +23,7 @@ def doctor(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Jso
         write_json([{"check": f.check, "verdict": f.verdict, "detail": f.detail} for f in findings])
     else:
         Console().print(_table(findings))
-    if any(finding.verdict is Verdict.ERROR for finding in findings):
+    if any(finding.verdict is CheckVerdict.ERROR for finding in findings):
         raise typer.Exit(1)
 
 

@@ -35,7 +35,7 @@ def write_line(text: str) -> None:
     sys.stdout.flush()
 
 
-class Meter:
+class ByteMeter:
     """Shows how many bytes have gone."""
 
     def __init__(self, progress: "Progress", task: "TaskID") -> None:
@@ -48,7 +48,7 @@ class Meter:
 
 
 @contextmanager
-def transfer_bar(text: str, total_bytes: int | None) -> Iterator[Meter]:
+def transfer_bar(text: str, total_bytes: int | None) -> Iterator[ByteMeter]:
     """A progress bar on standard error; shows nothing where that is no terminal."""
     # Not above: `broker up` would hold it for as long as it runs.
     from rich.console import Console
@@ -57,7 +57,7 @@ def transfer_bar(text: str, total_bytes: int | None) -> Iterator[Meter]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Meter(progress, progress.add_task(text, total=total_bytes))
+        yield ByteMeter(progress, progress.add_task(text, total=total_bytes))
 
 
 def _camel(name: str) -> str:

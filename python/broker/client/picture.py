@@ -35,7 +35,7 @@ class Move(Enum):
     FORWARD = auto()
 
 
-class Picture:
+class Playback:
     """The picture of one viewer.
 
     Attributes:

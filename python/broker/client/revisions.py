@@ -37,7 +37,7 @@ class Revisions:
         return await self._get(_at(project_id, "version", version))
 
     async def live(self, project_id: str, version: str) -> LiveRevision:
-        """What end users see of a published revision; needs no token. Raises NotFound."""
+        """What end users see of a published revision, `latest` of the last one; needs no token. Raises NotFound."""
         target = _at(project_id, "live", version)
         return await self._engine.send(Call("GET", target, LiveRevision.parse))
 

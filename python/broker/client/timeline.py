@@ -1,7 +1,7 @@
 """A program's events in time with a viewer's picture: each is released when the picture is where it belongs.
 
 A subscription tells what happens; what it cannot tell, because it lies before the subscription or because
-the viewer has sought backwards, is read by REST, in windows of whole minutes. `Picture` knows where the
+the viewer has sought backwards, is read by REST, in windows of whole minutes. `Playback` knows where the
 viewer is, `Held` what waits. Both SDKs keep the same rules, which docs/sdk.md explains to their users.
 """
 
@@ -22,7 +22,7 @@ from broker.client.models import (
     EventUpdated,
     ServerTime,
 )
-from broker.client.picture import Move, Picture, Position
+from broker.client.picture import Move, Playback, Position
 from broker.client.subscription import Subscription
 from broker.clock import Clock
 from broker.concurrency.back_off import Backoff
@@ -90,7 +90,7 @@ class Timeline:
         self._delay_ms = delay_ms
         self._lookback_ms = lookback_ms
         self._seeked = seeked
-        self._picture = Picture(position, delay_ms)
+        self._picture = Playback(position, delay_ms)
         self._held = Held()
         self._news = asyncio.Event()
         self._subscription = source.subscribe(program_id, changes=True)

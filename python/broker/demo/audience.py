@@ -8,7 +8,7 @@ from broker.clock import Clock
 from broker.demo.figures import Meter, Story, Viewer
 
 
-class Audience:
+class Crowd:
     """Viewers of one program who see what comes after one position."""
 
     def __init__(self, client: AsyncClient, program_id: str, size: int, since: Cursor, clock: Clock) -> None:

@@ -53,7 +53,7 @@ class Viewer:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ShowVerdict:
     """Whether every viewer saw what the broker keeps, in order; `faults` says who did not."""
 
     viewers: int
@@ -63,7 +63,7 @@ class Verdict:
 
 def judge(
     acknowledged: Mapping[int, str], log: Mapping[int, str], first_seq: int, viewers: Sequence[Viewer]
-) -> Verdict:
+) -> ShowVerdict:
     """Compare what producers were promised, what the broker keeps, and what every viewer saw.
 
     Args:
@@ -83,11 +83,11 @@ def judge(
             faults.append(f"viewer {number} stopped at {viewer.story.seq} of {story.seq}")
         elif viewer.story.digest != story.digest:
             faults.append(f"viewer {number} saw other events than are kept")
-    return Verdict(len(viewers), len(log), tuple(faults))
+    return ShowVerdict(len(viewers), len(log), tuple(faults))
 
 
 @dataclass
-class Ballots:
+class VoteFigures:
     """What the voters sent, and what they were promised.
 
     Attributes:
@@ -117,7 +117,7 @@ class Ballots:
 
 
 def judge_answers(
-    ballots: Ballots, report: Mapping[str, Mapping[int, int]], told: Mapping[str, Mapping[int, int]]
+    ballots: VoteFigures, report: Mapping[str, Mapping[int, int]], told: Mapping[str, Mapping[int, int]]
 ) -> tuple[str, ...]:
     """What differs between the acknowledged answers, the report, and what the channel told last.
 

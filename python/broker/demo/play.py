@@ -15,8 +15,8 @@ from rich.live import Live
 from broker.client import AsyncClient, Event, Program
 from broker.clock import Clock, SystemClock
 from broker.demo import analytics, cast, view
-from broker.demo.audience import Audience
-from broker.demo.figures import Meter, Verdict, judge, judge_answers, percentile
+from broker.demo.audience import Crowd
+from broker.demo.figures import Meter, ShowVerdict, judge, judge_answers, percentile
 from broker.demo.matomo import StandIn, open_stand_in
 from broker.demo.portraits import Portraits, find_photographs, open_portraits
 from broker.demo.producers import Show, produce_over_http, produce_over_websocket
@@ -41,7 +41,7 @@ class Plan:
     ws_port: int | None
 
 
-async def play(plan: Plan, console: Console, prepare: Callable[[], Awaitable[None]]) -> Verdict:
+async def play(plan: Plan, console: Console, prepare: Callable[[], Awaitable[None]]) -> ShowVerdict:
     """Play the demonstration and judge it.
 
     Args:
@@ -81,10 +81,11 @@ async def _perform(
     clock: Clock,
     console: Console,
     stopped: asyncio.Event,
-) -> Verdict:
+) -> ShowVerdict:
     admin, producer = cast.LOGINS[:2]
     async with AsyncClient(stage.url, username=admin.username, password=admin.password) as client:
         await cast.ensure_members(client)
+        await cast.ensure_look(client)
         console.print(await analytics.measure(client, matomo), soft_wrap=True, highlight=False)
     async with (
         AsyncClient(stage.url, username=producer.username, password=producer.password) as producing,
@@ -92,7 +93,7 @@ async def _perform(
     ):
         program = await cast.ensure_program(producing, clock)
         since = (await producing.last_update(program.id)).cursor
-        audience = Audience(watching, program.id, plan.viewers, since, clock)
+        audience = Crowd(watching, program.id, plan.viewers, since, clock)
         voters = Voters(watching, program, plan.voters, plan.seed, clock)
         results = Results(producing, program)
         board = view.Board(results=results.told, seq=since.seq)
@@ -159,7 +160,7 @@ async def _show(
     stage: Stage,
     console: Console,
     board: view.Board,
-    audience: Audience,
+    audience: Crowd,
     tasks: list["asyncio.Task[None]"],
     stopped: asyncio.Event,
 ) -> None:
@@ -193,7 +194,7 @@ async def _end(stopped: asyncio.Event) -> None:
     await stopped.wait()
 
 
-async def _draw(stage: Stage, console: Console, board: view.Board, audience: Audience) -> None:
+async def _draw(stage: Stage, console: Console, board: view.Board, audience: Crowd) -> None:
     frames = max(1, round(1 / _FRAME_S))
     if not console.is_terminal:
         while True:
@@ -208,7 +209,7 @@ async def _draw(stage: Stage, console: Console, board: view.Board, audience: Aud
             audience.meter.tick()
 
 
-def _summarise(console: Console, verdict: Verdict, audience: Audience) -> None:
+def _summarise(console: Console, verdict: ShowVerdict, audience: Crowd) -> None:
     p50, p99 = (percentile(audience.meter.latencies_ms, share) for share in (0.5, 0.99))
     console.print(
         f"{verdict.events} events, {verdict.viewers} viewers, {audience.meter.total:,} deliveries,"

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from broker.client import Event
-from broker.demo.audience import Audience
-from broker.demo.cast import LOGINS, PROGRAM_ID
+from broker.demo.audience import Crowd
+from broker.demo.cast import LOGINS, PROGRAM_ID, PROJECT_ID
 from broker.demo.figures import percentile, sparkline
 from broker.demo.script import POLL
 from broker.demo.stage import Stage
@@ -94,6 +94,7 @@ def invitation(stage: Stage) -> list[str]:
     url = f"http://localhost:{port}"
     return [
         f"API        {url}/docs   (account demo: {stage.url})",
+        f"overlay    {stage.url}/overlay/?program={PROGRAM_ID}&project={PROJECT_ID}",
         f"WebSocket  ws://localhost:{stage.ws_port}/api/v1/ws",
         f"log-ins    {logins}",
         f"try        curl {url}/api/v1/programs/{PROGRAM_ID}/events",
@@ -103,7 +104,7 @@ def invitation(stage: Stage) -> list[str]:
     ]
 
 
-def render(stage: Stage, board: Board, audience: Audience) -> RenderableType:
+def render(stage: Stage, board: Board, audience: Crowd) -> RenderableType:
     """The live view."""
     score = Align.center(Text(board.headline(), style="bold white on dark_green"))
     tries = invitation(stage) + ([f"portrait   {board.portrait}"] if board.portrait else [])
@@ -118,7 +119,7 @@ def render(stage: Stage, board: Board, audience: Audience) -> RenderableType:
     )
 
 
-def line(board: Board, audience: Audience) -> str:
+def line(board: Board, audience: Crowd) -> str:
     """The same in one plain line."""
     p50, p99 = _percentiles(audience)
     return (
@@ -128,7 +129,7 @@ def line(board: Board, audience: Audience) -> str:
     )
 
 
-def _figures(board: Board, audience: Audience) -> RenderableType:
+def _figures(board: Board, audience: Crowd) -> RenderableType:
     p50, p99 = _percentiles(audience)
     table = Table.grid(expand=True, padding=(0, 2))
     for _ in range(5):
@@ -172,6 +173,6 @@ def _events(board: Board) -> RenderableType:
     return table
 
 
-def _percentiles(audience: Audience) -> tuple[float, float]:
+def _percentiles(audience: Crowd) -> tuple[float, float]:
     latencies = audience.meter.latencies_ms
     return percentile(latencies, 0.5), percentile(latencies, 0.99)

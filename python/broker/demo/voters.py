@@ -21,7 +21,7 @@ from broker.client import (
     Unavailable,
 )
 from broker.clock import Clock
-from broker.demo.figures import Ballots
+from broker.demo.figures import VoteFigures
 from broker.demo.script import POLL
 
 _LINES = 4  # connections that the voters over WebSocket share
@@ -43,7 +43,7 @@ class Voters:
         self._asked: asyncio.Queue[Event | None] = asyncio.Queue()  # a final has three polls
         self._over = asyncio.Event()
         self.size = size
-        self.ballots = Ballots()
+        self.ballots = VoteFigures()
 
     def hear(self, event: Event) -> None:
         """Take an event; one that asks something is answered."""

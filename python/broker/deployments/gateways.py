@@ -19,11 +19,11 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker import timers
+from broker.actors.named import NAMESPACE, find_actor, kill, list_names, live_nodes
 from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.tasks import run_once
 from broker.deployments.ingress_check import find_ingress_fault
 from broker.deployments.node_address import on_this_node
-from broker.deployments.ray_internals.ray_cluster import NAMESPACE
 from broker.logs import configure_logs
 from broker.metrics.counts import GATEWAY_REPLACEMENTS
 from broker.settings import Settings
@@ -121,7 +121,7 @@ class _Running:
         self.ended = asyncio.ensure_future(_until_ended(self.actor))
 
 
-class Gateways:
+class GatewayKeeper:
     """Keeps one gateway on each node. `start`, then `run` in a task; `roll` and `drain` at any time."""
 
     def __init__(self, settings: Settings, dsn: str, *, outlive_driver: bool) -> None:
@@ -151,7 +151,7 @@ class Gateways:
         """
         left = await asyncio.to_thread(_list_left)
         async with self._lock:
-            await asyncio.gather(*(self._start_on(node) for node in _live_nodes()))
+            await asyncio.gather(*(self._start_on(node) for node in live_nodes()))
         await asyncio.gather(*(self._retire(actor) for actor in left))
 
     async def require_our_ingresses(self) -> None:
@@ -202,7 +202,7 @@ class Gateways:
             each.ended.cancel()
 
     async def _reconcile(self) -> None:
-        nodes = set(_live_nodes())
+        nodes = set(live_nodes())
         for node, running in list(self._running.items()):
             if running.ended.done() or node not in nodes:
                 GATEWAY_REPLACEMENTS.add()
@@ -213,7 +213,7 @@ class Gateways:
                 if fault and node in nodes:
                     self._ailing.append(running)
                 else:
-                    _kill(running.actor)
+                    kill(running.actor)
         for node in nodes - self._running.keys():
             await self._start_on(node)
         while self._ailing:
@@ -237,7 +237,7 @@ class Gateways:
         try:
             await asyncio.wait_for(_wait(actor.start.remote()), _START_S)
         except BaseException:
-            _kill(actor)
+            kill(actor)
             raise
         self._running[node] = _Running(name, node, actor)
 
@@ -247,7 +247,7 @@ class Gateways:
             await asyncio.wait_for(_wait(actor.drain.remote(over_s)), over_s + _DRAIN_GRACE_S)
         with suppress(RayError, TimeoutError):
             await asyncio.wait_for(_wait(actor.stop.remote()), _DRAIN_GRACE_S)
-        _kill(actor)
+        kill(actor)
 
 
 async def _until_ended(actor: Any) -> None:
@@ -287,25 +287,9 @@ async def _wait(reference: Any) -> Any:
     return await reference
 
 
-def _kill(actor: Any) -> None:
-    with suppress(RayError):
-        ray.kill(actor)
-
-
-def _live_nodes() -> list[str]:
-    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray leaves it without types
-    return [node["NodeID"] for node in nodes if node["Alive"]]
-
-
 def _list_left() -> list[Any]:
     """Gateways of a `broker up` that has gone, on a cluster that has not."""
-    names = [entry["name"] for entry in ray.util.list_named_actors(all_namespaces=True)]
-    found = []
-    for name in names:
-        if name.startswith(_PREFIX):
-            with suppress(ValueError):
-                found.append(ray.get_actor(name, namespace=NAMESPACE))
-    return found
+    return [actor for actor in map(find_actor, list_names(_PREFIX)) if actor is not None]
 
 
 def _first_line(error: BaseException) -> str:

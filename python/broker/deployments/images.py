@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import serve
-from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
 
 from broker import timers
 from broker.deployments.ingress import IMAGES
 from broker.deployments.ray_internals.direct_requests import serve_directly, without_request_id
+from broker.deployments.ray_internals.serve_control import is_behind_haproxy
 from broker.errors import Unavailable
 from broker.image_urls import PREFIX
 from broker.logs import configure_logs
@@ -103,7 +103,7 @@ class ImagesAsgi:
         settings = self._settings
         configure_logs(settings, "images")
         close_grpc()
-        if settings.ray_address and RAY_SERVE_ENABLE_HA_PROXY:
+        if settings.ray_address and is_behind_haproxy():
             listen_on_node(node_address())
         departure = Departure(configuration_place(), is_joined=bool(settings.ray_address))
         departure.watch()
@@ -153,7 +153,13 @@ async def open_service(
     from broker.storage.image_purges import ImagePurges
     from broker.storage.image_rules import ImageRules
 
-    workers = Workers(WorkerConfig(settings.images_processes, memory_bytes=settings.images_process_bytes))
+    workers = Workers(
+        WorkerConfig(
+            settings.images_processes,
+            memory_bytes=settings.images_process_bytes,
+            wall_s=settings.images_timeout_s,
+        )
+    )
     stack.push_async_callback(workers.close)
     await workers.warm()
     clock = SystemClock()
@@ -200,7 +206,7 @@ async def open_service(
         known_faces,
         KeyLocks(directory / "locks"),
         clock,
-        ServiceConfig(memory_bytes=settings.images_cache_bytes),
+        ServiceConfig(memory_bytes=settings.images_cache_bytes, timeout_s=settings.images_timeout_s),
         DecodeLimits(),
         book,
         usage,

@@ -18,6 +18,7 @@ from broker.deployments import gateways, serve_app
 from broker.deployments.clock_watch import watch_clock
 from broker.deployments.ingress_check import forget_faults, require_our_ingress, start_unless_refused
 from broker.deployments.ray_internals import ray_cluster
+from broker.deployments.ray_internals.serve_control import restart_control
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
@@ -54,7 +55,7 @@ class Parts:
         self._dsn: asyncio.Future[str] | None = None
         self._rolls = asyncio.Semaphore(1)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._gateways: gateways.Gateways | None = None
+        self._gateways: gateways.GatewayKeeper | None = None
         self._owners: SlotPool | None = None
         self._counters: SlotPool | None = None
         self._api_started = False
@@ -96,7 +97,7 @@ class Parts:
         self._counters = SlotPool(
             COUNTER, CounterActor, self._settings.counters, self._settings, dsn, detached=joined, first_node=1
         )
-        self._gateways = gateways.Gateways(self._settings, dsn, outlive_driver=joined)
+        self._gateways = gateways.GatewayKeeper(self._settings, dsn, outlive_driver=joined)
         slots = (
             self._part("owners", self._owners.start, lambda: f"{self._settings.owners} of them"),
             self._part("counters", self._counters.start, lambda: f"{self._settings.counters} of them"),
@@ -192,7 +193,7 @@ class Parts:
                 tell({"part": "update", "detail": "gateways, API replicas, owners and counters exchanged"})
 
     async def _watch_clock(self) -> None:
-        await watch_clock(SystemClock(), lambda: asyncio.to_thread(serve_app.restart_control))
+        await watch_clock(SystemClock(), lambda: asyncio.to_thread(restart_control))
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)

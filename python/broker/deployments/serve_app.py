@@ -3,18 +3,10 @@
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import serve
-from ray.exceptions import RayError
-from ray.serve._private.constants import (
-    RAY_SERVE_ENABLE_HA_PROXY,
-    SERVE_CONTROLLER_NAME,
-    SERVE_NAMESPACE,
-    SERVE_PROXY_NAME,
-)
 
 from broker import timers
 from broker.deployments.environment import RAY_HOST
@@ -23,6 +15,7 @@ from broker.deployments.faces import faces_target
 from broker.deployments.images import build_images
 from broker.deployments.ingress import APPLICATION, IMAGES
 from broker.deployments.ray_internals.direct_requests import serve_directly, without_request_id
+from broker.deployments.ray_internals.serve_control import is_behind_haproxy
 from broker.logs import configure_logs
 from broker.settings import Settings
 
@@ -36,9 +29,7 @@ _BUSY = 32  # requests of one replica at a time, over which Serve starts another
 _LOGS = {"log_level": "WARNING", "enable_access_log": False}
 _CPUS = 0.01  # a claim, not a limit: replicas must fit beside everything else on two cores
 
-_END_S = (
-    8  # for Serve's own second, `broker.deployments.ray_internals.departures`, and the requests that run then
-)
+_END_S = 8  # for Serve's own second, `ray_internals.departures`, and the requests that run then
 
 # Timers of a replica: its server looks around ten times a second, its requests only time out.
 _LATE_S = 0.3
@@ -95,7 +86,7 @@ class ApiApp:
 
         configure_logs(self._settings, "api")
         close_grpc()
-        if self._settings.ray_address and RAY_SERVE_ENABLE_HA_PROXY:
+        if self._settings.ray_address and is_behind_haproxy():
             listen_on_node(node_address())
         departure = Departure(configuration_place(), is_joined=bool(self._settings.ray_address))
         departure.watch()
@@ -177,7 +168,7 @@ def run_application(settings: Settings, dsn: str) -> None:
 def _replica_host(settings: Settings) -> str:
     """The address that replicas listen on, and Serve's own proxy where there is no HAProxy."""
     # Behind HAProxy nobody else has business with them; for HAProxy of other nodes see `replica_doors`.
-    return RAY_HOST if RAY_SERVE_ENABLE_HA_PROXY else settings.bind_host
+    return RAY_HOST if is_behind_haproxy() else settings.bind_host
 
 
 def stop_application(*, leave_ingress: bool) -> None:
@@ -192,15 +183,3 @@ def stop_application(*, leave_ingress: bool) -> None:
     serve.delete(APPLICATION)
     if not leave_ingress and not serve.status().applications:
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray leaves it without types
-
-
-def restart_control() -> None:
-    """Restart Serve's controller and the managers of its ingress, which know their state again. Blocks.
-
-    Requests go on, but for those that HAProxy has under way.
-    """
-    for actor in ray.util.list_named_actors(all_namespaces=True):
-        name, namespace = actor["name"], actor["namespace"]
-        if namespace == SERVE_NAMESPACE and name.startswith((SERVE_CONTROLLER_NAME, SERVE_PROXY_NAME)):
-            with suppress(ValueError, RayError):  # gone meanwhile, and so made anew
-                ray.kill(ray.get_actor(name, namespace=namespace), no_restart=False)

@@ -93,7 +93,7 @@ class DataSource(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SourceCall:
     """What the caller sent; `headers` by name in lower case, `body` None for none."""
 
     method: str
@@ -151,7 +151,7 @@ def require_headers(headers: Mapping[str, object], field: str) -> None:
             raise InvalidRequest.of_field(field_path([name], field), message)
 
 
-def build_request(source: DataSource, call: Call) -> OutgoingRequest:
+def build_request(source: DataSource, call: SourceCall) -> OutgoingRequest:
     """The caller's request laid over the defaults.
 
     Raises:

@@ -136,7 +136,7 @@ class Writes:
 
 
 @dataclass(slots=True)
-class Found:
+class GroupState:
     """What a group's transaction read under its locks, for the planning.
 
     Attributes:

@@ -173,7 +173,7 @@ class _Gauges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class StatisticsScope:
     """Which programs a series or a dashboard is about.
 
     Attributes:
@@ -187,7 +187,7 @@ class Scope:
 
 
 @dataclass(slots=True)
-class Point:
+class IntervalFigures:
     """The figures of one interval of a series."""
 
     time: datetime
@@ -195,15 +195,15 @@ class Point:
 
 
 def fill_series(
-    start: datetime, end: datetime, interval: Interval, known: Iterable[Point]
-) -> Iterator[Point]:
+    start: datetime, end: datetime, interval: Interval, known: Iterable[IntervalFigures]
+) -> Iterator[IntervalFigures]:
     """Every interval from `start` (inclusive) to `end` (exclusive), ascending; zeros where nothing is known.
 
     Both lie on boundaries of the interval.
     """
     by_time = {point.time: point for point in known}
     while start < end:
-        yield by_time.get(start) or Point(start)
+        yield by_time.get(start) or IntervalFigures(start)
         start += interval.length
 
 

@@ -20,7 +20,7 @@ from broker.fetching.addresses import Address, is_public
 from broker.fetching.bodies import ACCEPTED_ENCODINGS, read_body, too_large
 from broker.fetching.errors import ForbiddenUrl, InvalidUrl, UpstreamFailed, UpstreamTimeout
 from broker.fetching.network import CheckedNetwork, Resolve, resolve
-from broker.fetching.urls import DEFAULT_PORTS, AllowList, Target, parse_url
+from broker.fetching.urls import DEFAULT_PORTS, AllowList, ParsedUrl, parse_url
 
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -80,7 +80,7 @@ class FetchRequest:
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    check: Callable[[Target], None] | None = None
+    check: Callable[[ParsedUrl], None] | None = None
     count: Callable[[int], None] | None = None
 
 
@@ -167,7 +167,7 @@ class Fetcher:
             raise UpstreamFailed("the document cannot be had", log_text=f"{url} answers {fetched.status}")
         return fetched.body
 
-    async def _follow(self, request: FetchRequest, target: Target) -> Fetched:
+    async def _follow(self, request: FetchRequest, target: ParsedUrl) -> Fetched:
         request = replace(request, headers=_without(request.headers, _OWN_HEADERS))
         for _ in range(MAX_REDIRECTS + 1):
             if request.check is not None:
@@ -184,7 +184,7 @@ class Fetcher:
             target = following
         raise UpstreamFailed(f"the upstream redirects more than {MAX_REDIRECTS} times")
 
-    async def _ask(self, request: FetchRequest, target: Target) -> Fetched:
+    async def _ask(self, request: FetchRequest, target: ParsedUrl) -> Fetched:
         url = httpcore.URL(
             scheme=target.scheme.encode(),
             host=target.host.encode(),
@@ -207,7 +207,7 @@ class Fetcher:
             raise UpstreamFailed("the upstream cannot be asked", log_text=repr(error)) from error
 
 
-async def _read(reply: httpcore.Response, request: FetchRequest, target: Target) -> Fetched:
+async def _read(reply: httpcore.Response, request: FetchRequest, target: ParsedUrl) -> Fetched:
     headers = _headers(reply.headers)
     if reply.status < 200:
         raise UpstreamFailed("the upstream changes the protocol")

@@ -21,7 +21,7 @@ _NAME = re.compile(r"(?=.{1,254}$)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ParsedUrl:
     """An http or https URL in its parts.
 
     Attributes:
@@ -40,7 +40,7 @@ class Target:
         """What two URLs must share to be of one server (RFC 6454, section 4)."""
         return self.scheme, self.host, self.port
 
-    def join(self, location: str) -> "Target":
+    def join(self, location: str) -> "ParsedUrl":
         """The target of a redirect from here. Raises as `parse_url`."""
         try:
             joined = httpx.URL(self.text).join(location)
@@ -62,7 +62,7 @@ class AllowList:
         return (host, port) in self._entries or (host, None) in self._entries
 
 
-def parse_url(text: str) -> Target:
+def parse_url(text: str) -> ParsedUrl:
     """Take a URL apart.
 
     Raises:
@@ -86,7 +86,7 @@ def parse_url(text: str) -> Target:
     port = DEFAULT_PORTS[url.scheme] if url.port is None else url.port
     if not 0 < port < 65536:
         raise InvalidUrl("the URL's port must be 1 to 65535")
-    return Target(url.scheme, host, port, url.raw_path, str(url))
+    return ParsedUrl(url.scheme, host, port, url.raw_path, str(url))
 
 
 def _refuse_odd_number(text: str) -> None:

@@ -26,7 +26,7 @@ from broker.errors import (
 from broker.gateway.lanes import LaneLimits, Lanes
 from broker.gateway.rendering import error_json, paged_json, result_json, tagged_json, unknown_method_json
 from broker.gateway.sessions import Session, Sessions, SignIns
-from broker.gateway.upcalls import Call
+from broker.gateway.upcalls import OperationCall
 from broker.operations.context import Context
 from broker.operations.invoke import MAX_KEY_CHARACTERS, invoke, require_audience
 from broker.operations.jsonrpc import MAX_RESULT_BYTES
@@ -43,7 +43,7 @@ CALL_TIMEOUT_S = 120.0  # every wait inside an operation is shorter: this bounds
 Answered = Callable[[str, Mapping[str, Any]], None]
 """Learns of an operation that has gone well: the account and the params as sent."""
 
-Follow = Callable[[Call, Session | None, dict[str, Any]], Awaitable[bytes | None]]
+Follow = Callable[[OperationCall, Session | None, dict[str, Any]], Awaitable[bytes | None]]
 """Handles `subscribe` or `unsubscribe`: the result's JSON, or None to have native code decide again."""
 
 
@@ -102,7 +102,7 @@ class Dispatcher:
         """How many calls wait for their turn."""
         return self._lanes.waiting
 
-    def dispatch(self, call: Call) -> None:
+    def dispatch(self, call: OperationCall) -> None:
         """Take a call; calls of one connection must come in the order sent."""
         self._lanes.submit(call)
 
@@ -110,10 +110,10 @@ class Dispatcher:
         """Answer every call: refuse those that wait, and cancel those that still run after a moment."""
         await self._lanes.close()
 
-    def _refuse(self, call: Call, error: BrokerError) -> None:
+    def _refuse(self, call: OperationCall, error: BrokerError) -> None:
         self._replies.reply_error(call.conn, call.ticket, error_json(error))
 
-    async def _answer(self, call: Call, ordered: Callable[[], None]) -> None:
+    async def _answer(self, call: OperationCall, ordered: Callable[[], None]) -> None:
         request_id = self._services.ids.uuid7()
         try:
             result = await self._run_in_time(call, request_id, ordered)
@@ -134,7 +134,9 @@ class Dispatcher:
             else:
                 self._replies.reply(call.conn, call.ticket, result)
 
-    async def _run_in_time(self, call: Call, request_id: str, ordered: Callable[[], None]) -> bytes | None:
+    async def _run_in_time(
+        self, call: OperationCall, request_id: str, ordered: Callable[[], None]
+    ) -> bytes | None:
         timeout = asyncio.timeout(CALL_TIMEOUT_S)
         try:
             async with timeout:
@@ -144,14 +146,14 @@ class Dispatcher:
                 raise
             raise self._broken_off(call, f"no answer within {CALL_TIMEOUT_S:.0f} seconds") from None
 
-    def _broken_off(self, call: Call, why: str) -> BrokerError:
+    def _broken_off(self, call: OperationCall, why: str) -> BrokerError:
         """The error of a call that ran and came to no end."""
         operation = self._registry.find(call.method)
         has_effect = operation is not None and operation.effect is not Effect.NONE
         kind = OutcomeUnknown if has_effect else Unavailable
         return kind(why, retry_after_s=1)
 
-    async def _run(self, call: Call, request_id: str, ordered: Callable[[], None]) -> bytes | None:
+    async def _run(self, call: OperationCall, request_id: str, ordered: Callable[[], None]) -> bytes | None:
         number = self._sign_ins.resolve(call.conn, call.principal)
         session = self._sessions.find(call.account, number) if number else None
         follow = self._follows.get(call.method)
@@ -195,7 +197,7 @@ class Dispatcher:
             return paged_json(result, answered.cursor if isinstance(answered, Json) else None)
         return tagged_json(result) if with_etag else result
 
-    async def _follow(self, follow: Follow, call: Call, session: Session | None) -> bytes | None:
+    async def _follow(self, follow: Follow, call: OperationCall, session: Session | None) -> bytes | None:
         """Subscribe or unsubscribe; who subscribes with a token of its own is signed in with it.
 
         A subscription lasts as long as the rights of its connection: there is no other session that it could
@@ -211,13 +213,13 @@ class Dispatcher:
         self._sign_ins.add(call.conn, session.number)
         return result
 
-    async def _sign_in(self, call: Call, result: bytes) -> None:
+    async def _sign_in(self, call: OperationCall, result: bytes) -> None:
         token = orjson.loads(result)["access_token"]
         session = await self._sessions.open(call.account, token, call.address)
         self._replies.sign_in(call.conn, call.account, token)
         self._sign_ins.add(call.conn, session.number)
 
-    def _note(self, call: Call, request_id: str, error: BrokerError) -> None:
+    def _note(self, call: OperationCall, request_id: str, error: BrokerError) -> None:
         # What operations fail with is logged by `invoke`; following a topic does not go through it.
         if error.status >= InternalError.status and call.method in self._follows:
             fields = {

@@ -20,8 +20,16 @@ from broker.gateway.projects import ProjectChannels
 from broker.gateway.sessions import Sessions
 from broker.gateway.statistics import Sampler
 from broker.gateway.subscriptions import Subscriptions
-from broker.gateway.topics import Followed, Topics
-from broker.gateway.upcalls import Access, Authenticate, Ballots, Call, Idle, Request, UpcallPump
+from broker.gateway.topics import Followed, FollowedTopics
+from broker.gateway.upcalls import (
+    AccessChange,
+    Authenticate,
+    Idle,
+    OperationCall,
+    Request,
+    UpcallPump,
+    VotesWaiting,
+)
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.operations.registry import Registry
@@ -89,7 +97,7 @@ class Gateway:
             port=settings.ws_port if port is None else port,
         )
         self._sessions = Sessions(self._server, services.auth, services.clock)
-        self._topics = Topics(self._server, self._attributes_changed)
+        self._topics = FollowedTopics(self._server, self._attributes_changed)
         self._feed = make_feed(self._topics.take_entries)
         self._topics.use(self._feed)
         self._projects = ProjectChannels(self._topics, self._server, services)
@@ -227,16 +235,16 @@ class Gateway:
         yield Sample(catalogue.QUEUE.name, ("calls",), stats["calls_waiting"])
 
     def _take(self, request: Request) -> None:
-        if isinstance(request, Call):
+        if isinstance(request, OperationCall):
             self._dispatcher.dispatch(request)
         elif isinstance(request, Authenticate):
             self._handshakes.submit(request)
         elif isinstance(request, Idle):
             self._subscriptions.close_if_idle(request)
-        elif isinstance(request, Ballots):
+        elif isinstance(request, VotesWaiting):
             self._ballots.arrived(request.lane)
         else:
-            assert isinstance(request, Access), "every kind of upcall has its place"
+            assert isinstance(request, AccessChange), "every kind of upcall has its place"
             self._subscriptions.decide_again(request)
 
     def _attributes_changed(self, followed: Followed, before: Attributes, now: Attributes) -> None:

@@ -19,16 +19,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from broker.errors import BrokerError, SlowDown, Unavailable
-from broker.gateway.upcalls import Call
+from broker.gateway.upcalls import OperationCall
 
 _log = logging.getLogger(__name__)
 
 _CLOSE_S = 1.0  # for what runs at the end; most calls take milliseconds
 
-Run = Callable[[Call, Callable[[], None]], Awaitable[None]]
+Run = Callable[[OperationCall, Callable[[], None]], Awaitable[None]]
 """Runs one call to its answer, also when cancelled; the second argument is `ordered`. It must not raise."""
 
-Refuse = Callable[[Call, BrokerError], None]
+Refuse = Callable[[OperationCall, BrokerError], None]
 """Answers a call that is not going to run."""
 
 
@@ -46,7 +46,7 @@ class LaneLimits:
 
 @dataclass(slots=True)
 class _Lane:
-    waiting: deque[Call] = field(default_factory=deque)
+    waiting: deque[OperationCall] = field(default_factory=deque)
     waiting_bytes: int = 0
     running: int = 0
     method: str = ""  # of those that run
@@ -78,7 +78,7 @@ class Lanes:
         """How many calls have not begun."""
         return self._waiting
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: OperationCall) -> None:
         """Let `call` run when its turn comes, or refuse it at once."""
         refusal = self._refusal(call)
         if refusal is not None:
@@ -107,7 +107,7 @@ class Lanes:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _refusal(self, call: Call) -> BrokerError | None:
+    def _refusal(self, call: OperationCall) -> BrokerError | None:
         if self._closed:
             return _closing()
         limits, size = self._limits, call.size
@@ -149,7 +149,7 @@ class Lanes:
             task = asyncio.create_task(self._run_in(lane, call))
             self._tasks.add(task)
 
-    async def _run_in(self, lane: _Lane, call: Call) -> None:
+    async def _run_in(self, lane: _Lane, call: OperationCall) -> None:
         is_ordered = False
 
         def ordered() -> None:

@@ -22,7 +22,7 @@ from broker.concurrency.caches import LruCache
 from broker.concurrency.tasks import keep_running
 from broker.domain.programs import Access
 from broker.errors import BrokerError
-from broker.gateway.topics import Followed, Topics
+from broker.gateway.topics import Followed, FollowedTopics
 from broker.operations.program_access import WITHOUT_PROJECT
 from broker.operations.services import Services
 from broker.owners.protocol import Entry, EntryKind, program_topic
@@ -122,7 +122,7 @@ class PollTable(Protocol):
 class OpenPolls:
     """See the module's docstring. `start` and `stop` on one event loop; nothing here fails a vote."""
 
-    def __init__(self, table: PollTable, topics: Topics, services: Services) -> None:
+    def __init__(self, table: PollTable, topics: FollowedTopics, services: Services) -> None:
         self._table = table
         self._topics = topics
         self._polls = services.audience.polls

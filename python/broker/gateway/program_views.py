@@ -15,7 +15,7 @@ from broker.domain import permissions
 from broker.domain.permission_table import SUBSCRIPTIONS, Target
 from broker.domain.programs import Program
 from broker.domain.users import Principal
-from broker.gateway.topics import Logs, Topics, native_entry
+from broker.gateway.topics import FollowedTopics, Logs, native_entry
 from broker.ids import IdSource
 from broker.owners.protocol import PROGRAMS_CHANNEL, Entry, EntryKind, channel_topic
 
@@ -42,7 +42,7 @@ def view_topic(account: str, reader: int) -> str:
 class ProgramViews:
     """All views of one gateway."""
 
-    def __init__(self, topics: Topics, logs: Logs, ids: IdSource) -> None:
+    def __init__(self, topics: FollowedTopics, logs: Logs, ids: IdSource) -> None:
         self._topics = topics
         self._logs = logs
         self._ids = ids

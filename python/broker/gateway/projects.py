@@ -19,7 +19,7 @@ from broker.concurrency.single_flight import SingleFlight
 from broker.concurrency.tasks import run_once
 from broker.domain.programs import ProgramChange
 from broker.errors import BrokerError, NotFound
-from broker.gateway.topics import Followed, Logs, Topics
+from broker.gateway.topics import Followed, FollowedTopics, Logs
 from broker.operations.services import Services
 from broker.owners.protocol import PROGRAMS_CHANNEL, Attributes, Entry, channel_topic, program_topic
 from broker.resources.following import PROJECT_CHANNEL
@@ -44,7 +44,7 @@ class _Channel:
 class ProjectChannels:
     """All project channels of one gateway. Owns the tasks that follow their programs."""
 
-    def __init__(self, topics: Topics, logs: Logs, services: Services) -> None:
+    def __init__(self, topics: FollowedTopics, logs: Logs, services: Services) -> None:
         self._topics = topics
         self._logs = logs
         self._services = services

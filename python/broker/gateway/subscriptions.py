@@ -30,9 +30,9 @@ from broker.gateway.backfill import Backfill
 from broker.gateway.program_views import ProgramViews, sees_everything, view_topic
 from broker.gateway.projects import ProjectChannels
 from broker.gateway.sessions import Session, Sessions
-from broker.gateway.topics import Followed, Logs, Topics
-from broker.gateway.upcalls import Access as AccessUpcall
-from broker.gateway.upcalls import Call, Idle
+from broker.gateway.topics import Followed, FollowedTopics, Logs
+from broker.gateway.upcalls import AccessChange as AccessUpcall
+from broker.gateway.upcalls import Idle, OperationCall
 from broker.operations.services import Services
 from broker.owners.protocol import (
     PROGRAMS_CHANNEL,
@@ -59,7 +59,7 @@ class Subscriptions:
     def __init__(
         self,
         logs: Logs,
-        topics: Topics,
+        topics: FollowedTopics,
         projects: ProjectChannels,
         views: ProgramViews,
         backfill: Backfill,
@@ -74,7 +74,7 @@ class Subscriptions:
         self._sessions = sessions
         self._services = services
 
-    async def subscribe(self, call: Call, session: Session | None, params: dict[str, Any]) -> None:
+    async def subscribe(self, call: OperationCall, session: Session | None, params: dict[str, Any]) -> None:
         """Make what `params` names ready for the caller, so that native code can attach it.
 
         Raises:
@@ -93,7 +93,9 @@ class Subscriptions:
         if session is not None:
             self._let_in(topic, session)
 
-    async def unsubscribe(self, _call: Call, _session: Session | None, params: dict[str, Any]) -> bytes:
+    async def unsubscribe(
+        self, _call: OperationCall, _session: Session | None, params: dict[str, Any]
+    ) -> bytes:
         """Answer an `unsubscribe` that native code found nothing for: a fault, or nothing to do.
 
         Raises:

@@ -93,7 +93,7 @@ EntriesSeen = Callable[[Sequence[Entry]], None]
 """Hears the entries of one topic after they are in its log; must not block."""
 
 
-class Topics:
+class FollowedTopics:
     """All topics of one gateway. Owns the tasks that open, leave and repair them."""
 
     def __init__(self, logs: Logs, on_attributes: AttributesChanged) -> None:

@@ -25,7 +25,7 @@ class Authenticate:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperationCall:
     """A request that native code leaves to Python; it must be answered exactly once.
 
     Attributes:
@@ -56,7 +56,7 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessChange:
     """A log became private: these classes of readers must be decided again."""
 
     topic: str
@@ -64,13 +64,13 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Ballots:
+class VotesWaiting:
     """Records for a counter wait to be taken; it is told again when none was left and one has come."""
 
     lane: int
 
 
-Request = Authenticate | Call | Idle | Access | Ballots
+Request = Authenticate | OperationCall | Idle | AccessChange | VotesWaiting
 
 
 class UpcallSource(Protocol):
@@ -92,16 +92,16 @@ def parse_upcall(upcall: "Upcall") -> Request:
     kind, *fields = upcall
     match kind:
         case "call":
-            return Call(*fields)
+            return OperationCall(*fields)
         case "authenticate":
             return Authenticate(*fields)
         case "idle":
             return Idle(*fields)
         case "access":
             topic, readers = fields
-            return Access(topic, tuple(readers))
+            return AccessChange(topic, tuple(readers))
         case "ballots":
-            return Ballots(*fields)
+            return VotesWaiting(*fields)
     raise ValueError(f"the native server made an unknown upcall: {kind}")
 
 

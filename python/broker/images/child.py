@@ -23,7 +23,7 @@ import msgspec
 
 from broker.images.decoding import open_libvips, read_header
 from broker.images.errors import UnprocessableImage
-from broker.images.jobs import Job, Planned, Reply
+from broker.images.jobs import Job, JobReply, Planned
 from broker.images.rendering import preview, render
 
 _DESCRIPTORS = 64
@@ -87,11 +87,11 @@ def _work(connection: Connection, job: Job, data: bytes) -> None:
         connection.recv_bytes()
         reply, body = _TASKS[job.task](job, data)
     except UnprocessableImage as error:
-        reply, body = Reply(error.message, error.log_text), b""
+        reply, body = JobReply(error.message, error.log_text), b""
     except MemoryError:
-        reply, body = Reply("the picture takes too much memory"), b""
+        reply, body = JobReply("the picture takes too much memory"), b""
     except Exception as error:  # of a library that stumbles over a picture; the process is as good as before
-        reply, body = Reply("the picture cannot be processed", repr(error)[:500]), b""
+        reply, body = JobReply("the picture cannot be processed", repr(error)[:500]), b""
     connection.send_bytes(encode(msgspec.structs.replace(reply, memory_bytes=_peak_bytes())))
     connection.send_bytes(body)
 
@@ -105,26 +105,26 @@ def _peak_bytes() -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
-def _render(job: Job, data: bytes) -> tuple[Reply, bytes]:
+def _render(job: Job, data: bytes) -> tuple[JobReply, bytes]:
     made = render(data, job.options, job.faces, job.limits)
-    return Reply(format=made.format, size=made.size), made.body
+    return JobReply(format=made.format, size=made.size), made.body
 
 
-def _preview(job: Job, data: bytes) -> tuple[Reply, bytes]:
+def _preview(job: Job, data: bytes) -> tuple[JobReply, bytes]:
     if read_header(data, job.limits).frames > 1:
-        return Reply(), b""
+        return JobReply(), b""
     seen = preview(data, job.limits)
-    return Reply(size=seen.size, scale=seen.scale), seen.pixels
+    return JobReply(size=seen.size, scale=seen.scale), seen.pixels
 
 
-def _describe(job: Job, data: bytes) -> tuple[Reply, bytes]:
+def _describe(job: Job, data: bytes) -> tuple[JobReply, bytes]:
     # Not above: it loads numpy and Pillow, half of a decoder's start, and most describe nothing.
     from broker.images.describing import describe
 
-    return Reply(description=describe(data, job.limits)), b""
+    return JobReply(description=describe(data, job.limits)), b""
 
 
-_TASKS: dict[str, Callable[[Job, bytes], tuple[Reply, bytes]]] = {
+_TASKS: dict[str, Callable[[Job, bytes], tuple[JobReply, bytes]]] = {
     "render": _render,
     "preview": _preview,
     "describe": _describe,

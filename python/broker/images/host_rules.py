@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from broker.fetching.errors import ForbiddenUrl
-from broker.fetching.urls import Target, parse_url
+from broker.fetching.urls import ParsedUrl, parse_url
 
 MAX_HOSTS = 100
 _HOST = re.compile(r"(\*\.)?(?=.{1,253}$)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.ASCII)
@@ -41,7 +41,7 @@ class HostRules:
         """Raises InvalidUrl or ForbiddenUrl for a URL that this account does not take."""
         self.check_target(parse_url(url))
 
-    def check_target(self, target: Target) -> None:
+    def check_target(self, target: ParsedUrl) -> None:
         """Raises ForbiddenUrl where the host, be it of a redirect, is not one of the account's."""
         if not self.exact and not self.below:
             return

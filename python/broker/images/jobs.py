@@ -62,7 +62,7 @@ class Planned(msgspec.Struct, frozen=True, tag=True):
     pixels: int
 
 
-class Reply(msgspec.Struct, frozen=True, tag=True):
+class JobReply(msgspec.Struct, frozen=True, tag=True):
     """What came of a job; the bytes of the result follow.
 
     Attributes:

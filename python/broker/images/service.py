@@ -30,13 +30,13 @@ from broker.images.account_rules import AccountRules
 from broker.images.disk_cache import DiskCache
 from broker.images.errors import DecoderEnded, FacesUnavailable, told_of_source
 from broker.images.geometry import Face, Size
-from broker.images.jobs import DecodeLimits, Description, Job, Reply
+from broker.images.jobs import DecodeLimits, Description, Job, JobReply
 from broker.images.key_locks import KeyLocks
 from broker.images.options import MEDIA_TYPES, Format, Options, parse_options
 from broker.images.purges import Origin, PurgeBook
 from broker.images.shares import Asker
 from broker.images.signatures import Signature, check_signature
-from broker.images.sources import Found, Source, Sources
+from broker.images.sources import FoundSource, Source, Sources
 from broker.images.usage import UsageCounter
 from broker.images.workers import Workers
 
@@ -72,6 +72,7 @@ class ServiceConfig:
         fresh_s: of a result, counted from its making; error_s: of an error, and of what was made of a source
             whose server fails.
         memory_bytes: of results in this process.
+        timeout_s: of the making of a picture, with all its waiting; a request's, since nobody waits longer.
         kept_s: how long a result can become fresh again with its source; less than purges are known.
     """
 
@@ -79,6 +80,7 @@ class ServiceConfig:
     kept_s: float = 6 * 86_400.0
     error_s: float = 300.0
     memory_bytes: int = 64 << 20
+    timeout_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +284,18 @@ class ImageService:
     async def _load(
         self, key: str, origin: Origin, asker: Asker, options: Options, url: str, rules: AccountRules
     ) -> Picture:
-        async with self._locks.held(key):
-            try:
+        try:
+            async with asyncio.timeout(self._config.timeout_s), self._locks.held(key):
                 return await self._find_or_make(key, origin, asker, options, url, rules)
-            except _PERSONAL:
-                raise
-            except BrokerError as error:
-                # What is remembered is a copy: an error that was raised holds all that was at hand then.
-                self._errors.put(key, _KnownError(copy(told_of_source(error)), origin))
-                self.counts.errors += 1
-                raise told_of_source(error) from None
+        except TimeoutError:
+            raise Unavailable("the picture took too long; try again", retry_after_s=1) from None
+        except _PERSONAL:
+            raise
+        except BrokerError as error:
+            # What is remembered is a copy: an error that was raised holds all that was at hand then.
+            self._errors.put(key, _KnownError(copy(told_of_source(error)), origin))
+            self.counts.errors += 1
+            raise told_of_source(error) from None
 
     async def _find_or_make(
         self, key: str, origin: Origin, asker: Asker, options: Options, url: str, rules: AccountRules
@@ -315,7 +319,7 @@ class ImageService:
         await asyncio.to_thread(self._results.write, key, head, body)
         return _picture((head, body), is_hit=is_hit)
 
-    def _made_time(self, head: ResultHead, found: Found) -> float:
+    def _made_time(self, head: ResultHead, found: FoundSource) -> float:
         """From when a result is fresh; for a shorter time where a better one may be had soon."""
         if found.is_stale or head.lacks_faces:
             return self._now_s() - max(0.0, self._config.fresh_s - self._config.error_s)
@@ -363,7 +367,7 @@ class ImageService:
         await asyncio.to_thread(self._known_faces.write, source.digest, FacesHead(faces), b"")
         return faces
 
-    async def _work(self, origin: Origin, asker: Asker, job: Job, source: Source) -> tuple[Reply, bytes]:
+    async def _work(self, origin: Origin, asker: Asker, job: Job, source: Source) -> tuple[JobReply, bytes]:
         """Give a job to the processes; a source that ended one is not given to another for a while."""
         ended = self._ended.get(source.digest)
         if ended is not None and not self._purges.is_gone(ended.origin):

@@ -87,7 +87,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSource:
     """A source, and whether it is older than it should be, because its server fails."""
 
     source: Source
@@ -123,7 +123,7 @@ class Sources:
         self._purges = purges
         self._usage = usage
         self._forget = forget
-        self._flights: SingleFlight[tuple[str, int], Found] = SingleFlight()
+        self._flights: SingleFlight[tuple[str, int], FoundSource] = SingleFlight()
         waiting = Shares(config.waiting, "too many pictures wait to be fetched")
         self._hosts = TurnsByKey(config.fetches_per_host, waiting)
         self._accounts = TurnsByKey(max(1, config.fetches // 2), waiting)
@@ -132,7 +132,7 @@ class Sources:
         self.memory = Shares(config.memory_bytes, "too many pictures are being processed")
         self.fetched = 0
 
-    async def get(self, asker: Asker, url: str, rules: HostRules) -> Found:
+    async def get(self, asker: Asker, url: str, rules: HostRules) -> FoundSource:
         """The source for an account, from the cache while it is fresh.
 
         Raises:
@@ -156,15 +156,15 @@ class Sources:
         """End what runs."""
         await self._flights.close()
 
-    async def _load(self, key: str, origin: Origin, asker: Asker, url: str, rules: HostRules) -> Found:
+    async def _load(self, key: str, origin: Origin, asker: Asker, url: str, rules: HostRules) -> FoundSource:
         kept = await asyncio.to_thread(self._read, key, asker)
         if kept is not None and self._is_fresh(kept[0]):
-            return Found(kept[1])
+            return FoundSource(kept[1])
         del kept  # its bytes need not be held twice
         async with self._locks.held(key):
             kept = await asyncio.to_thread(self._read, key, asker)
             if kept is not None and self._is_fresh(kept[0]):
-                return Found(kept[1])  # another process has fetched it meanwhile
+                return FoundSource(kept[1])  # another process has fetched it meanwhile
             return await self._refresh(key, origin, asker, url, rules, kept)
 
     async def _refresh(
@@ -175,20 +175,20 @@ class Sources:
         url: str,
         rules: HostRules,
         kept: tuple[SourceHead, Source] | None,
-    ) -> Found:
+    ) -> FoundSource:
         """Ask the server, unless it was failing a moment ago."""
         may_be_stale = kept is not None and 0 <= self._age_s(kept[0]) < self._config.stale_s
         if kept is not None and may_be_stale and key in self._failing:
-            return Found(kept[1], is_stale=True)
+            return FoundSource(kept[1], is_stale=True)
         try:
             head, source = await self._ask(origin, asker, url, rules, kept)
         except _Failing as failing:
             if kept is None or not may_be_stale:
                 raise failing.error from None
             self._failing.put(key, True)
-            return Found(kept[1], is_stale=True)
+            return FoundSource(kept[1], is_stale=True)
         await asyncio.to_thread(self._cache.write, key, head, source.body)
-        return Found(source)
+        return FoundSource(source)
 
     def _read(self, key: str, asker: Asker) -> tuple[SourceHead, Source] | None:
         """What is on disk. Called in a thread. Raises Unavailable where it cannot be held."""

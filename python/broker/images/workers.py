@@ -2,8 +2,9 @@
 
 Each takes one job at a time, so a crash costs the picture that caused it and no other. They start when they
 are first needed. A process whose job takes too much processor time is ended, and its picture is to blame.
-One that takes too long by the clock is ended too, but a machine that has no time for it says nothing of
-the picture. Each is exchanged after so many jobs or so much memory, since decoders leak and heaps fragment.
+One that takes too long by the clock, or whose job is cancelled, is ended too, whatever it does or waits for;
+but a machine that has no time for it says nothing of the picture. Each is exchanged after so many jobs or so
+much memory, since decoders leak and heaps fragment.
 
 Jobs of accounts and addresses take turns (`turns`), and beyond their share of those that may wait callers
 are refused at once. Admission goes by pixels: a process says how many it is going to decode, and waits until
@@ -28,7 +29,7 @@ import msgspec
 
 from broker.errors import Unavailable
 from broker.images.errors import DecoderEnded, UnprocessableImage
-from broker.images.jobs import MAX_RESULT_BYTES, Job, Planned, Reply
+from broker.images.jobs import MAX_RESULT_BYTES, Job, JobReply, Planned
 from broker.images.shares import NOBODY, Asker, Shares
 from broker.images.turns import Turns
 
@@ -47,7 +48,7 @@ class WorkerConfig:
         waiting: jobs that wait for one; an account that has more than its share of them is refused with 503.
         memory_bytes: private memory of each, over which its job fails.
         job_s: processor time that a job may take.
-        wall_s: time until an answer, without the waiting for room.
+        wall_s: time of a job by the clock, with its waiting for room; a request's, since nobody waits longer.
         pixels: that may be decoded at the same time; a larger picture is decoded alone.
         jobs: after which a process is exchanged, or when it has held over `recycle_bytes`.
     """
@@ -56,7 +57,7 @@ class WorkerConfig:
     waiting: int = 256
     memory_bytes: int = 1 << 30
     job_s: float = 10.0
-    wall_s: float = 60.0  # on a machine that leaves a decoder a sixth of a core
+    wall_s: float = 30.0
     pixels: int = 100_000_000
     jobs: int = 1_000
     recycle_bytes: int = 512 << 20
@@ -76,10 +77,10 @@ class Workers:
         waiting = Shares(config.waiting, "too many pictures wait to be processed")
         self._turns = Turns(config.processes, waiting)
 
-    async def run(self, job: Job, data: bytes, asker: Asker = NOBODY) -> tuple[Reply, bytes]:
+    async def run(self, job: Job, data: bytes, asker: Asker = NOBODY) -> tuple[JobReply, bytes]:
         """The reply to a job and the bytes of its result.
 
-        Safe to cancel: a job that has not begun never does.
+        Safe to cancel: a job that has not begun never does, and one that runs ends with its process.
 
         Raises:
             DecoderEnded: the picture crashed its process or takes too much processor time.
@@ -89,7 +90,7 @@ class Workers:
         async with self._turns.held(asker):
             if self._is_closed:
                 raise _stopping()
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job, data)
+            return await self._run_in_time(job, data)
 
     async def warm(self) -> None:
         """Start a process, unless one waits, so that the next job need not wait for it."""
@@ -107,19 +108,38 @@ class Workers:
         for worker in self._idle:
             worker.end()
 
-    def _run(self, job: Job, data: bytes) -> tuple[Reply, bytes]:
+    async def _run_in_time(self, job: Job, data: bytes) -> tuple[JobReply, bytes]:
+        """Run a job in a thread. It has ended, and with it its place is free, when this returns."""
+        loop = asyncio.get_running_loop()
+        leash = _Leash(self._room)
+        done = loop.run_in_executor(self._threads, self._run, job, data, leash)
+        timer = loop.call_later(self._config.wall_s, leash.end)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            leash.end()
+            await asyncio.gather(done, return_exceptions=True)
+            raise
+        finally:
+            timer.cancel()
+            del done  # else an error, whose traceback has this frame, would hold itself and the picture
+
+    def _run(self, job: Job, data: bytes, leash: "_Leash") -> tuple[JobReply, bytes]:
         worker = self._take()
         is_usable = False
         try:
-            reply, body = worker.run(job, data, self._room)
-            is_usable = not worker.is_spent(reply)
-        except TimeoutError as error:
-            raise Unavailable(
-                "there is no time to process the picture", retry_after_s=_BUSY_S, log_text=str(error)
-            ) from error
+            with leash.holding(worker):
+                reply, body = worker.run(job, data, self._room, leash)
+            is_usable = not leash.is_ended and not worker.is_spent(reply)
         except (EOFError, OSError, msgspec.DecodeError) as error:
             if self._is_closed:
                 raise _stopping() from None
+            if leash.is_ended:
+                raise Unavailable(
+                    "there is no time to process the picture",
+                    retry_after_s=_BUSY_S,
+                    log_text=f"a decoder was not done within {self._config.wall_s:g} s",
+                ) from error
             raise DecoderEnded("the picture cannot be processed", log_text=worker.tell_end(error)) from error
         finally:
             self._give_back(worker, is_usable=is_usable)
@@ -180,31 +200,30 @@ class _Worker:
         self._connection: Connection[bytes, bytes] = Connection(os.dup(ours.fileno()))
         self._socket = ours
 
-    def run(self, job: Job, data: bytes, room: "_Room") -> tuple[Reply, bytes]:
-        """The reply and the result.
+    def run(self, job: Job, data: bytes, room: "_Room", leash: "_Leash") -> tuple[JobReply, bytes]:
+        """The reply and the result. The process may hang at any line; then `kill` is what goes on.
 
         Raises:
-            TimeoutError: the process does not answer in time.
-            EOFError, OSError, DecodeError: it died, or says what it may not.
+            EOFError, OSError, DecodeError: it died, was ended, or says what it may not.
         """
         self._jobs += 1
         self._connection.send_bytes(msgspec.msgpack.encode(job))
         self._connection.send_bytes(len(data).to_bytes(8, "big"))
         self._socket.sendall(data)
-        said = msgspec.msgpack.decode(self._receive(), type=Planned | Reply)
-        if isinstance(said, Reply):
+        said = msgspec.msgpack.decode(self._receive(), type=Planned | JobReply)
+        if isinstance(said, JobReply):
             self._connection.recv_bytes(0)
             return said, b""
-        with room.taken(said.pixels):
+        with room.taken(said.pixels, leash):
             self._connection.send_bytes(b"")
-            reply = msgspec.msgpack.decode(self._receive(), type=Reply)
+            reply = msgspec.msgpack.decode(self._receive(), type=JobReply)
             return reply, self._connection.recv_bytes(MAX_RESULT_BYTES)
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    def is_spent(self, reply: Reply) -> bool:
+    def is_spent(self, reply: JobReply) -> bool:
         """Whether the process should be exchanged."""
         return self._jobs >= self._config.jobs or reply.memory_bytes > self._config.recycle_bytes
 
@@ -227,8 +246,6 @@ class _Worker:
         self._process.wait()
 
     def _receive(self) -> bytes:
-        if not self._connection.poll(self._config.wall_s):
-            raise TimeoutError(f"a decoder said nothing for {self._config.wall_s:g} s")
         return self._connection.recv_bytes(_MESSAGE_BYTES)
 
 
@@ -241,21 +258,59 @@ class _Room:
         self._changed = threading.Condition()
 
     @contextmanager
-    def taken(self, pixels: int) -> Iterator[None]:
-        """Hold room for `pixels`, or all of it for a larger picture."""
+    def taken(self, pixels: int, leash: "_Leash") -> Iterator[None]:
+        """Hold room for `pixels`, or all of it for a larger picture. Raises TimeoutError once it is ended."""
         pixels, me = min(max(pixels, 0), self._size), object()
         with self._changed:
             self._queue.append(me)
-            self._changed.wait_for(lambda: self._queue[0] is me and self._free >= pixels)
-            self._queue.popleft()
-            self._free -= pixels
+            self._changed.wait_for(lambda: leash.is_ended or (self._queue[0] is me and self._free >= pixels))
+            self._queue.remove(me)
             self._changed.notify_all()
+            if leash.is_ended:
+                raise TimeoutError
+            self._free -= pixels
         try:
             yield
         finally:
             with self._changed:
                 self._free += pixels
                 self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let all who wait look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+
+class _Leash:
+    """What ends a job from outside, once. Safe for any threads."""
+
+    def __init__(self, room: _Room) -> None:
+        self._room = room
+        self._lock = threading.Lock()
+        self._worker: _Worker | None = None
+        self.is_ended = False
+
+    @contextmanager
+    def holding(self, worker: _Worker) -> Iterator[None]:
+        """Meanwhile `end` ends this process, which is no other job's yet. Raises TimeoutError after `end`."""
+        with self._lock:
+            if self.is_ended:
+                raise TimeoutError
+            self._worker = worker
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._worker = None
+
+    def end(self) -> None:
+        """End the process that has the job, and its waiting for room."""
+        with self._lock:
+            self.is_ended = True
+            if self._worker is not None:
+                self._worker.kill()
+        self._room.wake()
 
 
 def _stopping() -> Unavailable:

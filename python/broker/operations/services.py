@@ -15,7 +15,7 @@ from broker.operations.known_gateways import KnownGateways
 from broker.operations.long_lists import LongLists
 from broker.operations.presence import Presence
 from broker.operations.report_replies import ReportConfig, ReportReplies
-from broker.operations.source_replies import SourceConfig, SourceReplies
+from broker.operations.source_replies import SourceReplies, SourceReplyConfig
 from broker.owners.client import Owners
 from broker.settings import Settings
 from broker.storage.accounts import Accounts
@@ -138,7 +138,7 @@ def build_services(
         source_replies=SourceReplies(
             fetcher,
             clock,
-            SourceConfig(
+            SourceReplyConfig(
                 max_bytes=settings.fetch_limit_bytes,
                 project_requests=settings.fetch_project_requests,
                 cache_bytes=settings.fetch_cache_bytes,

@@ -22,7 +22,7 @@ _OVERHEAD_BYTES = 1024  # of one kept reply beside its body, its headers among i
 
 
 @dataclass(frozen=True, slots=True)
-class SourceConfig:
+class SourceReplyConfig:
     """Bounds of one process.
 
     Attributes:
@@ -48,7 +48,7 @@ class SourceReply:
 class SourceReplies:
     """See the module's docstring. Use from one event loop; `close` ends what is under way."""
 
-    def __init__(self, fetcher: Fetcher, clock: Clock, config: SourceConfig) -> None:
+    def __init__(self, fetcher: Fetcher, clock: Clock, config: SourceReplyConfig) -> None:
         self._fetcher = fetcher
         self._clock = clock
         self._config = config

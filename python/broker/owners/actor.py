@@ -9,10 +9,10 @@ from broker.owners.placement import OWNER
 from broker.settings import Settings
 
 if TYPE_CHECKING:
-    from broker.owners.commands import Answer, Command
+    from broker.owners.commands import Command, CommandReply
     from broker.owners.owner import Owner
     from broker.owners.protocol import Entry, Head
-    from broker.owners.sessions import Follow, PollAnswer
+    from broker.owners.sessions import Follow, PollReply
 
 
 class OwnerActor(SlotActor["Owner"]):
@@ -28,7 +28,9 @@ class OwnerActor(SlotActor["Owner"]):
         super().__init__(settings, dsn, index, OWNER_CALLS)
         self._open = Owner.start
 
-    async def submit(self, commands: "Sequence[Command]", wait_s: float) -> "list[Answer] | BrokerError":
+    async def submit(
+        self, commands: "Sequence[Command]", wait_s: float
+    ) -> "list[CommandReply] | BrokerError":
         """See `Owner.submit`."""
         owner = await self._get()
         return owner if isinstance(owner, BrokerError) else await owner.submit(commands, wait_s)
@@ -52,7 +54,7 @@ class OwnerActor(SlotActor["Owner"]):
         if self._part is not None:
             self._part.unfollow(name, numbers)
 
-    async def poll(self, name: str, ack: int) -> "PollAnswer | BrokerError | None":
+    async def poll(self, name: str, ack: int) -> "PollReply | BrokerError | None":
         """See `Owner.poll`."""
         return None if self._part is None else await self._part.poll(name, ack)
 

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from broker.errors import BrokerError
-from broker.owners.commands import Answer, Command
+from broker.owners.commands import Command, CommandReply
 from broker.owners.protocol import Entry, Head
-from broker.owners.sessions import Follow, PollAnswer
+from broker.owners.sessions import Follow, PollReply
 from broker.rpc.calls import Calls, SlotCalls
 
 
 class OwnerCalls(SlotCalls, Protocol):
     """The owner's side is `broker.owners.actor.OwnerActor`; what the calls do is `Owner`'s."""
 
-    async def submit(self, commands: Sequence[Command], wait_s: float) -> list[Answer] | BrokerError:
+    async def submit(self, commands: Sequence[Command], wait_s: float) -> list[CommandReply] | BrokerError:
         """See `Owner.submit`."""
 
     async def nudge(self, account: str, channel: str) -> None:
@@ -28,7 +28,7 @@ class OwnerCalls(SlotCalls, Protocol):
     async def unfollow(self, name: str, numbers: Sequence[int]) -> None:
         """See `Owner.unfollow`."""
 
-    async def poll(self, name: str, ack: int) -> PollAnswer | BrokerError | None:
+    async def poll(self, name: str, ack: int) -> PollReply | BrokerError | None:
         """See `Owner.poll`."""
 
     async def leave(self, name: str) -> None:

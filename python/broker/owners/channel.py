@@ -10,7 +10,7 @@ from broker.domain.programs import Program, ProgramResource
 from broker.owners.log import LogLimits, Step
 from broker.owners.protocol import PROGRAMS_CHANNEL, channel_topic
 from broker.owners.tail import LOOK_S, TailedChannel
-from broker.storage.program_changes import ProgramChangeRow, ProgramChanges
+from broker.storage.program_changes import ProgramChangeRow, ProgramOutbox
 
 _PAGE = 1_000  # rows a look
 _SOONEST_S = 0.001
@@ -20,7 +20,7 @@ class ProgramsChannel(TailedChannel):
     """The topic of one account's `programs` channel. Following it needs a token, so it is not public."""
 
     def __init__(
-        self, account: str, newest: int, changes: ProgramChanges, clock: Clock, limits: LogLimits
+        self, account: str, newest: int, changes: ProgramOutbox, clock: Clock, limits: LogLimits
     ) -> None:
         name = channel_topic(account, PROGRAMS_CHANNEL)
         super().__init__(name, newest, clock, limits, public=False, page=_PAGE)

@@ -12,7 +12,7 @@ from broker.owners.storage_channel import StorageChannel
 from broker.owners.tail import Channel
 from broker.owners.topics import Hold
 from broker.storage.polls import Polls
-from broker.storage.program_changes import ProgramChanges
+from broker.storage.program_changes import ProgramOutbox
 from broker.storage.programs import Programs
 from broker.storage.stored_values import StoredValues
 
@@ -22,7 +22,7 @@ class Channels:
 
     def __init__(
         self,
-        changes: ProgramChanges,
+        changes: ProgramOutbox,
         values: StoredValues,
         programs: Programs,
         polls: Polls,

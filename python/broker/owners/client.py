@@ -36,5 +36,5 @@ class Owners(Protocol):
     async def value_stored(self, account: str, project_id: str) -> None:
         """Have the owner of the project's `storage` channel look for news; as `programs_changed` does."""
 
-    async def answers_counted(self, account: str, program_id: str) -> None:
+    async def votes_counted(self, account: str, program_id: str) -> None:
         """Have the owner of the program's `responses` channel look for news; as `programs_changed` does."""

@@ -147,7 +147,7 @@ class DeleteProgram(ProgramCommand[None], frozen=True):
 
 
 Command = Publish | UpdateEvent | DeleteEvent | DeleteEvents | AdoptImport | UpdateProgram | DeleteProgram
-Answer = Accepted | Imported | Program | Kept | BrokerError | bytes | int | None
+CommandReply = Accepted | Imported | Program | Kept | BrokerError | bytes | int | None
 
 EXCLUSIVE = (DeleteEvents, AdoptImport, UpdateProgram, DeleteProgram)
 """Commands that are the only one of their program in a group."""

@@ -11,7 +11,7 @@ from broker.storage.audit import Audit
 from broker.storage.database import Database
 from broker.storage.former_histories import FormerHistories
 from broker.storage.history import History
-from broker.storage.program_changes import ProgramChanges
+from broker.storage.program_changes import ProgramOutbox
 from broker.storage.rate_buckets import RateBuckets
 from broker.storage.statistics_upkeep import Retention, StatisticsUpkeep
 from broker.storage.stored_values import StoredValues
@@ -32,7 +32,7 @@ class Housekeeping:
         self._retries = timedelta(seconds=max(_RETRIES_S, 2 * settings.publish_timeout_s))
         self._history = History(database)
         self._former_histories = FormerHistories(database)
-        self._changes = ProgramChanges(database, clock)
+        self._changes = ProgramOutbox(database, clock)
         self._stored_values = StoredValues(database)
         self._audit = Audit(database)
         self._rate_buckets = RateBuckets(database)

@@ -1,9 +1,9 @@
 """The port `Feed` over links: a gateway's following of topics, whatever happens to the owners.
 
 For each owner there is one session there and one task here. The task opens the session with the cursors of
-everything that is followed, then polls: each poll acknowledges the answer before it. A cursor names the last
+everything that is followed, then polls: each poll acknowledges the reply before it. A cursor names the last
 message that was taken too, so that an owner sees when the database has another one there. When anything goes
-wrong (the owner died, an answer does not come, the session is unknown) it opens a new session with the
+wrong (the owner died, a reply does not come, the session is unknown) it opens a new session with the
 cursors reached; the owner makes up what was missed. So the sink hears every entry once and in order.
 """
 
@@ -24,7 +24,7 @@ from broker.owners.encoding import attributes_entry, gone_entry, message_id, par
 from broker.owners.feed import Sink
 from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
-from broker.owners.sessions import POLL_WAIT_S, Batch, Follow, PollAnswer
+from broker.owners.sessions import POLL_WAIT_S, EntryBatch, Follow, PollReply
 from broker.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class _Following:
     number: int = 0
     cursor: Cursor | None = None
     attributes: Attributes | None = None
-    early: list[Batch] = field(default_factory=list)
+    early: list[EntryBatch] = field(default_factory=list)
     is_over: bool = False
 
 
@@ -115,12 +115,12 @@ class LinkedFeed:
     async def history(self, topic: str, epoch: str, after_seq: int, limit: int) -> list[Entry]:
         """See `Feed.history`."""
         poller = self._poller(topic)
-        answer = await poller.insist(
+        reply = await poller.insist(
             self._clock, self._settings.publish_timeout_s, "history", topic, epoch, after_seq, limit
         )
-        if isinstance(answer, BrokerError):
-            raise answer
-        entries: list[Entry] = answer
+        if isinstance(reply, BrokerError):
+            raise reply
+        entries: list[Entry] = reply
         return entries
 
     async def close(self) -> None:
@@ -166,31 +166,31 @@ class _Poller:
         deadline_s = clock.monotonic_s() + wait_s
         delays = Delays(_RETRY)
         while (left_s := deadline_s - clock.monotonic_s()) > 0:
-            answer = await self._try_follow(following, min(left_s, _CALL_S))
+            reply = await self._try_follow(following, min(left_s, _CALL_S))
             if following.is_over:
                 raise Unavailable("the topic was unfollowed meanwhile", retry_after_s=1)
-            if isinstance(answer, Head):
-                return self._activate(following, answer)
-            if answer is not None and not isinstance(answer, Unavailable):
-                raise answer
+            if isinstance(reply, Head):
+                return self._activate(following, reply)
+            if reply is not None and not isinstance(reply, Unavailable):
+                raise reply
             await delays.wait(left_s)
             self._renumber(following)
         raise Unavailable("the program's owner cannot be reached", retry_after_s=1)
 
     async def _try_follow(self, following: _Following, wait_s: float) -> Head | BrokerError | None:
-        """None when the session ended meanwhile or no answer came."""
+        """None when the session ended meanwhile or no reply came."""
         try:
             async with asyncio.timeout(min(wait_s, _OPEN_S)):
                 await self._opened.wait()
             life = self._life
             follow = Follow(following.number, following.topic, following.start, strict=True)
-            answers = await self._link.call("follow", self._session, [follow], timeout_s=wait_s)
+            replies = await self._link.call("follow", self._session, [follow], timeout_s=wait_s)
         except (TimeoutError, LinkLost):
             return None
-        if answers is None or life != self._life:
+        if replies is None or life != self._life:
             return None
-        answer: Head | BrokerError = answers[0]
-        return answer
+        reply: Head | BrokerError = replies[0]
+        return reply
 
     def _renumber(self, following: _Following) -> None:
         """Begin a try: what an earlier one may still bring counts no more."""
@@ -233,14 +233,14 @@ class _Poller:
             self._strays.add(following.number)
 
     async def insist(self, clock: Clock, wait_s: float, method: str, *arguments: object) -> Any:
-        """Call until an answer comes that is not Unavailable. Raises Unavailable."""
+        """Call until a reply comes that is not Unavailable. Raises Unavailable."""
         deadline_s = clock.monotonic_s() + wait_s
         delays = Delays(_RETRY)
         while (left_s := deadline_s - clock.monotonic_s()) > 0:
             try:
-                answer = await self._link.call(method, *arguments, timeout_s=left_s)
-                if not isinstance(answer, Unavailable):
-                    return answer
+                reply = await self._link.call(method, *arguments, timeout_s=left_s)
+                if not isinstance(reply, Unavailable):
+                    return reply
             except LinkLost:
                 pass
             await delays.wait(left_s)
@@ -290,54 +290,54 @@ class _Poller:
         self._life += 1
         active = [following for following in self._followings.values() if following.cursor is not None]
         follows = [Follow(following.number, following.topic, following.cursor) for following in active]
-        answers: list[Any] = []
+        replies: list[Any] = []
         for start in range(0, max(1, len(follows)), _OPEN_PAGE):
             page = follows[start : start + _OPEN_PAGE]
             method = "open" if start == 0 else "follow"
-            answer = await self._link.call(method, self._session, page, timeout_s=_CALL_S)
-            if not isinstance(answer, list):
+            reply = await self._link.call(method, self._session, page, timeout_s=_CALL_S)
+            if not isinstance(reply, list):
                 return False
-            answers += answer
-        if any(isinstance(answer, Unavailable) for answer in answers):
+            replies += reply
+        if any(isinstance(reply, Unavailable) for reply in replies):
             return False
-        for following, answer in zip(active, answers, strict=True):
+        for following, reply in zip(active, replies, strict=True):
             cursor = following.cursor
             assert cursor is not None  # active
             if following.is_over:
                 self._strays.add(following.number)
-            elif isinstance(answer, NotFound):
+            elif isinstance(reply, NotFound):
                 program_id = following.topic.partition("/")[2].partition("/")[2]
                 self._hand_over(following, [gone_entry(program_id, cursor.epoch, cursor.seq)])
-            elif isinstance(answer, Head) and answer.attributes != following.attributes:
-                self._hand_over(following, [attributes_entry(cursor.epoch, cursor.seq, answer.attributes)])
+            elif isinstance(reply, Head) and reply.attributes != following.attributes:
+                self._hand_over(following, [attributes_entry(cursor.epoch, cursor.seq, reply.attributes)])
         return True
 
     async def _poll(self) -> None:
         """Poll until the session is unknown or nothing is followed. Raises LinkLost."""
         ack = 0
         while self._wanted.is_set():
-            answer = await self._link.call("poll", self._session, ack, timeout_s=POLL_WAIT_S + _POLL_GRACE_S)
-            if isinstance(answer, BrokerError):
+            reply = await self._link.call("poll", self._session, ack, timeout_s=POLL_WAIT_S + _POLL_GRACE_S)
+            if isinstance(reply, BrokerError):
                 await asyncio.sleep(_RETRY.cap_s / 4)
                 continue
-            if answer is None:
+            if reply is None:
                 return
-            ack = self._take(answer)
+            ack = self._take(reply)
             if self._strays:
                 strays = list(self._strays)
                 await self._link.call("unfollow", self._session, strays, timeout_s=_CALL_S)
                 self._strays.difference_update(strays)
 
-    def _take(self, answer: PollAnswer) -> int:
-        for batch in answer.batches:
+    def _take(self, reply: PollReply) -> int:
+        for batch in reply.batches:
             following = self._followings.get(batch.number)
             if following is None:
                 self._strays.add(batch.number)
             else:
                 self._take_batch(following, batch)
-        return answer.number
+        return reply.number
 
-    def _take_batch(self, following: _Following, batch: Batch) -> None:
+    def _take_batch(self, following: _Following, batch: EntryBatch) -> None:
         if following.cursor is not None:
             following.cursor = _after(following.cursor, batch)
         if following.cursor is None or following.early:
@@ -366,7 +366,7 @@ class _Poller:
         return is_new
 
 
-def _after(cursor: Cursor, batch: Batch) -> Cursor:
+def _after(cursor: Cursor, batch: EntryBatch) -> Cursor:
     """The cursor of who had everything up to `cursor` and has taken a batch."""
     id_ = cursor.id
     for entry in reversed(batch.entries):

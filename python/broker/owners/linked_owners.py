@@ -1,9 +1,9 @@
 """The port `Owners` over links: what the doors publish with.
 
 Calls are shared: while one is in flight to an owner, what arrives for it waits and goes with the next one.
-One call at a time and whole batches also keep the order. A call that brings no answer is made again with the
+One call at a time and whole batches also keep the order. A call that brings no reply is made again with the
 same commands until their time is over; the owner knows them by their ids and does nothing twice. A command of
-which some call brought no answer may have been done: when its time is over, that is what its caller is told.
+which some call brought no reply may have been done: when its time is over, that is what its caller is told.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.owners.calls import OWNER_CALLS
 from broker.owners.commands import (
-    Answer,
     Command,
+    CommandReply,
     DeleteProgram,
     Kept,
     ProgramCommand,
@@ -44,7 +44,7 @@ from broker.settings import Settings
 
 _LIMITS = BatchLimits(batch_size=4 << 20, queue_size=64 << 20, batch_items=500, queue_items=20_000)  # bytes
 _RETRY = Backoff(0.02, 0.1, jitter=0)  # before a call is made again
-_GRACE_S = 1.0  # for the way of an answer that was made just in time
+_GRACE_S = 1.0  # for the way of a reply that was made just in time
 _NUDGE_S = 1.0
 _NUDGE_PAUSE_S = 0.02  # between two of one channel, which looks for its news in the database
 _NUDGES = 1_000  # under way at a time; who is not nudged looks by itself within a second
@@ -55,7 +55,7 @@ class _Waiting:
     command: Command
     deadline_s: float
     is_doubtful: bool = False  # a call with it got lost
-    answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
+    reply: asyncio.Future[CommandReply] = field(default_factory=asyncio.Future)
 
 
 R = TypeVar("R")
@@ -98,8 +98,8 @@ class LinkedOwners:
         """See `Owners.value_stored`. Does not wait."""
         self._begin_nudge(account, f"{STORAGE_CHANNEL}{project_id}")
 
-    async def answers_counted(self, account: str, program_id: str) -> None:
-        """See `Owners.answers_counted`. Does not wait."""
+    async def votes_counted(self, account: str, program_id: str) -> None:
+        """See `Owners.votes_counted`. Does not wait."""
         self._begin_nudge(account, f"{RESPONSES_CHANNEL}{program_id}")
 
     async def close(self) -> None:
@@ -149,14 +149,14 @@ class _Lane:
         self._link = link
         self._clock = clock
         self.queue: BatchQueue[_Waiting] = BatchQueue(
-            "owner lane", _LIMITS, self._deliver, _end, lambda waiting: not waiting.answer.cancelled()
+            "owner lane", _LIMITS, self._deliver, _end, lambda waiting: not waiting.reply.cancelled()
         )
 
-    def add(self, command: Command, deadline_s: float) -> asyncio.Future[Answer]:
-        """Queue a command; the future holds its answer, an error as a value."""
+    def add(self, command: Command, deadline_s: float) -> asyncio.Future[CommandReply]:
+        """Queue a command; the future holds its reply, an error as a value."""
         waiting = _Waiting(command, deadline_s)
         self.queue.add(waiting, size_bytes(command))
-        return waiting.answer
+        return waiting.reply
 
     async def _deliver(self, batch: Sequence[_Waiting]) -> None:
         """Call the owner until every command of the batch is answered or its time is over."""
@@ -165,15 +165,15 @@ class _Lane:
             left_s = max(waiting.deadline_s for waiting in batch) - self._clock.monotonic_s()
             commands = [waiting.command for waiting in batch]
             try:
-                answers = await self._link.call("submit", commands, left_s, timeout_s=left_s + _GRACE_S)
+                replies = await self._link.call("submit", commands, left_s, timeout_s=left_s + _GRACE_S)
             except LinkLost as lost:
-                answers = None
+                replies = None
                 for waiting in batch if lost.was_sent else ():
                     waiting.is_doubtful = True
             except CannotTravel as error:
                 await self._deliver_apart(batch, error)
                 return
-            batch = _settle(batch, answers)
+            batch = _settle(batch, replies)
             if batch:
                 await delays.wait()
 
@@ -190,33 +190,35 @@ class _Lane:
         for waiting in batch:
             if waiting.deadline_s <= now_s:
                 _give_up(waiting)
-        return [waiting for waiting in batch if not waiting.answer.done()]
+        return [waiting for waiting in batch if not waiting.reply.done()]
 
 
-def _settle(batch: Sequence[_Waiting], answers: list[Answer] | BrokerError | None) -> Sequence[_Waiting]:
-    """Hand out the answers; returns the commands to send again.
+def _settle(
+    batch: Sequence[_Waiting], replies: list[CommandReply] | BrokerError | None
+) -> Sequence[_Waiting]:
+    """Hand out the replies; returns the commands to send again.
 
     That is the end of the batch that the owner could not take. A command that failed before one that
     succeeded is not sent again: it would come out of order.
     """
-    if not isinstance(answers, list):
+    if not isinstance(replies, list):
         return batch
     taken = len(batch)
-    while taken and isinstance(answers[taken - 1], Unavailable):
+    while taken and isinstance(replies[taken - 1], Unavailable):
         taken -= 1
-    for number, (waiting, answer) in enumerate(zip(batch, answers, strict=True)):
-        if not isinstance(answer, Unavailable):
-            _answer(waiting, answer)
+    for number, (waiting, reply) in enumerate(zip(batch, replies, strict=True)):
+        if not isinstance(reply, Unavailable):
+            _answer(waiting, reply)
             continue
-        waiting.is_doubtful |= isinstance(answer, OutcomeUnknown)
+        waiting.is_doubtful |= isinstance(reply, OutcomeUnknown)
         if number < taken:
             _give_up(waiting)
     return batch[taken:]
 
 
-def _answer(waiting: _Waiting, answer: Answer) -> None:
-    if not waiting.answer.done():
-        waiting.answer.set_result(answer)
+def _answer(waiting: _Waiting, reply: CommandReply) -> None:
+    if not waiting.reply.done():
+        waiting.reply.set_result(reply)
 
 
 def _end(waiting: _Waiting, is_under_way: bool) -> None:

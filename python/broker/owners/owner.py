@@ -18,13 +18,13 @@ from broker.ids import IdSource
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.owners.channels import Channels
-from broker.owners.commands import Answer, Command
+from broker.owners.commands import Command, CommandReply
 from broker.owners.encoding import push_entry
 from broker.owners.housekeeping import Housekeeping
 from broker.owners.log import LogLimits
 from broker.owners.placement import OWNER
 from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost
-from broker.owners.sessions import POLL_WAIT_S, Follow, PollAnswer, Session, Sessions
+from broker.owners.sessions import POLL_WAIT_S, Follow, GatewaySession, GatewaySessions, PollReply
 from broker.owners.topics import Hold, ProgramTopic, Topic, Topics
 from broker.owners.writer import Writer, WriterLimits
 from broker.settings import Settings
@@ -34,7 +34,7 @@ from broker.storage.fence import Fenced, connection_name
 from broker.storage.history import History
 from broker.storage.journal import Journal
 from broker.storage.polls import Polls
-from broker.storage.program_changes import ProgramChanges
+from broker.storage.program_changes import ProgramOutbox
 from broker.storage.programs import Programs
 from broker.storage.statistics import Statistics
 from broker.storage.statistics_recorder import Recorder
@@ -45,7 +45,7 @@ LINGER_S = 30.0  # how long a topic stays in memory without followers
 _SWEEP_S = 5.0
 _WATCH_S = 4.0  # how soon an owner whose slot was taken notices without writing
 
-FollowAnswer = Head | BrokerError
+FollowReply = Head | BrokerError
 
 
 class Owner:
@@ -62,7 +62,7 @@ class Owner:
         order = asyncio.Lock()
         self._journal = Journal(database, self._slot)
         self._history = History(database)
-        self._changes = ProgramChanges(database, clock)
+        self._changes = ProgramOutbox(database, clock)
         self._topics = Topics(self._history, order, clock, log_limits, LINGER_S)
         self._stored_values = StoredValues(database)
         self._channels = Channels(
@@ -74,7 +74,7 @@ class Owner:
             log_limits,
             LINGER_S,
         )
-        self._sessions = Sessions(clock)
+        self._sessions = GatewaySessions(clock)
         ids = IdSource(clock)
         self._recorder = Recorder(Statistics(database), clock, ids) if settings.statistics else None
         self._writer = Writer(
@@ -168,14 +168,14 @@ class Owner:
 
     # -- publishing
 
-    async def submit(self, commands: Sequence[Command], wait_s: float) -> list[Answer]:
+    async def submit(self, commands: Sequence[Command], wait_s: float) -> list[CommandReply]:
         """Take commands in order; returns their answers when all are durable or refused.
 
         The commands are queued before the first await. Cancelling the call takes nothing back.
         """
         call = self._writer.submit(commands, wait_s)
         await call.done
-        return call.answers
+        return call.replies
 
     def nudge(self, account: str, channel: str = PROGRAMS_CHANNEL) -> None:
         """The rows that the channel is told from have news."""
@@ -183,13 +183,13 @@ class Owner:
 
     # -- following
 
-    async def open(self, name: str, follows: Sequence[Follow]) -> list[FollowAnswer]:
+    async def open(self, name: str, follows: Sequence[Follow]) -> list[FollowReply]:
         """Begin a session anew with everything that it follows."""
         session = self._sessions.open(name)
         return await self._follow(session, follows)
 
-    async def follow(self, name: str, follows: Sequence[Follow]) -> list[FollowAnswer] | None:
-        """Follow more topics; each answer is the head after which entries come, or an error.
+    async def follow(self, name: str, follows: Sequence[Follow]) -> list[FollowReply] | None:
+        """Follow more topics; each reply is the head after which entries come, or an error.
 
         Returns:
             None when there is no such session: open it.
@@ -204,7 +204,7 @@ class Owner:
             for number in numbers:
                 session.unfollow(number)
 
-    async def poll(self, name: str, ack: int, wait_s: float = POLL_WAIT_S) -> PollAnswer | BrokerError | None:
+    async def poll(self, name: str, ack: int, wait_s: float = POLL_WAIT_S) -> PollReply | BrokerError | None:
         """Wait for news; see `broker.owners.sessions`. None when there is no such session."""
         session = self._sessions.find(name)
         if session is None:
@@ -225,7 +225,7 @@ class Owner:
         except BrokerError as error:
             return error
 
-    async def _follow(self, session: Session, follows: Sequence[Follow]) -> list[FollowAnswer]:
+    async def _follow(self, session: GatewaySession, follows: Sequence[Follow]) -> list[FollowReply]:
         with Hold() as hold:
             try:
                 topics = await self._load([follow.topic for follow in follows], hold)
@@ -251,7 +251,7 @@ class Owner:
         if disputed:
             await self._writer.examine(disputed)
 
-    def _follow_topic(self, session: Session, follow: Follow, topic: Topic | None) -> FollowAnswer:
+    def _follow_topic(self, session: GatewaySession, follow: Follow, topic: Topic | None) -> FollowReply:
         if topic is None:
             return NotFound("no such topic")
         if follow.strict and not self._reaches(topic.head(), follow.cursor):

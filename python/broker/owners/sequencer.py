@@ -20,7 +20,16 @@ import orjson
 from broker.clock import to_datetime
 from broker.domain import permissions
 from broker.domain.audit import AuditEntry
-from broker.domain.history import ChangeRow, EventRow, Found, HeadMove, HeadRow, KeyRow, ProgramKey, Writes
+from broker.domain.history import (
+    ChangeRow,
+    EventRow,
+    GroupState,
+    HeadMove,
+    HeadRow,
+    KeyRow,
+    ProgramKey,
+    Writes,
+)
 from broker.domain.idempotency import IdempotencyKey, KeptResult, used_for_another
 from broker.domain.permission_table import Rule
 from broker.domain.programs import Access, Program, ProgramChange, program_json
@@ -29,8 +38,8 @@ from broker.errors import BrokerError, NotFound, Unavailable
 from broker.owners.commands import (
     Accepted,
     AdoptImport,
-    Answer,
     Command,
+    CommandReply,
     DeleteEvent,
     DeleteEvents,
     DeleteProgram,
@@ -66,15 +75,15 @@ _RULES: Mapping[type[Command], Rule] = {
 
 
 class Sequencer:
-    """Plans one group. `add` each command in order, then take `answers`, `writes` and `entries`.
+    """Plans one group. `add` each command in order, then take `replies`, `writes` and `entries`.
 
     `heads` are where the programs then stand, but for those that a command touched as a whole.
     """
 
-    def __init__(self, found: Found, now_ms: int, new_epoch: Callable[[], str]) -> None:
+    def __init__(self, found: GroupState, now_ms: int, new_epoch: Callable[[], str]) -> None:
         self.writes = Writes()
         self.entries: dict[ProgramKey, list[Entry]] = {}
-        self.answers: list[Answer] = []
+        self.replies: list[CommandReply] = []
         self.published: dict[tuple[str, str, str | None], int] = {}
         self._found = found
         self._now_ms = now_ms
@@ -84,13 +93,13 @@ class Sequencer:
         self._keys = dict(found.keys)
 
     def add(self, command: Command) -> None:
-        """Plan one command; its answer, an error too, goes to the end of `answers`."""
+        """Plan one command; its reply, an error too, goes to the end of `replies`."""
         try:
-            self.answers.append(self._add(command))
+            self.replies.append(self._add(command))
         except BrokerError as error:
-            self.answers.append(error)
+            self.replies.append(error)
 
-    def _add(self, command: Command) -> Answer:
+    def _add(self, command: Command) -> CommandReply:
         kept = None if command.key is None else self._kept(command.account, command.key)
         if kept is not None:
             return kept
@@ -98,30 +107,30 @@ class Sequencer:
             return self._publish(command)
         known = self._keys.get((command.account, INTERNAL_CALLER, command.id))
         if known is not None:
-            return _read_answer(command, known[1].body)
+            return _read_reply(command, known[1].body)
         head = self._head(command)
         if command.caller is not None:
             _require(command, command.caller, head)
-        answer: Answer = None
+        reply: CommandReply = None
         if isinstance(command, UpdateEvent):
-            answer = self._update_event(command, head)
+            reply = self._update_event(command, head)
         elif isinstance(command, DeleteEvent):
             self._delete_event(command, head)
         elif isinstance(command, DeleteEvents):
             self.writes.erased.append(head.uid)
-            answer = self._reset(command, head, "erased", 0)
+            reply = self._reset(command, head, "erased", 0)
         elif isinstance(command, AdoptImport):
-            answer = self._adopt(command, head)
+            reply = self._adopt(command, head)
         elif isinstance(command, UpdateProgram):
-            answer = self._update_program(command, head)
+            reply = self._update_program(command, head)
         else:
             self._delete_program(command, head)
         if command.key is None:
-            row = KeyRow(command.account, INTERNAL_CALLER, command.id, b"", 200, _write_answer(answer))
+            row = KeyRow(command.account, INTERNAL_CALLER, command.id, b"", 200, _write_reply(reply))
             self.writes.keys.append(row)
         else:
-            self._keep(command.account, command.key, _result(command, answer, self._now_ms))
-        return answer
+            self._keep(command.account, command.key, _result(command, reply, self._now_ms))
+        return reply
 
     def _head(self, command: Command) -> HeadRow:
         head = self.heads.get((command.account, command.program_id))
@@ -174,7 +183,7 @@ class Sequencer:
         self.writes.keys.append(KeyRow(account, key.caller, key.key, key.request_hash, *result))
 
     def _update_event(self, command: UpdateEvent, head: HeadRow) -> bytes:
-        """Change an event. The answer is the notification, its `seq` too; the stored event keeps its own."""
+        """Change an event. The reply is the notification, its `seq` too; the stored event keeps its own."""
         old = self._event(head, command.event_id)
         head = _advanced(head, head.seq + 1, self._accepted_ms(head), old.id)
         new = self._changed(old, command.changes)
@@ -333,31 +342,31 @@ def _advanced(head: HeadRow, seq: int, changed_ms: int, id_: str) -> HeadRow:
     return HeadRow(uid, history, epoch, reason, base, deleted, seq, changed_ms, public, project_id, id_)
 
 
-def _result(command: Command, answer: Answer, now_ms: int) -> KeptResult:
+def _result(command: Command, reply: CommandReply, now_ms: int) -> KeptResult:
     """What the door answers to the request of the command."""
-    if isinstance(answer, Imported):
-        imported = {"deleted": answer.deleted, "imported": answer.imported, "epoch": answer.epoch}
+    if isinstance(reply, Imported):
+        imported = {"deleted": reply.deleted, "imported": reply.imported, "epoch": reply.epoch}
         return KeptResult(200, orjson.dumps(imported))
-    if isinstance(answer, Program):
-        return KeptResult(200, program_json(answer, now_ms))
+    if isinstance(reply, Program):
+        return KeptResult(200, program_json(reply, now_ms))
     if isinstance(command, DeleteEvents):
-        return KeptResult(200, orjson.dumps({"deleted": answer}))
-    if isinstance(answer, bytes):
-        return KeptResult(200, answer)
+        return KeptResult(200, orjson.dumps({"deleted": reply}))
+    if isinstance(reply, bytes):
+        return KeptResult(200, reply)
     return KeptResult(204, b"")
 
 
-def _write_answer(answer: Answer) -> bytes:
-    if isinstance(answer, Imported):
-        return orjson.dumps([answer.deleted, answer.imported, answer.epoch])
-    if isinstance(answer, Program):
-        return answer.model_dump_json().encode()
-    if isinstance(answer, bytes):
-        return answer
-    return b"" if answer is None else orjson.dumps(answer)
+def _write_reply(reply: CommandReply) -> bytes:
+    if isinstance(reply, Imported):
+        return orjson.dumps([reply.deleted, reply.imported, reply.epoch])
+    if isinstance(reply, Program):
+        return reply.model_dump_json().encode()
+    if isinstance(reply, bytes):
+        return reply
+    return b"" if reply is None else orjson.dumps(reply)
 
 
-def _read_answer(command: Command, result: bytes) -> Answer:
+def _read_reply(command: Command, result: bytes) -> CommandReply:
     if isinstance(command, UpdateEvent):
         return result
     if isinstance(command, UpdateProgram):

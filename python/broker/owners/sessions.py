@@ -2,8 +2,8 @@
 
 A gateway holds one *session* at an owner. It opens it with everything that it follows, each topic under a
 number of its own choice, and then polls. A poll waits until something can be told, and answers batches of
-many topics. Each answer has a number; the next poll acknowledges it. An answer that was lost on the way is
-asked for again and repeated word for word. Positions move when an answer is made.
+many topics. Each reply has a number; the next poll acknowledges it. A reply that was lost on the way is
+asked for again and repeated word for word. Positions move when a reply is made.
 
 An owner that was restarted, or that has dropped the session, knows nothing of it: the poll answers None, and
 the gateway opens a new session with the cursors it has reached. Nothing is kept for gateways that are gone.
@@ -24,8 +24,8 @@ from broker.owners.topics import Topic
 
 POLL_WAIT_S = 20.0
 """How long a poll waits for news; the gateway's own patience must be longer."""
-MAX_ANSWER_ENTRIES = 10_000
-MAX_ANSWER_BYTES = 4 << 20
+MAX_REPLY_ENTRIES = 10_000
+MAX_REPLY_BYTES = 4 << 20
 SESSION_LIFETIME_S = 60.0
 """How long a session lives without a poll."""
 
@@ -43,7 +43,7 @@ class Follow(NamedTuple):
     strict: bool = False
 
 
-class Batch(NamedTuple):
+class EntryBatch(NamedTuple):
     """Entries of one following, and the cursor of who has taken them."""
 
     number: int
@@ -52,19 +52,19 @@ class Batch(NamedTuple):
     entries: list[Entry]
 
 
-class PollAnswer(NamedTuple):
-    """The answer of a poll; `number` is what the next poll acknowledges."""
+class PollReply(NamedTuple):
+    """The reply of a poll; `number` is what the next poll acknowledges."""
 
     number: int
-    batches: list[Batch]
+    batches: list[EntryBatch]
 
 
-class Position:
+class Following:
     """One following: everything before `offset` of the topic's log has been told; None reads the database."""
 
     __slots__ = ("epoch", "number", "offset", "seq", "session", "topic")
 
-    def __init__(self, session: "Session", follow: Follow, topic: Topic) -> None:
+    def __init__(self, session: "GatewaySession", follow: Follow, topic: Topic) -> None:
         self.session = session
         self.number = follow.number
         self.topic = topic
@@ -80,24 +80,24 @@ class Position:
         self.session.news.set()
 
 
-class Session:
+class GatewaySession:
     """One gateway at one owner."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
-        self.positions: dict[int, Position] = {}
-        self.dirty: dict[int, Position] = {}
+        self.positions: dict[int, Following] = {}
+        self.dirty: dict[int, Following] = {}
         self.news = asyncio.Event()
         self.used_s = clock.monotonic_s()
         self.is_closed = False
         self._clock = clock
-        self._answer = PollAnswer(0, [])
-        self._polling: asyncio.Task[PollAnswer] | None = None
+        self._reply = PollReply(0, [])
+        self._polling: asyncio.Task[PollReply] | None = None
 
     def follow(self, follow: Follow, topic: Topic) -> Head:
         """Begin or begin anew; returns the head after which entries will come."""
         self.unfollow(follow.number)
-        position = Position(self, follow, topic)
+        position = Following(self, follow, topic)
         self.positions[follow.number] = position
         topic.waiters.add(position)
         if position.offset is None:
@@ -123,7 +123,7 @@ class Session:
         if self._polling is not None:
             self._polling.cancel()
 
-    async def poll(self, ack: int, wait_s: float) -> PollAnswer:
+    async def poll(self, ack: int, wait_s: float) -> PollReply:
         """Wait for news and answer them. A second poll ends the first: its caller has given it up.
 
         Raises:
@@ -132,48 +132,48 @@ class Session:
         while self._polling is not None:
             self._polling.cancel()
             await asyncio.wait([self._polling])
-        if ack < self._answer.number:
-            return self._answer
-        self._answer = PollAnswer(ack, [])
+        if ack < self._reply.number:
+            return self._reply
+        self._reply = PollReply(ack, [])
         polling = self._polling = asyncio.ensure_future(self._next(ack, wait_s))
         polling.add_done_callback(self._ended)
         try:
             return await polling
         except asyncio.CancelledError:
             if polling.cancelled() and not _is_cancelled_itself():
-                return PollAnswer(ack, [])  # superseded, or the session was closed
+                return PollReply(ack, [])  # superseded, or the session was closed
             raise
 
-    def _ended(self, polling: asyncio.Task[PollAnswer]) -> None:
+    def _ended(self, polling: asyncio.Task[PollReply]) -> None:
         self.used_s = self._clock.monotonic_s()
         if self._polling is polling:
             self._polling = None
 
-    async def _next(self, ack: int, wait_s: float) -> PollAnswer:
+    async def _next(self, ack: int, wait_s: float) -> PollReply:
         end_s = self._clock.monotonic_s() + wait_s
         while True:
             self.used_s = self._clock.monotonic_s()
             self.news.clear()
             batches = await self._collect()
             if batches:
-                self._answer = PollAnswer(ack + 1, batches)
-                return self._answer
+                self._reply = PollReply(ack + 1, batches)
+                return self._reply
             left_s = end_s - self._clock.monotonic_s()
             if left_s <= 0:
-                return PollAnswer(ack, [])
+                return PollReply(ack, [])
             try:
                 async with asyncio.timeout(left_s):
                     await self.news.wait()
             except TimeoutError:
-                return PollAnswer(ack, [])
+                return PollReply(ack, [])
 
-    async def _collect(self) -> list[Batch]:
+    async def _collect(self) -> list[EntryBatch]:
         """Read what can be told now.
 
         Positions move only at the end, so it may be cancelled while it reads.
         """
-        read: list[tuple[Position, Sequence[Step], int | None]] = []
-        room, room_bytes = MAX_ANSWER_ENTRIES, MAX_ANSWER_BYTES
+        read: list[tuple[Following, Sequence[Step], int | None]] = []
+        room, room_bytes = MAX_REPLY_ENTRIES, MAX_REPLY_BYTES
         for position in list(self.dirty.values()):
             if room <= 0 or room_bytes <= 0:
                 self.news.set()
@@ -190,14 +190,14 @@ class Session:
             read.append((position, steps, offset))
         return [batch for batch in map(self._advance, read) if batch is not None]
 
-    async def _read(self, position: Position, limit: int) -> tuple[Sequence[Step], int | None]:
+    async def _read(self, position: Following, limit: int) -> tuple[Sequence[Step], int | None]:
         log = position.topic.log
         if position.offset is None or position.offset < log.first:
             return await position.topic.read_behind(position.epoch, position.seq, limit)
         steps = log.since(position.offset, limit)
         return steps, position.offset + len(steps)
 
-    def _advance(self, read: tuple[Position, Sequence[Step], int | None]) -> Batch | None:
+    def _advance(self, read: tuple[Following, Sequence[Step], int | None]) -> EntryBatch | None:
         position, steps, offset = read
         if self.positions.get(position.number) is not position:
             return None  # left while we read
@@ -214,11 +214,11 @@ class Session:
             self.unfollow(position.number)
         if not steps:
             return None
-        return Batch(position.number, position.epoch, position.seq, [step.entry for step in steps])
+        return EntryBatch(position.number, position.epoch, position.seq, [step.entry for step in steps])
 
 
 def _cut(
-    steps: Sequence[Step], offset: int | None, position: Position, room_bytes: int
+    steps: Sequence[Step], offset: int | None, position: Following, room_bytes: int
 ) -> tuple[Sequence[Step], int | None]:
     """At least one step, and no more than the room allows, with the offset that goes with them."""
     for index, step in enumerate(steps):
@@ -237,23 +237,23 @@ def _is_cancelled_itself() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-class Sessions:
+class GatewaySessions:
     """All sessions of one owner."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, GatewaySession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, name: str) -> Session:
+    def open(self, name: str) -> GatewaySession:
         """A new session; one of the same name ends."""
         self.close(name)
-        session = self._sessions[name] = Session(name, self._clock)
+        session = self._sessions[name] = GatewaySession(name, self._clock)
         return session
 
-    def find(self, name: str) -> Session | None:
+    def find(self, name: str) -> GatewaySession | None:
         """The session, or None when it was never opened here or has ended."""
         return self._sessions.get(name)
 

@@ -260,7 +260,7 @@ class Topics:
     async def load(self, keys: Collection[ProgramKey], hold: Hold) -> dict[ProgramKey, ProgramTopic]:
         """The topics of the programs that exist, read where they are not in memory. Raises Unavailable.
 
-        What the answer lacks, the database does not have: `hold` keeps the others, while this reads too.
+        What the reply lacks, the database does not have: `hold` keeps the others, while this reads too.
         """
         for key in keys:
             if key in self._topics:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from broker.clock import Clock
 from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.caches import LruCache
-from broker.domain.history import Found, HeadRow, ProgramKey
+from broker.domain.history import GroupState, HeadRow, ProgramKey
 from broker.errors import InternalError, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
@@ -36,8 +36,8 @@ from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, Sam
 from broker.owners.commands import (
     EXCLUSIVE,
     AdoptImport,
-    Answer,
     Command,
+    CommandReply,
     DeleteEvent,
     DeleteEvents,
     Publish,
@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 _EVENT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is away
 _KNOWN_HEADS = 10_000  # about 5 MB
-_MAX_REPEATS = 5  # of a group that meets rows of its own again and again; one is usual after a lost answer
+_MAX_REPEATS = 5  # of a group that meets rows of its own again and again; one is usual after a lost reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +70,21 @@ class WriterLimits:
     group_bytes: int = 8 << 20
 
 
-class Call:
-    """The commands of one `submit`: `answers` are all there, errors as values, once `done` is."""
+class Submission:
+    """The commands of one `submit`: `replies` are all there, errors as values, once `done` is."""
 
-    __slots__ = ("_left", "answers", "done")
+    __slots__ = ("_left", "done", "replies")
 
     def __init__(self, commands: int) -> None:
-        self.answers: list[Answer] = [None] * commands
+        self.replies: list[CommandReply] = [None] * commands
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._left = commands
         if not commands:
             self.done.set_result(None)
 
-    def take(self, place: int, answer: Answer) -> None:
-        """Note the answer of one command; each is answered once."""
-        self.answers[place] = answer
+    def take(self, place: int, reply: CommandReply) -> None:
+        """Note the reply of one command; each is answered once."""
+        self.replies[place] = reply
         self._left -= 1
         if not self._left and not self.done.done():  # done when nobody waits any more
             self.done.set_result(None)
@@ -92,15 +92,15 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A command on its way, with the places in calls where its answer goes.
+    """A command on its way, with the places in calls where its reply goes.
 
-    `is_doubtful` once a transaction with it may have been committed, for as long as it has no answer.
+    `is_doubtful` once a transaction with it may have been committed, for as long as it has no reply.
     """
 
     command: Command
     size_bytes: int
     deadline_s: float
-    places: list[tuple[Call, int]]
+    places: list[tuple[Submission, int]]
     is_doubtful: bool = False
 
     @property
@@ -157,12 +157,12 @@ class Writer:
         """Whether `generation` may be behind the database because of this writer itself."""
         return self._term.is_doubtful
 
-    def submit(self, commands: Sequence[Command], wait_s: float) -> Call:
+    def submit(self, commands: Sequence[Command], wait_s: float) -> Submission:
         """Queue commands in order.
 
-        A command that is still waiting from an earlier call is not queued again: its answer is shared.
+        A command that is still waiting from an earlier call is not queued again: its reply is shared.
         """
-        call = Call(len(commands))
+        call = Submission(len(commands))
         deadline_s = self._clock.monotonic_s() + wait_s
         for place, command in enumerate(commands):
             known = self._pending.get(command.id)
@@ -342,8 +342,8 @@ class Writer:
             if stale:
                 self._unsettled |= stale
                 self._term.doubt()
-        for pending, answer in zip(group, done.answers, strict=True):
-            self._answer(pending, answer)
+        for pending, reply in zip(group, done.replies, strict=True):
+            self._answer(pending, reply)
         self._writing = ()
 
     async def _write(self, group: Sequence[_Pending], check: bool) -> Sequencer:
@@ -352,7 +352,7 @@ class Writer:
         heads = None if check else _heads_of(group, known)
         try:
             if heads is not None:
-                done = _add_all(self._sequencer(Found(heads)), group)
+                done = _add_all(self._sequencer(GroupState(heads)), group)
                 if await self._journal.append(self.generation, done.writes, heads.values()):
                     known.update(done.heads)
                     self._heads = known
@@ -376,7 +376,7 @@ class Writer:
             self._heads.pop(key, None)
         return done
 
-    def _sequencer(self, found: Found) -> Sequencer:
+    def _sequencer(self, found: GroupState) -> Sequencer:
         return Sequencer(found, self._clock.now_ms(), self._ids.epoch)
 
     def _count(self, done: Sequencer) -> None:
@@ -402,13 +402,15 @@ class Writer:
         await transaction.apply(sequencer.writes)
         return sequencer
 
-    async def _find(self, transaction: GroupTransaction, commands: Sequence[Command], check: bool) -> Found:
+    async def _find(
+        self, transaction: GroupTransaction, commands: Sequence[Command], check: bool
+    ) -> GroupState:
         """Lock the programs, and read what the commands name and what earlier tries of them left behind.
 
         For publishes, the bulk, the latter is read only with `check`: without it, an event that is there
         already stops the transaction.
         """
-        found = Found(heads=await transaction.lock({(c.account, c.program_id) for c in commands}))
+        found = GroupState(heads=await transaction.lock({(c.account, c.program_id) for c in commands}))
         events: list[tuple[int, str]] = []
         told: dict[str, str] = {}
         keys: list[tuple[str, str, str]] = []
@@ -482,7 +484,7 @@ class Writer:
         self, transaction: GroupTransaction, disputed: Mapping[ProgramKey, Collection[Cursor]]
     ) -> None:
         """Look again under the locks: what was read before may have come from a server that is behind."""
-        found = Found(heads=await transaction.lock(disputed))
+        found = GroupState(heads=await transaction.lock(disputed))
         sequencer = self._sequencer(found)
         for key, head in found.heads.items():
             if self._is_behind(key, head, self._heads) or await _is_lost(transaction, head, disputed[key]):
@@ -511,7 +513,7 @@ class Writer:
             extra={"account": key[0], "program": key[1], "epoch": head.epoch, "goes_on_after": head.seq},
         )
 
-    def _note_epochs(self, sequencer: Sequencer, found: Found) -> None:
+    def _note_epochs(self, sequencer: Sequencer, found: GroupState) -> None:
         for key, head in sequencer.heads.items():
             if head.epoch != found.heads[key].epoch:
                 self._begun.setdefault(key, set()).add(head.epoch)
@@ -553,10 +555,10 @@ class Writer:
         kind = OutcomeUnknown if pending.is_doubtful else Unavailable
         self._answer(pending, kind(text, retry_after_s=1))
 
-    def _answer(self, pending: _Pending, answer: Answer) -> None:
+    def _answer(self, pending: _Pending, reply: CommandReply) -> None:
         if self._pending.pop(pending.command.id, None) is not None:
             for call, place in pending.places:
-                call.take(place, answer)
+                call.take(place, reply)
 
 
 def _add_all(sequencer: Sequencer, group: Sequence[_Pending]) -> Sequencer:

@@ -21,7 +21,7 @@ from broker.analytics.errors import (
     site_error,
 )
 from broker.analytics.plan import Assessment, State, Status, assess
-from broker.analytics.setup import Project, complete, read_state
+from broker.analytics.setup import SiteProject, complete, read_state
 from broker.analytics.site import SiteIds
 from broker.analytics.wanted import Scope, WantedDimension, WantedReport
 from broker.domain import permissions
@@ -250,8 +250,8 @@ def _not_ours(id_site: str) -> SiteNotFound:
     return SiteNotFound(f"Matomo has no site {id_site}")
 
 
-def _project(opened: OpenedProject) -> Project:
-    return Project(opened.project.id, opened.project.name)
+def _project(opened: OpenedProject) -> SiteProject:
+    return SiteProject(opened.project.id, opened.project.name)
 
 
 def _status(state: State, platforms: AnalyticsPlatforms) -> SiteStatus:

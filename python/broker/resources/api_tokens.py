@@ -16,11 +16,8 @@ from broker.domain.audit import Actor
 from broker.domain.values import Id, Model, Name, Time
 from broker.errors import Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
 from broker.operations.context import Context
+from broker.operations.listing import NoParams
 from broker.operations.registry import Operation, Result, Route
-
-
-class NoParams(Model):
-    """Nothing to say."""
 
 
 class NewApiTokenParams(Model):

@@ -13,10 +13,10 @@ from pydantic import Field, InstanceOf
 
 from broker.domain import permissions
 from broker.domain.data_sources import (
-    Call,
     DataSource,
     Method,
     ParameterObject,
+    SourceCall,
     build_request,
     find_data_source,
     require_parameters,
@@ -70,7 +70,7 @@ async def _request(context: Context, params: ApplicationRequestParams, method: M
     source = await _data_source(context, params)
     sent = {**{name.lower(): value for name, value in params.headers.items()}, **context.headers}
     body = params.body if isinstance(params, ApplicationRequestBodyParams) else None
-    request = build_request(source, Call(method, params.query, sent, body))
+    request = build_request(source, SourceCall(method, params.query, sent, body))
     await services.fetch_rate.take(account, context.address)
     total_s = services.settings.fetch_timeout_s if source.timeout_ms is None else source.timeout_ms / 1000
     reply = await services.source_replies.get(

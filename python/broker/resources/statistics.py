@@ -14,7 +14,14 @@ from broker.clock import to_datetime
 from broker.domain import permissions
 from broker.domain.permission_table import Target
 from broker.domain.programs import ProgramResource
-from broker.domain.statistics import MINUTE_MS, Figures, Interval, Point, Scope, fill_series
+from broker.domain.statistics import (
+    MINUTE_MS,
+    Figures,
+    Interval,
+    IntervalFigures,
+    StatisticsScope,
+    fill_series,
+)
 from broker.domain.values import Id, Model, Time
 from broker.errors import InvalidRequest, NotFound
 from broker.operations.context import Context
@@ -159,7 +166,7 @@ async def _get_image_series(context: Context, params: ImageSeriesParams) -> Imag
     interval = params.interval or Interval.MINUTE
     start, end = _range(params, interval, to_datetime(context.services.clock.now_ms()))
     account = context.principal.account
-    known = await context.services.statistics.series(account, start, end, interval, Scope())
+    known = await context.services.statistics.series(account, start, end, interval, StatisticsScope())
     return ImageSeries(series=[_image_point(point) for point in fill_series(start, end, interval, known)])
 
 
@@ -178,13 +185,13 @@ def _require_statistics(context: Context) -> None:
         raise NotFound("the statistics are off (BROKER_STATISTICS)")
 
 
-def _scope(context: Context) -> Scope:
+def _scope(context: Context) -> StatisticsScope:
     """What the caller may see: everything, or its projects and programs without one."""
     projects = permissions.shown_projects(context.rule, context.principal)
-    return Scope() if projects is None else Scope(projects=projects | {""})
+    return StatisticsScope() if projects is None else StatisticsScope(projects=projects | {""})
 
 
-async def _narrowed(context: Context, params: SeriesParams) -> Scope:
+async def _narrowed(context: Context, params: SeriesParams) -> StatisticsScope:
     """The caller's scope, narrowed to the project and the program that it asks for. Raises NotFound."""
     rule, principal = context.rule, context.principal
     projects = _scope(context).projects
@@ -195,7 +202,7 @@ async def _narrowed(context: Context, params: SeriesParams) -> Scope:
         program = await context.services.programs.find(principal.account, params.program_id)
         of = Target.UNKNOWN if program is None else permissions.belonging(principal, program.project_id)
         permissions.require(rule, principal, of, f"there is no program {params.program_id}")
-    return Scope(projects=projects, program_id=params.program_id)
+    return StatisticsScope(projects=projects, program_id=params.program_id)
 
 
 def _range(
@@ -221,7 +228,7 @@ def _range(
     return start, end
 
 
-def _point(point: Point) -> SeriesPoint:
+def _point(point: IntervalFigures) -> SeriesPoint:
     figures = point.figures
     return SeriesPoint.model_construct(
         time=point.time,
@@ -234,7 +241,7 @@ def _point(point: Point) -> SeriesPoint:
     )
 
 
-def _image_point(point: Point) -> ImageSeriesPoint:
+def _image_point(point: IntervalFigures) -> ImageSeriesPoint:
     figures = point.figures
     return ImageSeriesPoint.model_construct(
         time=point.time,

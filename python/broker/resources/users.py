@@ -11,13 +11,10 @@ from broker.domain.users import Email, NewPassword, PersonName, ProjectIds, Role
 from broker.domain.values import Id, Model
 from broker.errors import Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
 from broker.operations.context import Context
+from broker.operations.listing import NoParams
 from broker.operations.registry import Operation, Route
 
 ROLES = [Role.ADMIN.value, Role.PRODUCER.value, Role.CLIENT.value, Role.USER.value]
-
-
-class NoParams(Model):
-    """Nothing to say."""
 
 
 class UserParams(Model):

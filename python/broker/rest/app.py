@@ -23,7 +23,7 @@ from broker.operations.services import Services
 from broker.rest import docs, streams
 from broker.rest.account import account_of_host
 from broker.rest.asyncapi import asyncapi_document
-from broker.rest.callers import Caller
+from broker.rest.callers import CallOrigin
 from broker.rest.deadlines import Deadlines
 from broker.rest.door import Door, header_text
 from broker.rest.face_state import read_face_state
@@ -69,7 +69,7 @@ _JWKS_CACHE = ((b"cache-control", b"public, max-age=60"),)
 _STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 _NO_STORE = ((b"cache-control", b"no-store"),)
 
-_NOBODY = Caller("", is_operator=False)
+_NOBODY = CallOrigin("", is_operator=False)
 _FOR_OPERATORS = {"readyz", "metrics"}
 
 _log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class RestApp(Door):
         self,
         scope: Mapping[str, Any],
         headers: Headers,
-        caller: Caller,
+        caller: CallOrigin,
         receive: Receive,
         exchange: Exchange,
     ) -> None:
@@ -139,7 +139,7 @@ class RestApp(Door):
         values: Sequence[str],
         scope: Mapping[str, Any],
         headers: Headers,
-        caller: Caller,
+        caller: CallOrigin,
         receive: Receive,
         exchange: Exchange,
     ) -> None:
@@ -240,7 +240,7 @@ class RestApp(Door):
         return await self._services.auth.authenticate(account, token, address)
 
     async def _serve_page(
-        self, method: str, segments: list[str], headers: Headers, caller: Caller, exchange: Exchange
+        self, method: str, segments: list[str], headers: Headers, caller: CallOrigin, exchange: Exchange
     ) -> None:
         name = "/".join(segments)
         if name in self._documents:

@@ -28,7 +28,7 @@ _FORWARDED = b"x-forwarded-for"
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class CallOrigin:
     """The address of who calls, and whether it came through the operators' door."""
 
     address: str
@@ -45,7 +45,7 @@ class Callers:
         # Reading addresses takes longer than most of what else a request takes. What is wrong is not kept.
         self._remembered = lru_cache(_CALLERS)(self._of_ingress)
 
-    def identify(self, scope: Mapping[str, Any], headers: dict[bytes, bytes]) -> Caller:
+    def identify(self, scope: Mapping[str, Any], headers: dict[bytes, bytes]) -> CallOrigin:
         """The caller of a request. Takes the ingress's header out of `headers`: nobody may hand it on.
 
         Raises:
@@ -55,16 +55,16 @@ class Callers:
         forwarded = _forwarded(scope) if _FORWARDED in headers else ""
         if not self._key:
             client = scope.get("client")
-            return Caller(self._proxies.caller(client[0] if client else "", forwarded), is_operator=True)
+            return CallOrigin(self._proxies.caller(client[0] if client else "", forwarded), is_operator=True)
         read = self._remembered if len(forwarded) <= _REMEMBERED_CHARACTERS else self._of_ingress
         return read(told, forwarded)
 
-    def _of_ingress(self, told: bytes, forwarded: str) -> Caller:
+    def _of_ingress(self, told: bytes, forwarded: str) -> CallOrigin:
         secret, _, rest = told.partition(b" ")
         if not hmac.compare_digest(secret, self._key):
             raise InsufficientScope("requests must come through the ingress")
         door, _, peer = rest.decode("latin-1").partition(" ")
-        return Caller(self._proxies.caller(peer, forwarded), is_operator=door == OPERATIONS)
+        return CallOrigin(self._proxies.caller(peer, forwarded), is_operator=door == OPERATIONS)
 
 
 def _forwarded(scope: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from broker.metrics import catalogue
 from broker.metrics.counts import HTTP_RESPONSES, Sample
 from broker.rest.access_log import AccessLog
 from broker.rest.account import TrustedProxies
-from broker.rest.callers import Caller, Callers
+from broker.rest.callers import Callers, CallOrigin
 from broker.rest.deadlines import Deadlines
 from broker.rest.reply import Exchange, Send
 from broker.rest.request import (
@@ -33,7 +33,7 @@ from broker.settings import Settings
 
 # Of each hundred; 0 is a client that hung up first.
 _STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
-_NOBODY = Caller("", is_operator=False)
+_NOBODY = CallOrigin("", is_operator=False)
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Door(ABC):
         self,
         scope: Mapping[str, Any],
         headers: Headers,
-        caller: Caller,
+        caller: CallOrigin,
         receive: Receive,
         exchange: Exchange,
     ) -> None:

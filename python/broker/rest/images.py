@@ -24,7 +24,7 @@ from broker.images.signatures import Signature
 from broker.images.usage import UsageCounter
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
-from broker.rest.callers import Caller
+from broker.rest.callers import CallOrigin
 from broker.rest.door import Door
 from broker.rest.headers import Header
 from broker.rest.reply import Exchange
@@ -85,7 +85,7 @@ class ImageApp(Door):
         self,
         scope: Mapping[str, Any],
         headers: Headers,
-        caller: Caller,
+        caller: CallOrigin,
         receive: Receive,
         exchange: Exchange,
     ) -> None:

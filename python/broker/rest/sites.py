@@ -3,5 +3,30 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-SITES: dict[str, tuple[Path, Mapping[str, str]]] = {}
+_PACKAGE = Path(__file__).parents[1]
+
+_OVERLAY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "font-src 'self'",
+        "img-src 'self'",  # portraits come through the image service
+        "connect-src 'self' http: https: ws: wss:",  # gateways, by their own addresses
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors *",  # OBS docks, renderers and the dashboard frame it; it has nothing to click on
+    )
+)
+
+SITES: dict[str, tuple[Path, Mapping[str, str]]] = {
+    "overlay": (
+        _PACKAGE / "overlay",
+        {
+            "Content-Security-Policy": _OVERLAY_POLICY,
+            "Cross-Origin-Resource-Policy": "cross-origin",  # renderers of OGraf and SPX load from it
+            "Referrer-Policy": "no-referrer",
+        },
+    ),
+}
 """By the first segment of the path."""

@@ -128,14 +128,14 @@ class Calls(Generic[T]):
         """A call as bytes. Raises CannotTravel."""
         return self._pack((number, method, arguments))
 
-    def unpack_answer(self, payload: bytes) -> tuple[int, int, msgspec.Raw]:
-        """Number, kind and what belongs to it, for `read_answer`. Raises CallError."""
+    def unpack_reply(self, payload: bytes) -> tuple[int, int, msgspec.Raw]:
+        """Number, kind and what belongs to it, for `read_reply`. Raises CallError."""
         try:
             return self._answer(payload)
         except _UNREADABLE as error:
-            raise CallError(f"not an answer: {error}") from None
+            raise CallError(f"not a reply: {error}") from None
 
-    def read_answer(self, method: str, kind: int, body: msgspec.Raw) -> Any:
+    def read_reply(self, method: str, kind: int, body: msgspec.Raw) -> Any:
         """The result or the error of a call. Raises CallError, also for a call that failed."""
         if kind == FAILED:
             raise CallError(f"{method} failed")
@@ -146,7 +146,7 @@ class Calls(Generic[T]):
             result = shape.result.decode(body)
             return self._revive(result) if shape.revives_result else result
         except _UNREADABLE as error:
-            raise CallError(f"not an answer of {method}: {error}") from None
+            raise CallError(f"not a reply of {method}: {error}") from None
 
     # -- the listener's side
 
@@ -174,11 +174,11 @@ class Calls(Generic[T]):
             raise CallError(f"not its arguments: {error}") from None
 
     def pack_result(self, number: int, result: object) -> bytes:
-        """An answer as bytes. Raises CannotTravel."""
+        """A reply as bytes. Raises CannotTravel."""
         return self._pack((number, ERROR if isinstance(result, BrokerError) else RESULT, result))
 
     def pack_failure(self, number: int) -> bytes:
-        """The answer of a call that failed."""
+        """The reply of a call that failed."""
         return self._pack((number, FAILED, None))
 
     def _pack(self, value: tuple[object, ...]) -> bytes:

@@ -13,10 +13,10 @@ _NOBODY = "", None
 
 
 class ConnectionEnded(Exception):
-    """The call brought no answer."""
+    """The call brought no reply."""
 
 
-class Refused(ConnectionEnded):
+class LinkRefused(ConnectionEnded):
     """The listener speaks another version of the wire, as while processes are exchanged for an upgrade."""
 
 
@@ -42,13 +42,13 @@ class Connection(CallerWire):
             raise ConnectionEnded(method)
         number = next(self._numbers)
         message = self._methods.pack_call(number, method, arguments)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.send(message)
-        self._calls[number] = method, answer
+        self._calls[number] = method, reply
         if self._timer is None:
             self._watch()
         try:
-            return await answer
+            return await reply
         finally:
             self._calls.pop(number, None)
 
@@ -65,26 +65,26 @@ class Connection(CallerWire):
         if not message:
             return
         try:
-            number, kind, body = self._methods.unpack_answer(message)
+            number, kind, body = self._methods.unpack_reply(message)
         except CallError as error:
             raise WireError(str(error)) from None
-        method, answer = self._calls.get(number, _NOBODY)
-        if answer is None or answer.done():
+        method, reply = self._calls.get(number, _NOBODY)
+        if reply is None or reply.done():
             return
         try:
-            answer.set_result(self._methods.read_answer(method, kind, body))
+            reply.set_result(self._methods.read_reply(method, kind, body))
         except CallError as error:
-            answer.set_exception(ConnectionEnded(str(error)))
+            reply.set_exception(ConnectionEnded(str(error)))
 
     def _end(self) -> None:
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        kind = Refused if isinstance(self.fault, OtherVersion) else ConnectionEnded
+        kind = LinkRefused if isinstance(self.fault, OtherVersion) else ConnectionEnded
         text = str(self.fault or "the connection is over")
-        for answer in (self.opened, *(answer for _, answer in self._calls.values())):
-            if not answer.done():
-                answer.set_exception(kind(text))
+        for reply in (self.opened, *(reply for _, reply in self._calls.values())):
+            if not reply.done():
+                reply.set_exception(kind(text))
         if not self.opened.cancelled():  # as by whoever gave up to connect
             self.opened.exception()  # read: perhaps nobody waits for it any more
 

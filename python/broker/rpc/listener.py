@@ -87,12 +87,12 @@ class Listener(Generic[T]):
     async def _serve(self, peer: "_Peer", number: int, method: str, body: msgspec.Raw) -> None:
         try:
             arguments = self._contract.read_arguments(method, body)
-            answer = self._contract.pack_result(number, await self._methods[method](*arguments))
+            reply = self._contract.pack_result(number, await self._methods[method](*arguments))
         except Exception:
             _log.exception("call_failed", extra={"method": method})
-            answer = self._contract.pack_failure(number)
+            reply = self._contract.pack_failure(number)
         if not peer.transport.is_closing():
-            peer.send(answer)
+            peer.send(reply)
 
 
 class _Peer(ListenerWire):

@@ -307,7 +307,7 @@ class ListenerWire(Wire):
         if greeting is None:
             return False
         if self._received:
-            raise WireError("a caller that does not wait for its answer")
+            raise WireError("a caller that does not wait for its reply")
         self._in, self._out = self._agree(greeting, self._greeting, greeting)
         self.transport.write(self._greeting)
         self.send(b"")

@@ -93,7 +93,7 @@ class ListPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class EventPage:
+class StoredPage:
     """Some events of a list, in order; `next` is where the rest begins, None after the last one."""
 
     events: list[bytes]
@@ -132,7 +132,7 @@ class Events:
             raise NotFound(f"there is no event {event_id} in program {program_id}")
         return bytes(text, "utf-8")
 
-    async def pages(self, account: str, program_id: str, selected: EventRange) -> AsyncGenerator[EventPage]:
+    async def pages(self, account: str, program_id: str, selected: EventRange) -> AsyncGenerator[StoredPage]:
         """The selected events, ordered by (timecode, seq), in one page or more.
 
         All pages are of one moment, that of the first: what is published, changed, deleted, erased or
@@ -147,7 +147,7 @@ class Events:
         while True:
             events = [row["json"].encode() for row in rows[:limit]]
             place = source.place(rows[limit - 1]) if len(rows) > limit else None
-            yield EventPage(events, place)
+            yield StoredPage(events, place)
             if place is None:
                 return
             limit = _limit(sum(map(len, events)) // len(events))
@@ -161,7 +161,7 @@ class Events:
         limit: int,
         limit_bytes: int,
         after: ListPlace | None = None,
-    ) -> EventPage:
+    ) -> StoredPage:
         """At most `limit` of the selected events, and fewer when that many are over `limit_bytes`.
 
         Args:
@@ -184,14 +184,14 @@ class Events:
                 event = row["json"].encode()
                 size_bytes += len(event)
                 if events and size_bytes > limit_bytes:
-                    return EventPage(events, place)
+                    return StoredPage(events, place)
                 events.append(event)
                 place = source.place(row)
             if len(rows) <= asked:
-                return EventPage(events, None)
+                return StoredPage(events, None)
             asked = min(limit - len(events), _limit(size_bytes // len(events)))
             if asked <= 0:
-                return EventPage(events, place)
+                return StoredPage(events, place)
             assert place is not None, "there was a row"
             rows = await self._next(source, place, selected, asked)
 

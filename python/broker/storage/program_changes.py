@@ -70,7 +70,7 @@ async def append_change(
     await connection.execute(_APPEND, account, change, program.model_dump_json(), time)
 
 
-class ProgramChanges:
+class ProgramOutbox:
     """Reads the outbox, and writes what the clock alone brings about."""
 
     def __init__(self, database: Database, clock: Clock) -> None:

@@ -12,7 +12,7 @@ import asyncpg
 
 from broker.clock import to_datetime
 from broker.domain.programs import Program
-from broker.domain.statistics import FIGURES, Amount, Figures, Interval, Point, Scope
+from broker.domain.statistics import FIGURES, Amount, Figures, Interval, IntervalFigures, StatisticsScope
 from broker.storage.database import Database
 from broker.storage.program_rows import PROGRAM_COLUMNS, program_of
 
@@ -129,7 +129,7 @@ class OnlineProducer:
 class DashboardFigures:
     """What a dashboard is made of; `minutes` are those of the last hour, ascending, without empty ones."""
 
-    minutes: list[Point]
+    minutes: list[IntervalFigures]
     programs_live: int
     top: list[TopProgram]
     online: list[OnlineProducer]
@@ -159,8 +159,8 @@ class Statistics:
                 await connection.execute(_ADD, *columns)
 
     async def series(
-        self, account: str, start: datetime, end: datetime, interval: Interval, scope: Scope
-    ) -> list[Point]:
+        self, account: str, start: datetime, end: datetime, interval: Interval, scope: StatisticsScope
+    ) -> list[IntervalFigures]:
         """The intervals from `start` (inclusive) to `end` (exclusive) that have figures, ascending.
 
         Of intervals longer than a minute, subscribers are the highest of their parts. For projects the parts
@@ -170,7 +170,7 @@ class Statistics:
             return await _read_series(connection, account, start, end, interval, scope)
 
     async def dashboard(
-        self, account: str, now_ms: int, recent_ms: int, scope: Scope, viewer: str
+        self, account: str, now_ms: int, recent_ms: int, scope: StatisticsScope, viewer: str
     ) -> DashboardFigures:
         """What a dashboard shows of `scope`.
 
@@ -196,7 +196,7 @@ class Statistics:
             [OnlineProducer(row["id"], row["username"], row["seen"]) for row in online],
         )
 
-    async def list_live(self, account: str, now_ms: int, scope: Scope, limit: int) -> list[Program]:
+    async def list_live(self, account: str, now_ms: int, scope: StatisticsScope, limit: int) -> list[Program]:
         """At most `limit` programs of the scope that are live now, the latest started first."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_LIST_LIVE, account, to_datetime(now_ms), _projects(scope), limit)
@@ -214,15 +214,15 @@ async def _read_series(
     start: datetime,
     end: datetime,
     interval: Interval,
-    scope: Scope,
-) -> list[Point]:
+    scope: StatisticsScope,
+) -> list[IntervalFigures]:
     rows = await connection.fetch(
         _STATEMENTS[interval], account, start, end, _projects(scope), scope.program_id
     )
-    return [Point(row["slot"], Figures(**{name: row[name] for name in FIGURES})) for row in rows]
+    return [IntervalFigures(row["slot"], Figures(**{name: row[name] for name in FIGURES})) for row in rows]
 
 
-def _projects(scope: Scope) -> list[str] | None:
+def _projects(scope: StatisticsScope) -> list[str] | None:
     return None if scope.projects is None else sorted(scope.projects)
 
 

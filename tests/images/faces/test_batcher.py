@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from broker.images.errors import FacesUnavailable
-from broker.images.faces.batcher import Batcher
+from broker.images.faces.batcher import FaceBatcher
 from broker.images.faces.resampling import Pixels
 
 
@@ -28,7 +28,7 @@ class Held:
         return [2 * item for item in items]
 
 
-async def submitted(batcher: Batcher[int, int], *items: int) -> list[asyncio.Task[int]]:
+async def submitted(batcher: FaceBatcher[int, int], *items: int) -> list[asyncio.Task[int]]:
     tasks = [asyncio.create_task(batcher.submit(item)) for item in items]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -43,7 +43,7 @@ def let(held: Held, batches: int) -> None:
 def test_what_waited_while_a_batch_ran_is_the_next_one() -> None:
     async def main() -> None:
         held = Held()
-        batcher = Batcher(held.run, largest=4, waiting=10)
+        batcher = FaceBatcher(held.run, largest=4, waiting=10)
         first = await submitted(batcher, 1)
         later = await submitted(batcher, 2, 3, 4, 5, 6)
         let(held, 3)
@@ -57,7 +57,7 @@ def test_a_lone_item_waits_for_nobody() -> None:
     async def main() -> None:
         held = Held()
         let(held, 2)
-        batcher = Batcher(held.run, largest=16, waiting=10)
+        batcher = FaceBatcher(held.run, largest=16, waiting=10)
         assert [await batcher.submit(1), await batcher.submit(2)] == [2, 4]
         assert held.batches == [[1], [2]]
 
@@ -67,7 +67,7 @@ def test_a_lone_item_waits_for_nobody() -> None:
 def test_more_than_may_wait_are_refused() -> None:
     async def main() -> None:
         held = Held()
-        batcher = Batcher(held.run, largest=4, waiting=2)
+        batcher = FaceBatcher(held.run, largest=4, waiting=2)
         tasks = await submitted(batcher, 1)
         tasks += await submitted(batcher, 2, 3)
         with pytest.raises(FacesUnavailable, match="too many"):
@@ -81,7 +81,7 @@ def test_more_than_may_wait_are_refused() -> None:
 def test_an_item_that_is_cancelled_is_left_out() -> None:
     async def main() -> None:
         held = Held()
-        batcher = Batcher(held.run, largest=4, waiting=2)
+        batcher = FaceBatcher(held.run, largest=4, waiting=2)
         running = await submitted(batcher, 1)
         gone, stays = await submitted(batcher, 2, 3)
         gone.cancel()
@@ -97,7 +97,7 @@ def test_an_item_that_is_cancelled_is_left_out() -> None:
 def test_one_that_is_cancelled_while_it_runs_harms_no_other() -> None:
     async def main() -> None:
         held = Held()
-        batcher = Batcher(held.run, largest=4, waiting=8)
+        batcher = FaceBatcher(held.run, largest=4, waiting=8)
         await submitted(batcher, 1)
         gone, stays = await submitted(batcher, 2, 3)
         let(held, 1)
@@ -114,7 +114,7 @@ def test_a_batch_that_fails_ends_itself_alone() -> None:
     async def main() -> None:
         held = Held()
         let(held, 3)
-        batcher = Batcher(held.run, largest=4, waiting=8)
+        batcher = FaceBatcher(held.run, largest=4, waiting=8)
         tasks = await submitted(batcher, 1)
         tasks += await submitted(batcher, 13, 2)
         results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -128,7 +128,7 @@ def test_a_batch_that_fails_ends_itself_alone() -> None:
 def test_closing_fails_what_runs_and_what_waits() -> None:
     async def main() -> None:
         held = Held()
-        batcher = Batcher(held.run, largest=1, waiting=8)
+        batcher = FaceBatcher(held.run, largest=1, waiting=8)
         tasks = await submitted(batcher, 1, 2, 3)
         await batcher.close()
         results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -141,7 +141,7 @@ def test_closing_fails_what_runs_and_what_waits() -> None:
 def test_an_item_after_closing_is_refused() -> None:
     async def main() -> None:
         held = Held()
-        batcher = Batcher(held.run, largest=1, waiting=8)
+        batcher = FaceBatcher(held.run, largest=1, waiting=8)
         await batcher.close()
         with pytest.raises(FacesUnavailable, match="stops"):
             await batcher.submit(1)
@@ -159,7 +159,7 @@ def test_pictures_that_wait_are_told_apart() -> None:
             await leave.wait()
             return [int(item[0, 0, 0]) for item in items]
 
-        batcher = Batcher(run, largest=1, waiting=8)
+        batcher = FaceBatcher(run, largest=1, waiting=8)
         tasks = [
             asyncio.create_task(batcher.submit(np.full((2, 2, 3), value, np.uint8))) for value in range(4)
         ]

@@ -7,7 +7,7 @@ import asyncpg
 
 from broker._native import pack_answer, pack_impression, pack_session
 from broker.settings import Settings
-from broker.voting.counting.batches import Batch, Group
+from broker.voting.counting.batches import Group, VoteBatch
 from broker.voting.counting.counter import Counter, CounterLimits
 from tests.owners.support import create_programs
 
@@ -64,9 +64,9 @@ def session(poll: int, name: str) -> bytes:
     return pack_session(KEY, poll, name)
 
 
-def batch(door: str, number: int, poll: int, records: Sequence[bytes], *, change: bool = False) -> Batch:
+def batch(door: str, number: int, poll: int, records: Sequence[bytes], *, change: bool = False) -> VoteBatch:
     """A batch for shard 0 of one poll."""
-    return Batch(door, number, (Group(poll, 0, change, b"".join(records)),))
+    return VoteBatch(door, number, (Group(poll, 0, change, b"".join(records)),))
 
 
 async def read_totals(dsn: str, poll: int) -> list[int]:

@@ -7,7 +7,7 @@ import pytest
 
 from broker.errors import InternalError, Unavailable
 from broker.storage.answer_log import AnswerLog, DoorWrite, PollWrite
-from broker.voting.counting.batches import SEALED, Batch, Group, pack_outcomes, unpack_outcomes
+from broker.voting.counting.batches import SEALED, Group, VoteBatch, pack_outcomes, unpack_outcomes
 from broker.voting.counting.counter import Counter, CounterLimits
 from tests.owners.support import create_programs, fetch
 from tests.voting.counting.support import (
@@ -190,13 +190,13 @@ async def test_poll_that_is_gone_is_told_and_disturbs_no_other(dsn: str, poll: i
     (other,) = await make_polls(dsn, 1, program_id="q")
     groups = (Group(poll, 0, False, vote(poll, "a", 0)), Group(other, 0, False, vote(other, "a", 0)))
     async with open_counter(dsn) as counter:
-        assert await counter.submit(Batch("d", 1, groups), 5) == (b"\x01", b"\x01")
+        assert await counter.submit(VoteBatch("d", 1, groups), 5) == (b"\x01", b"\x01")
         connection = await asyncpg.connect(dsn)
         await connection.execute("DELETE FROM programs WHERE id = 'q'")
         await connection.close()
         groups = (Group(poll, 0, False, vote(poll, "b", 0)), Group(other, 0, False, vote(other, "b", 0)))
-        assert await counter.submit(Batch("d", 2, groups), 5) == (b"\x01", None)
-        assert await counter.submit(Batch("d", 3, groups), 5) == (b"\x00", None)
+        assert await counter.submit(VoteBatch("d", 2, groups), 5) == (b"\x01", None)
+        assert await counter.submit(VoteBatch("d", 3, groups), 5) == (b"\x00", None)
     assert await read_totals(dsn, poll) == [2]
 
 
@@ -211,7 +211,7 @@ async def test_sealed_poll_takes_no_vote_and_disturbs_no_other(dsn: str, poll: i
             Group(other, 0, False, vote(other, "bob", 1)),
         )
         for _ in range(2):  # a repeat too
-            assert await counter.submit(Batch("d", 2, groups), 5) == (SEALED, b"\x01")
+            assert await counter.submit(VoteBatch("d", 2, groups), 5) == (SEALED, b"\x01")
         await connection.execute("UPDATE answer_polls SET sealed = false WHERE uid = $1", poll)
         assert await counter.submit(batch("d", 3, poll, [vote(poll, "bob", 0)]), 5) == (b"\x01",)
     await connection.close()
@@ -221,9 +221,9 @@ async def test_sealed_poll_takes_no_vote_and_disturbs_no_other(dsn: str, poll: i
 async def test_malformed_batch_fails_alone(dsn: str, poll: int) -> None:
     async with open_counter(dsn) as counter:
         good, bad = batch("d", 1, poll, [vote(poll, "a", 0)]), batch("e", 1, poll, [b"\xff\xff"])
-        answers = await asyncio.gather(counter.submit(good, 5), counter.submit(bad, 5))
-        assert answers[0] == (b"\x01",)
-        assert isinstance(answers[1], InternalError)
+        replies = await asyncio.gather(counter.submit(good, 5), counter.submit(bad, 5))
+        assert replies[0] == (b"\x01",)
+        assert isinstance(replies[1], InternalError)
         assert await counter.submit(batch("d", 2, poll, [vote(poll, "b", 0)]), 5) == (b"\x01",)
     assert await read_totals(dsn, poll) == [2]
 
@@ -242,8 +242,8 @@ async def test_small_rows_are_merged(dsn: str, poll: int) -> None:
 async def test_queue_that_is_full_refuses_at_once(dsn: str, poll: int) -> None:
     async with open_counter(dsn, limits=CounterLimits(queue_batches=2)) as counter:
         sent = [batch(f"d{n}", 1, poll, [vote(poll, f"v{n}", 0)]) for n in range(4)]
-        answers = await asyncio.gather(*(counter.submit(each, 5) for each in sent))
-        assert [isinstance(answer, Unavailable) for answer in answers] == [False, False, True, True]
+        replies = await asyncio.gather(*(counter.submit(each, 5) for each in sent))
+        assert [isinstance(reply, Unavailable) for reply in replies] == [False, False, True, True]
     assert await read_totals(dsn, poll) == [2]
 
 
@@ -257,9 +257,9 @@ async def test_drained_counter_answers_what_waits_and_takes_no_more(dsn: str, po
 
 
 async def outcomes_of(call: object) -> tuple[bytes, ...]:
-    answer = await call  # type: ignore[misc]
-    assert isinstance(answer, tuple), answer
-    return answer
+    reply = await call  # type: ignore[misc]
+    assert isinstance(reply, tuple), reply
+    return reply
 
 
 async def count_rows(dsn: str, poll: int) -> int:

@@ -13,8 +13,8 @@ from broker.errors import Conflict, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.settings import Settings
 from broker.storage.answer_log import AnswerLog
-from broker.voting.counting.batches import Batch, CountKey, Group
-from broker.voting.counting.client import Entry
+from broker.voting.counting.batches import CountKey, Group, VoteBatch
+from broker.voting.counting.client import PackedEntry
 from broker.voting.counting.counter import Counter
 from broker.voting.counting.linked_counters import LinkedCounters
 from tests.owners.support import create_programs
@@ -41,7 +41,7 @@ class BadLink:
         self.counter = counter
         self.loss = loss
         self.was_sent = True
-        self.batches: list[Batch] = []
+        self.batches: list[VoteBatch] = []
         self._chance = random.Random(7)
 
     async def call(self, method: str, *arguments: Any, timeout_s: float) -> Any:
@@ -49,10 +49,10 @@ class BadLink:
         self.batches.append(arguments[0])
         if self._chance.random() < self.loss:
             raise LinkLost(method, was_sent=self.was_sent)
-        answer = await self.counter.submit(*arguments)
+        reply = await self.counter.submit(*arguments)
         if self._chance.random() < self.loss:
             raise LinkLost(method)
-        return answer
+        return reply
 
     def close(self) -> None:
         """Nothing is open."""
@@ -62,9 +62,9 @@ def client(*links: BadLink, settings: Settings = SETTINGS) -> LinkedCounters:
     return LinkedCounters(settings, CLOCK, IdSource(CLOCK), links)
 
 
-def entry(poll: int, visitor: str, option: int, shards: int = 1) -> Entry:
+def entry(poll: int, visitor: str, option: int, shards: int = 1) -> PackedEntry:
     record = vote(poll, visitor, option)
-    return Entry(poll, int.from_bytes(record[-8:], "little") % shards, False, record)
+    return PackedEntry(poll, int.from_bytes(record[-8:], "little") % shards, False, record)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def test_outcomes_come_back_in_the_order_of_the_entries(dsn: str, counter:
     (other,) = await make_polls_of_another(dsn)
     counters = client(BadLink(counter))
     entries = [entry(poll, "a", 0), entry(other, "a", 1), entry(poll, "a", 0), entry(poll, "b", 1)]
-    shown = Entry(other, 0, False, seen(other, "a"))
+    shown = PackedEntry(other, 0, False, seen(other, "a"))
     assert await counters.submit([*entries, shown]) == [True, True, False, True, True]
     assert await counters.submit([]) == []
     assert await read_totals(dsn, poll) == [1, 1]
@@ -140,13 +140,13 @@ async def test_lost_calls_and_answers_change_neither_counts_nor_outcomes(
 
     async def call(caller: int) -> None:
         for n in range(10):
-            entries = [entry(poll, f"{caller}-{n}", 0), Entry(poll, 0, False, seen(poll, str(caller)))]
+            entries = [entry(poll, f"{caller}-{n}", 0), PackedEntry(poll, 0, False, seen(poll, str(caller)))]
             assert await counters.submit(entries) == [True, True]
 
     await asyncio.gather(*(call(caller) for caller in range(5)))
     assert len(link.batches) > len({batch.number for batch in link.batches})
     assert await read_totals(dsn, poll) == [50]
-    again = Entry(poll, 0, False, seen(poll, "x"))
+    again = PackedEntry(poll, 0, False, seen(poll, "x"))
     assert await counters.submit([again]) == [True]
     await counters.close()
 
@@ -207,9 +207,9 @@ def asked_with(key: str, body: bytes = b"a") -> CountKey:
     return CountKey.of("demo", IdempotencyKey("caller", key, body * 32), 7)
 
 
-def impression(poll: int, visitor: str, shards: int = 1) -> Entry:
+def impression(poll: int, visitor: str, shards: int = 1) -> PackedEntry:
     record = seen(poll, visitor)
-    return Entry(poll, int.from_bytes(record[-8:], "little") % shards, False, record)
+    return PackedEntry(poll, int.from_bytes(record[-8:], "little") % shards, False, record)
 
 
 async def read_impressions(dsn: str, poll: int) -> int:

@@ -9,6 +9,14 @@ which ends connections in order. The process of HAProxy that is replaced hears b
 that is older still uses no connection twice (`broker.deployments.ingress`).
 
 On a cluster a replica sees the configuration of its own node only, so there it waits for the others' a while.
+
+Names used: `start_asgi_http_server` of `ray.serve._private.replica`, which returns a task and a
+`uvicorn.Server`; of that `shutdown`, `server_state.connections`, and `cycle` of a connection with
+`response_started` and `keep_alive`; the words `server SERVE_REPLICA` of HAProxy's configuration, which
+`haproxy_input` reads.
+Probe: `Departure.watch`, before a replica is initialised.
+Fall-back: none; a replica that would lose requests at its end does not start.
+Gain: exchanging replicas, as each update and each change of their number does, loses no request.
 """
 
 import asyncio
@@ -101,10 +109,10 @@ class Departure:
 
 def configuration_place() -> Path | None:
     """Where Ray writes the configuration of the ingress; `None` where HTTP goes through its own proxy."""
-    from ray.serve._private.constants import RAY_SERVE_ENABLE_HA_PROXY
+    from broker.deployments.ray_internals.serve_control import is_behind_haproxy
 
     place = os.environ.get(CONFIGURATION, "")
-    return Path(place) if place and RAY_SERVE_ENABLE_HA_PROXY else None
+    return Path(place) if place and is_behind_haproxy() else None
 
 
 _OURS = "frontend public from ours"

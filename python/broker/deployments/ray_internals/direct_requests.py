@@ -11,6 +11,15 @@ nobody's place, and brings no second replica.
 Everything else goes Serve's way: other paths, other protocols, and whatever comes while the replica has as
 many requests as it may. So does everything when Serve is not made as this expects, which the log says once.
 On that way too the API alone watches and times its requests.
+
+Names used: of a replica of Serve `_direct_ingress_asgi`, `_semaphore`, `_metrics_manager` with
+`inc_num_ongoing_requests` and `dec_num_ongoing_requests`, `get_num_ongoing_requests`; `RequestMetadata` and
+`RequestProtocol` of `ray.serve._private.common`, `RequestIdMiddleware` of `ray.serve._private.http_util`;
+uvicorn's `AutoHTTPProtocol`, `ProxyHeadersMiddleware` and `RequestResponseCycle.more_body`; two headers by
+which Serve watches no request.
+Probe: `DirectRequests` counts one request that is none, when Serve starts the server of a replica.
+Fall-back: everything goes Serve's way, and the log says `requests_go_through_serve`.
+Gain: a quarter of a replica's time, in `python -m bench http`, POST stored value.
 """
 
 import asyncio

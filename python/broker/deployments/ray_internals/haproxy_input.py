@@ -2,6 +2,12 @@
 
 Ray's frontends and rules are left out, so a line that a later Ray adds opens no port and relaxes no rule.
 What must be there and is not, or is made otherwise, is a fault that stops the start and names the line.
+
+Names used: the template by which Ray Serve writes HAProxy's configuration: sections, names of backends and
+what `_SERVER`, `_CHECK`, `_PREFIX` and `_LEFT_OUT` match.
+Probe: the whole text is read at each start and reload.
+Fall-back: none; what is not known stops the start with its line.
+Gain: frontends, limits and errors of our own, and no page of Ray's that everybody can read.
 """
 
 import re

@@ -15,6 +15,12 @@ Trailers (RFC 9112, section 7.1.2) come through the same callback as headers, an
 list that the application has already: `Host` and `Authorization` of a trailer would count. Here they go
 into another list, which nobody reads. The host of a target in absolute form, which uvicorn drops, is handed
 on for the application to compare.
+
+Names used: `AutoHTTPProtocol`, `HttpToolsProtocol` with `url`, `headers`, `scope` and `cycle`,
+`STATUS_LINE` and `RequestResponseCycle` with what `JoinedReply` uses of it, all of uvicorn.
+Probe: the import; tests send each kind of reply and trailers through the uvicorn that is installed.
+Fall-back: where uvicorn takes its protocol from elsewhere, replies are written in two and go through Serve.
+Gain: a fifth of a short request's time for the writes, a sixth for the headers.
 """
 
 import asyncio

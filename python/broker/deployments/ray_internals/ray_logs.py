@@ -2,6 +2,13 @@
 
 Ray writes it below its session directory, which is gone after a stop, and never removes a file of a process
 that has ended. Here it stays after a stop, for us alone, and is bounded.
+
+Names used: that `Node` has its logs in `logs` of the session's directory, and goes on where that is there
+already; that the name of a file ends in the number of its process.
+Probe: none at the start; tests look for logs where they should be. A name without a number is never removed
+while its session runs.
+Fall-back: Ray's logs are below its session's directory, and gone after a stop.
+Gain: they stay after a stop, are ours alone to read, and take no more than the setting says.
 """
 
 import re

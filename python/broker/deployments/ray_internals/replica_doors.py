@@ -8,6 +8,12 @@ gets no port.
 HAProxy calls replicas of its own node at 127.0.0.1 and those of others at the addresses of their nodes. Serve
 gives all replicas of a cluster one address to listen on, which could only be every interface. Ours listen on
 those two.
+
+Names used: `add_port_to_grpc_server` and `start_asgi_http_server` of `ray.serve._private.replica`;
+`startup` of the `uvicorn.Server` that the second one returns.
+Probe: both functions here, before a replica is initialised.
+Fall-back: none; a replica that would listen elsewhere does not start.
+Gain: nobody who reaches a node runs code in a replica.
 """
 
 import socket

@@ -9,6 +9,14 @@ Where workers are forked, Serve is changed before (`fork_server`): while replica
 looks around as often as Serve does by itself, and on time; and a request that finds no replica is counted
 before the figures are sent. Where Serve is made otherwise than this expects it stays as it is, and takes
 longer.
+
+Names used: `ServeController.run_control_loop_step`, `CONTROL_LOOP_INTERVAL_S` and
+`deployment_state_manager._deployment_states` of `ray.serve._private.controller`;
+`RouterMetricsManager.should_send_scaled_to_zero_optimized_push` and `_add_autoscaling_metrics_point` of
+`ray.serve._private.router`.
+Probe: each is looked for when the fork server starts; a test says when one is gone.
+Fall-back: Serve stays as it is.
+Gain: the first picture after 2.1 to 2.9 s on a busy machine of two cores, and not after 11 to 19.
 """
 
 from collections.abc import Awaitable, Callable

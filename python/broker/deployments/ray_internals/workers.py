@@ -3,6 +3,12 @@
 An actor that has died starts at once where an idle worker is there, and after most of a second where one has
 to be made. Ray gives an actor only a worker that has run nothing yet, so no task can leave one behind; the
 raylet starts one when it is asked to.
+
+Names used: `init_grpc_channel` of `ray._private.grpc_utils`, `PrestartWorkersRequest` of
+`ray.core.generated`, and `ray::IDLE`, as a worker that waits calls itself.
+Probe: the import; a raylet that knows no such call refuses it, and the log says `spare_worker_refused`.
+Fall-back: no spare, so that an actor starts after most of a second.
+Gain: an actor that has died starts at once.
 """
 
 import asyncio
@@ -35,7 +41,7 @@ _IDLE = b"ray::IDLE"  # what Ray calls a worker that waits
 _log = logging.getLogger(__name__)
 
 
-class Workers:
+class RayWorkers:
     """The fork server of our own Ray, and a spare worker that is forked already."""
 
     def __init__(self, forks: Path, late_s: float) -> None:

@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Batcher(Generic[Item, Result]):
+class FaceBatcher(Generic[Item, Result]):
     """Collects items for one network, within one event loop. `close` ends what waits and what runs."""
 
     def __init__(

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from broker.images.errors import FacesUnavailable
-from broker.images.faces.batcher import Batcher
+from broker.images.faces.batcher import FaceBatcher
 from broker.images.faces.models import InsightFaceModels, find_models
 from broker.images.faces.net import FaceNet
 from broker.images.faces.resampling import Pixels
@@ -62,7 +62,7 @@ class LocalFaceFinder:
         self._config = config
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="faces")
         self._net: asyncio.Task[FaceNet] | None = None
-        self._batcher: Batcher[Pixels, tuple[Face, ...]] | None = None
+        self._batcher: FaceBatcher[Pixels, tuple[Face, ...]] | None = None
 
     async def start(self) -> str:
         """Load and warm the models; the provider of ONNX Runtime that computes.
@@ -108,7 +108,7 @@ class LocalFaceFinder:
         async def run(pictures: Sequence[Pixels]) -> Sequence[tuple[Face, ...]]:
             return await loop.run_in_executor(self._thread, _find, net, pictures)
 
-        self._batcher = Batcher(run, largest=net.largest_batch, waiting=self._config.waiting)
+        self._batcher = FaceBatcher(run, largest=net.largest_batch, waiting=self._config.waiting)
         return net
 
 

@@ -1,1 +1,1 @@
-"""Audience answers: the counters, and how the doors reach them."""
+"""The counters of votes, and how the doors reach them."""

@@ -9,7 +9,7 @@ from broker.settings import Settings
 from broker.voting.counting.placement import COUNTER
 
 if TYPE_CHECKING:
-    from broker.voting.counting.batches import Answer, Batch
+    from broker.voting.counting.batches import BatchReply, VoteBatch
     from broker.voting.counting.counter import Counter
 
 
@@ -27,7 +27,7 @@ class CounterActor(SlotActor["Counter"]):
         super().__init__(settings, dsn, index, COUNTER_CALLS)
         self._open = Counter.start
 
-    async def submit(self, batch: "Batch", wait_s: float) -> "Answer":
+    async def submit(self, batch: "VoteBatch", wait_s: float) -> "BatchReply":
         """See `Counter.submit`."""
         counter = await self._get()
         return counter if isinstance(counter, BrokerError) else await counter.submit(batch, wait_s)

@@ -41,7 +41,7 @@ class CountKey(NamedTuple):
         return cls(f"{KEY_DOOR}{named}", int.from_bytes(key.request_hash[:8], "big") >> 1 | 1)
 
 
-class Batch(NamedTuple):
+class VoteBatch(NamedTuple):
     """Groups from one door; `number` grows by one with each of its batches, but for `CountKey`."""
 
     door: str
@@ -65,7 +65,7 @@ Outcomes = tuple[bytes | None, ...]
 SEALED = b""
 """The outcome of a group whose poll had closed, and its result been called final, before it was counted."""
 
-Answer = Outcomes | BrokerError
+BatchReply = Outcomes | BrokerError
 
 _OVERHEAD_BYTES = 200  # of a batch or a group besides its records, roughly
 

@@ -3,13 +3,13 @@
 from typing import Protocol
 
 from broker.rpc.calls import Calls, SlotCalls
-from broker.voting.counting.batches import Answer, Batch
+from broker.voting.counting.batches import BatchReply, VoteBatch
 
 
 class CounterCalls(SlotCalls, Protocol):
     """The counter's side is `broker.voting.counting.actor.CounterActor`; what the calls do is `Counter`'s."""
 
-    async def submit(self, batch: Batch, wait_s: float) -> Answer:
+    async def submit(self, batch: VoteBatch, wait_s: float) -> BatchReply:
         """See `Counter.submit`."""
 
 

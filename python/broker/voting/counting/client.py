@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 from broker.voting.counting.batches import CountKey, Group
 
 
-class Entry(NamedTuple):
-    """One answer, impression or session of one visitor, as the native packers make it.
+class PackedEntry(NamedTuple):
+    """One vote, impression or session of one visitor, as the native packers make it.
 
     Attributes:
         poll: number of the poll, as `broker.storage.polls` gives it.
@@ -25,10 +25,10 @@ class Entry(NamedTuple):
 class Counters(Protocol):
     """The port to the counters. It has one implementation; it is there to keep Ray out of the operations."""
 
-    async def submit(self, entries: Sequence[Entry], key: CountKey | None = None) -> list[bool]:
+    async def submit(self, entries: Sequence[PackedEntry], key: CountKey | None = None) -> list[bool]:
         """Count entries; what it returns is durable: whether each changed a count, in order.
 
-        All entries of one poll's shard are counted together or not at all. Safe to repeat: an answer counts
+        All entries of one poll's shard are counted together or not at all. Safe to repeat: a vote counts
         once a visitor, and under a key everything does. Cancelling takes nothing back.
 
         Raises:

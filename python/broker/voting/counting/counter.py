@@ -31,8 +31,8 @@ from broker.settings import Settings
 from broker.storage.answer_log import MERGED_ROWS, AnswerLog, RecordsLost, Sealed, StoredTally
 from broker.storage.database import Database
 from broker.storage.fence import Fenced, Term, connection_name
-from broker.voting.counting.batches import Answer, Batch, Outcomes, unpack_outcomes
-from broker.voting.counting.work import Counted, Door, PollShard, Work, too_late
+from broker.voting.counting.batches import BatchReply, Outcomes, VoteBatch, unpack_outcomes
+from broker.voting.counting.work import NewestBatch, PollShard, ShardTally, Work, too_late
 
 _RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is away
 _IDLE_S = 900.0  # how long a tally stays in memory that nobody counts in
@@ -55,9 +55,9 @@ class CounterLimits:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    batch: Batch
+    batch: VoteBatch
     deadline_s: float
-    answer: asyncio.Future[Answer]
+    reply: asyncio.Future[BatchReply]
     is_doubtful: bool = False  # a commit of it was not answered
 
 
@@ -75,10 +75,10 @@ class Counter:
         self._limits = limits
         self._queue: deque[_Pending] = deque()
         self._queued_bytes = 0
-        self._waiting: set[asyncio.Future[Answer]] = set()
+        self._waiting: set[asyncio.Future[BatchReply]] = set()
         self._arrived = asyncio.Event()
-        self._tallies: dict[PollShard, Counted] = {}
-        self._doors: dict[str, Door] = {}
+        self._tallies: dict[PollShard, ShardTally] = {}
+        self._doors: dict[str, NewestBatch] = {}
         self._keys_seen = True  # of an earlier life, perhaps
         self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,18 +110,18 @@ class Counter:
         _log.info("counter_started", extra={"slot": slot, "generation": generation})
         return counter
 
-    async def submit(self, batch: Batch, wait_s: float) -> Answer:
+    async def submit(self, batch: VoteBatch, wait_s: float) -> BatchReply:
         """Count a batch; what it answers is durable. Errors are values. Cancelling takes nothing back."""
         is_full = len(self._queue) >= self._limits.queue_batches
         if self._closed or is_full or self._queued_bytes + batch.size_bytes > self._limits.queue_bytes:
             return too_late()
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.add(answer)
-        answer.add_done_callback(self._waiting.discard)
-        self._queue.append(_Pending(batch, self._clock.monotonic_s() + wait_s, answer))
+        reply: asyncio.Future[BatchReply] = asyncio.get_running_loop().create_future()
+        self._waiting.add(reply)
+        reply.add_done_callback(self._waiting.discard)
+        self._queue.append(_Pending(batch, self._clock.monotonic_s() + wait_s, reply))
         self._queued_bytes += batch.size_bytes
         self._arrived.set()
-        return await answer
+        return await reply
 
     async def ended(self) -> None:
         """Return when the counter can go on no longer: it was shut out, or one of its tasks failed."""
@@ -169,9 +169,9 @@ class Counter:
         finally:
             self._closed = True
             for pending in group:
-                _answer(pending.answer, too_late(is_doubtful=pending.is_doubtful))
-            for answer in list(self._waiting):
-                _answer(answer, too_late())
+                _answer(pending.reply, too_late(is_doubtful=pending.is_doubtful))
+            for reply in list(self._waiting):
+                _answer(reply, too_late())
 
     def _take(self) -> list[_Pending]:
         """The next group: a prefix of the queue, with at most one batch of a door."""
@@ -223,20 +223,20 @@ class Counter:
                         await self._commit([pending])
                     return
                 _log.exception("batch_failed")
-                _answer(group[0].answer, InternalError("the answers could not be counted"))
+                _answer(group[0].reply, InternalError("the votes could not be counted"))
                 return
 
     async def _attempt(self, group: Sequence[_Pending], sealed: frozenset[int]) -> None:
         await self._term.settle()
         await self._load(group)
         work = Work(self._tallies, self._doors, sealed)
-        answers = [work.count(pending.batch) for pending in group]
+        replies = [work.count(pending.batch) for pending in group]
         began_s = self._clock.monotonic_s()
         gone = await self._store(work, group)
         COMMIT_SECONDS.observe(self._clock.monotonic_s() - began_s, self._slot)
         COMMITTED.add(self._slot, amount=len(group))
-        for pending, answer in zip(group, answers, strict=True):
-            _answer(pending.answer, _without(gone, pending.batch, answer))
+        for pending, reply in zip(group, replies, strict=True):
+            _answer(pending.reply, _without(gone, pending.batch, reply))
         for _, outcomes in work.doors.values():  # without batches that were counted before
             _tell(outcomes)
         for pending in group:
@@ -258,7 +258,7 @@ class Counter:
             raise
         now_s = self._clock.monotonic_s()
         for door, (number, outcomes) in work.doors.items():
-            self._doors[door] = Door(number, outcomes, now_s)
+            self._doors[door] = NewestBatch(number, outcomes, now_s)
         gone = {write.poll for write in writes} - existing
         for key in [key for key in self._tallies if key[0] in gone] if gone else ():
             del self._tallies[key]
@@ -289,13 +289,13 @@ class Counter:
             found = await self._stored.find_doors(sorted(strange))
             for door in strange:
                 number, packed = found.get(door, (0, b""))
-                self._doors[door] = Door(number, unpack_outcomes(packed), now_s)
+                self._doors[door] = NewestBatch(number, unpack_outcomes(packed), now_s)
         missing = keys - self._tallies.keys()
         if missing:
             for key, stored in (await self._stored.load(sorted(missing))).items():
                 self._tallies[key] = await self._restore(stored)
 
-    async def _restore(self, stored: StoredTally) -> Counted:
+    async def _restore(self, stored: StoredTally) -> ShardTally:
         tally = Tally()
         for records in stored.records:
             if len(records) < _THREAD_BYTES:
@@ -303,7 +303,7 @@ class Counter:
             else:
                 await asyncio.to_thread(tally.load, records)
         tally.impressions = stored.impressions
-        return Counted(tally, stored.newest, stored.loose, self._clock.monotonic_s())
+        return ShardTally(tally, stored.newest, stored.loose, self._clock.monotonic_s())
 
     async def _merge(self, key: PollShard) -> None:
         """Make many small rows one, so that they stay few to load. Raises Fenced."""
@@ -322,8 +322,8 @@ class Counter:
         now_s = self._clock.monotonic_s()
         for pending in group:
             if pending.deadline_s <= now_s:
-                _answer(pending.answer, too_late(is_doubtful=pending.is_doubtful))
-        return [pending for pending in group if not pending.answer.done()]
+                _answer(pending.reply, too_late(is_doubtful=pending.is_doubtful))
+        return [pending for pending in group if not pending.reply.done()]
 
     async def _sweep(self) -> None:
         """Forget what nobody has used for a while."""
@@ -347,11 +347,11 @@ class Counter:
                     _log.info("doors_not_forgotten", extra={"cause": error.log_text})
 
 
-def _without(gone: set[int], batch: Batch, answer: Answer) -> Answer:
-    """The answer, with nothing for polls that were deleted meanwhile."""
-    if not gone or isinstance(answer, BrokerError):
-        return answer
-    pairs = zip(batch.groups, answer, strict=True)
+def _without(gone: set[int], batch: VoteBatch, reply: BatchReply) -> BatchReply:
+    """The reply, with nothing for polls that were deleted meanwhile."""
+    if not gone or isinstance(reply, BrokerError):
+        return reply
+    pairs = zip(batch.groups, reply, strict=True)
     return tuple(None if group.poll in gone else outcomes for group, outcomes in pairs)
 
 
@@ -368,6 +368,6 @@ def _mark_doubtful(group: Iterable[_Pending]) -> None:
         pending.is_doubtful = True
 
 
-def _answer(answer: asyncio.Future[Answer], value: Answer) -> None:
-    if not answer.done():
-        answer.set_result(value)
+def _answer(reply: asyncio.Future[BatchReply], value: BatchReply) -> None:
+    if not reply.done():
+        reply.set_result(value)

@@ -1,7 +1,7 @@
 """The port `Counters` over links: how a door's answers reach the counters.
 
 Calls are shared: while one is in flight to a counter, what arrives for it waits and goes with the next, as
-one batch. A batch that brings no answer is sent again under its number until the time of those who wait for
+one batch. A batch that brings no reply is sent again under its number until the time of those who wait for
 it is over; the counter knows it by the number and counts nothing twice. Of a batch that was given up after
 some call with it got lost, nobody knows whether it was counted.
 """
@@ -20,17 +20,17 @@ from broker.ids import IdSource
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.settings import Settings
-from broker.voting.counting.batches import SEALED, Answer, Batch, CountKey, Group, Outcomes
+from broker.voting.counting.batches import SEALED, BatchReply, CountKey, Group, Outcomes, VoteBatch
 from broker.voting.counting.calls import COUNTER_CALLS
-from broker.voting.counting.client import Entry
+from broker.voting.counting.client import PackedEntry
 from broker.voting.counting.errors import VotingClosed
 from broker.voting.counting.placement import COUNTER
 
 _LIMITS = BatchLimits(batch_size=20_000, queue_size=200_000)  # entries
 _RETRY = Backoff(0.02, 0.1, jitter=0)  # before a batch is sent again
-_GRACE_S = 1.0  # for the way of an answer that was made just in time
+_GRACE_S = 1.0  # for the way of a reply that was made just in time
 
-_Answered = TypeVar("_Answered")
+_Replied = TypeVar("_Replied")
 
 _RECORD_BYTES = 9  # of the shortest: so many records are in a group at most
 
@@ -44,7 +44,7 @@ class _Call(Protocol):
     def pack(self, packing: "_Packing") -> None:
         """Put it into the batch."""
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, reply: BatchReply) -> None:
         """Tell what the counter has made of the batch."""
 
     def is_given_up(self) -> bool:
@@ -59,7 +59,7 @@ class _Packing:
         self._records: list[list[bytes]] = []
         self._shared: dict[tuple[int, int, bool], int] = {}
 
-    def add(self, entry: Entry) -> tuple[int, int]:
+    def add(self, entry: PackedEntry) -> tuple[int, int]:
         """Put an entry with others of its kind; returns its group, and its place there."""
         key = entry[:3]  # poll, shard, allow_change
         group = self._shared.get(key)
@@ -76,11 +76,11 @@ class _Packing:
         self._shared.pop(self._keys[place], None)
         return place
 
-    def build(self, door: str, number: int) -> Batch:
+    def build(self, door: str, number: int) -> VoteBatch:
         """The batch."""
         packed = (b"".join(each) for each in self._records)
         groups = (Group(*key, each) for key, each in zip(self._keys, packed, strict=True))
-        return Batch(door, number, tuple(groups))
+        return VoteBatch(door, number, tuple(groups))
 
     def _new(self, key: tuple[int, int, bool]) -> int:
         self._keys.append(key)
@@ -91,7 +91,7 @@ class _Packing:
 class _Entries:
     """Entries that share groups with those of others."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[PackedEntry]) -> None:
         self.size = len(entries)
         self.changed: asyncio.Future[list[bool] | BrokerError] = asyncio.Future()
         self._entries = entries
@@ -101,10 +101,10 @@ class _Entries:
         """See `_Call.pack`."""
         self._places = [packing.add(entry) for entry in self._entries]
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, reply: BatchReply) -> None:
         """See `_Call.answer`."""
         if not self.changed.done():
-            result = answer if isinstance(answer, BrokerError) else _changed(answer, self._places)
+            result = reply if isinstance(reply, BrokerError) else _changed(reply, self._places)
             self.changed.set_result(result)
 
     def is_given_up(self) -> bool:
@@ -125,14 +125,14 @@ class _Groups:
         """See `_Call.pack`."""
         self._places = [packing.add_group(group) for group in self._groups]
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, reply: BatchReply) -> None:
         """See `_Call.answer`."""
         if self.outcomes.done():
             return
-        if isinstance(answer, BrokerError):
-            self.outcomes.set_result(answer)
+        if isinstance(reply, BrokerError):
+            self.outcomes.set_result(reply)
         else:
-            self.outcomes.set_result([answer[place] for place in self._places])
+            self.outcomes.set_result([reply[place] for place in self._places])
 
     def is_given_up(self) -> bool:
         """See `_Call.is_given_up`. Somebody may not wait, but voters do."""
@@ -159,7 +159,7 @@ class LinkedCounters:
         self._links = links or [SlotLink(COUNTER, index, COUNTER_CALLS) for index in range(settings.counters)]
         self._lanes = [_Lane(link, clock, ids.uuid7()) for link in self._links]
 
-    async def submit(self, entries: Sequence[Entry], key: CountKey | None = None) -> list[bool]:
+    async def submit(self, entries: Sequence[PackedEntry], key: CountKey | None = None) -> list[bool]:
         """See `Counters.submit`."""
         deadline_s = self._clock.monotonic_s() + self._wait_s
         if len(self._lanes) == 1 and key is None:
@@ -240,29 +240,29 @@ class _Lane:
         self._number += 1
         batch = packing.build(self._door, self._number)
         deadline_s = max(waiting.deadline_s for waiting in taken)
-        answer = await _insist(self._link, self._clock, batch, deadline_s)
+        reply = await _insist(self._link, self._clock, batch, deadline_s)
         for waiting in taken:
-            waiting.call.answer(answer)
+            waiting.call.answer(reply)
 
 
 def _end(waiting: _Waiting, is_under_way: bool) -> None:
     waiting.call.answer(_unavailable(is_doubtful=is_under_way))
 
 
-async def _insist(link: Link, clock: Clock, batch: Batch, deadline_s: float) -> Answer:
+async def _insist(link: Link, clock: Clock, batch: VoteBatch, deadline_s: float) -> BatchReply:
     """Call the counter until it answers or the time is over."""
     delays = Delays(_RETRY)
-    answer: Answer = _unavailable()
+    reply: BatchReply = _unavailable()
     is_doubtful = False
-    while isinstance(answer, Unavailable) and (left_s := deadline_s - clock.monotonic_s()) > 0:
+    while isinstance(reply, Unavailable) and (left_s := deadline_s - clock.monotonic_s()) > 0:
         try:
-            answer = await link.call("submit", batch, left_s, timeout_s=left_s + _GRACE_S)
+            reply = await link.call("submit", batch, left_s, timeout_s=left_s + _GRACE_S)
         except LinkLost as lost:
-            answer = _unavailable(is_doubtful=lost.was_sent)
-        if isinstance(answer, Unavailable):
-            is_doubtful |= isinstance(answer, OutcomeUnknown)
+            reply = _unavailable(is_doubtful=lost.was_sent)
+        if isinstance(reply, Unavailable):
+            is_doubtful |= isinstance(reply, OutcomeUnknown)
             await delays.wait(left_s)
-    return _unavailable(is_doubtful=is_doubtful) if isinstance(answer, Unavailable) else answer
+    return _unavailable(is_doubtful=is_doubtful) if isinstance(reply, Unavailable) else reply
 
 
 def _changed(outcomes: Outcomes, places: Sequence[tuple[int, int]]) -> list[bool] | BrokerError:
@@ -277,7 +277,7 @@ def _changed(outcomes: Outcomes, places: Sequence[tuple[int, int]]) -> list[bool
     return changed
 
 
-def _raise_or_return(result: _Answered | BrokerError) -> _Answered:
+def _raise_or_return(result: _Replied | BrokerError) -> _Replied:
     if isinstance(result, BrokerError):
         raise result
     return result
@@ -285,4 +285,4 @@ def _raise_or_return(result: _Answered | BrokerError) -> _Answered:
 
 def _unavailable(*, is_doubtful: bool = False) -> Unavailable:
     kind = OutcomeUnknown if is_doubtful else Unavailable
-    return kind("the answers could not be counted in time; try again", retry_after_s=1)
+    return kind("the replies could not be counted in time; try again", retry_after_s=1)

@@ -7,14 +7,14 @@ from broker._native import Tally
 from broker.domain.idempotency import used_for_another
 from broker.errors import OutcomeUnknown, Unavailable
 from broker.storage.answer_log import KEY_DOOR, DoorWrite, PollWrite
-from broker.voting.counting.batches import SEALED, Answer, Batch, Group, Outcomes, pack_outcomes
+from broker.voting.counting.batches import SEALED, BatchReply, Group, Outcomes, VoteBatch, pack_outcomes
 
 PollShard = tuple[int, int]
 """A poll's number, and one of its shards."""
 
 
 @dataclass(slots=True, eq=False)
-class Counted:
+class ShardTally:
     """A tally, with what is known of its rows."""
 
     tally: Tally
@@ -24,7 +24,7 @@ class Counted:
 
 
 @dataclass(slots=True, eq=False)
-class Door:
+class NewestBatch:
     """The newest batch of a door that is stored."""
 
     number: int
@@ -36,7 +36,7 @@ class Work:
     """A group's changes: made in the tallies already, not stored yet."""
 
     def __init__(
-        self, tallies: dict[PollShard, Counted], doors: dict[str, Door], sealed: Collection[int]
+        self, tallies: dict[PollShard, ShardTally], doors: dict[str, NewestBatch], sealed: Collection[int]
     ) -> None:
         self._tallies = tallies
         self._sealed = sealed
@@ -44,7 +44,7 @@ class Work:
         self.news: dict[PollShard, list[bytes]] = {}
         self.doors: dict[str, tuple[int, Outcomes]] = {}
 
-    def count(self, batch: Batch) -> Answer:
+    def count(self, batch: VoteBatch) -> BatchReply:
         """Apply a batch, unless its door has sent it before. Raises ValueError for malformed records."""
         known = self._known[batch.door]
         if batch.number == known.number:
@@ -101,4 +101,4 @@ class Work:
 def too_late(*, is_doubtful: bool = False) -> Unavailable:
     """The error of a batch that was not counted in its time, or of which that is not known."""
     kind = OutcomeUnknown if is_doubtful else Unavailable
-    return kind("the answers could not be counted in time; try again", retry_after_s=1)
+    return kind("the replies could not be counted in time; try again", retry_after_s=1)

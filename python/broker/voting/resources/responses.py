@@ -31,7 +31,7 @@ from broker.operations.program_access import is_project
 from broker.operations.registry import Effect, Operation, Route
 from broker.storage.polls import PollProgram, PollRow
 from broker.voting.counting.batches import CountKey
-from broker.voting.counting.client import Entry
+from broker.voting.counting.client import PackedEntry
 from broker.voting.counting.errors import VotingClosed
 from broker.voting.polls.known_polls import OTHER_NAMES, Measure
 from broker.voting.rules import (
@@ -160,7 +160,7 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
     polls = await audience.known.rows(program.uid, wanted, declared, lambda new: _take_names(context, new))
     if len(polls) < len(wanted):
         raise await _refusal(context, place, program, entries, polls)
-    records: list[Entry] = []
+    records: list[PackedEntry] = []
     told: list[int] = []  # of each entry, the place of the record that says whether it changed a count
     for _, entry in entries:
         told.append(len(records))
@@ -267,7 +267,7 @@ async def _refusal(
 
 def _records(
     entry: AnswerEntry | ImpressionEntry, key: bytes, poll: PollRow, declared: Mapping[str, Declaration]
-) -> list[Entry]:
+) -> list[PackedEntry]:
     """The records of an entry; the first one says whether it changed a count."""
     may_change = declared.get(entry.context_id, NOTHING_DECLARED).allow_change
     if isinstance(entry, AnswerEntry):
@@ -280,8 +280,8 @@ def _records(
     ]
 
 
-def _record_of(poll: PollRow, may_change: bool, record: bytes) -> Entry:
-    return Entry(poll.uid, int.from_bytes(record[-8:], "little") % poll.shards, may_change, record)
+def _record_of(poll: PollRow, may_change: bool, record: bytes) -> PackedEntry:
+    return PackedEntry(poll.uid, int.from_bytes(record[-8:], "little") % poll.shards, may_change, record)
 
 
 def _measure(entry: AnswerEntry | ImpressionEntry) -> Measure:

@@ -39,7 +39,7 @@ _RUNNING = "public, max-age=1, s-maxage=5"
 _CLOSED = "public, max-age=60, s-maxage=60"
 
 
-class ReportParams(Model):
+class ResponseReportParams(Model):
     """Names a program, as its project has it."""
 
     account_id: Id
@@ -57,7 +57,7 @@ class ResultsParams(Model):
     context_id: ContextId | None = None
 
 
-async def _get_report(context: Context, params: ReportParams) -> ResponseReport:
+async def _get_report(context: Context, params: ResponseReportParams) -> ResponseReport:
     audience, account = context.services.audience, context.principal.account
     missing = f"there is no program {params.program_id}"
     program = await audience.known.program(account, params.program_id)
@@ -191,7 +191,7 @@ OPERATIONS = (
     Operation(
         name="getResponseReport",
         summary="Get all answers to a program",
-        params=ReportParams,
+        params=ResponseReportParams,
         result=ResponseReport,
         handler=_get_report,
         route=Route(
