@@ -14,7 +14,7 @@ RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.l
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
 
-build: .venv/native.stamp $(FACES)/built/models.json tests/asyncapi/node_modules/.package-lock.json js/client/dist/.stamp python/broker/overlay/index.html ## Build only.
+build: .venv/native.stamp $(FACES)/built/models.json tests/asyncapi/node_modules/.package-lock.json js/client/dist/.stamp python/broker/overlay/index.html python/broker/dashboard/index.html ## Build only.
 
 # One clear line for what is missing, instead of the middle of a build that fails.
 .PHONY: toolchain
@@ -65,6 +65,17 @@ python/broker/overlay/index.html: $(OVERLAY_SOURCES) $(JS)/dist/.stamp $(OVERLAY
 	cd $(OVERLAY) && npm run --silent build
 	touch $@
 
+DASHBOARD := js/dashboard
+DASHBOARD_SOURCES := $(shell find $(DASHBOARD)/src $(DASHBOARD)/test -type f) $(addprefix $(DASHBOARD)/,build.mjs tsconfig.json)
+
+$(DASHBOARD)/node_modules/.stamp: $(DASHBOARD)/package.json $(DASHBOARD)/package-lock.json $(DASHBOARD)/.npmrc | toolchain
+	cd $(DASHBOARD) && npm ci --no-audit --no-fund --ignore-scripts --prefer-offline --loglevel=error
+	touch $@
+
+# It has the SDK in it, from source; its tests have the SDK's browser.
+python/broker/dashboard/index.html: $(JS)/src/schema.ts $(JS_SOURCES) $(DASHBOARD_SOURCES) $(DASHBOARD)/node_modules/.stamp
+	cd $(DASHBOARD) && npm run --silent build -- --tests
+
 # AsyncAPI's own parser, which tests let read our document.
 tests/asyncapi/node_modules/.package-lock.json: tests/asyncapi/package-lock.json | toolchain
 	npm ci --prefix tests/asyncapi --no-audit --no-fund --ignore-scripts --silent
@@ -105,6 +116,7 @@ lint: build ## Format, style, types and import contracts.
 	$(BIN)/lint-imports
 	cd $(JS) && npm run --silent lint
 	cd $(OVERLAY) && npm run --silent lint
+	cd $(DASHBOARD) && npm run --silent lint
 
 test: lint ## Everything, in the order of speed.
 	cargo test --quiet
@@ -172,7 +184,7 @@ attack: build ## What strangers, tenants, roles and neighbours may try, doubled 
 	$(BIN)/pip install --quiet --require-hashes -r bench/requirements.lock
 	touch $@
 
-bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner, publish, startup, votes, ballots, disruption, images, images-quality or http for one other, ARGS for options.
+bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner, publish, startup, votes, ballots, disruption, page, images, images-quality or http for one other, ARGS for options.
 	$(BIN)/python -m bench $(PART) $(ARGS)
 	$(if $(PART),,$(BIN)/python -m bench http)
 
@@ -195,4 +207,5 @@ audit: build ## Known faults, licences and sources of what we depend on; ARGS=--
 	$(BIN)/python -m tests.audit --python-tools $(AUDIT_TOOLS) --rust-tools $(AUDIT_TOOLS) $(ARGS)
 
 clean: ## Remove what was built and installed.
-	rm -rf .venv .build target python/broker/_native*.so $(FACES)/built $(JS)/node_modules $(JS)/dist $(JS)/.build $(JS)/src/schema.ts $(OVERLAY)/node_modules python/broker/overlay
+	rm -rf .venv .build target python/broker/_native*.so $(FACES)/built $(JS)/node_modules $(JS)/dist $(JS)/.build $(JS)/src/schema.ts $(OVERLAY)/node_modules python/broker/overlay \
+	    $(DASHBOARD)/node_modules $(DASHBOARD)/.build python/broker/dashboard

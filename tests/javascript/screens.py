@@ -1,10 +1,11 @@
 """Pictures of every overlay, coming in, on air and going out, in .build/screens: `make screens`."""
 
+import sys
 import tempfile
 from pathlib import Path
 
 from tests.deployments.instance import Instance
-from tests.javascript.test_overlay import run_in_browser
+from tests.javascript.test_overlay import SCREENS, run_in_browser
 
 
 def main() -> None:
@@ -17,6 +18,7 @@ def main() -> None:
             instance.stop()
         finally:
             instance.end()
+    sys.stdout.write(f"see {SCREENS}\n")
 
 
 if __name__ == "__main__":

@@ -94,6 +94,7 @@ def invitation(stage: Stage) -> list[str]:
     url = f"http://localhost:{port}"
     return [
         f"API        {url}/docs   (account demo: {stage.url})",
+        f"dashboard  {url}/dashboard/",
         f"overlay    {stage.url}/overlay/?program={PROGRAM_ID}&project={PROJECT_ID}",
         f"WebSocket  ws://localhost:{stage.ws_port}/api/v1/ws",
         f"log-ins    {logins}",
