@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from docs.draw import PICTURE, SOURCE, draw
@@ -17,7 +18,7 @@ def test_the_picture_is_current() -> None:
 def test_every_room_is_on_the_map() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = {room.partition(".")[0] for layer in contracts[0]["layers"] for room in layer.split(" | ")}
-    table = PAGE.partition("## Rooms")[2].partition("The native crate")[0]
+    table = PAGE.partition("## Rooms")[2].partition("Native code is")[0]
     rows = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
     assert {room for row in rows for room in re.findall(r"`(\w+)/?`", row)} == layers
 
@@ -32,3 +33,40 @@ def test_every_file_on_the_map_is_there() -> None:
         and not any((base / name).exists() for base in (ROOT, ROOT / "python" / "broker", ROOT / "native"))
     ]
     assert lacking == []
+
+
+def test_no_file_of_the_native_gateway_imports_in_a_circle() -> None:
+    root = ROOT / "native" / "gateway" / "src"
+    modules: dict[tuple[str, ...], Path] = {}
+    for path in root.rglob("*.rs"):
+        parts = path.relative_to(root).with_suffix("").parts
+        modules[parts[:-1] if parts[-1] in ("mod", "lib") else parts] = path
+    imports = {
+        module: _imported(module, path.read_text(), set(modules)) - {module}
+        for module, path in modules.items()
+        if module and module[0] != "fuzzing"
+    }
+    assert sum(map(len, imports.values())) > 40
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
+
+
+def _imported(module: tuple[str, ...], text: str, modules: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    """The files that a file of Rust names in its `use`, but for those of its tests."""
+    found = set()
+    for path in re.findall(
+        r"^(?:pub(?:\(\w+\))? )?use ([\w:]+)", text.partition("#[cfg(test)]\nmod ")[0], re.MULTILINE
+    ):
+        names = [name for name in path.split("::") if name]
+        place = list(module)
+        if names[0] == "crate":
+            place, names = [], names[1:]
+        elif names[0] == "super":
+            while names and names[0] == "super":
+                place, names = place[:-1], names[1:]
+        elif (*module, names[0]) not in modules:
+            continue  # another crate's
+        while names and (*place, names[0]) in modules:
+            place.append(names.pop(0))
+        if place:
+            found.add(tuple(place))
+    return found

@@ -22,8 +22,9 @@ class IdSource:
         self._lock = threading.Lock()
         self._last = 0
         self._random: list[int] = []
-        # Two processes must not use the same ones.
-        os.register_at_fork(after_in_child=self._random.clear)
+        # Two processes must not use the same ones. Windows has no fork, and no such function.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._random.clear)
 
     def uuid7(self) -> str:
         """A new UUIDv7 (RFC 9562, section 5.7) in its 36-character form.

@@ -42,7 +42,7 @@ class EditedProgram:
         async with AsyncClient(
             self.url, username=self.username, password=self.password, retry=patient
         ) as client:
-            await client.create_program(self.program_id, self.program_id)
+            await client.programs.create(self.program_id, self.program_id)
             left, number = after, 0
             while left:
                 left -= disturb.is_set()
@@ -51,36 +51,36 @@ class EditedProgram:
                 await self._change(client, kind, number, chance)
                 self.done[kind] += 1
                 await asyncio.sleep(_PAUSE_S)
-            self.stored = await client.events(self.program_id)
-            self.seq = (await client.last_update(self.program_id)).cursor.seq
+            self.stored = await client.events.list(self.program_id)
+            self.seq = (await client.programs.get_last_update(self.program_id)).cursor.seq
 
     async def _change(self, client: AsyncClient, kind: str, number: int, chance: random.Random) -> None:
         if kind in ("publish", "batch"):
             count = 1 if kind == "publish" else 5
             news = [NewEvent("Count#up", {"n": number + n}) for n in range(count)]
-            events = await client.publish_batch(self.program_id, news)
+            events = await client.events.publish_batch(self.program_id, news)
             self.expected |= {event.id: number + n for n, event in enumerate(events)}
             self.pushes += count
         elif kind == "correct":
             chosen = chance.choice(list(self.expected))
-            await client.update_event(self.program_id, chosen, metadata={"n": number})
+            await client.events.update(self.program_id, chosen, metadata={"n": number})
             self.expected[chosen] = number
             self.pushes += 1
         elif kind == "delete":
             chosen = chance.choice(list(self.expected))
-            await client.delete_event(self.program_id, chosen)
+            await client.events.delete(self.program_id, chosen)
             del self.expected[chosen]
             self.pushes += 1
         elif kind == "erase":
-            await client.delete_events(self.program_id)
+            await client.events.delete_all(self.program_id)
             self.expected, self.pushes = {}, 0
         else:
             events = [{"event": "Count#up", "metadata": {"n": number + n}} for n in range(_IMPORTED)]
-            await client.import_events(self.program_id, json.dumps({"events": events}).encode())
-            imported = await client.events(self.program_id)
+            await client.events.import_all(self.program_id, json.dumps({"events": events}).encode())
+            imported = await client.events.list(self.program_id)
             self.expected = {event.id: event.metadata["n"] for event in imported}
             assert sorted(self.expected.values()) == list(range(number, number + _IMPORTED))
-            self.pushes = (await client.last_update(self.program_id)).cursor.seq
+            self.pushes = (await client.programs.get_last_update(self.program_id)).cursor.seq
 
     def judge(self) -> list[str]:
         """What is wrong with the program."""

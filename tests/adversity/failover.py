@@ -46,7 +46,7 @@ async def view(client: AsyncClient, program: str, told: list[Change]) -> None:
 async def play(client: AsyncClient, instance: Instance, servers: Servers, *, kills_owners: bool) -> list[str]:
     """Lose events of a program; what is wrong then."""
     program = f"owners-die-{kills_owners}"
-    await client.create_program(program, program)
+    await client.programs.create(program, program)
     kept = await publish(client, program, 1)
     told: list[list[Change]] = [[] for _ in range(_VIEWERS)]
     viewing = [asyncio.create_task(view(client, program, each)) for each in told]
@@ -70,7 +70,7 @@ async def play(client: AsyncClient, instance: Instance, servers: Servers, *, kil
             while last.epoch == lost[0].epoch or any(each[-1] != last for each in told):
                 last = await publish_one(client, program)
                 await asyncio.sleep(0.2)
-        stored = [event async for event in client.iterate_events(program)]
+        stored = [event async for event in client.events.iterate(program)]
     finally:
         for task in viewing:
             task.cancel()

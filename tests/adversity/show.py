@@ -40,9 +40,9 @@ class SdkShow:
         async with AsyncClient(
             self.url, username=self.username, password=self.password, retry=patient
         ) as client:
-            await client.create_program(self.program_id, self.program_id)
+            await client.programs.create(self.program_id, self.program_id)
             self.seen = [[] for _ in range(viewers)]
-            start = Cursor((await client.last_update(self.program_id)).cursor.epoch, 0)
+            start = Cursor((await client.programs.get_last_update(self.program_id)).cursor.epoch, 0)
             following = [asyncio.create_task(self._follow(client, start, log)) for log in self.seen]
             try:
                 async with asyncio.TaskGroup() as group:
@@ -53,7 +53,7 @@ class SdkShow:
                     while any(len(log) < total for log in self.seen):
                         self.grown.clear()
                         await self.grown.wait()
-                self.stored = await client.events(self.program_id)
+                self.stored = await client.events.list(self.program_id)
             finally:
                 for task in following:
                     task.cancel()
@@ -71,7 +71,7 @@ class SdkShow:
             if count % 2:  # every other publish is a single one
                 events = [await client.publish(self.program_id, "Count#up", news[0].metadata)]
             else:
-                events = list(await client.publish_batch(self.program_id, news))
+                events = list(await client.events.publish_batch(self.program_id, news))
             seqs, ids = [event.seq for event in events], [short_id(event.id) for event in events]
             self.publishes.append(Publish(number, count, len(events), sent_s, time.monotonic(), seqs, ids))
             count += len(events)

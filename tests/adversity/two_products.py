@@ -63,7 +63,7 @@ async def play(first: Instance, second: Instance) -> list[str]:
         AsyncClient(urls[0], username="admin", password=PASSWORD, retry=impatient) as one,
         AsyncClient(urls[1], username="admin", password=PASSWORD, retry=impatient) as two,
     ):
-        await one.create_program(_PROGRAM, _PROGRAM)
+        await one.programs.create(_PROGRAM, _PROGRAM)
         producer = Producer([one, two])
         publishing = asyncio.create_task(producer.run())
         faults = []
@@ -80,7 +80,7 @@ async def play(first: Instance, second: Instance) -> list[str]:
         finally:
             publishing.cancel()
             await asyncio.gather(publishing, return_exceptions=True)
-        stored = [event async for event in one.iterate_events(_PROGRAM)]
+        stored = [event async for event in one.events.iterate(_PROGRAM)]
     sys.stdout.write(f"{len(producer.acknowledged)} events, longest wait {producer.longest_s:.1f} s\n")
     return [*faults, *judge(producer.acknowledged, [], stored), *_told_otherwise(producer, stored)]
 

@@ -3,11 +3,11 @@
 import asyncio
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from broker.cli.main import run
 from broker.cli.results import render
@@ -36,7 +36,7 @@ async def test_events_are_published_exported_and_imported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with AsyncClient(options[1], username="admin", password=PASSWORD) as client:
-        await client.create_program("final", "The final")
+        await client.programs.create("final", "The final")
     assert await _run("publish", "final", "A#b", "--metadata", '{"n": 1}', "--json", *options) == 0
     published = orjson.loads(capsys.readouterr().out)
     assert (published["seq"], published["programId"], published["metadata"]) == (1, "final", {"n": 1})
@@ -137,11 +137,11 @@ def test_results_without_answers_have_no_shares() -> None:
 
 async def test_results_are_shown(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     async with AsyncClient(options[1], username="admin", password=PASSWORD) as client:
-        await client.create_program("final", "The final")
+        await client.programs.create("final", "The final")
         asked = await client.publish(
             "final", "Poll#show", {"title": "Who wins?", "options": ["Home", "Away"]}
         )
-        await client.add_responses("final", [Answer("whoWins", asked.id, 1, "v")])
+        await client.responses.add("final", [Answer("whoWins", asked.id, 1, "v")])
     assert await _run("results", "final", *options) == 0
     assert capsys.readouterr().out.splitlines()[2] == "  Away  1  100%  " + "█" * 20
     assert await _run("results", "final", "--json", *options) == 0

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import orjson
 import pytest
@@ -12,6 +13,7 @@ from broker.client import AsyncClient, Client, InsufficientScope, NotFound, Serv
 from broker.demo.matomo import StandIn, open_stand_in
 from tests.analytics.conftest import peer_of
 from tests.auth.services import PASSWORD
+from tests.client.samples import run_sample, samples_of
 from tests.product import open_product
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -39,31 +41,41 @@ async def opened(migrated_dsn: str, anyio_backend: str) -> AsyncIterator[tuple[s
         await serving
 
 
+async def test_the_sample_of_the_page_runs(opened: tuple[str, StandIn]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "sdk.md"
+    samples = samples_of(page, {"football": "own"})
+    (sample,) = (text for text in samples if "create_site" in text)
+    async with AsyncClient(opened[0], username="admin", password=PASSWORD) as client:
+        told = await run_sample(sample, client)
+    assert told[0].startswith("ok "), told
+    assert "setSiteId" in told[2]
+
+
 async def test_the_calls(opened: tuple[str, StandIn]) -> None:
     url, stand_in = opened
     async with AsyncClient(url, username="admin", password=PASSWORD) as client:
-        assert (await client.analytics.site("own")).status == "not-created"
+        assert (await client.analytics.get_site("own")).status == "not-created"
         with pytest.raises(NotFound):
-            await client.analytics.report("own", "VisitsSummary.get", period="day", date="today")
+            await client.analytics.get_report("own", "VisitsSummary.get", period="day", date="today")
         site = await client.analytics.create_site("own")
         assert (site.status, site.id_site, site.proxy_has_access) == ("ok", "1", True)
         with pytest.raises(ServerError, match="Already exists"):
             await client.analytics.create_site("own")
         stand_in.sites[1].reports.clear()
-        assert (await client.analytics.site("own")).missing_reports[0] == {"name": "Programs"}
+        assert (await client.analytics.get_site("own")).missing_reports[0] == {"name": "Programs"}
         assert (await client.analytics.complete_site("own")).status == "ok"
-        report = await client.analytics.report("own", "VisitsSummary.get", period="day", date="today")
+        report = await client.analytics.get_report("own", "VisitsSummary.get", period="day", date="today")
         assert report["nb_visits"] == 0
         with pytest.raises(InsufficientScope):
-            await client.analytics.report("own", "SitesManager.getAllSites")
-        assert "setSiteId" in await client.analytics.snippet("own")
+            await client.analytics.get_report("own", "SitesManager.getAllSites")
+        assert "setSiteId" in await client.analytics.get_snippet("own")
 
 
 async def test_the_same_without_asyncio(opened: tuple[str, StandIn]) -> None:
     def use() -> None:
         with Client(opened[0], username="admin", password=PASSWORD) as client:
             assert client.analytics.create_site("own").status == "ok"
-            assert client.analytics.report("own", "Actions.getPageUrls", period="day", date="today") == []
+            assert client.analytics.get_report("own", "Actions.getPageUrls", period="day", date="today") == []
 
     await asyncio.to_thread(use)
 

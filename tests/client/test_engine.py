@@ -106,7 +106,7 @@ async def test_retry_after_is_kept() -> None:
     async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        assert await client.ping() == 5
+        assert await client.status.ping() == 5
         assert loop.time() - begun >= 1.0
 
 
@@ -116,7 +116,7 @@ async def test_retry_after_beyond_the_deadline_is_raised() -> None:
         AsyncClient(peer.url, retry=QUICK) as client,
     ):
         with pytest.raises(SlowDown) as raised:
-            await client.ping()
+            await client.status.ping()
     assert raised.value.retry_after_s == 60.0
 
 
@@ -127,7 +127,7 @@ async def test_lasting_failure_is_raised_at_the_deadline() -> None:
         AsyncClient(peer.url, retry=policy) as client,
     ):
         with pytest.raises(Unavailable):
-            await client.version()
+            await client.status.get_version()
     assert len(peer.asked) > 1
 
 
@@ -150,16 +150,16 @@ async def test_nobody_there_is_a_connection_failure() -> None:
     policy = RetryPolicy(deadline_s=0.05, backoff=Backoff(0.01, 0.02))
     async with AsyncClient(peer.url, retry=policy) as client:
         with pytest.raises(ConnectionFailed, match=r"no answer from http://demo\.localhost"):
-            await client.version()
+            await client.status.get_version()
 
 
 CHANGES: list[Callable[[AsyncClient], Awaitable[object]]] = [
-    lambda client: client.update_program("p", "P", None, None),
-    lambda client: client.delete_program("p"),
-    lambda client: client.update_event("p", "e", timecode=1),
-    lambda client: client.delete_event("p", "e"),
-    lambda client: client.delete_events("p"),
-    lambda client: client.import_events("p", b'{"events":[]}'),
+    lambda client: client.programs.update("p", "P", None, None),
+    lambda client: client.programs.delete("p"),
+    lambda client: client.events.update("p", "e", timecode=1),
+    lambda client: client.events.delete("p", "e"),
+    lambda client: client.events.delete_all("p"),
+    lambda client: client.events.import_all("p", b'{"events":[]}'),
     lambda client: client.projects.create("Football"),
     lambda client: client.projects.update("p", name="n", if_match='"t"'),
     lambda client: client.projects.delete("p", cascade=True),
@@ -169,8 +169,8 @@ CHANGES: list[Callable[[AsyncClient], Awaitable[object]]] = [
     lambda client: client.users.create("u", "correct horse", "user"),
     lambda client: client.users.update("u", name="n"),
     lambda client: client.users.delete("u"),
-    lambda client: client.users.create_api_token("mixer"),
-    lambda client: client.users.delete_api_token("t"),
+    lambda client: client.api_tokens.create("mixer"),
+    lambda client: client.api_tokens.delete("t"),
     lambda client: client.storage.store("p", {}),
 ]
 
@@ -192,7 +192,7 @@ async def test_every_change_is_repeated_under_one_key_of_its_own(
 async def test_what_has_no_key_is_not_repeated_in_doubt(failure: Answer) -> None:
     async with serving(_sequence(failure)) as peer, AsyncClient(peer.url, retry=QUICK) as client:
         with pytest.raises((ConnectionFailed, OutcomeUnknown)):
-            await client.projects.request("p", "1", "source", method="POST")
+            await client.data_sources.request("p", "1", "source", method="POST")
     assert "idempotency-key" not in peer.asked[0].headers
     assert len(peer.asked) == 1
 
@@ -201,14 +201,14 @@ async def test_answer_of_another_server_is_none() -> None:
     policy = RetryPolicy(deadline_s=0.5, backoff=Backoff(0.01, 0.02))
     async with serving(lambda asked: STOPPING) as peer, AsyncClient(peer.url, retry=policy) as client:
         with pytest.raises(ConnectionFailed, match="something in front of the broker answered 404"):
-            await client.version()
+            await client.status.get_version()
     assert len(peer.asked) > 1
 
 
 async def test_answer_of_an_upstream_is_one() -> None:
     async with serving(_sequence(STOPPING)) as peer, AsyncClient(peer.url, retry=QUICK) as client:
         with pytest.raises(NotFound):
-            await client.projects.request("p", "1", "standings")
+            await client.data_sources.request("p", "1", "standings")
 
 
 async def test_secret_that_got_lost_is_revoked() -> None:
@@ -217,7 +217,7 @@ async def test_secret_that_got_lost_is_revoked() -> None:
         Answer(cut=True), Answer(201, made), Answer(204), Answer(201, made | {"id": "t2", "token": "brk_2"})
     )
     async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
-        token = await client.users.create_api_token("mixer")
+        token = await client.api_tokens.create("mixer")
     assert (token.id, token.token) == ("t2", "brk_2")
     assert [asked.method for asked in peer.asked] == ["POST", "POST", "DELETE", "POST"]
     assert peer.asked[2].target == "/api/v1/users/me/tokens/t1"
@@ -226,12 +226,12 @@ async def test_secret_that_got_lost_is_revoked() -> None:
 async def test_first_delete_that_finds_nothing_fails() -> None:
     async with serving(_sequence(error(404, "not_found"))) as peer, AsyncClient(peer.url) as client:
         with pytest.raises(NotFound):
-            await client.delete_program("final")
+            await client.programs.delete("final")
 
 
 async def test_password_is_turned_into_one_token_for_many_calls() -> None:
     async with serving(_tokens()) as peer, AsyncClient(peer.url, username="u", password="right") as client:
-        await asyncio.gather(*(client.ping() for _ in range(5)))
+        await asyncio.gather(*(client.status.ping() for _ in range(5)))
     logins = [asked for asked in peer.asked if asked.target.endswith("/token")]
     assert len(logins) == 1
     assert logins[0].json()["grant_type"] == "password"
@@ -241,9 +241,9 @@ async def test_password_is_turned_into_one_token_for_many_calls() -> None:
 async def test_refused_token_is_renewed_once() -> None:
     script = _tokens()
     async with serving(script) as peer, AsyncClient(peer.url, username="u", password="right") as client:
-        await client.ping()
+        await client.status.ping()
         script(Asked("POST", "/token", {}, b'{"password":"right"}'))  # t2 takes the place of t1
-        await client.ping()
+        await client.status.ping()
     assert [asked.target.rsplit("/")[-1] for asked in peer.asked] == [
         "token",
         "ping",
@@ -258,9 +258,9 @@ async def test_short_lived_token_is_renewed_before_its_end() -> None:
         serving(_tokens(lifetime_s=1)) as peer,
         AsyncClient(peer.url, username="u", password="right") as client,
     ):
-        await client.ping()
+        await client.status.ping()
         await asyncio.sleep(0.85)
-        await client.ping()
+        await client.status.ping()
     assert [asked.target.rsplit("/")[-1] for asked in peer.asked] == ["token", "ping", "token", "ping"]
 
 
@@ -287,7 +287,7 @@ async def test_identity_tokens_are_asked_for_whenever_one_is_needed(is_async: bo
         serving(answer) as peer,
         AsyncClient(peer.url, identity_token=fresh_later if is_async else fresh) as client,
     ):
-        assert await client.ping() == 5
+        assert await client.status.ping() == 5
     grant = "urn:ietf:params:oauth:grant-type:jwt-bearer"
     sent = [asked.json() for asked in peer.asked if asked.target.endswith("/token")]
     assert sent == [
@@ -303,21 +303,21 @@ async def test_one_identity_token_does_too() -> None:
         ) as peer,
         AsyncClient(peer.url, identity_token="signed") as client,
     ):
-        await client.login()
+        await client.tokens.create()
     assert peer.asked[0].json()["token"] == "signed"
 
 
 async def test_wrong_password_is_told_at_once() -> None:
     async with serving(_tokens()) as peer, AsyncClient(peer.url, username="u", password="no") as client:
         with pytest.raises(BadCredentials):
-            await client.ping()
+            await client.status.ping()
     assert len(peer.asked) == 1
 
 
 async def test_refused_token_without_a_password_is_raised() -> None:
     async with serving(_tokens()) as peer, AsyncClient(peer.url, token="old") as client:
         with pytest.raises(Unauthenticated):
-            await client.ping()
+            await client.status.ping()
     assert len(peer.asked) == 1
 
 
@@ -333,7 +333,7 @@ async def test_credentials_must_fit_together(options: dict[str, str]) -> None:
 async def test_answer_of_no_broker_breaks_the_protocol(body: Any) -> None:
     async with serving(lambda asked: Answer(200, body)) as peer, AsyncClient(peer.url) as client:
         with pytest.raises(ProtocolError):
-            await client.version()
+            await client.status.get_version()
 
 
 async def test_batch_keeps_its_order() -> None:
@@ -341,7 +341,7 @@ async def test_batch_keeps_its_order() -> None:
         serving(lambda asked: Answer(201, {"events": [event(1), event(2)]})) as peer,
         AsyncClient(peer.url) as client,
     ):
-        events = await client.publish_batch("final", [NewEvent("A#b"), NewEvent("C#d", timecode=3)])
+        events = await client.events.publish_batch("final", [NewEvent("A#b"), NewEvent("C#d", timecode=3)])
     assert peer.asked[0].json() == {"events": [{"event": "A#b"}, {"event": "C#d", "timecode": 3}]}
     assert [one.seq for one in events] == [1, 2]
 
@@ -349,7 +349,7 @@ async def test_batch_keeps_its_order() -> None:
 async def test_filters_leave_out_what_is_not_given() -> None:
     page = {"items": [], "total": 0, "limit": 5, "skip": 0}
     async with serving(lambda asked: Answer(200, page)) as peer, AsyncClient(peer.url) as client:
-        await client.filter_programs(live=True, ids=["a", "b"], limit=5)
+        await client.programs.filter(live=True, ids=["a", "b"], limit=5)
     assert peer.asked[0].target == "/api/v1/programs/filter?ids=a%2Cb&limit=5&live=true"
 
 
@@ -357,20 +357,20 @@ async def test_filters_leave_out_what_is_not_given() -> None:
 async def test_id_that_would_vanish_from_the_path_is_refused(program_id: str) -> None:
     async with AsyncClient("http://demo.localhost:1") as client:
         with pytest.raises(ValueError, match="cannot be an id"):
-            await client.get_program(program_id)
+            await client.programs.get(program_id)
 
 
 async def test_id_cannot_leave_its_place_in_the_path() -> None:
     async with serving(lambda asked: error(404, "not_found")) as peer, AsyncClient(peer.url) as client:
         with pytest.raises(NotFound):
-            await client.get_program("a/b?c")
+            await client.programs.get("a/b?c")
     assert peer.asked[0].target == "/api/v1/programs/a%2Fb%3Fc"
 
 
 async def test_update_tells_apart_absent_and_none() -> None:
     async with serving(lambda asked: Answer(200, event(1))) as peer, AsyncClient(peer.url) as client:
-        await client.update_event("final", "x", metadata=None)
-        await client.update_event("final", "x", timecode=3)
+        await client.events.update("final", "x", metadata=None)
+        await client.events.update("final", "x", timecode=3)
     assert [asked.json() for asked in peer.asked] == [{"metadata": None}, {"timecode": 3}]
 
 
@@ -380,7 +380,7 @@ async def test_import_of_events_is_streamed_as_one_document() -> None:
     async with serving(lambda asked: Answer(200, result)) as peer, AsyncClient(peer.url) as client:
         given: list[NewEvent | dict[str, str]] = [NewEvent("A#b", {"n": 1}), {"event": "C#d"}]
         events = (item for item in given)
-        assert (await client.import_events("final", events, progress=told.append)).imported == 2
+        assert (await client.events.import_all("final", events, progress=told.append)).imported == 2
     assert peer.asked[0].json() == {"events": [{"event": "A#b", "metadata": {"n": 1}}, {"event": "C#d"}]}
     assert told == [len(peer.asked[0].body)]
 
@@ -390,7 +390,7 @@ async def test_import_of_a_file_is_tried_again_from_its_start(tmp_path: Path) ->
     file.write_bytes(b'{"events":[]}' + b" " * 300_000)
     script = _sequence(error(503, "unavailable"), Answer(200, {"deleted": 1, "imported": 0, "epoch": "e"}))
     async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
-        await client.import_events("final", file)
+        await client.events.import_all("final", file)
     assert [len(asked.body) for asked in peer.asked] == [300_013, 300_013]
     assert peer.asked[0].headers["content-length"] == "300013"
 
@@ -401,7 +401,7 @@ async def test_import_of_an_iterator_is_tried_once() -> None:
         AsyncClient(peer.url, retry=QUICK) as client,
     ):
         with pytest.raises(Unavailable):
-            await client.import_events("final", iter([NewEvent("A#b")]))
+            await client.events.import_all("final", iter([NewEvent("A#b")]))
 
 
 def _page(cursor: str | None, *seqs: int) -> Answer:
@@ -412,7 +412,7 @@ def _page(cursor: str | None, *seqs: int) -> Answer:
 async def test_events_are_iterated_page_by_page() -> None:
     script = _sequence(_page("a-b_", 1, 2), _page("c", 3), _page(None))
     async with serving(script) as peer, AsyncClient(peer.url) as client:
-        seqs = [one.seq async for one in client.iterate_events("final")]
+        seqs = [one.seq async for one in client.events.iterate("final")]
     assert seqs == [1, 2, 3]
     path = "/api/v1/programs/final/events?limit=1000"
     assert [asked.target for asked in peer.asked] == [path, f"{path}&cursor=a-b_", f"{path}&cursor=c"]
@@ -421,7 +421,7 @@ async def test_events_are_iterated_page_by_page() -> None:
 async def test_events_that_are_replaced_while_they_are_read_are_read_anew() -> None:
     script = _sequence(_page("a", 1, 2), error(409, "conflict"), _page("b", 1), _page(None, 2))
     async with serving(script) as peer, AsyncClient(peer.url) as client:
-        events = await client.events("final", from_timecode=5)
+        events = await client.events.list("final", from_timecode=5)
     assert [one.seq for one in events] == [1, 2]
     assert peer.asked[2].target == "/api/v1/programs/final/events?limit=1000&from=5"
 
@@ -429,4 +429,4 @@ async def test_events_that_are_replaced_while_they_are_read_are_read_anew() -> N
 async def test_export_raises_the_brokers_error() -> None:
     async with serving(_sequence(error(404, "not_found"))) as peer, AsyncClient(peer.url) as client:
         with pytest.raises(NotFound):
-            [chunk async for chunk in client.export_events("final")]
+            [chunk async for chunk in client.events.export_all("final")]

@@ -178,7 +178,7 @@ async def _follow(
     client: AsyncClient, socket: Socket, program: str, context: str
 ) -> tuple[AsyncIterator[LiveResults], LiveResults]:
     """The program's results and the first that are told; until then one more votes all the time."""
-    results = client.follow_responses(program)
+    results = client.responses.follow(program)
     following = asyncio.ensure_future(anext(results))
     voter = 0
     while not following.done():

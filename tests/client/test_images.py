@@ -26,7 +26,7 @@ SOURCE = "https://cdn.example.com/a b.png?x=1&y=2"
 
 def test_a_url_names_the_account_the_options_and_the_source() -> None:
     with Client("http://arena.localhost:8000") as client:
-        assert client.images.url(SOURCE, "w=400,h=300,fit=fill:top") == (
+        assert client.images.build_url(SOURCE, "w=400,h=300,fit=fill:top") == (
             "http://arena.localhost:8000/api/v2/imgproxy/arena/w=400,h=300,fit=fill:top"
             "?url=https%3A%2F%2Fcdn.example.com%2Fa+b.png%3Fx%3D1%26y%3D2"
         )
@@ -34,11 +34,11 @@ def test_a_url_names_the_account_the_options_and_the_source() -> None:
 
 def test_a_signed_url_has_its_expiry() -> None:
     with Client("http://localhost:8000", account="arena") as client:
-        made = client.images.url(SOURCE, signing_key="secret", expires=1_893_456_000)
+        made = client.images.build_url(SOURCE, signing_key="secret", expires=1_893_456_000)
         signature = sign("secret", "arena", "-", SOURCE, "1893456000")
         assert made.endswith(f"&expires=1893456000&signature={signature}")
         with pytest.raises(ValueError, match="go together"):
-            client.images.url(SOURCE, signing_key="secret")
+            client.images.build_url(SOURCE, signing_key="secret")
 
 
 @asynccontextmanager
@@ -87,7 +87,7 @@ async def test_what_the_broker_remembers_is_not_tried_again(tmp_path: Path) -> N
 async def test_the_sample_of_the_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (sample,) = (text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "describe" in text)
     async with opened(tmp_path, reply(body=PICTURE)) as (client, upstream):
-        host = str(client.images.url(upstream.url())).partition("/api")[0]
+        host = str(client.images.build_url(upstream.url())).partition("/api")[0]
         program = sample.replace("http://demo.localhost:8000", host)
         program = program.replace("https://cdn.example.com/players/kim.jpg", upstream.url("/kim.png"))
         await asyncio.to_thread(exec, compile(program, "the sample", "exec"), {})

@@ -41,7 +41,7 @@ class Stage:
             self.losses += 1
             await between()
 
-        await self.admin.ping()  # it has its token
+        await self.admin.status.ping()  # it has its token
         self._relay.lost = lost
         yield
         assert self.losses == 1, "no reply was lost"
@@ -81,61 +81,61 @@ def _url(port: int) -> str:
 
 
 async def test_deleting_all_events_erases_nothing_that_came_after(stage: Stage) -> None:
-    await stage.other.create_program("erased", "P")
-    await stage.other.publish_batch("erased", [NewEvent("A#b")] * 3)
+    await stage.other.programs.create("erased", "P")
+    await stage.other.events.publish_batch("erased", [NewEvent("A#b")] * 3)
 
     async with stage.losing(lambda: stage.other.publish("erased", "A#kept")):
-        assert await stage.admin.delete_events("erased") == 3
-    assert [event.event for event in await stage.other.events("erased")] == ["A#kept"]
+        assert await stage.admin.events.delete_all("erased") == 3
+    assert [event.event for event in await stage.other.events.list("erased")] == ["A#kept"]
 
 
 async def test_import_replaces_nothing_that_came_after(stage: Stage) -> None:
-    await stage.other.create_program("imported", "P")
+    await stage.other.programs.create("imported", "P")
     await stage.other.publish("imported", "A#old")
 
     async with stage.losing(lambda: stage.other.publish("imported", "A#kept", timecode=9)):
-        done = await stage.admin.import_events("imported", b'{"events":[{"event":"A#new","timecode":1}]}')
+        done = await stage.admin.events.import_all("imported", b'{"events":[{"event":"A#new","timecode":1}]}')
     assert (done.deleted, done.imported) == (1, 1)
-    assert [event.event for event in await stage.other.events("imported")] == ["A#new", "A#kept"]
+    assert [event.event for event in await stage.other.events.list("imported")] == ["A#new", "A#kept"]
 
 
 async def test_program_that_was_made_again_is_not_deleted(stage: Stage) -> None:
-    await stage.other.create_program("again", "P")
+    await stage.other.programs.create("again", "P")
 
-    async with stage.losing(lambda: stage.other.create_program("again", "Another")):
-        await stage.admin.delete_program("again")
-    assert (await stage.other.get_program("again")).name == "Another"
+    async with stage.losing(lambda: stage.other.programs.create("again", "Another")):
+        await stage.admin.programs.delete("again")
+    assert (await stage.other.programs.get("again")).name == "Another"
 
 
 async def test_change_of_a_program_is_not_made_again(stage: Stage) -> None:
-    await stage.other.create_program("renamed", "P")
+    await stage.other.programs.create("renamed", "P")
 
-    async with stage.losing(lambda: stage.other.update_program("renamed", "Later", None, None)):
-        assert (await stage.admin.update_program("renamed", "First", None, None)).name == "First"
-    assert (await stage.other.get_program("renamed")).name == "Later"
+    async with stage.losing(lambda: stage.other.programs.update("renamed", "Later", None, None)):
+        assert (await stage.admin.programs.update("renamed", "First", None, None)).name == "First"
+    assert (await stage.other.programs.get("renamed")).name == "Later"
 
 
 async def test_change_of_an_event_is_not_made_again(stage: Stage) -> None:
-    await stage.other.create_program("corrected", "P")
+    await stage.other.programs.create("corrected", "P")
     made = await stage.other.publish("corrected", "A#b")
 
-    async with stage.losing(lambda: stage.other.update_event("corrected", made.id, timecode=2)):
-        assert (await stage.admin.update_event("corrected", made.id, timecode=1)).timecode == 1
-    assert (await stage.other.get_event("corrected", made.id)).timecode == 2
+    async with stage.losing(lambda: stage.other.events.update("corrected", made.id, timecode=2)):
+        assert (await stage.admin.events.update("corrected", made.id, timecode=1)).timecode == 1
+    assert (await stage.other.events.get("corrected", made.id)).timecode == 2
 
 
 async def test_event_that_is_deleted_is_deleted_once(stage: Stage) -> None:
-    await stage.other.create_program("shortened", "P")
+    await stage.other.programs.create("shortened", "P")
     made = await stage.other.publish("shortened", "A#b")
 
-    async with stage.losing(stage.other.ping):
-        await stage.admin.delete_event("shortened", made.id)
-    assert (await stage.other.last_update("shortened")).cursor.seq == 2
+    async with stage.losing(stage.other.status.ping):
+        await stage.admin.events.delete("shortened", made.id)
+    assert (await stage.other.programs.get_last_update("shortened")).cursor.seq == 2
 
 
 async def test_change_that_depends_on_a_tag_answers_as_at_first(stage: Stage) -> None:
     made = await stage.admin.projects.create("P")
-    async with stage.losing(stage.other.ping):
+    async with stage.losing(stage.other.status.ping):
         changed = await stage.admin.projects.update(made.id, name="Q", if_match=made.etag)
     assert (changed.name, changed.etag is None) == ("Q", False)
     assert (await stage.admin.projects.get(made.id)).etag == changed.etag
@@ -145,7 +145,7 @@ async def test_change_that_depends_on_a_tag_answers_as_at_first(stage: Stage) ->
 async def test_patch_is_applied_once(stage: Stage) -> None:
     project = await stage.admin.projects.create("P")
     made = await stage.admin.revisions.create(project.id, {"n": [1]})
-    async with stage.losing(stage.other.ping):
+    async with stage.losing(stage.other.status.ping):
         patch = [{"op": "add", "path": "/content/n/-", "value": 2}]
         changed = await stage.admin.revisions.patch(project.id, made.id, patch)
     assert changed.content == {"n": [1, 2]}
@@ -165,7 +165,7 @@ async def test_project_that_was_made_again_is_not_deleted(stage: Stage) -> None:
 
 async def test_user_is_made_changed_and_deleted_once(stage: Stage) -> None:
     users = stage.admin.users
-    async with stage.losing(stage.other.ping):
+    async with stage.losing(stage.other.status.ping):
         made = await users.create("kim", "correct horse battery", "user")
     stage.losses = 0
     async with stage.losing(lambda: users.update(made.id, name="Later")):
@@ -178,7 +178,7 @@ async def test_user_is_made_changed_and_deleted_once(stage: Stage) -> None:
 
 
 async def test_api_token_whose_secret_got_lost_is_revoked(stage: Stage) -> None:
-    async with stage.losing(stage.other.ping):
-        made = await stage.admin.users.create_api_token("mixer")
+    async with stage.losing(stage.other.status.ping):
+        made = await stage.admin.api_tokens.create("mixer")
     assert made.token is not None
-    assert [token.id for token in await stage.admin.users.api_tokens()] == [made.id]
+    assert [token.id for token in await stage.admin.api_tokens.list()] == [made.id]

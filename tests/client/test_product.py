@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
 import pytest
 import uvicorn
+from msgspec.structs import replace
 
 from broker.client import (
     Answer,
@@ -59,45 +59,45 @@ async def url(product: Product) -> AsyncIterator[str]:
 
 async def test_life_of_a_program(url: str) -> None:
     async with AsyncClient(url, username="producer", password=PASSWORD) as client:
-        made = await client.create_program("final", "The final", access="private", metadata={"a": 1})
+        made = await client.programs.create("final", "The final", access="private", metadata={"a": 1})
         assert (made.access, made.metadata, made.live) == ("private", {"a": 1}, False)
-        assert await client.get_program("final") == made
+        assert await client.programs.get("final") == made
         with pytest.raises(Conflict):
-            await client.create_program("final", "Another")
-        changed = await client.update_program("final", "Final", START, END, metadata=None)
-        assert (changed.name, changed.scheduled_start_time, changed.metadata) == ("Final", START, {})
+            await client.programs.create("final", "Another")
+        changed = await client.programs.update("final", "Final", START, END, metadata=None)
+        assert (changed.name, changed.scheduled_start_time, changed.metadata) == ("Final", START, None)
         assert changed.access == "private"
-        page = await client.filter_programs(ids=["final"], status="scheduled", from_time=START, to_time=END)
+        page = await client.programs.filter(ids=["final"], status="scheduled", from_time=START, to_time=END)
         assert page.total <= 1
-        await client.delete_program("final")
+        await client.programs.delete("final")
         with pytest.raises(NotFound):
-            await client.get_program("final")
+            await client.programs.get("final")
 
 
 async def test_statistics_and_the_audit_log(url: str, product: Product) -> None:
     async with AsyncClient(url, username="admin", password=PASSWORD) as client:
-        made = await client.create_program(
+        made = await client.programs.create(
             "live", "Now", scheduled_start_time="2020-01-01", scheduled_end_time=END
         )
         await client.publish("live", "A#b")
         await product.owners.owner._recorder.flush()
-        await client.ping()
-        now = await client.statistics.dashboard()
+        await client.status.ping()
+        now = await client.statistics.get_dashboard()
         assert (now.events_per_minute, now.programs_live) == (1, int(made.live))
         assert [each.username for each in now.producers_online] == ["admin"]
         assert [each.program_id for each in now.top_programs] == ["live"]
-        points = await client.statistics.series(program_id="live")
+        points = await client.statistics.get_series(program_id="live")
         assert (len(points), sum(point.events for point in points)) == (60, 1)
-        points = await client.statistics.series(from_time=START, to_time=END, interval="hour")
+        points = await client.statistics.get_series(from_time=START, to_time=END, interval="hour")
         assert points[0].time == START
-        assert [each.id for each in await client.statistics.live_programs()] == ["live"] * made.live
-        await client.delete_program("live")
+        assert [each.id for each in await client.statistics.list_live_programs()] == ["live"] * made.live
+        await client.programs.delete("live")
         page = await client.audit.filter(actions=["program.deleted"], limit=1)
         assert [(entry.target_id, entry.username) for entry in page.items] == [("live", "admin")]
 
     def look() -> None:
         with Client(url, username="user", password=PASSWORD) as client:
-            assert client.statistics.dashboard().connections == 0
+            assert client.statistics.get_dashboard().connections == 0
             with pytest.raises(InsufficientScope):
                 client.audit.filter()
 
@@ -106,55 +106,57 @@ async def test_statistics_and_the_audit_log(url: str, product: Product) -> None:
 
 async def test_life_of_events(url: str, tmp_path: Path) -> None:
     async with AsyncClient(url, username="producer", password=PASSWORD) as client:
-        await client.create_program("final", "The final")
-        assert (await client.last_update("final")).timestamp_ms is None
+        await client.programs.create("final", "The final")
+        assert (await client.programs.get_last_update("final")).timestamp_ms is None
         one = await client.publish("final", "Score#update", {"home": 1}, timestamp=10)
-        two, three = await client.publish_batch("final", [NewEvent("A#b", timecode=5), NewEvent("C#d")])
+        two, three = await client.events.publish_batch(
+            "final", [NewEvent("A#b", timecode=5), NewEvent("C#d")]
+        )
         assert [one.seq, two.seq, three.seq] == [1, 2, 3]
-        assert [event.id for event in await client.events("final", to_timecode=10)] == [two.id, one.id]
-        assert [event.seq async for event in client.iterate_events("final")] == [2, 1, 3]
-        assert (await client.filter_events("final", search="score")).items == (one,)
-        changed = await client.update_event("final", one.id, metadata={"home": 2})
+        assert [event.id for event in await client.events.list("final", to_timecode=10)] == [two.id, one.id]
+        assert [event.seq async for event in client.events.iterate("final")] == [2, 1, 3]
+        assert (await client.events.filter("final", search="score")).items == (one,)
+        changed = await client.events.update("final", one.id, metadata={"home": 2})
         assert changed.metadata == {"home": 2}
-        await client.delete_event("final", three.id)
+        await client.events.delete("final", three.id)
         with pytest.raises(NotFound):
-            await client.get_event("final", three.id)
-        update = await client.last_update("final")
+            await client.events.get("final", three.id)
+        update = await client.programs.get_last_update("final")
         assert (update.cursor.epoch, update.cursor.seq) == (one.epoch, 5)
 
         file = tmp_path / "export.json"
-        file.write_bytes(b"".join([chunk async for chunk in client.export_events("final")]))
+        file.write_bytes(b"".join([chunk async for chunk in client.events.export_all("final")]))
         assert [event["id"] for event in orjson.loads(file.read_bytes())["events"]] == [two.id, one.id]
-        assert await client.delete_events("final") == 2
-        imported = await client.import_events("final", file)
+        assert await client.events.delete_all("final") == 2
+        imported = await client.events.import_all("final", file)
         assert (imported.deleted, imported.imported) == (0, 2)
-        again = await client.import_events("final", await client.events("final"))
+        again = await client.events.import_all("final", await client.events.list("final"))
         assert (again.deleted, again.imported) == (2, 2)
 
 
 async def test_same_key_publishes_once(url: str) -> None:
     async with AsyncClient(url, username="producer", password=PASSWORD) as client:
-        await client.create_program("final", "The final")
+        await client.programs.create("final", "The final")
         first = await client.publish("final", "A#b", idempotency_key="k")
         assert await client.publish("final", "A#b", idempotency_key="k") == first
         with pytest.raises(Conflict):
             await client.publish("final", "C#d", idempotency_key="k")
-        assert len(await client.events("final")) == 1
+        assert len(await client.events.list("final")) == 1
 
 
 async def test_refusals_have_their_types(url: str) -> None:
     async with AsyncClient(url, username="producer", password="wrong") as client:
         with pytest.raises(BadCredentials):
-            await client.ping()
+            await client.status.ping()
     async with AsyncClient(url) as client:
         with pytest.raises(Unauthenticated):
-            await client.create_program("x", "X")
+            await client.programs.create("x", "X")
     async with AsyncClient(url, username="client", password=PASSWORD) as client:
         with pytest.raises(InsufficientScope):
-            await client.create_program("x", "X")
+            await client.programs.create("x", "X")
     async with AsyncClient(url, username="producer", password=PASSWORD) as client:
         with pytest.raises(InvalidRequest) as refused:
-            await client.publish_batch("x", [NewEvent("A#b"), NewEvent("bad")])
+            await client.events.publish_batch("x", [NewEvent("A#b"), NewEvent("bad")])
         assert refused.value.fields[0].field == "events[1].event"
         assert refused.value.request_id
 
@@ -195,23 +197,23 @@ async def test_life_of_a_user(url: str) -> None:
         await client.users.delete(made.id)
         with pytest.raises(NotFound):
             await client.users.get(made.id)
-        assert (await client.users.me()).username == "admin"
-        assert set(await client.users.roles()) == {"admin", "producer", "client", "user"}
+        assert (await client.users.get_me()).username == "admin"
+        assert set(await client.users.list_roles()) == {"admin", "producer", "client", "user"}
 
 
 async def test_life_of_an_api_token(url: str) -> None:
     async with AsyncClient(url, username="producer", password=PASSWORD) as client:
-        made = await client.users.create_api_token("mixer", datetime(2100, 1, 1, tzinfo=UTC))
+        made = await client.api_tokens.create("mixer", datetime(2100, 1, 1, tzinfo=UTC))
         assert made.token is not None
         assert made.token not in repr(made)
-        assert await client.users.api_tokens() == (replace(made, token=None),)
+        assert await client.api_tokens.list() == (replace(made, token=None),)
         async with AsyncClient(url, api_token=made.token, client_id="VisionMixer") as program:
-            assert (await program.users.me()).username == "producer"
-            await client.users.delete_api_token(made.id)
+            assert (await program.users.get_me()).username == "producer"
+            await client.api_tokens.delete(made.id)
             with pytest.raises(BadCredentials):
-                await program.login()
+                await program.tokens.create()
         with pytest.raises(NotFound):
-            await client.users.delete_api_token(made.id)
+            await client.api_tokens.delete(made.id)
 
 
 async def test_two_kinds_of_credentials_are_refused() -> None:
@@ -227,15 +229,15 @@ async def test_life_of_a_project(url: str) -> None:
         changed = await client.projects.update("own", description="d", metadata=None)
         assert (changed.description, changed.metadata) == ("d", {})
         assert await client.projects.get("own") == changed
-        program = await client.create_program("final", "The final", project_id="own")
-        assert await client.projects.programs("own") == (program,)
-        users = await client.projects.users("own")
+        program = await client.programs.create("final", "The final", project_id="own")
+        assert await client.projects.list_programs("own") == (program,)
+        users = await client.projects.list_users("own")
         assert {user.username for user in users} == {"admin", "producer", "user", "client"}
         with pytest.raises(Conflict):
             await client.projects.delete("own")
         await client.projects.delete("own", cascade=True)
         with pytest.raises(NotFound):
-            await client.get_program("final")
+            await client.programs.get("final")
 
 
 async def test_life_of_a_stored_value(url: str) -> None:
@@ -261,11 +263,11 @@ async def test_life_of_a_revision(url: str) -> None:
         await admin.projects.create("Own", project_id="own")
         made = await admin.revisions.create("own", {"token": "t", "n": 1}, title="T")
         assert (made.version, made.status, made.title) == ("1", "draft", "T")
-        assert await admin.revisions.latest("own") == made
-        assert await admin.revisions.by_status("own", "draft") == made
+        assert await admin.revisions.get_latest("own") == made
+        assert await admin.revisions.get_by_status("own", "draft") == made
         assert await admin.revisions.get("own", made.id) == made
         with pytest.raises(NotFound):
-            await admin.revisions.published("own")
+            await admin.revisions.get_published("own")
         test = {"op": "test", "path": "/title", "value": "T"}
         patched = await admin.revisions.patch(
             "own", made.id, [test, {"op": "replace", "path": "/content/n", "value": 2}]
@@ -276,27 +278,27 @@ async def test_life_of_a_revision(url: str) -> None:
         with pytest.raises(Conflict):
             await admin.revisions.patch("own", made.id, [test])
         published = await admin.revisions.update("own", made.id, status="published", version="1.0")
-        assert await admin.revisions.published("own") == published
-        assert await admin.revisions.by_version("own", "1.0") == published
+        assert await admin.revisions.get_published("own") == published
+        assert await admin.revisions.get_by_version("own", "1.0") == published
         assert await admin.revisions.list("own", "published") == (published,)
-        assert (await anybody.revisions.live("own", "1.0")).content == {"n": 2}
+        assert (await anybody.revisions.get_live("own", "1.0")).content == {"n": 2}
 
 
 async def test_status_calls(url: str) -> None:
     async with AsyncClient(url, username="client", password=PASSWORD) as client:
-        assert await client.ping() > 0
-        assert (await client.version()).version
-        assert (await client.server_time()).request_time_ms is not None
+        assert await client.status.ping() > 0
+        assert (await client.status.get_version()).version
+        assert (await client.status.get_server_time()).request_time_ms is not None
 
 
 async def test_synchronous_client_is_the_same(url: str) -> None:
     def work() -> list[int]:
         with Client(url, username="producer", password=PASSWORD) as client:
-            client.create_program("final", "The final")
+            client.programs.create("final", "The final")
             client.publish("final", "A#b")
-            assert client.users.me().username == "producer"
+            assert client.users.get_me().username == "producer"
             assert client.projects.list() == ()
-            return [event.seq for event in client.iterate_events("final")]
+            return [event.seq for event in client.events.iterate("final")]
 
     assert await asyncio.to_thread(work) == [1]
 
@@ -314,10 +316,10 @@ async def test_request_of_a_data_source(product: Product, url: str) -> None:
                 orjson.dumps(sources).decode(),
             )
         with pytest.raises(ApiError) as refused:
-            await client.projects.request("own", "1", "a", parameters={"b": 1})
+            await client.data_sources.request("own", "1", "a", parameters={"b": 1})
         assert (refused.value.status, refused.value.name) == (403, "forbidden_url")
         with pytest.raises(NotFound):
-            await client.projects.request("own", "1", "b", method="POST", body={"c": 1})
+            await client.data_sources.request("own", "1", "b", method="POST", body={"c": 1})
 
 
 POLL = {"title": "Who wins?", "options": ["Home", {"label": "Away"}]}
@@ -328,7 +330,7 @@ async def _ask(url: str, project_id: str | None = None, **metadata: object) -> s
     async with AsyncClient(url, username="admin", password=PASSWORD) as client:
         if project_id is not None:
             await client.projects.create(project_id, project_id=project_id)
-        await client.create_program("final", "The final", project_id=project_id)
+        await client.programs.create("final", "The final", project_id=project_id)
         return (await client.publish("final", "Poll#show", POLL | metadata)).id
 
 
@@ -339,19 +341,19 @@ async def test_answers_are_counted_and_told(url: str, product: Product, project:
     answers.append(Answer("whoWins", context, (1, 0), "v5", "s1"))
     shown = [Impression("whoWins", context, "v0", f"s{n}") for n in range(2)]
     async with AsyncClient(url) as anybody:
-        assert await anybody.add_responses("final", answers, shown, project_id=project) == Counted(8, 0)
+        assert await anybody.responses.add("final", answers, shown, project_id=project) == Counted(8, 0)
         again = [Answer("whoWins", context, 1, "v0")]
-        assert await anybody.add_responses("final", again, project_id=project) == Counted(0, 1)
-        assert await anybody.add_responses("final", project_id=project) == Counted(0, 0)
-        results = await anybody.response_results(
+        assert await anybody.responses.add("final", again, project_id=project) == Counted(0, 1)
+        assert await anybody.responses.add("final", project_id=project) == Counted(0, 0)
+        results = await anybody.responses.get_results(
             "whoWins", program_id="final", context_id=context, project_id=project
         )
         assert results == LiveResults("demo", "whoWins", {0: 4, 1: 3}, 7, project, context)
-        assert (await anybody.response_results("unasked")).results == {}
+        assert (await anybody.responses.get_results("unasked")).results == {}
         with pytest.raises(Unauthenticated):
-            await anybody.response_report("final", project_id=project)
+            await anybody.responses.get_report("final", project_id=project)
     async with AsyncClient(url, username="user", password=PASSWORD) as client:
-        (entry,) = await client.response_report("final", project_id=project)
+        (entry,) = await client.responses.get_report("final", project_id=project)
     assert (entry.title, entry.measure_name, entry.context_id, entry.total) == (
         "Who wins?",
         "whoWins",
@@ -366,13 +368,13 @@ async def test_refused_answers_say_why(url: str) -> None:
     context = await _ask(url, closes=1)
     async with AsyncClient(url) as client, AsyncClient(url, account="other") as elsewhere:
         with pytest.raises(Conflict):
-            await client.add_responses("final", [Answer("whoWins", context, 0, "v")])
+            await client.responses.add("final", [Answer("whoWins", context, 0, "v")])
         with pytest.raises(InvalidRequest) as refused:
-            await client.add_responses("final", [Answer("whoWins", context, 2, "v")])
+            await client.responses.add("final", [Answer("whoWins", context, 2, "v")])
         assert refused.value.fields[0].field == "responses[0].measureValue"
         for asked, project in ((client, "own"), (elsewhere, None)):
             with pytest.raises(NotFound):
-                await asked.add_responses("final", [Answer("whoWins", context, 0, "v")], project_id=project)
+                await asked.responses.add("final", [Answer("whoWins", context, 0, "v")], project_id=project)
 
 
 async def test_synchronous_client_answers(url: str) -> None:
@@ -380,8 +382,8 @@ async def test_synchronous_client_answers(url: str) -> None:
 
     def work() -> tuple[Counted, int, int]:
         with Client(url, username="user", password=PASSWORD) as client:
-            counted = client.add_responses("final", [Answer("whoWins", context, 0, "v")])
-            results = client.response_results("whoWins", program_id="final")
-            return counted, results.total, client.response_report("final")[0].total
+            counted = client.responses.add("final", [Answer("whoWins", context, 0, "v")])
+            results = client.responses.get_results("whoWins", program_id="final")
+            return counted, results.total, client.responses.get_report("final")[0].total
 
     assert await asyncio.to_thread(work) == (Counted(1, 0), 1, 1)

@@ -33,7 +33,7 @@ def _sequence(*answers: Answer) -> Script:
 @pytest.mark.parametrize(("project", "part"), [(None, "undefined"), ("a/b", "a%2Fb")])
 async def test_batch_names_account_project_and_program(project: str | None, part: str) -> None:
     async with serving(lambda asked: COUNTED) as peer, AsyncClient(peer.url) as client:
-        assert await client.add_responses("final", [VOTE], [SHOWN], project_id=project) == Counted(0, 1)
+        assert await client.responses.add("final", [VOTE], [SHOWN], project_id=project) == Counted(0, 1)
     (asked,) = peer.asked
     assert (asked.method, asked.target) == ("POST", f"/api/v1/responses/demo/{part}/final")
     named = {"measureName": "whoWins", "contextId": "c", "visitorId": "v"}
@@ -47,7 +47,7 @@ async def test_batch_names_account_project_and_program(project: str | None, part
 async def test_answers_are_repeated_in_doubt(failure: Answer) -> None:
     script = _sequence(failure, failure, COUNTED)
     async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
-        assert await client.add_responses("final", [VOTE]) == Counted(0, 1)
+        assert await client.responses.add("final", [VOTE]) == Counted(0, 1)
     assert len({asked.body for asked in peer.asked}) == 1
 
 
@@ -55,8 +55,8 @@ async def test_answers_are_repeated_in_doubt(failure: Answer) -> None:
 async def test_impressions_are_repeated_in_doubt_under_one_key(failure: Answer) -> None:
     script = _sequence(failure, failure, COUNTED, COUNTED)
     async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
-        await client.add_responses("final", [VOTE], [SHOWN])
-        await client.add_responses("final", [VOTE], idempotency_key="mine")
+        await client.responses.add("final", [VOTE], [SHOWN])
+        await client.responses.add("final", [VOTE], idempotency_key="mine")
     keys = [asked.headers["idempotency-key"] for asked in peer.asked]
     assert keys[0] == keys[1] == keys[2] != keys[3] == "mine"
 
@@ -64,7 +64,7 @@ async def test_impressions_are_repeated_in_doubt_under_one_key(failure: Answer) 
 async def test_impressions_are_repeated_when_the_broker_asks_for_it() -> None:
     script = _sequence(error(503, "x"), COUNTED)
     async with serving(script) as peer, AsyncClient(peer.url, retry=QUICK) as client:
-        await client.add_responses("final", impressions=[SHOWN])
+        await client.responses.add("final", impressions=[SHOWN])
     assert len(peer.asked) == 2
 
 
@@ -74,7 +74,7 @@ async def test_given_account_is_named() -> None:
         serving(lambda asked: Answer(200, body)) as peer,
         AsyncClient(peer.url, account="arena") as client,
     ):
-        results = await client.response_results("a?", program_id="final")
+        results = await client.responses.get_results("a?", program_id="final")
     assert peer.asked[0].target == "/api/v1/responses/arena/a%3F/results?programId=final"
     assert (results.results, results.context_id) == ({0: 1, 10: 2}, None)
 
@@ -83,8 +83,8 @@ async def test_given_account_is_named() -> None:
 async def test_answer_of_no_broker_breaks_the_protocol(body: Any) -> None:
     async with serving(lambda asked: Answer(200, body)) as peer, AsyncClient(peer.url) as client:
         with pytest.raises(ProtocolError):
-            await client.add_responses("final")
+            await client.responses.add("final")
         with pytest.raises(ProtocolError):
-            await client.response_results("a")
+            await client.responses.get_results("a")
         with pytest.raises(ProtocolError):
-            await client.response_report("final")
+            await client.responses.get_report("final")

@@ -352,7 +352,7 @@ async def test_expiring_token_is_renewed_on_the_open_connection() -> None:
 
         async with http.serving(api) as peer, AsyncClient(peer.url, username="u", password="p") as client:
             assert await _seqs(client, 1) == [1]
-            assert await client.connect()
+            assert await client.gateways.get()
     assert scripted.tokens == ["Bearer t1"]
     assert peer.asked[-1].headers["authorization"] == "Bearer t2"
 
@@ -459,7 +459,7 @@ async def test_channel_is_followed_until_the_connection_ends() -> None:
         await line.connection.close(1012)
 
     async with gateway(show) as peer, _client(peer) as client:
-        notifications = client.follow("programs")
+        notifications = client.channels.follow("programs")
         assert (await anext(notifications)).params["change"] == "live"
         with pytest.raises(ConnectionLost):
             await anext(notifications)
@@ -487,7 +487,7 @@ async def test_synchronous_client_subscribes_too() -> None:
 async def test_known_gateway_is_used_while_the_api_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.client import peer as http
 
-    monkeypatch.setattr("broker.client.aio._ASK_AGAIN_S", 0.05)
+    monkeypatch.setattr("broker.client.connector._ASK_AGAIN_S", 0.05)
 
     async def first(line: Line) -> None:
         await line.accept(0)

@@ -203,7 +203,7 @@ class Overlay:
 async def overlay(doors: Doors, program: str, **options: Any) -> AsyncIterator[Overlay]:
     seeks: list[Seek] = []
     async with AsyncClient(doors.url) as client:
-        watching = Overlay(client.timeline(program, seeked=seeks.append, **options), seeks)
+        watching = Overlay(client.events.timeline(program, seeked=seeks.append, **options), seeks)
         try:
             yield watching
         finally:
@@ -362,7 +362,7 @@ class TestTimeline:
         def watch() -> list[int]:
             with (
                 Client(doors.url) as client,
-                closing(client.timeline(program, position=Player(), lookback_ms=100)) as items,
+                closing(client.events.timeline(program, position=Player(), lookback_ms=100)) as items,
             ):
                 return [next(items).metadata["n"], next(items).metadata["n"]]
 
@@ -373,4 +373,4 @@ class TestTimeline:
 @pytest.mark.parametrize("options", [{"delay_ms": -1}, {"lookback_ms": -1}])
 def test_negative_times_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="negative"):
-        AsyncClient("http://localhost:1").timeline("p", **options)
+        AsyncClient("http://localhost:1").events.timeline("p", **options)

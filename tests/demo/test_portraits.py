@@ -41,7 +41,7 @@ def test_every_player_has_a_portrait_and_always_the_same() -> None:
         if name := told.get("player") or told.get("in"):
             shown.append((name, told))
         for name, each in shown:
-            assert each["portrait"] == CLIENT.images.url(each["photo"], OPTIONS)
+            assert each["portrait"] == CLIENT.images.build_url(each["photo"], OPTIONS)
             assert seen.setdefault(name, each["photo"]) == each["photo"]
     assert len(seen) >= 22
     assert len({*seen.values()}) == 3

@@ -37,7 +37,7 @@ async def test_answers_over_connections_that_are_lost_count_once(world: World) -
         open_doors(world) as doors,
         AsyncClient(doors.url, token=world.product.tokens["admin"]) as admin,
     ):
-        program = await admin.create_program("final", "The final")
+        program = await admin.programs.create("final", "The final")
         async with AsyncClient(doors.url) as client, asyncio.timeout(60):
             voters = Voters(client, program, VOTERS, 1, SystemClock())
             results = Results(admin, program)
@@ -59,7 +59,7 @@ async def test_answers_over_connections_that_are_lost_count_once(world: World) -
             tasks[1].cancel()
             report = {
                 entry.context_id: {option.measure_value: option.total for option in entry.options}
-                for entry in await admin.response_report("final")
+                for entry in await admin.responses.get_report("final")
             }
     assert judge_answers(voters.ballots, report, results.told) == ()
     assert voters.ballots.sent - voters.ballots.late == voters.ballots.acknowledged >= VOTERS // 2
@@ -70,7 +70,7 @@ async def test_answer_after_the_end_is_late(world: World) -> None:
         open_doors(world) as doors,
         AsyncClient(doors.url, token=world.product.tokens["admin"]) as admin,
     ):
-        program = await admin.create_program("final", "The final")
+        program = await admin.programs.create("final", "The final")
         voters = Voters(admin, program, 4, 1, SystemClock())
         voting = asyncio.create_task(voters.vote())
         voters.hear(await _ask(admin, 0))

@@ -28,7 +28,7 @@ def door(instance: Instance, pictures: PictureServer) -> Iterator[ImageDoor]:
 @pytest.fixture(scope="module")
 def client(instance: Instance) -> Iterator[Client]:
     with Client(instance.url, username="admin", password=PASSWORD) as client:
-        client.create_program(PROGRAM, "Pictured")
+        client.programs.create(PROGRAM, "Pictured")
         yield client
 
 
@@ -45,7 +45,7 @@ def test_a_published_events_pictures_are_there_before_the_first_viewer(
     photos = [pictures.url(f"/a.png?published-{number}") for number in range(3)]
     client.publish(PROGRAM, "Lineup#show", {"photo": photos[0], "text": pictures.url("/a.png?text")})
     event = client.publish(PROGRAM, "Lineup#show", {"players": [{"photo": photos[1]}, {"name": "Kim"}]})
-    client.update_event(PROGRAM, event.id, metadata={"players": [{"photo": photos[2]}]})
+    client.events.update(PROGRAM, event.id, metadata={"players": [{"photo": photos[2]}]})
     until(lambda: all(f"/a.png?published-{number}" in pictures.seen for number in range(3)))
     until(
         lambda: all(
@@ -152,7 +152,7 @@ def test_an_account_sees_what_its_pictures_took(instance: Instance, client: Clie
     assert door.get("w=51", "/a.png").status_code == 422
 
     def told() -> bool:
-        points = client.statistics.images(interval="hour")
+        points = client.statistics.get_images(interval="hour")
         sums = {
             name: sum(getattr(point, name) for point in points)
             for name in ("images", "hits", "errors", "fetches", "sent_bytes")

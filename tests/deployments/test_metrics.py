@@ -73,12 +73,12 @@ async def test_requests_to_two_replicas_add_up(instance: Instance) -> None:
 async def test_what_is_done_is_told_by_who_did_it(instance: Instance) -> None:
     before = scrape(instance)
     async with AsyncClient(instance.url, username="admin", password=PASSWORD) as client:
-        await client.create_program("counted", "Counted")
+        await client.programs.create("counted", "Counted")
         for _ in range(3):
             await client.publish("counted", "Score#update", {})
     with pytest.raises(BadCredentials):
         async with AsyncClient(instance.url, username="nobody", password="wrong") as stranger:
-            await stranger.list_programs()
+            await stranger.programs.list()
     after = scrape(instance)
 
     def grown(name: str, *labels: str) -> float:

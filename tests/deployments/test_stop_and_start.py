@@ -51,7 +51,7 @@ async def until_told(work):
 async def main():
     done = []
     async with AsyncClient(url, username="admin", password="{password}") as client:
-        await client.login()
+        await client.tokens.create()
         print("begun", flush=True)
         await until_told(work(client, done))
     print(json.dumps(done), flush=True)
@@ -69,7 +69,7 @@ async def work(client, done):
 _VOTER = """
 async def work(client, done):
     for n in itertools.count():
-        counted = await client.add_responses(program, [Answer("whoWins", poll, n % 2, f"visitor-{n}")])
+        counted = await client.responses.add(program, [Answer("whoWins", poll, n % 2, f"visitor-{n}")])
         done.append(counted.accepted + counted.duplicates)
         await asyncio.sleep(0.1)
 """

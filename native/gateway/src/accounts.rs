@@ -4,12 +4,47 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use broker_server::Lock;
+
 /// One account.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Account {
     pub name: String,
     /// None allows any origin.
     pub origins: Option<Vec<String>>,
+    /// Where its open connections are counted.
+    pub open: Arc<OpenConnections>,
+}
+
+/// How many connections each account has open; an account without one has no entry.
+#[derive(Debug, Default)]
+pub struct OpenConnections(Lock<HashMap<String, usize>>);
+
+impl OpenConnections {
+    /// The counts, by the names of the accounts.
+    #[must_use]
+    pub fn read(&self) -> HashMap<String, usize> {
+        self.0.lock().clone()
+    }
+
+    pub(super) fn enter(&self, name: &str) {
+        let mut counts = self.0.lock();
+        if let Some(count) = counts.get_mut(name) {
+            *count += 1;
+        } else {
+            counts.insert(name.to_owned(), 1);
+        }
+    }
+
+    pub(super) fn leave(&self, name: &str) {
+        let mut counts = self.0.lock();
+        if let Some(count) = counts.get_mut(name) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(name);
+            }
+        }
+    }
 }
 
 impl Account {
@@ -81,6 +116,7 @@ mod tests {
                 Arc::new(Account {
                     name: name.to_owned(),
                     origins: None,
+                    open: Arc::default(),
                 }),
             )
         };
@@ -114,6 +150,7 @@ mod tests {
         let account = Account {
             name: String::new(),
             origins: Some(vec!["https://a.test".to_owned()]),
+            open: Arc::default(),
         };
         assert!(account.allows(None));
         assert!(account.allows(Some("https://A.test/")));

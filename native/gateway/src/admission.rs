@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use super::super::connection::{NoRoom, SlotIndex};
-use super::super::core::Core;
-use super::super::handler::Admission;
-use super::super::mailbox::Refusal;
-use super::super::refusals::{build_refusal, refusal};
+use broker_core::protocol::handshake::Request;
+use broker_server::{Admission, NoRoom, Refusal, SlotIndex};
+
 use super::accounts::Account;
-use super::dispatch::Gateway;
+use super::gateway::{Core, Gateway};
+use super::outcome::unauthorized;
 use super::streams;
 use super::upcalls::Upcall;
-use crate::protocol::handshake::Request;
 
 /// Where a WebSocket is opened.
 const PATH: &str = "/api/v1/ws";
@@ -32,10 +30,10 @@ impl Gateway {
         };
         let accounts = Arc::clone(&self.hub.accounts.lock());
         let Some(account) = accounts.find(request.host.as_deref()) else {
-            return Admission::Refuse(refusal(404, "not_found", "there is no such account"));
+            return Admission::Refuse(Refusal::json(404, "not_found", "there is no such account"));
         };
         if !account.allows(request.origin.as_deref()) {
-            return Admission::Refuse(refusal(
+            return Admission::Refuse(Refusal::json(
                 403,
                 "insufficient_scope",
                 "the account does not allow this origin",
@@ -65,7 +63,7 @@ impl Gateway {
         account: Arc<Account>,
     ) -> Admission {
         let name = account.name.clone();
-        core.connection(slot).account = Some(account);
+        core.client(slot).account = Some(account);
         let token = match find_token(request) {
             Token::None => return Admission::Accept,
             Token::Malformed => return Admission::Refuse(bad_token()),
@@ -77,18 +75,13 @@ impl Gateway {
         }
         core.weigh(slot);
         if core.is_crowded() {
-            return Admission::Refuse(build_refusal(NoRoom::Gateway));
+            return Admission::Refuse(Refusal::no_room(NoRoom::Server));
         }
         let conn = core.id(slot);
-        let connection = core.connection(slot);
-        let address = connection.address.to_string();
-        let Some(pending) = &mut connection.handshake else {
-            return Admission::Wait;
-        };
-        if pending.was_asked {
+        let address = core.address(slot).to_string();
+        if std::mem::replace(&mut core.client(slot).has_asked, true) {
             return Admission::Refuse(bad_token());
         }
-        pending.was_asked = true;
         let upcall = Upcall::Authenticate {
             conn,
             account: name,
@@ -98,11 +91,8 @@ impl Gateway {
         if self.hub.upcalls.ask(upcall) {
             return Admission::Wait;
         }
-        let mut refusal = refusal(503, "unavailable", "too many handshakes are waiting");
-        refusal
-            .headers
-            .push(("Retry-After".to_owned(), "2".to_owned()));
-        Admission::Refuse(refusal)
+        let refusal = Refusal::json(503, "unavailable", "too many handshakes are waiting");
+        Admission::Refuse(refusal.with_header("Retry-After", "2"))
     }
 }
 
@@ -111,15 +101,12 @@ fn find_door(request: &Request) -> Result<Door, Refusal> {
         return Ok(Door::Stream(program));
     }
     if request.path != PATH {
-        let nothing = refusal(404, "not_found", "there is nothing at this path");
+        let nothing = Refusal::json(404, "not_found", "there is nothing at this path");
         return Err(nothing);
     }
     if !request.upgrade {
-        let mut refusal = refusal(426, "upgrade_required", "this path speaks WebSocket only");
-        refusal
-            .headers
-            .push(("Upgrade".to_owned(), "websocket".to_owned()));
-        return Err(refusal);
+        let refusal = Refusal::json(426, "upgrade_required", "this path speaks WebSocket only");
+        return Err(refusal.with_header("Upgrade", "websocket"));
     }
     Ok(Door::WebSocket)
 }
@@ -151,13 +138,4 @@ fn find_token(request: &Request) -> Token {
 
 fn bad_token() -> Refusal {
     unauthorized("the access token is not valid")
-}
-
-/// For one who needs a token, or another one.
-pub(super) fn unauthorized(description: &str) -> Refusal {
-    let mut refusal = refusal(401, "invalid_token", description);
-    refusal
-        .headers
-        .push(("WWW-Authenticate".to_owned(), "Bearer".to_owned()));
-    refusal
 }

@@ -1,6 +1,6 @@
 //! Calls of one connection that wait for an answer, and batches that wait for their last one.
 
-use super::outbox::Settlement;
+use super::votes::Settlement;
 
 /// A call that the application has, or that waits to be counted.
 #[derive(Debug)]

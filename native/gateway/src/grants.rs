@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use super::super::connection::ConnId;
-use super::super::lock::Lock;
+use broker_server::{ConnId, Lock};
+
 use super::sessions::Session;
 
 /// Tokens remembered at most; beyond this the expired go, and all if that leaves more than half: they are asked for

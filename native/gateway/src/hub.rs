@@ -4,16 +4,14 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::super::connection::ConnId;
-use super::super::lock::Lock;
-use super::super::mailbox::{Answer, Command, Refusal, Undecided};
-use super::super::shared::Shared;
-use super::accounts::{Account, Accounts};
-use super::ballots::Ballots;
+use broker_server::{ConnId, Lock, Refusal, SharedLog};
+
+use super::accounts::{Account, Accounts, OpenConnections};
+use super::commands::{Answer, Command, Shared, Undecided};
 use super::grants::Grants;
-use super::outbox::{Fate, Mismatch, Settled};
 use super::sessions::Session;
 use super::upcalls::{Upcall, Upcalls};
+use super::votes::{Ballots, Fate, Mismatch, Settled};
 
 /// How long the application may take to say what readers of a log that became private may do.
 pub(super) const DECIDE_MS: u64 = 10_000;
@@ -31,6 +29,10 @@ pub struct Hub {
     shared: Arc<Shared>,
     pub upcalls: Upcalls,
     pub(super) accounts: Lock<Arc<Accounts>>,
+    /// The open connections of each account.
+    pub open: Arc<OpenConnections>,
+    /// The open logs by topic.
+    pub logs: Lock<HashMap<String, Arc<SharedLog>>>,
     pub(super) grants: Grants,
     /// Program topic → channel topics that show its notifications too.
     links: Lock<HashMap<String, Vec<String>>>,
@@ -49,6 +51,8 @@ impl Hub {
             shared,
             upcalls: Upcalls::open()?,
             accounts: Lock::default(),
+            open: Arc::default(),
+            logs: Lock::default(),
             grants: Grants::default(),
             links: Lock::default(),
             ballots: OnceLock::new(),
@@ -77,7 +81,14 @@ impl Hub {
     ) {
         let by_name = accounts
             .into_iter()
-            .map(|(name, origins)| (name.clone(), Arc::new(Account { name, origins })))
+            .map(|(name, origins)| {
+                let account = Account {
+                    name: name.clone(),
+                    origins,
+                    open: Arc::clone(&self.open),
+                };
+                (name, Arc::new(account))
+            })
             .collect();
         let public_host = public_host.to_ascii_lowercase();
         *self.accounts.lock() = Arc::new(Accounts {
@@ -87,6 +98,12 @@ impl Hub {
         });
     }
 
+    /// The open log of a topic.
+    #[must_use]
+    pub fn find_log(&self, topic: &str) -> Option<Arc<SharedLog>> {
+        self.logs.lock().get(topic).cloned()
+    }
+
     /// Remembers what a token stands for.
     pub fn grant(&self, token: &str, session: Session) {
         self.grants.add(token, session, self.shared.wall_ms());
@@ -94,12 +111,12 @@ impl Hub {
 
     /// Goes on with a handshake whose token has been granted.
     pub fn resume(&self, id: ConnId) {
-        self.shared.tell(id, Command::Resume(id));
+        self.shared.resume(id);
     }
 
     /// Ends a handshake with an HTTP error.
     pub fn refuse(&self, id: ConnId, refusal: Refusal) {
-        self.shared.tell(id, Command::Refuse(id, refusal));
+        self.shared.refuse(id, refusal);
     }
 
     /// Gives an open connection the session of a granted token; false when the connection is gone or the token
@@ -125,7 +142,9 @@ impl Hub {
         }
         for (mailbox, connections) in self.shared.mailboxes.iter().zip(by_loop) {
             if !connections.is_empty() {
-                mailbox.send(Command::Revoke(connections));
+                mailbox.send(broker_server::Command::Handler(Command::Revoke(
+                    connections,
+                )));
             }
         }
         count
@@ -157,7 +176,7 @@ impl Hub {
         }
         for (mailbox, settled) in self.shared.mailboxes.iter().zip(by_loop) {
             if !settled.is_empty() {
-                mailbox.send(Command::Settle(settled));
+                mailbox.send(broker_server::Command::Handler(Command::Settle(settled)));
             }
         }
         Ok(())
@@ -217,7 +236,7 @@ impl Hub {
         if let Some(ballots) = self.ballots.get() {
             ballots.sweep(now_ms);
         }
-        let logs: Vec<_> = self.shared.logs.lock().values().cloned().collect();
+        let logs: Vec<_> = self.logs.lock().values().cloned().collect();
         for shared_log in logs {
             shared_log.log.lock().trim(now_ms);
             let idle_since_ms = shared_log.idle_since_ms.load(Ordering::Relaxed);
@@ -237,17 +256,18 @@ impl Hub {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::config::Config;
+    use broker_server::{Config, Mailbox};
+
     use super::super::sessions::Attached;
     use super::*;
 
     /// Of each loop, the connections whose session ends.
     fn ended(hub: &Hub) -> Vec<Vec<ConnId>> {
-        let take = |mailbox: &super::super::super::mailbox::Mailbox| {
+        let take = |mailbox: &Mailbox<Command>| {
             let mut commands = Vec::new();
             mailbox.take(&mut commands);
             let connections = commands.into_iter().flat_map(|command| match command {
-                Command::Revoke(connections) => connections,
+                broker_server::Command::Handler(Command::Revoke(connections)) => connections,
                 other => unreachable!("nobody asked for {other:?}"),
             });
             connections.collect()

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::mailbox::{Command, Undecided};
-use super::super::topics::SharedLog;
+use broker_core::log::{Appended, Entry, Kind, Log, LogError, channel_params};
+use broker_server::SharedLog;
+
+use super::commands::{Command, Undecided};
 use super::hub::Hub;
-use crate::log::{Appended, Entry, Kind, Log, LogError, channel_params};
 
 /// An entry that owns its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ impl Hub {
     /// The same, where the message at `seq` has this id; empty where it is not known.
     pub fn open_log_after(&self, topic: &str, epoch: &str, seq: u64, id: &str, public: bool) {
         let shared = self.shared();
-        let mut logs = shared.logs.lock();
+        let mut logs = self.logs.lock();
         if logs.contains_key(topic) {
             return;
         }
@@ -57,7 +58,7 @@ impl Hub {
     /// The first entry that does not follow; those before it have been added. Or the first channel that shows the
     /// topic too and has not taken all of them.
     pub fn append(&self, topic: &str, entries: &[OwnedEntry]) -> Result<(), LogError> {
-        let Some(shared_log) = self.shared().find_log(topic) else {
+        let Some(shared_log) = self.find_log(topic) else {
             return Ok(());
         };
         let channels = self.linked(topic);
@@ -93,13 +94,13 @@ impl Hub {
 
     /// Appends the notifications of a program to a channel that shows them too.
     fn derive(&self, channel_topic: &str, entries: &[&OwnedEntry]) -> Result<(), LogError> {
-        let Some(shared_log) = self.shared().find_log(channel_topic) else {
+        let Some(shared_log) = self.find_log(channel_topic) else {
             return Ok(());
         };
         let now_ms = self.shared().now_ms();
         {
             let mut log = shared_log.log.lock();
-            let (channel, _) = shared_log.label();
+            let (channel, _) = label(&shared_log.topic);
             for entry in entries {
                 let params = channel_params(channel, &entry.params);
                 let derived = Entry {
@@ -126,7 +127,7 @@ impl Hub {
         epoch: &str,
         entries: &[OwnedEntry],
     ) -> Result<(), LogError> {
-        let Some(shared_log) = self.shared().find_log(topic) else {
+        let Some(shared_log) = self.find_log(topic) else {
             return Ok(());
         };
         let entries: Vec<Entry<'_>> = entries.iter().map(OwnedEntry::borrow).collect();
@@ -138,7 +139,7 @@ impl Hub {
     /// The epoch, the newest push's seq, and the seq before the oldest push kept.
     #[must_use]
     pub fn head(&self, topic: &str) -> Option<(String, u64, u64)> {
-        let shared_log = self.shared().find_log(topic)?;
+        let shared_log = self.find_log(topic)?;
         let log = shared_log.log.lock();
         Some((log.epoch().to_owned(), log.seq(), log.floor()))
     }
@@ -146,14 +147,14 @@ impl Hub {
     /// The id of the newest push, where it is known.
     #[must_use]
     pub fn newest_id(&self, topic: &str) -> Option<String> {
-        let shared_log = self.shared().find_log(topic)?;
+        let shared_log = self.find_log(topic)?;
         let log = shared_log.log.lock();
         log.id_at(log.seq()).map(str::to_owned)
     }
 
     /// Drops a log without subscribers; false when it has some or is not open.
     pub fn close_log(&self, topic: &str) -> bool {
-        let mut logs = self.shared().logs.lock();
+        let mut logs = self.logs.lock();
         let Some(shared_log) = logs.get(topic) else {
             return false;
         };
@@ -171,7 +172,7 @@ impl Hub {
 
     /// Removes an ended log from the open ones; those who follow keep it until they have it all.
     fn forget(&self, shared_log: &Arc<SharedLog>) {
-        let mut logs = self.shared().logs.lock();
+        let mut logs = self.logs.lock();
         if logs
             .get(&shared_log.topic)
             .is_some_and(|log| log.number == shared_log.number)
@@ -182,7 +183,7 @@ impl Hub {
 
     /// Changes who may follow.
     pub fn set_public(&self, topic: &str, public: bool) {
-        let Some(shared_log) = self.shared().find_log(topic) else {
+        let Some(shared_log) = self.find_log(topic) else {
             return;
         };
         {
@@ -201,7 +202,7 @@ impl Hub {
 
     /// Remembers whether a class of readers may follow a private log.
     pub fn allow(&self, topic: &str, reader: u64, allowed: bool) {
-        let Some(shared_log) = self.shared().find_log(topic) else {
+        let Some(shared_log) = self.find_log(topic) else {
             return;
         };
         shared_log.access.lock().readers.insert(reader, allowed);
@@ -214,10 +215,20 @@ impl Hub {
     pub(super) fn announce_access(&self, shared_log: &SharedLog, undecided: Undecided) {
         for (index, mailbox) in self.shared().mailboxes.iter().enumerate() {
             if shared_log.is_followed_by(index) {
-                mailbox.send(Command::Access(shared_log.number, undecided));
+                let look = Command::Access(shared_log.number, undecided);
+                mailbox.send(broker_server::Command::Handler(look));
             }
         }
     }
+}
+
+/// The name after `account/program/` or `account/channel/` in a topic, and whether it is a program's. A log that shows a
+/// channel to one class of readers has the channel's name: what is behind its `?` is ours alone.
+pub(super) fn label(topic: &str) -> (&str, bool) {
+    let mut parts = topic.splitn(3, '/').skip(1);
+    let is_program = parts.next() == Some("program");
+    let name = parts.next().unwrap_or_default();
+    (name.split('?').next().unwrap_or(name), is_program)
 }
 
 #[cfg(test)]
@@ -226,8 +237,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::super::config::Config;
-    use super::super::super::shared::Shared;
+    use broker_server::{Config, Shared};
+
     use super::*;
 
     #[test]
@@ -239,7 +250,7 @@ mod tests {
             hub.open_log(channel, "", 0, true);
             hub.link("a/program/p", channel);
         }
-        let find = |channel| hub.shared().find_log(channel).expect("open");
+        let find = |channel| hub.find_log(channel).expect("open");
         // As it is between its end and its being forgotten.
         let gone = entry(Kind::Gone, 0, 0, "over");
         let ended = find("a/channel/two").log.lock().append(&gone.borrow(), 0);
@@ -300,7 +311,7 @@ mod tests {
             let channel = |number: usize| format!("a/channel/c{number}");
             (0..PROGRAMS).for_each(|number| hub.open_log(&program(number), "e0", 0, true));
             (0..CHANNELS).for_each(|number| hub.open_log(&channel(number), "", 0, true));
-            let log = |number: usize| hub.shared().find_log(&channel(number)).expect("open");
+            let log = |number: usize| hub.find_log(&channel(number)).expect("open");
             let begins: Vec<_> = (0..CHANNELS).map(|n| log(n).log.lock().tip()).collect();
             let (mut heads, mut links) = ([(0, 0); PROGRAMS], BTreeSet::new());
             let mut expected = vec![Vec::new(); CHANNELS];

@@ -26,7 +26,7 @@ impl Target {
             Self::Channel(channel) => (br#""channel":""#, channel),
         };
         out.extend_from_slice(name);
-        crate::log::escape(value, out);
+        broker_core::log::escape(value, out);
         out.push(b'"');
     }
 }
@@ -141,28 +141,6 @@ fn parse_target(program_id: Option<String>, channel: Option<String>) -> Option<T
         (Some(id), None) => Some(Target::Program(id)),
         (None, Some(channel)) => Some(Target::Channel(channel)),
         _ => None,
-    }
-}
-
-/// Reads any params as each native operation would: what is understood can be said again as JSON.
-///
-/// # Panics
-/// When it cannot.
-#[cfg(any(test, feature = "fuzzing"))]
-pub fn check_params(params: Option<&str>) {
-    let targets = [
-        parse_subscribe(params).map(|(target, ..)| target),
-        parse_unsubscribe(params),
-    ];
-    for target in targets.into_iter().flatten() {
-        let mut out = vec![b'{'];
-        target.put_member(&mut out);
-        out.push(b'}');
-        assert!(serde_json::from_slice::<serde_json::Value>(&out).is_ok());
-    }
-    parse_servertime(params);
-    for is_answer in [false, true] {
-        params.and_then(|params| super::ballot::parse_ballot(params, is_answer));
     }
 }
 

@@ -1,30 +1,12 @@
-//! Messages into calls, calls into answers: at once, or when the application has answered.
+//! Messages into calls, and each call to who runs it: here, or in the application.
 
-use super::super::connection::{ConnId, Rate, SlotIndex};
-use super::super::core::Core;
-use super::super::refusals::refusal;
-use super::super::shared::Counters;
-use super::calls::{self, Calls, Pending};
-use super::dispatch::Gateway;
+use broker_core::protocol::jsonrpc::{self, Call, Incoming, Rejection};
+use broker_server::{ConnId, Counters, Rate, SlotIndex};
+
+use super::calls::{self, Pending};
+use super::gateway::{Core, Gateway};
+use super::outcome::{Outcome, error};
 use super::params;
-use super::upcalls::Upcall;
-use crate::protocol::jsonrpc::{self, Call, Incoming, Rejection};
-
-/// Unanswered calls of one connection; then nothing is read from it until half of them are answered.
-const MOST_CALLS: usize = 256;
-
-const TOO_LONG: &str =
-    "the call was made; its answer is too long beside those of its batch, ask for it alone";
-
-/// What became of a native operation.
-pub(super) enum Outcome {
-    Result(Vec<u8>),
-    Error(Vec<u8>),
-    /// The application decides.
-    Ask,
-    /// It comes when the call has been counted.
-    Later,
-}
 
 impl Gateway {
     pub(super) fn text(&mut self, core: &mut Core, slot: SlotIndex, text: &str) {
@@ -50,7 +32,7 @@ impl Gateway {
         elements: &[Result<Call<'_>, Rejection<'_>>],
     ) {
         let number = self.hub.next_number();
-        let (mut answers, waiting_before) = (Vec::new(), Self::waiting(core, slot));
+        let (mut answers, waiting_before) = (Vec::new(), core.client(slot).waiting());
         for element in elements {
             let answer = match element {
                 Ok(call) => self.answer_call(core, slot, call, Some((number, answers.len()))),
@@ -63,23 +45,12 @@ impl Gateway {
         if !core.is_open(slot) {
             return;
         }
-        let missing = Self::waiting(core, slot) - waiting_before;
+        let missing = core.client(slot).waiting() - waiting_before;
         if missing > 0 {
             Self::calls(core, slot).keep_batch(number, missing, answers);
         } else if !answers.is_empty() {
             core.send_text(slot, &calls::finish(answers));
         }
-    }
-
-    fn waiting(core: &mut Core, slot: SlotIndex) -> usize {
-        core.connection(slot)
-            .calls
-            .as_ref()
-            .map_or(0, |calls| calls.len())
-    }
-
-    fn calls(core: &mut Core, slot: SlotIndex) -> &mut Calls {
-        core.connection(slot).calls.get_or_insert_default()
     }
 
     fn answer_rejection(
@@ -136,7 +107,7 @@ impl Gateway {
             Outcome::Later => return None,
             other => other,
         };
-        render(call.id, &outcome)
+        outcome.render(call.id)
     }
 
     fn run(
@@ -201,89 +172,7 @@ impl Gateway {
         None
     }
 
-    /// Leaves a call of this connection to the application; its ticket, or None when too much waits there.
-    pub(super) fn ask_application(
-        &self,
-        core: &mut Core,
-        slot: SlotIndex,
-        method: &str,
-        params: Vec<u8>,
-        is_notification: bool,
-    ) -> Option<u64> {
-        let (ticket, conn) = (self.hub.next_number(), core.id(slot));
-        let connection = core.connection(slot);
-        let upcall = Upcall::Call {
-            conn,
-            ticket,
-            account: connection
-                .account
-                .as_ref()
-                .map(|account| account.name.clone())
-                .unwrap_or_default(),
-            principal: connection
-                .session
-                .as_ref()
-                .map_or(0, |session| session.principal),
-            address: connection.address.to_string(),
-            method: method.to_owned(),
-            params,
-            is_notification,
-        };
-        self.hub.upcalls.ask(upcall).then_some(ticket)
-    }
-
-    /// Keeps a call until it is answered.
-    pub(super) fn await_answer(core: &mut Core, slot: SlotIndex, pending: Pending) {
-        let calls = Self::calls(core, slot);
-        calls.add(pending);
-        if calls.len() >= MOST_CALLS {
-            core.set_paused(slot, true);
-        }
-    }
-
-    /// Delivers the answer to a call that the application had.
-    pub(super) fn finish(core: &mut Core, slot: SlotIndex, pending: &Pending, outcome: &Outcome) {
-        let mut answer = render(pending.id.as_deref(), outcome);
-        let message = match pending.batch {
-            None => answer,
-            Some(number) => {
-                let calls = Self::calls(core, slot);
-                let bytes = answer.as_ref().map_or(0, Vec::len);
-                if !calls.has_room(number, bytes) {
-                    let refused = Outcome::Error(error(413, "payload_too_large", TOO_LONG));
-                    answer = render(pending.id.as_deref(), &refused);
-                }
-                calls.answer_batch(number, answer.as_deref())
-            }
-        };
-        if let Some(message) = message.filter(|message| !message.is_empty()) {
-            core.send_text(slot, &message);
-        }
-        let connection = core.connection(slot);
-        let waiting = connection.calls.as_ref().map_or(0, |calls| calls.len());
-        if connection
-            .calls
-            .as_ref()
-            .is_some_and(|calls| calls.is_empty())
-        {
-            connection.calls = None;
-        }
-        if connection.paused && waiting <= MOST_CALLS / 2 {
-            core.set_paused(slot, false);
-        }
-        core.end_crowding(slot);
-    }
-
-    pub(super) fn take_pending(
-        core: &mut Core,
-        id: ConnId,
-        ticket: u64,
-    ) -> Option<(SlotIndex, Pending)> {
-        let slot = core.find_open(id)?;
-        let pending = core.connection(slot).calls.as_mut()?.take(ticket)?;
-        Some((slot, pending))
-    }
-
+    /// Runs a `subscribe` again, for which the application has prepared what it could.
     pub(super) fn retry(&mut self, core: &mut Core, id: ConnId, ticket: u64) {
         let Some((slot, pending)) = Self::take_pending(core, id, ticket) else {
             return;
@@ -299,24 +188,4 @@ impl Gateway {
         }
         Self::finish(core, slot, &pending, &outcome);
     }
-}
-
-/// A JSON-RPC error object with the body that the HTTP door would answer.
-pub(super) fn error(status: u16, name: &str, description: &str) -> Vec<u8> {
-    let body = refusal(status, name, description).body;
-    jsonrpc::build_error(i32::from(status), name, Some(&body))
-}
-
-/// The whole answer; None for a notification.
-fn render(id: Option<&str>, outcome: &Outcome) -> Option<Vec<u8>> {
-    let id = id?;
-    let mut out = Vec::new();
-    match outcome {
-        Outcome::Result(json) => jsonrpc::write_result(id, json, &mut out),
-        Outcome::Error(json) => jsonrpc::write_error_object(id, json, &mut out),
-        Outcome::Ask | Outcome::Later => {
-            unreachable!("a call that waits is rendered when it is answered")
-        }
-    }
-    Some(out)
 }

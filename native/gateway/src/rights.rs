@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::super::connection::{ConnId, SlotIndex};
-use super::super::core::Core;
-use super::super::mailbox::Undecided;
-use super::super::topics::SharedLog;
-use super::dispatch::Gateway;
+use broker_server::{ConnId, SharedLog, SlotIndex};
+
+use super::commands::Undecided;
+use super::gateway::{Core, Gateway};
 use super::hub::DECIDE_MS;
+use super::logs::label;
 use super::sessions::{Attached, Session};
 use super::upcalls::Upcall;
 
@@ -19,7 +19,7 @@ impl Gateway {
     /// more. A loop hears of a revocation among its commands, which it may take after messages that came later.
     pub(super) fn reader(core: &mut Core, slot: SlotIndex) -> Option<u64> {
         let wall_ms = core.shared.wall_ms();
-        let session = core.connection(slot).session.as_ref()?;
+        let session = core.client(slot).session.as_ref()?;
         if session.expires_ms <= wall_ms {
             Self::sign_out(core, slot, "token_expired");
             return None;
@@ -38,27 +38,23 @@ impl Gateway {
             .now_ms
             .saturating_add(remaining_ms.saturating_sub(WARNING_MS));
         let conn = core.id(slot);
-        let connection = core.connection(slot);
-        if connection
-            .session
-            .as_ref()
-            .is_some_and(|has| has.is(&session))
-        {
+        let client = core.client(slot);
+        if client.session.as_ref().is_some_and(|has| has.is(&session)) {
             // It is entered once: a second one would take the entry along when it goes.
             return !session.is_revoked();
         }
         let Some(attached) = Attached::new(session, conn) else {
             return false;
         };
-        connection.session = Some(attached);
-        connection.warned = false;
+        client.session = Some(attached);
+        client.is_warned = false;
         core.set_alarm(slot, Some(alarm_ms));
         true
     }
 
     pub(super) fn sign_in(&self, core: &mut Core, slot: SlotIndex, session: Arc<Session>) {
         let is_here = core
-            .connection(slot)
+            .client(slot)
             .account
             .as_ref()
             .is_some_and(|account| account.name == session.account);
@@ -70,7 +66,7 @@ impl Gateway {
             let allowed = log.access.lock().allows(Some(reader));
             match allowed {
                 Some(true) => {}
-                Some(false) => core.expel(slot, &log, "insufficient_scope"),
+                Some(false) => expel(core, slot, &log, "insufficient_scope"),
                 None => self.ask_about(core, &log, vec![reader]),
             }
         }
@@ -93,11 +89,11 @@ impl Gateway {
 
     /// Makes a connection anonymous and ends what an anonymous one may not follow.
     fn sign_out(core: &mut Core, slot: SlotIndex, reason: &str) {
-        core.connection(slot).session = None;
+        core.client(slot).session = None;
         core.set_alarm(slot, None);
         for log in core.followed(slot) {
             if log.access.lock().allows(None) == Some(false) {
-                core.expel(slot, &log, reason);
+                expel(core, slot, &log, reason);
             }
         }
     }
@@ -105,10 +101,10 @@ impl Gateway {
     /// Makes these connections anonymous, unless they have got another session meanwhile.
     pub(super) fn end_revoked(core: &mut Core, connections: Vec<ConnId>) {
         for conn in connections {
-            let Some(slot) = core.connections.find(conn) else {
+            let Some(slot) = core.find(conn) else {
                 continue;
             };
-            let session = &core.connection(slot).session;
+            let session = &core.client(slot).session;
             if session.as_ref().is_some_and(|session| session.is_revoked()) {
                 Self::sign_out(core, slot, "token_revoked");
             }
@@ -126,13 +122,13 @@ impl Gateway {
             let allowed = log.access.lock().allows(reader);
             match (allowed, reader) {
                 (Some(true), _) => {}
-                (Some(false), None) => core.expel(slot, &log, "private"),
+                (Some(false), None) => expel(core, slot, &log, "private"),
                 (None, Some(reader)) if undecided != Undecided::Expelled => {
                     if !unknown.contains(&reader) {
                         unknown.push(reader);
                     }
                 }
-                _ => core.expel(slot, &log, "insufficient_scope"),
+                _ => expel(core, slot, &log, "insufficient_scope"),
             }
         }
         if undecided == Undecided::Asked && !unknown.is_empty() {
@@ -143,8 +139,8 @@ impl Gateway {
     /// Warns of a token that is about to expire, and ends the session of one that has.
     pub(super) fn look_at_expiry(core: &mut Core, slot: SlotIndex) {
         let (wall_ms, now_ms) = (core.shared.wall_ms(), core.now_ms);
-        let connection = core.connection(slot);
-        let Some(session) = &connection.session else {
+        let client = core.client(slot);
+        let Some(session) = &client.session else {
             return;
         };
         let remaining_ms = session.expires_ms.saturating_sub(wall_ms);
@@ -156,10 +152,24 @@ impl Gateway {
             core.set_alarm(slot, Some(now_ms + remaining_ms - WARNING_MS));
             return;
         }
-        if !std::mem::replace(&mut connection.warned, true) {
+        if !std::mem::replace(&mut client.is_warned, true) {
             let params = format!(r#"{{"expiresInMs":{remaining_ms}}}"#);
             core.notify(slot, "tokenExpiring", params.as_bytes());
         }
         core.set_alarm(slot, Some(now_ms + remaining_ms));
     }
+}
+
+/// Ends a subscription that its log does not allow any more, and says so.
+fn expel(core: &mut Core, slot: SlotIndex, log: &SharedLog, reason: &str) {
+    if !core.unsubscribe(slot, log) {
+        return;
+    }
+    let (label, is_program) = label(&log.topic);
+    let name = if is_program { "programId" } else { "channel" };
+    let mut params = format!("{{\"{name}\":\"").into_bytes();
+    broker_core::log::escape(label, &mut params);
+    params.extend_from_slice(format!("\",\"reason\":\"{reason}\"}}").as_bytes());
+    core.notify(slot, "unsubscribed", &params);
+    core.end_without_subscription(slot, reason);
 }

@@ -7,8 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::super::connection::ConnId;
-use super::super::lock::Lock;
+use broker_server::{ConnId, Lock};
 
 /// What a granted token stands for.
 #[derive(Debug)]

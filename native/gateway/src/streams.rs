@@ -6,29 +6,25 @@
 //! `subscribe`; until it is answered the request waits as one whose token is checked, and the handshake's time goes on. So
 //! every refusal is an HTTP answer, and a stream that has begun has its subscription.
 //!
-//! From then on the connection is like any other one: see [`Wire`](super::super::wire::Wire) for how it is spoken to. Its
+//! From then on the connection is like any other one: see [`Wire`] for how it is spoken to. Its
 //! first event, `subscribed`, says where it begins; what was missed follows from the log as ordinary events, so there is
 //! no limit on how much of it an answer may have. Rights that end end the subscription, and with it the stream.
 
 use std::fmt::Write;
+use std::num::NonZeroU64;
 
+use broker_core::log::escape;
+use broker_core::protocol::events::Position;
+use broker_core::protocol::handshake::Request;
+use broker_server::{Admission, NoRoom, Refusal, SlotIndex, Wire};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::super::connection::{ConnId, NoRoom, SlotIndex};
-use super::super::core::Core;
-use super::super::handler::Admission;
-use super::super::mailbox::Refusal;
-use super::super::refusals::{build_refusal, refusal};
-use super::super::wire::Wire;
 use super::accounts::Account;
-use super::admission::unauthorized;
-use super::dispatch::Gateway;
+use super::gateway::{Core, Gateway};
+use super::outcome::unauthorized;
 use super::params::{EXACT, Start, Target};
 use super::subscribe::{Unready, put_position};
-use crate::log::escape;
-use crate::protocol::events::Position;
-use crate::protocol::handshake::Request;
 
 const PATH: (&str, &str) = ("/api/v1/programs/", "/events/stream");
 const METHODS: &str = "GET, OPTIONS";
@@ -48,28 +44,23 @@ pub(super) fn answer_at_once(request: &Request) -> Option<Refusal> {
         "OPTIONS" => Some(preflight()),
         _ => {
             let text = "a stream is read with GET";
-            let mut refusal = refusal(405, "method_not_allowed", text);
-            push_header(&mut refusal, "Allow", METHODS);
-            Some(refusal)
+            let refusal = Refusal::json(405, "method_not_allowed", text);
+            Some(refusal.with_header("Allow", METHODS))
         }
     }
 }
 
 fn preflight() -> Refusal {
-    let mut answer = Refusal {
+    let answer = Refusal {
         status: 204,
         headers: Vec::new(),
         body: Vec::new(),
     };
-    push_header(&mut answer, "Allow", METHODS);
-    push_header(&mut answer, "Access-Control-Allow-Methods", "GET");
-    push_header(&mut answer, "Access-Control-Allow-Headers", REQUEST_HEADERS);
-    push_header(&mut answer, "Access-Control-Max-Age", "7200");
     answer
-}
-
-fn push_header(answer: &mut Refusal, name: &str, value: &str) {
-    answer.headers.push((name.to_owned(), value.to_owned()));
+        .with_header("Allow", METHODS)
+        .with_header("Access-Control-Allow-Methods", "GET")
+        .with_header("Access-Control-Allow-Headers", REQUEST_HEADERS)
+        .with_header("Access-Control-Max-Age", "7200")
 }
 
 impl Gateway {
@@ -80,9 +71,7 @@ impl Gateway {
         request: &Request,
         account: &Account,
     ) {
-        if let Some(pending) = &mut core.connection(slot).handshake {
-            pending.readable_by = account.readers(request.origin.as_deref());
-        }
+        core.set_readable_by(slot, account.readers(request.origin.as_deref()));
     }
 
     /// Lets one who has been identified follow a program, or asks the application to decide.
@@ -98,14 +87,9 @@ impl Gateway {
             Err(refusal) => return Admission::Refuse(refusal),
         };
         let target = Target::Program(program);
-        core.connection(slot).wire = Wire::Events;
+        core.set_wire(slot, Wire::Events);
         match self.follow_stream(core, slot, &target, &start) {
-            Ok(greeting) => {
-                if let Some(pending) = &mut core.connection(slot).handshake {
-                    pending.greeting = greeting;
-                }
-                Admission::Accept
-            }
+            Ok(()) => Admission::Accept,
             Err(Unready::Ask) => self.ask_for_stream(core, slot, &target, &start),
             Err(Unready::Refused {
                 status: 401,
@@ -116,20 +100,19 @@ impl Gateway {
                 status,
                 name,
                 description,
-            }) => Admission::Refuse(refusal(status, name, description)),
+            }) => Admission::Refuse(Refusal::json(status, name, description)),
         }
     }
 
-    /// Subscribes, and returns what is sent first.
+    /// Subscribes, and sets what is sent first.
     fn follow_stream(
         &self,
         core: &mut Core,
         slot: SlotIndex,
         target: &Target,
         start: &Start,
-    ) -> Result<Vec<u8>, Unready> {
-        let pending = core.connection(slot).handshake.as_ref();
-        let is_definite = pending.is_some_and(|pending| pending.ticket.is_some());
+    ) -> Result<(), Unready> {
+        let is_definite = core.client(slot).stream_ticket.is_some();
         let reader = Self::reader(core, slot);
         let shared_log = self.find_open_log(core, slot, reader, target, is_definite)?;
         let (epoch, seq, id, params) = Self::follow(
@@ -153,7 +136,8 @@ impl Gateway {
             seq,
             id: id.as_deref(),
         };
-        Ok(core.build_greeting(position, "subscribed", &params))
+        core.set_greeting(slot, position, "subscribed", &params);
+        Ok(())
     }
 
     /// Leaves it to the application, as a call of `subscribe`.
@@ -166,24 +150,21 @@ impl Gateway {
     ) -> Admission {
         core.weigh(slot);
         if core.is_crowded() {
-            return Admission::Refuse(build_refusal(NoRoom::Gateway));
+            return Admission::Refuse(Refusal::no_room(NoRoom::Server));
         }
         let params = build_params(target, start);
         let ticket = self.ask_application(core, slot, "subscribe", params, false);
-        if let (Some(_), Some(pending)) = (ticket, &mut core.connection(slot).handshake) {
-            pending.ticket = ticket;
+        if let Some(ticket) = ticket {
+            core.client(slot).stream_ticket = NonZeroU64::new(ticket);
             return Admission::Wait;
         }
-        let mut refusal = refusal(503, "unavailable", "too many requests are waiting");
-        push_header(&mut refusal, "Retry-After", "2");
-        Admission::Refuse(refusal)
+        let refusal = Refusal::json(503, "unavailable", "too many requests are waiting");
+        Admission::Refuse(refusal.with_header("Retry-After", "2"))
     }
 
     /// Ends the request for a stream with the JSON-RPC error that the application has for it.
-    pub(super) fn refuse_stream(core: &mut Core, id: ConnId, error: &[u8]) {
-        if let Some(slot) = core.find_waiting(id) {
-            core.refuse(slot, &refusal_of(error));
-        }
+    pub(super) fn refuse_stream(core: &mut Core, slot: SlotIndex, error: &[u8]) {
+        core.refuse(slot, &refusal_of(error));
     }
 }
 
@@ -276,7 +257,7 @@ fn fault(field: &str, message: &str) -> Refusal {
     let short: String = field.chars().take(FIELD_CHARACTERS).collect();
     escape(&short, &mut name);
     let name = String::from_utf8_lossy(&name);
-    let mut refusal = refusal(400, "invalid_request", &format!("{name}: {message}"));
+    let mut refusal = Refusal::json(400, "invalid_request", &format!("{name}: {message}"));
     // The body is an object: it goes on before its last brace.
     let mut body = String::from_utf8_lossy(&refusal.body).into_owned();
     body.pop();
@@ -299,7 +280,7 @@ fn refusal_of(error: &[u8]) -> Refusal {
         let status = u16::try_from(body.get("status")?.as_u64()?).ok()?;
         (400..600).contains(&status).then_some((body, status))
     }) else {
-        return refusal(500, "internal_error", "something went wrong here");
+        return Refusal::json(500, "internal_error", "something went wrong here");
     };
     let retry_after = body.remove("retryAfter");
     let mut refusal = Refusal {
@@ -308,20 +289,20 @@ fn refusal_of(error: &[u8]) -> Refusal {
         body: Value::Object(body).to_string().into_bytes(),
     };
     if let Some(seconds) = retry_after {
-        push_header(&mut refusal, "Retry-After", &seconds.to_string());
+        refusal = refusal.with_header("Retry-After", &seconds.to_string());
     }
     if status == 401 {
-        push_header(&mut refusal, "WWW-Authenticate", "Bearer");
+        refusal = refusal.with_header("WWW-Authenticate", "Bearer");
     }
     refusal
 }
 
 #[cfg(test)]
 mod tests {
+    use broker_core::protocol::handshake::{Head, Limits, parse};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::handshake::{Head, Limits, parse};
 
     fn request(target: &str, headers: &str) -> Request {
         let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{headers}\r\n");

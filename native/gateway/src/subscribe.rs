@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::connection::SlotIndex;
-use super::super::core::Core;
-use super::super::shared::Counters;
-use super::super::topics::SharedLog;
-use super::dispatch::Gateway;
+use broker_core::log::Log;
+use broker_core::protocol::jsonrpc;
+use broker_server::{Counters, SharedLog, SlotIndex};
+
+use super::gateway::{Core, Gateway};
+use super::outcome::Outcome;
 use super::params::{Start, Target, parse_subscribe, parse_unsubscribe};
-use super::requests::{Outcome, error};
-use crate::log::Log;
-use crate::protocol::jsonrpc;
 
 /// Where a subscription stands in its log, and what its answer says.
 pub(super) struct Position {
@@ -67,7 +65,7 @@ impl From<Unready> for Outcome {
                 status,
                 name,
                 description,
-            } => Self::Error(error(status, name, description)),
+            } => Self::error(status, name, description),
         }
     }
 }
@@ -117,11 +115,8 @@ impl Gateway {
         let config = &self.hub.shared().config;
         if core.subscriptions(slot) >= config.subscriptions {
             Counters::add(&core.shared.counters.rate_limited, 1);
-            return Outcome::Error(error(
-                429,
-                "slow_down",
-                "too many subscriptions on this connection",
-            ));
+            let text = "too many subscriptions on this connection";
+            return Outcome::error(429, "slow_down", text);
         }
         let room = core.answer_room(slot).saturating_sub(gathered_bytes);
         let most_bytes = config.recovery_bytes.min(room);
@@ -153,12 +148,7 @@ impl Gateway {
         target: &Target,
         is_definite: bool,
     ) -> Result<Arc<SharedLog>, Unready> {
-        let account = core
-            .connection(slot)
-            .account
-            .as_ref()
-            .map(|account| account.name.clone())
-            .unwrap_or_default();
+        let account = core.client(slot).account_name();
         let shared_log = self
             .find_log_for(reader, target, &account)
             .ok_or_else(|| Unready::not_found(is_definite))?;
@@ -222,18 +212,13 @@ impl Gateway {
 
     /// Ends the subscription of a target and whatever `subscribe` of it is still being prepared.
     fn end(core: &mut Core, slot: SlotIndex, target: &Target) {
-        let connection = core.connection(slot);
-        if let Some(calls) = &mut connection.calls {
+        let client = core.client(slot);
+        if let Some(calls) = &mut client.calls {
             calls.cancel(|params| {
                 parse_subscribe(Some(params)).is_some_and(|(other, ..)| other == *target)
             });
         }
-        let account = connection
-            .account
-            .as_ref()
-            .map(|account| account.name.clone())
-            .unwrap_or_default();
-        let topic = target.topic(&account);
+        let topic = target.topic(&client.account_name());
         for log in core.followed(slot) {
             if log.topic == topic || view_of(&log.topic) == Some(&topic) {
                 core.unsubscribe(slot, &log);
@@ -249,13 +234,13 @@ impl Gateway {
         target: &Target,
         account: &str,
     ) -> Option<Arc<SharedLog>> {
-        let (shared, topic) = (self.hub.shared(), target.topic(account));
+        let (hub, topic) = (&self.hub, target.topic(account));
         let view = match (target, reader) {
             (Target::Channel(name), _) if name.contains('?') => return None,
-            (Target::Channel(_), Some(reader)) => shared.find_log(&format!("{topic}?{reader}")),
+            (Target::Channel(_), Some(reader)) => hub.find_log(&format!("{topic}?{reader}")),
             _ => None,
         };
-        view.or_else(|| shared.find_log(&topic))
+        view.or_else(|| hub.find_log(&topic))
     }
 
     /// Ends what a cancelled `subscribe` with these params began.
@@ -337,12 +322,12 @@ pub(super) fn put_position(
     target.put_member(out);
     if matches!(target, Target::Program(_)) {
         out.extend_from_slice(br#","epoch":""#);
-        crate::log::escape(log.epoch(), out);
+        broker_core::log::escape(log.epoch(), out);
         let (seq, recovered) = (log.seq_at(next), position.recovered);
         out.extend_from_slice(format!("\",\"seq\":{seq}").as_bytes());
         if let Some(id) = log.id_at(seq) {
             out.extend_from_slice(br#","id":""#);
-            crate::log::escape(id, out);
+            broker_core::log::escape(id, out);
             out.push(b'"');
         }
         out.extend_from_slice(format!(",\"recovered\":{recovered}").as_bytes());

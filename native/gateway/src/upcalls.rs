@@ -1,11 +1,9 @@
 //! Questions for the application, in one bounded queue.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
-use super::super::connection::ConnId;
-use super::super::lock::Lock;
-use super::super::sys;
+use broker_server::{ConnId, Lock, Wake};
 
 /// Questions of clients that may wait at once; more are refused as overload. A million clients that
 /// reconnect with tokens fill it in seconds if the application stands still, and 64 K of them are about 50 MB.
@@ -48,7 +46,7 @@ pub enum Upcall {
 #[derive(Debug)]
 pub struct Upcalls {
     queue: Lock<Queue>,
-    wake: OwnedFd,
+    wake: Wake,
 }
 
 #[derive(Debug, Default)]
@@ -84,14 +82,14 @@ impl Upcalls {
     pub(super) fn open() -> std::io::Result<Self> {
         Ok(Self {
             queue: Lock::default(),
-            wake: sys::open_wake()?,
+            wake: Wake::open()?,
         })
     }
 
     /// The number of the descriptor.
     #[must_use]
     pub fn fd(&self) -> i32 {
-        self.wake.as_raw_fd()
+        self.wake.fd().as_raw_fd()
     }
 
     /// Adds a question of a client; false when too many wait.
@@ -116,14 +114,14 @@ impl Upcalls {
     /// Outside the lock: a loop that asks does not wait for another's system call.
     fn wake_for(&self, is_first: bool) {
         if is_first {
-            sys::wake(&self.wake);
+            self.wake.wake();
         }
     }
 
     /// At most `limit` questions, oldest first.
     pub fn take(&self, limit: usize) -> Vec<Upcall> {
         // Cleared first: what comes into an empty queue after this line wakes again.
-        sys::clear_wake(&self.wake);
+        self.wake.clear();
         let mut queue = self.queue.lock();
         let count = limit.min(queue.upcalls.len());
         let taken: Vec<_> = queue.upcalls.drain(..count).collect();
@@ -210,7 +208,7 @@ mod tests {
         let (mut taken, mut ready) = (0, [0u8; 8]);
         while taken < 3 * EACH {
             let mut polled = [rustix::event::PollFd::new(
-                &upcalls.wake,
+                upcalls.wake.fd(),
                 rustix::event::PollFlags::IN,
             )];
             let second = rustix::event::Timespec {
@@ -226,7 +224,7 @@ mod tests {
         }
         upcalls.take(1);
         assert!(
-            rustix::io::read(&upcalls.wake, &mut ready).is_err(),
+            rustix::io::read(upcalls.wake.fd(), &mut ready).is_err(),
             "nothing is left"
         );
     }

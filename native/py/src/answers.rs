@@ -1,5 +1,6 @@
 //! The class `Tally`, and the functions that pack records for it.
 
+use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyValueError;
@@ -7,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyBytes;
 
-use crate::answers::{self, Applied, Hasher, Malformed, NoAnswer};
+use broker_core::answers::{self, Applied, Hasher};
 
 /// Inputs above it are read without the interpreter: they take some 100 µs, and giving it up and back much less.
 const ATTACHED_BYTES: usize = 16 << 10;
@@ -16,16 +17,9 @@ const ATTACHED_BYTES: usize = 16 << 10;
 #[pyclass(module = "broker._native", frozen)]
 pub struct Tally(Mutex<answers::Tally>);
 
-impl From<Malformed> for PyErr {
-    fn from(error: Malformed) -> Self {
-        PyValueError::new_err(error.to_string())
-    }
-}
-
-impl From<NoAnswer> for PyErr {
-    fn from(error: NoAnswer) -> Self {
-        PyValueError::new_err(error.to_string())
-    }
+/// A fault of what Python has handed over, as Python meets it.
+fn report(fault: impl Display) -> PyErr {
+    PyValueError::new_err(fault.to_string())
 }
 
 #[pymethods]
@@ -42,15 +36,16 @@ impl Tally {
         records: &[u8],
         allow_change: bool,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-        let Applied { outcomes, news } = self.change(py, records.len(), |tally| {
+        let applied = self.change(py, records.len(), |tally| {
             tally.apply(records, allow_change)
-        })?;
+        });
+        let Applied { outcomes, news } = applied.map_err(report)?;
         Ok((PyBytes::new(py, &outcomes), PyBytes::new(py, &news)))
     }
 
     fn load(&self, py: Python<'_>, records: &[u8]) -> PyResult<()> {
-        self.change(py, records.len(), |tally| tally.load(records))?;
-        Ok(())
+        self.change(py, records.len(), |tally| tally.load(records))
+            .map_err(report)
     }
 
     fn totals(&self, py: Python<'_>) -> Vec<u64> {
@@ -123,7 +118,7 @@ pub fn pack_answer<'py>(
         .collect::<PyResult<Vec<_>>>()?;
     let hash = Hasher::new(read_key(key)?, poll).answer(visitor);
     let mut record = Vec::new();
-    answers::encode_answer(&indexes, hash, &mut record)?;
+    answers::encode_answer(&indexes, hash, &mut record).map_err(report)?;
     Ok(PyBytes::new(py, &record))
 }
 

@@ -4,9 +4,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
-use crate::log::{Kind, Limits};
-use crate::server::gateway::OwnedEntry;
-use crate::server::{Config, Network, SendChoice};
+use broker_core::log::{Kind, Limits};
+use broker_gateway::OwnedEntry;
+use broker_server::{Config, Network, SendChoice};
 
 /// (kind, epoch, seq, method, params)
 pub(super) type Entry = (u8, String, u64, String, PyBackedBytes);

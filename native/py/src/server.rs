@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use broker_core::log::Limits;
+use broker_gateway::{Answer, Ballots, Gateway, Hub, Mismatch, PollName, Session, Upcall};
+use broker_server::{Config, ConnId, Refusal, StartError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -11,30 +14,26 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use super::arguments::{
     Entry, Times, milliseconds, read_burst, read_entries, read_networks, read_send,
 };
-use super::ballots::{GivenFate, Group, build_groups, prepared, read_fates, read_poll};
 use super::rates::Rates;
 use super::stats::build_stats;
-use crate::log::Limits;
-use crate::server::gateway::{Ballots, Gateway, Hub, Mismatch, PollName, Session, Upcall};
-use crate::server::{self, Answer, Config, ConnId, Refusal, StartError};
+use super::votes::{GivenFate, Group, build_groups, prepared, read_fates, read_poll};
 
 /// One gateway's native half: listener, event loops, logs.
 #[pyclass(module = "broker._native", frozen)]
 pub struct Server {
-    server: server::Server,
+    server: broker_gateway::Server,
     hub: Arc<Hub>,
 }
 
-impl From<StartError> for PyErr {
-    fn from(error: StartError) -> Self {
-        match error {
-            StartError::Config(error) => PyValueError::new_err(error.to_string()),
-            // Made from the error itself it keeps its errno and becomes the right subclass.
-            StartError::System(error) => match error.raw_os_error() {
-                Some(code) => PyOSError::new_err((code, error.to_string())),
-                None => PyOSError::new_err(error.to_string()),
-            },
-        }
+/// Why a server does not start, as Python meets it.
+fn report(error: StartError) -> PyErr {
+    match error {
+        StartError::Config(error) => PyValueError::new_err(error.to_string()),
+        // Made from the error itself it keeps its errno and becomes the right subclass.
+        StartError::System(error) => match error.raw_os_error() {
+            Some(code) => PyOSError::new_err((code, error.to_string())),
+            None => PyOSError::new_err(error.to_string()),
+        },
     }
 }
 
@@ -115,15 +114,18 @@ impl Server {
         }
         .put(&mut config)?;
         py.detach(|| {
-            let server = server::Server::new(config)?;
-            let hub = Arc::new(Hub::new(Arc::clone(server.shared())).map_err(StartError::System)?);
+            let server = broker_gateway::Server::new(config).map_err(report)?;
+            let hub = Arc::new(
+                Hub::new(Arc::clone(server.shared()))
+                    .map_err(|error| report(StartError::System(error)))?,
+            );
             Ok(Self { server, hub })
         })
     }
 
     fn start(&self, py: Python<'_>) -> PyResult<u16> {
-        let hub = Arc::clone(&self.hub);
-        Ok(py.detach(|| self.server.start(move |_| Gateway::new(Arc::clone(&hub))))?)
+        py.detach(|| Gateway::start(&self.server, &self.hub))
+            .map_err(report)
     }
 
     fn upcall_fd(&self) -> i32 {
@@ -381,7 +383,7 @@ impl Server {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        build_stats(py, self.server.shared())
+        build_stats(py, self.server.shared(), &self.hub)
     }
 }
 

@@ -5,13 +5,17 @@ use std::sync::atomic::Ordering;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::server::Shared;
+use broker_gateway::{Hub, Shared};
 
 /// The dictionary that `Server.stats` answers.
-pub(super) fn build_stats<'py>(py: Python<'py>, shared: &Shared) -> PyResult<Bound<'py, PyDict>> {
+pub(super) fn build_stats<'py>(
+    py: Python<'py>,
+    shared: &Shared,
+    hub: &Hub,
+) -> PyResult<Bound<'py, PyDict>> {
     let stats = PyDict::new(py);
     let counters = &shared.counters;
-    let (logs, log_bytes, topics) = py.detach(|| read_logs(shared));
+    let (logs, log_bytes, topics) = py.detach(|| read_logs(hub));
     stats.set_item("connections", shared.connections.load(Ordering::Relaxed))?;
     stats.set_item(
         "subscriptions",
@@ -31,7 +35,9 @@ pub(super) fn build_stats<'py>(py: Python<'py>, shared: &Shared) -> PyResult<Bou
     stats.set_item("refused", counters.refused.load(Ordering::Relaxed))?;
     stats.set_item(
         "answers_native",
-        counters.answers_native.load(Ordering::Relaxed),
+        hub.ballots
+            .get()
+            .map_or(0, |ballots| ballots.taken.load(Ordering::Relaxed)),
     )?;
     stats.set_item(
         "rate_limited",
@@ -61,7 +67,7 @@ pub(super) fn build_stats<'py>(py: Python<'py>, shared: &Shared) -> PyResult<Bou
     stats.set_item("topic_deliveries", deliveries)?;
     let accounts = PyDict::new(py);
     // Copied first: no lock is held while Python's memory is asked for.
-    let by_account = py.detach(|| shared.accounts.lock().clone());
+    let by_account = py.detach(|| hub.open.read());
     for (name, connections) in by_account {
         accounts.set_item(name, connections)?;
     }
@@ -77,8 +83,8 @@ struct TopicFigures {
 }
 
 /// How many logs there are, the bytes they hold, and the figures of each.
-fn read_logs(shared: &Shared) -> (usize, u64, Vec<TopicFigures>) {
-    let logs: Vec<_> = shared.logs.lock().values().cloned().collect();
+fn read_logs(hub: &Hub) -> (usize, u64, Vec<TopicFigures>) {
+    let logs: Vec<_> = hub.logs.lock().values().cloned().collect();
     let log_bytes = logs.iter().map(|log| log.log.lock().held_bytes()).sum();
     let topics = logs
         .iter()

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::protocol::strict::{Kind, Passed, Step, check};
+use broker_core::protocol::strict::{Kind, Passed, Step, check};
 
 /// The kind of fault and its place.
 type Found<'py> = (&'static str, Bound<'py, PyList>);

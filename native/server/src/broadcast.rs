@@ -4,10 +4,12 @@
 //! entry there is: a loop that is behind sends several entries in one write, and nobody waits for a whole pass to end
 //! before what came during it is on its way.
 
+use broker_core::log::{Framing, Span};
+
 use super::connection::{BEHIND, SlotIndex};
-use super::core::{Core, SLOW_CONSUMER};
+use super::handler::Handler;
+use super::loop_state::{Core, SLOW_CONSUMER};
 use super::topics::Audience;
-use crate::log::{Framing, Span};
 
 /// What one read of a log may give to all: large enough to coalesce well.
 const SPAN_BYTES: u64 = 256 << 10;
@@ -21,7 +23,7 @@ const LEAST_SLICE: usize = 16;
 /// Whom a slice could not serve, and whether the log lacks what they want.
 type Gone = Vec<(SlotIndex, bool)>;
 
-impl Core {
+impl<H: Handler> Core<H> {
     /// Notes how far a log has come: its broadcast begins, or goes on to the new end.
     pub(super) fn note_growth(&mut self, place: u32) {
         let topic = self.topics.at(place);
@@ -130,7 +132,7 @@ impl Core {
         let mut end = audience.unmet;
         for at in (begin..end).rev() {
             let connection = self.connections.at(audience.live[at].slot);
-            if connection.blocked || !connection.out.is_empty() {
+            if connection.writing.is_blocked || !connection.out.bytes.is_empty() {
                 self.fall_behind(place, audience, at, &mut end, cursor);
             }
         }

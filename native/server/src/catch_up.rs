@@ -3,10 +3,12 @@
 
 use std::io::IoSlice;
 
+use broker_core::log::Span;
+
 use super::connection::{BEHIND, NEVER, SHARE_BYTES, SlotIndex, State};
-use super::core::{Core, SLOW_CONSUMER};
+use super::handler::Handler;
+use super::loop_state::{Core, SLOW_CONSUMER};
 use super::sys::{self, Moved};
-use crate::log::Span;
 
 /// The least that a span counts in a share: a call costs the kernel about as much as sending so many bytes.
 const LEAST_BYTES: usize = SHARE_BYTES / 4;
@@ -22,15 +24,15 @@ enum CatchUp {
     Later,
 }
 
-impl Core {
+impl<H: Handler> Core<H> {
     /// Sends what waits for one connection, as far as its socket takes it, and about `share` bytes at most: for the
     /// rest it is touched again.
     pub(super) fn flush(&mut self, slot: SlotIndex, mut share: usize) {
         let connection = self.connections.at(slot);
-        if connection.blocked || connection.state == State::Free {
+        if connection.writing.is_blocked || connection.state == State::Free {
             return;
         }
-        if !connection.out.is_empty() {
+        if !connection.out.bytes.is_empty() {
             self.take_along(slot);
         }
         if self.flush_out(slot, &mut share) {
@@ -38,7 +40,7 @@ impl Core {
             self.flush_logs(slot, share);
         }
         let connection = self.connections.at(slot);
-        if connection.unread && connection.is_heard() {
+        if connection.reading.has_more && connection.is_heard() {
             self.read_later(slot);
         }
     }
@@ -90,16 +92,16 @@ impl Core {
         let now_ms = self.now_ms;
         loop {
             let connection = self.connections.at(slot);
-            if connection.out_at == connection.out.len() {
+            if connection.out.sent == connection.out.bytes.len() {
                 self.empty_out(slot);
                 return true;
             }
-            if connection.unsent_bytes() < *share && self.is_behind(slot) {
+            if connection.out.unsent_bytes() < *share && self.is_behind(slot) {
                 return true;
             }
             let connection = self.connections.at(slot);
             if *share == 0 {
-                connection.trim_out();
+                connection.out.trim();
                 self.weigh(slot);
                 self.touch(slot);
                 return false;
@@ -107,15 +109,15 @@ impl Core {
             let Some(fd) = &connection.fd else {
                 return false;
             };
-            let rest = &connection.out[connection.out_at..];
+            let rest = &connection.out.bytes[connection.out.sent..];
             match sys::write(fd, &rest[..rest.len().min(*share)]) {
                 Moved::Bytes(sent) => {
-                    connection.out_at += sent;
+                    connection.out.sent += sent;
                     *share -= sent;
-                    connection.progress_ms = now_ms;
+                    connection.out.progress_ms = now_ms;
                 }
                 Moved::Blocked => {
-                    connection.trim_out();
+                    connection.out.trim();
                     self.note_blocked(slot);
                     self.end_unread(slot);
                     return false;
@@ -170,9 +172,9 @@ impl Core {
 
     fn empty_out(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
-        connection.out = Vec::new();
-        connection.out_at = 0;
-        connection.out_since_ms = NEVER;
+        connection.out.bytes = Vec::new();
+        connection.out.sent = 0;
+        connection.out.since_ms = NEVER;
         self.weigh(slot);
     }
 
@@ -208,7 +210,7 @@ impl Core {
         }
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
-        connection.progress_ms = now_ms;
+        connection.out.progress_ms = now_ms;
         connection.subscriptions[at].cursor = span.next;
         true
     }
@@ -219,7 +221,7 @@ impl Core {
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
         let fd = connection.fd.as_ref()?;
-        let own = &connection.out[connection.out_at..];
+        let own = &connection.out.bytes[connection.out.sent..];
         let own_bytes = own.len();
         let mut pieces = [IoSlice::new(own); PARTS + 1];
         let first = usize::from(own_bytes == 0);
@@ -241,11 +243,11 @@ impl Core {
             self.empty_out(slot);
             return Some(sent - own_bytes);
         }
-        connection.out_at += sent;
+        connection.out.sent += sent;
         if sent > 0 {
-            connection.progress_ms = now_ms;
+            connection.out.progress_ms = now_ms;
         }
-        connection.trim_out();
+        connection.out.trim();
         self.note_blocked(slot);
         self.end_unread(slot);
         None

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use crate::log;
+use broker_core::log;
 
 /// How broadcasts reach the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
-use super::gateway::{Account, Attached, Calls};
+use broker_core::log::Framing;
+use broker_core::protocol::handshake::Request;
+use broker_core::protocol::{Decoder, DeflateParams, Role};
+
+use super::handler::ClientState;
+use super::refusals::NoRoom;
 use super::wire::Wire;
-use crate::log::Framing;
-use crate::protocol::handshake::Request;
-use crate::protocol::{Decoder, DeflateParams, Role};
 
 /// Where a connection stands in its loop.
 pub type SlotIndex = u32;
@@ -20,7 +21,9 @@ pub struct ConnId(pub u64);
 impl ConnId {
     const GENERATION_MASK: u32 = 0x00FF_FFFF;
 
-    pub(super) fn new(loop_index: usize, slot: SlotIndex, generation: u32) -> Self {
+    /// The connection in a slot of a loop, of which it is the user number `generation`.
+    #[must_use]
+    pub fn new(loop_index: usize, slot: SlotIndex, generation: u32) -> Self {
         Self(
             (loop_index as u64) << 56
                 | u64::from(generation & Self::GENERATION_MASK) << 32
@@ -62,13 +65,11 @@ pub(super) enum State {
 /// What only a handshake needs.
 #[derive(Debug, Default)]
 pub(super) struct Handshake {
+    /// Why it was accepted only to be told that there is no room.
+    pub turned_away: Option<NoRoom>,
     /// The head so far, then what came after it.
     pub bytes: Vec<u8>,
     pub request: Request,
-    /// Whether the application has been asked about the token.
-    pub was_asked: bool,
-    /// Of the question whether an event stream may begin, once the application has been asked that.
-    pub ticket: Option<u64>,
     /// The origin of a page that may read the answer; what goes into `Access-Control-Allow-Origin`.
     pub readable_by: Option<String>,
     /// What is sent first, right behind the answer.
@@ -100,75 +101,141 @@ pub(super) const BEHIND: u32 = u32::MAX;
 
 /// One connection.
 #[derive(Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent facts, packed because there are a million of these"
-)]
-pub(super) struct Connection {
+pub(super) struct Connection<C> {
     pub fd: Option<OwnedFd>,
     pub generation: u32,
     pub state: State,
-    /// A write met a full socket; the kernel will tell when there is room.
-    pub blocked: bool,
-    /// Whether the slot is in the loop's list of blocked connections.
-    pub in_blocked: bool,
-    /// Whether the slot is in the loop's list of connections to flush.
-    pub in_touched: bool,
-    /// The handler has enough to do for it: nothing is read.
-    pub paused: bool,
-    /// There may be something to read that no event will tell of again.
-    pub unread: bool,
-    /// Whether the slot is in the loop's queue of connections to read.
-    pub in_unread: bool,
-    /// The client's side of the stream is ended, which no event will tell of again.
-    pub hung_up: bool,
-    /// Our side of the stream is ended.
-    pub ended: bool,
-    /// The client was told that its token expires.
-    pub warned: bool,
-    /// The client was told to reconnect.
-    pub sent_away: bool,
-    pub address: IpAddr,
-    /// Why it was accepted only to be told that there is no room.
-    pub turned_away: Option<NoRoom>,
-    /// Whether `address` counts in the limit for each address.
-    pub counted: bool,
+    pub queued: Queued,
+    pub reading: Reading,
+    pub writing: Writing,
+    pub peer: Peer,
     /// How it is spoken to; does not change once it is open.
     pub wire: Wire,
     /// Of a WebSocket.
     pub deflate: Option<DeflateParams>,
     pub decoder: Decoder,
+    /// While it is in [`State::Head`] or [`State::Waiting`].
     pub handshake: Option<Box<Handshake>>,
-    /// Bytes that must go out before anything else, whole frames but for the first; not allocated when empty.
-    pub out: Vec<u8>,
-    /// How many bytes of `out` are gone.
-    pub out_at: usize,
+    pub out: Outgoing,
     /// Bytes that were read and have not had their turn.
     pub input: Vec<u8>,
     /// What counts of this connection in the loop's waiting bytes.
     pub weight: usize,
     pub subscriptions: Vec<Subscription>,
-    /// When a write last moved bytes, or the connection became blocked.
+    pub deadlines: Deadlines,
+    pub bucket: Bucket,
+    /// What the handler keeps of it; blank again from when it begins to close.
+    pub client: C,
+}
+
+/// In which of its loop's queues a connection stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Queued {
+    /// Among those with something to read.
+    pub to_read: bool,
+    /// Among those with something to send.
+    pub to_flush: bool,
+    /// Among those whose socket was full.
+    pub as_blocked: bool,
+}
+
+/// How far what a client sends is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reading {
+    /// There may be something to read that no event will tell of again.
+    pub has_more: bool,
+    /// The client's side of the stream is ended, which no event will tell of again.
+    pub is_ended: bool,
+    /// The handler has enough to do for it: nothing is read.
+    pub is_paused: bool,
+    /// How often what the client still sends is read and dropped, once the connection is closing.
+    pub drops_left: u8,
+}
+
+/// Whether anything can be sent to a client.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Writing {
+    /// A write met a full socket; the kernel will tell when there is room.
+    pub is_blocked: bool,
+    /// Our side of the stream is ended.
+    pub is_ended: bool,
+}
+
+/// Who is on the other side.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub address: IpAddr,
+    /// Whether `address` counts in the limit for each address.
+    pub is_counted: bool,
+}
+
+/// What waits to be sent to one connection alone, before anything else.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    /// Whole frames but for the first; not allocated when empty.
+    pub bytes: Vec<u8>,
+    /// How many of `bytes` are gone.
+    pub sent: usize,
+    /// Since when something waits; `NEVER` when nothing does.
+    pub since_ms: u64,
+    /// When a write last moved bytes, of a log too, or the connection became blocked.
     pub progress_ms: u64,
+}
+
+impl Outgoing {
+    /// How many bytes wait.
+    pub fn unsent_bytes(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Lets go of what is sent, once it is the larger part.
+    pub fn trim(&mut self) {
+        if self.sent > self.bytes.len() / 2 {
+            self.bytes.drain(..self.sent);
+            self.bytes.shrink_to_fit();
+            self.sent = 0;
+        }
+    }
+}
+
+/// When something has to be done about a connection; `NEVER` for what does not come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadlines {
     /// The tick of the timer that counts.
     pub timer_tick: u64,
+    /// When it is sent a sign of life.
     pub ping_ms: u64,
-    /// When the pong must be here; `NEVER` when none is awaited.
+    /// When the pong must be here.
     pub pong_ms: u64,
     /// When a message that has begun must be complete.
     pub message_ms: u64,
-    /// Since when something waits in `out`; `NEVER` when nothing does.
-    pub out_since_ms: u64,
     /// When the handshake, the closing or the drain ends it.
     pub end_ms: u64,
-    /// When a drained connection is closed even if it still waits for answers.
-    pub grace_ms: u64,
+    /// When a client that was told to reconnect is closed even if it still waits for replies.
+    pub leave_by_ms: u64,
     /// When the handler wants to be called.
     pub alarm_ms: u64,
-    pub bucket: Bucket,
-    pub account: Option<Arc<Account>>,
-    pub session: Option<Attached>,
-    pub calls: Option<Box<Calls>>,
+}
+
+impl Deadlines {
+    const NONE: Self = Self {
+        timer_tick: NEVER,
+        ping_ms: NEVER,
+        pong_ms: NEVER,
+        message_ms: NEVER,
+        end_ms: NEVER,
+        leave_by_ms: NEVER,
+        alarm_ms: NEVER,
+    };
+
+    /// The nearest one for which the loop sets a timer.
+    pub fn next_ms(&self) -> u64 {
+        self.ping_ms
+            .min(self.pong_ms)
+            .min(self.end_ms)
+            .min(self.message_ms)
+            .min(self.alarm_ms)
+    }
 }
 
 /// What one connection is sent alone before others have their turn. The kernel sends as much in one piece.
@@ -177,87 +244,52 @@ pub(super) const SHARE_BYTES: usize = 64 << 10;
 /// A deadline that does not come.
 pub(super) const NEVER: u64 = u64::MAX;
 
-impl Connection {
+impl<C: ClientState> Connection<C> {
     pub fn free(generation: u32) -> Self {
         Self {
             fd: None,
             generation,
             state: State::Free,
-            blocked: false,
-            in_blocked: false,
-            in_touched: false,
-            paused: false,
-            unread: false,
-            in_unread: false,
-            hung_up: false,
-            ended: false,
-            warned: false,
-            sent_away: false,
-            address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
-            turned_away: None,
-            counted: false,
+            queued: Queued::default(),
+            reading: Reading::default(),
+            writing: Writing::default(),
+            peer: Peer {
+                address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+                is_counted: false,
+            },
             wire: Wire::default(),
             deflate: None,
             decoder: Decoder::new(Role::Server, 0, false),
             handshake: None,
-            out: Vec::new(),
-            out_at: 0,
+            out: Outgoing {
+                bytes: Vec::new(),
+                sent: 0,
+                since_ms: NEVER,
+                progress_ms: 0,
+            },
             input: Vec::new(),
             weight: 0,
             subscriptions: Vec::new(),
-            progress_ms: 0,
-            timer_tick: NEVER,
-            ping_ms: NEVER,
-            pong_ms: NEVER,
-            message_ms: NEVER,
-            out_since_ms: NEVER,
-            end_ms: NEVER,
-            grace_ms: NEVER,
-            alarm_ms: NEVER,
+            deadlines: Deadlines::NONE,
             bucket: Bucket::default(),
-            account: None,
-            session: None,
-            calls: None,
+            client: C::default(),
         }
-    }
-
-    /// The nearest deadline.
-    pub fn deadline_ms(&self) -> u64 {
-        self.ping_ms
-            .min(self.pong_ms)
-            .min(self.end_ms)
-            .min(self.message_ms)
-            .min(self.alarm_ms)
-    }
-
-    /// Bytes that wait to be sent.
-    pub fn unsent_bytes(&self) -> usize {
-        self.out.len() - self.out_at
     }
 
     /// Whether it has to wait for us: its socket takes more, and a share of sending is not enough.
     pub fn is_owed(&self) -> bool {
-        !self.blocked && self.unsent_bytes() >= SHARE_BYTES
+        !self.writing.is_blocked && self.out.unsent_bytes() >= SHARE_BYTES
     }
 
     /// Whether what it sends is read. What we owe it goes first, so that we never owe much more.
     pub fn is_heard(&self) -> bool {
-        !self.paused && !self.is_owed()
+        !self.reading.is_paused && !self.is_owed()
     }
 
     /// Whether the client has said something that we have not looked at: it is not late, we are, or it has asked for so
     /// much that it has to wait.
     pub fn is_unread(&self) -> bool {
-        self.unread && !self.hung_up
-    }
-
-    /// Lets go of what is sent of `out`, once it is the larger part.
-    pub fn trim_out(&mut self) {
-        if self.out_at > self.out.len() / 2 {
-            self.out.drain(..self.out_at);
-            self.out.shrink_to_fit();
-            self.out_at = 0;
-        }
+        self.reading.has_more && !self.reading.is_ended
     }
 
     /// Bytes of memory that the client makes us hold, of which it chooses how many: by sending in part, by calls and
@@ -266,13 +298,13 @@ impl Connection {
         self.handshake.as_ref().map_or(0, |h| h.held_bytes())
             + self.input.capacity()
             + self.unfinished_bytes()
-            + self.out.capacity()
+            + self.out.bytes.capacity()
     }
 
     /// The part of it that is neither sent nor had its turn because it waits for more: messages in part, and calls
     /// without an answer.
     pub fn unfinished_bytes(&self) -> usize {
-        self.decoder.held_bytes() + self.calls.as_ref().map_or(0, |calls| calls.held_bytes())
+        self.decoder.held_bytes() + self.client.held_bytes()
     }
 
     /// How it is sent what is in a log, and so which of a topic's audiences it belongs to. Only a client with the full
@@ -286,15 +318,6 @@ impl Connection {
             Wire::WebSocket => Framing::Plain,
         }
     }
-}
-
-/// Which limit a connection is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoRoom {
-    /// The gateway's.
-    Gateway,
-    /// Its address's.
-    Address,
 }
 
 /// A token bucket, and a second one ten times as deep behind it.
@@ -354,16 +377,16 @@ impl Bucket {
 
 /// Connections by slot, in pages so that growing copies nothing.
 #[derive(Debug)]
-pub(super) struct Slab {
+pub(super) struct Slab<C> {
     loop_index: usize,
-    pages: Vec<Vec<Connection>>,
+    pages: Vec<Vec<Connection<C>>>,
     free: Vec<SlotIndex>,
     slots: u32,
 }
 
 const PAGE: u32 = 256;
 
-impl Slab {
+impl<C: ClientState> Slab<C> {
     pub fn new(loop_index: usize) -> Self {
         Self {
             loop_index,
@@ -395,7 +418,7 @@ impl Slab {
         self.free.push(slot);
     }
 
-    pub fn at(&mut self, slot: SlotIndex) -> &mut Connection {
+    pub fn at(&mut self, slot: SlotIndex) -> &mut Connection<C> {
         &mut self.pages[(slot / PAGE) as usize][(slot % PAGE) as usize]
     }
 
@@ -417,7 +440,7 @@ impl Slab {
 
     /// The connections.
     #[cfg(test)]
-    pub fn all(&self) -> Vec<&Connection> {
+    pub fn all(&self) -> Vec<&Connection<C>> {
         let all = self.pages.iter().flatten();
         all.filter(|one| one.state != State::Free).collect()
     }
@@ -439,7 +462,7 @@ mod tests {
 
     #[test]
     fn a_slab_is_empty_before_the_first_connection_and_after_the_last() {
-        let mut slab = Slab::new(0);
+        let mut slab = Slab::<()>::new(0);
         assert!(slab.is_empty());
         let (one, other) = (slab.take(), slab.take());
         slab.give_back(one);
@@ -450,7 +473,7 @@ mod tests {
 
     #[test]
     fn an_id_dies_with_its_connection() {
-        let mut slab = Slab::new(3);
+        let mut slab = Slab::<()>::new(3);
         let slot = slab.take();
         slab.at(slot).state = State::Open;
         let id = slab.id(slot);
@@ -476,12 +499,13 @@ mod tests {
         assert_eq!(bucket.take(1.0, 1.0, 2.0, 1_000), Rate::Flood);
     }
 
+    /// What a handler keeps of it comes on top.
     #[test]
     fn a_connection_is_small() {
         assert!(
-            size_of::<Connection>() <= 320,
+            size_of::<Connection<()>>() <= 240,
             "{}",
-            size_of::<Connection>()
+            size_of::<Connection<()>>()
         );
     }
 }

@@ -4,12 +4,14 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::connection::{BEHIND, SlotIndex, Subscription};
-use super::core::Core;
-use super::topics::{Audience, Audiences, Live, SharedLog, Topic};
-use crate::log::Framing;
+use broker_core::log::Framing;
 
-impl Core {
+use super::connection::{BEHIND, SlotIndex, Subscription};
+use super::handler::Handler;
+use super::loop_state::Core;
+use super::topics::{Audience, Audiences, Live, SharedLog, Topic};
+
+impl<H: Handler> Core<H> {
     /// How many logs the connection follows.
     pub fn subscriptions(&mut self, slot: SlotIndex) -> usize {
         self.connections.at(slot).subscriptions.len()
@@ -49,7 +51,8 @@ impl Core {
     }
 
     /// A log that this loop follows, by number.
-    pub(super) fn followed_log(&self, number: u64) -> Option<Arc<SharedLog>> {
+    #[must_use]
+    pub fn followed_log(&self, number: u64) -> Option<Arc<SharedLog>> {
         let place = self.topics.find(number)?;
         self.topics
             .get(place)
@@ -57,7 +60,7 @@ impl Core {
     }
 
     /// The connections that follow a log. Looks at every connection: for what is rare.
-    pub(super) fn followers(&mut self, number: u64) -> Vec<SlotIndex> {
+    pub fn followers(&mut self, number: u64) -> Vec<SlotIndex> {
         let Some(place) = self.topics.find(number) else {
             return Vec::new();
         };
@@ -75,7 +78,7 @@ impl Core {
 
     /// Makes the loop follow a log, so that what is appended from now on wakes it. Every call is undone by
     /// one of `subscribe` or [`release`](Self::release).
-    pub(super) fn hold(&mut self, log: &Arc<SharedLog>) -> u32 {
+    pub fn hold(&mut self, log: &Arc<SharedLog>) -> u32 {
         if let Some(place) = self.topics.find(log.number) {
             return place;
         }
@@ -91,7 +94,7 @@ impl Core {
     }
 
     /// Lets go of a log that was held for nothing.
-    pub(super) fn release(&mut self, place: u32) {
+    pub fn release(&mut self, place: u32) {
         if self
             .topics
             .get(place)
@@ -105,7 +108,7 @@ impl Core {
 
     /// Lets the connection follow a held log from `cursor` on. It must not follow it already, and the caller
     /// has counted it in the log's `subscribers`.
-    pub(super) fn subscribe(&mut self, slot: SlotIndex, place: u32, cursor: u64, recovering: bool) {
+    pub fn subscribe(&mut self, slot: SlotIndex, place: u32, cursor: u64, recovering: bool) {
         let topic = self.topics.at(place);
         topic.subscribers += 1;
         let connection = self.connections.at(slot);
@@ -244,19 +247,5 @@ impl Core {
             subscription.at = at;
             subscription.recovering = false;
         }
-    }
-
-    /// Ends a subscription that its log does not allow any more, and says so.
-    pub fn expel(&mut self, slot: SlotIndex, log: &SharedLog, reason: &str) {
-        if !self.unsubscribe(slot, log) {
-            return;
-        }
-        let (label, is_program) = log.label();
-        let name = if is_program { "programId" } else { "channel" };
-        let mut params = format!("{{\"{name}\":\"").into_bytes();
-        crate::log::escape(label, &mut params);
-        params.extend_from_slice(format!("\",\"reason\":\"{reason}\"}}").as_bytes());
-        self.notify(slot, "unsubscribed", &params);
-        self.end_without_subscription(slot, reason);
     }
 }

@@ -1,8 +1,10 @@
 //! Who does not keep up, and is closed so that nobody waits for him.
 
+use broker_core::log::Lost;
+
 use super::connection::{BEHIND, SlotIndex, State};
-use super::core::{Core, SLOW_CONSUMER};
-use crate::log::Lost;
+use super::handler::Handler;
+use super::loop_state::{Core, SLOW_CONSUMER};
 
 /// How many times the lag limit one may take to read what waits for it, though it reads a byte now and then.
 const UNREAD_FACTOR: u64 = 4;
@@ -10,21 +12,21 @@ const UNREAD_FACTOR: u64 = 4;
 /// can have read it, and what is behind waits in a log that all share: who goes on reading costs nothing.
 const STALL_MS: u64 = 1_000;
 
-impl Core {
+impl<H: Handler> Core<H> {
     /// Closes blocked connections that are over the lag limits.
     pub(super) fn check_lag(&mut self) {
         let mut blocked = std::mem::take(&mut self.blocked);
         blocked.retain(|&slot| {
             let connection = self.connections.at(slot);
-            if !connection.in_blocked {
+            if !connection.queued.as_blocked {
                 return false;
             }
-            if !connection.blocked || connection.state != State::Open {
-                connection.in_blocked = false;
+            if !connection.writing.is_blocked || connection.state != State::Open {
+                connection.queued.as_blocked = false;
                 return false;
             }
             if self.is_too_slow(slot) {
-                self.connections.at(slot).in_blocked = false;
+                self.connections.at(slot).queued.as_blocked = false;
                 self.close(slot, SLOW_CONSUMER.0, SLOW_CONSUMER.1);
                 return false;
             }
@@ -38,11 +40,11 @@ impl Core {
         let (lag_bytes, lag_ms) = (self.shared.config.lag_bytes, self.shared.config.lag_ms);
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
-        let stalled_ms = now_ms.saturating_sub(connection.progress_ms);
+        let stalled_ms = now_ms.saturating_sub(connection.out.progress_ms);
         if stalled_ms > lag_ms {
             return true;
         }
-        if now_ms.saturating_sub(connection.out_since_ms) > lag_ms.saturating_mul(UNREAD_FACTOR) {
+        if now_ms.saturating_sub(connection.out.since_ms) > lag_ms.saturating_mul(UNREAD_FACTOR) {
             return true;
         }
         let behind: Vec<(u32, u64, bool)> = connection

@@ -5,20 +5,25 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::answers::CROWDED_BYTES;
-use super::connection::{Bucket, NEVER, NoRoom, SlotIndex, State};
-use super::core::{Core, SLOW_CONSUMER};
-use super::mailbox::Refusal;
-use super::refusals::headers_for;
+use broker_core::protocol::{Decoder, DeflateOffer, Role, handshake};
+
+use super::connection::{Bucket, Handshake, NEVER, SlotIndex, State};
+use super::handler::Handler;
+use super::loop_state::{Core, SLOW_CONSUMER};
+use super::outbox::CROWDED_BYTES;
+use super::refusals::{NoRoom, Refusal, headers_for};
 use super::shared::{Counters, Shared};
 use super::sys;
 use super::wire::Wire;
-use crate::protocol::{Decoder, DeflateOffer, Role, handshake};
 
 /// How long a closing connection may take to read what is left for it.
 const LINGER_MS: u64 = 5_000;
+/// How often it is read from meanwhile, 64 KiB at most each time; then it is reset. Closing a socket that has unread bytes
+/// resets it, which may destroy the farewell, so what a client had sent before it could know is read: 16 MiB are more than
+/// two kernels hold for it. Who sends more does not listen.
+const LINGER_READS: u8 = u8::MAX;
 
-impl Core {
+impl<H: Handler> Core<H> {
     /// Takes in an accepted socket; one that is over the limit is refused once its head has come.
     pub(super) fn add(
         &mut self,
@@ -40,17 +45,19 @@ impl Core {
         let end_ms = self.now_ms + self.shared.config.handshake_ms;
         let connection = self.connections.at(slot);
         connection.fd = Some(socket);
-        connection.address = address;
-        connection.counted = counted;
-        connection.turned_away = turned_away;
+        connection.peer.address = address;
+        connection.peer.is_counted = counted;
         connection.state = State::Head;
-        connection.end_ms = end_ms;
-        connection.handshake = Some(Box::default());
+        connection.deadlines.end_ms = end_ms;
+        connection.handshake = Some(Box::new(Handshake {
+            turned_away,
+            ..Handshake::default()
+        }));
         self.schedule(slot);
     }
 
     /// Finishes the handshake: the WebSocket, or the event stream, is open.
-    pub fn admit(&mut self, slot: SlotIndex) {
+    pub(super) fn admit(&mut self, slot: SlotIndex) {
         let (shared, now_ms, id) = (
             Arc::clone(&self.shared),
             self.now_ms,
@@ -75,7 +82,7 @@ impl Core {
         };
         let mut headers = headers_for(handshake.readable_by.as_deref());
         headers.push(("X-Request-Id", request_id));
-        let out = &mut connection.out;
+        let out = &mut connection.out.bytes;
         connection
             .wire
             .put_opening(request, deflate.as_ref(), &headers, out);
@@ -85,14 +92,11 @@ impl Core {
         connection.decoder =
             Decoder::new(Role::Server, config.message_limit_bytes, deflate.is_some());
         connection.bucket = Bucket::full(config.messages_burst, now_ms);
-        connection.end_ms = NEVER;
+        connection.deadlines.end_ms = NEVER;
         // Spread, so that clients who came together are not pinged together for ever.
-        connection.ping_ms =
+        connection.deadlines.ping_ms =
             now_ms + config.ping_ms / 2 + shared.random_below(config.ping_ms / 2 + 1);
         shared.note_open(id, true);
-        if let Some(account) = &connection.account {
-            shared.enter_account(&account.name);
-        }
         Counters::add(&shared.counters.handshakes, 1);
         self.watch_acknowledgements(slot);
         self.schedule(slot);
@@ -120,7 +124,12 @@ impl Core {
         {
             headers.push(("Content-Type", "application/json"));
         }
-        handshake::refuse(refusal.status, &headers, &refusal.body, &mut connection.out);
+        handshake::refuse(
+            refusal.status,
+            &headers,
+            &refusal.body,
+            &mut connection.out.bytes,
+        );
         if refusal.status >= 400 {
             Counters::add(&shared.counters.refused, 1);
         }
@@ -147,15 +156,14 @@ impl Core {
         self.note_closed(slot);
         let connection = self.connections.at(slot);
         connection.state = State::Closing;
-        connection.paused = false;
+        connection.reading.drops_left = LINGER_READS;
+        connection.reading.is_paused = false;
         connection.input = Vec::new();
-        connection.message_ms = NEVER;
-        connection.session = None;
-        connection.calls = None;
-        connection.ping_ms = NEVER;
-        connection.pong_ms = NEVER;
-        connection.alarm_ms = NEVER;
-        let is_heavy = connection.unsent_bytes() > CROWDED_BYTES;
+        connection.deadlines.message_ms = NEVER;
+        connection.deadlines.ping_ms = NEVER;
+        connection.deadlines.pong_ms = NEVER;
+        connection.deadlines.alarm_ms = NEVER;
+        let is_heavy = connection.out.unsent_bytes() > CROWDED_BYTES;
         self.weigh(slot);
         // What nobody reads must not be kept because of the farewell behind it.
         let linger_ms = if is_heavy && self.is_crowded() {
@@ -163,18 +171,15 @@ impl Core {
         } else {
             LINGER_MS
         };
-        self.connections.at(slot).end_ms = now_ms + linger_ms;
+        self.connections.at(slot).deadlines.end_ms = now_ms + linger_ms;
         self.schedule(slot);
         self.touch(slot);
     }
 
-    /// Takes a connection out of what is counted as open; before its state changes.
+    /// Takes a connection out of those known to be open, and drops what the handler keeps of it.
     fn note_closed(&mut self, slot: SlotIndex) {
         self.shared.note_open(self.connections.id(slot), false);
-        let connection = self.connections.at(slot);
-        if let (State::Open, Some(account)) = (connection.state, &connection.account) {
-            self.shared.leave_account(&account.name);
-        }
+        self.connections.at(slot).client = H::Client::default();
     }
 
     /// Forgets a connection at once.
@@ -188,8 +193,8 @@ impl Core {
         self.unsubscribe_all(slot);
         self.note_closed(slot);
         let connection = self.connections.at(slot);
-        if connection.counted {
-            self.shared.leave(connection.address);
+        if connection.peer.is_counted {
+            self.shared.leave(connection.peer.address);
         }
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         self.waiting_bytes -= self.connections.at(slot).weight;
@@ -199,8 +204,9 @@ impl Core {
     /// Ends the socket's writing side once everything is out.
     pub(super) fn finish_closing(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
-        if connection.state == State::Closing && !connection.ended && connection.out.is_empty() {
-            connection.ended = true;
+        let is_over = connection.state == State::Closing && connection.out.bytes.is_empty();
+        if is_over && !connection.writing.is_ended {
+            connection.writing.is_ended = true;
             if let Some(fd) = &connection.fd {
                 sys::end_writing(fd);
             }
@@ -208,6 +214,6 @@ impl Core {
     }
 }
 
-fn request_id_from(shared: &Shared) -> String {
+fn request_id_from<C>(shared: &Shared<C>) -> String {
     format!("{:016x}{:016x}", shared.random(), shared.random())
 }

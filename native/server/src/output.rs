@@ -9,15 +9,17 @@
 //! out-buffer, and the cursor moves to the next frame. So cursors always stand between frames, and whatever is put into
 //! the out-buffer later comes after a whole frame.
 
+use broker_core::log::{Framing, Lost, Span};
+
 use super::connection::SlotIndex;
-use super::core::Core;
+use super::handler::Handler;
+use super::loop_state::Core;
 use super::shared::Counters;
-use crate::log::{Framing, Lost, Span};
 
 /// What is deflated before others have their turn: 2 ms of work at 60 MB/s.
 const DEFLATE_BYTES: u64 = 128 << 10;
 
-impl Core {
+impl<H: Handler> Core<H> {
     pub(super) fn read_log(
         &mut self,
         place: u32,
@@ -51,9 +53,9 @@ impl Core {
         let (end, count) = span.whole(frames, sent);
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
-        connection.out.extend_from_slice(&frames[sent..end]);
+        connection.out.bytes.extend_from_slice(&frames[sent..end]);
         if sent > 0 {
-            connection.progress_ms = now_ms;
+            connection.out.progress_ms = now_ms;
         }
         self.note_blocked(slot);
         self.weigh(slot);
@@ -63,13 +65,13 @@ impl Core {
     pub(super) fn note_blocked(&mut self, slot: SlotIndex) {
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
-        if !connection.blocked {
-            connection.progress_ms = now_ms;
+        if !connection.writing.is_blocked {
+            connection.out.progress_ms = now_ms;
         }
-        connection.blocked = true;
-        connection.out_since_ms = connection.out_since_ms.min(now_ms);
-        if !connection.in_blocked {
-            connection.in_blocked = true;
+        connection.writing.is_blocked = true;
+        connection.out.since_ms = connection.out.since_ms.min(now_ms);
+        if !connection.queued.as_blocked {
+            connection.queued.as_blocked = true;
             self.blocked.push(slot);
         }
     }

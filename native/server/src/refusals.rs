@@ -2,21 +2,60 @@
 
 use std::os::fd::OwnedFd;
 
-use super::connection::NoRoom;
-use super::mailbox::Refusal;
+use broker_core::protocol::handshake;
+
 use super::shared::Counters;
 use super::sys;
-use crate::protocol::handshake;
 
-/// A JSON error as the HTTP door words it.
-#[must_use]
-pub(super) fn refusal(status: u16, name: &str, description: &str) -> Refusal {
-    let body =
-        format!(r#"{{"error":"{name}","error_description":"{description}","status":{status}}}"#);
-    Refusal {
-        status,
-        headers: Vec::new(),
-        body: body.into_bytes(),
+/// An HTTP answer that ends a handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+/// Which limit a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// The server's.
+    Server,
+    /// Its address's.
+    Address,
+}
+
+impl Refusal {
+    /// A JSON error as the HTTP door words it. `name` and `description` have nothing to escape.
+    #[must_use]
+    pub fn json(status: u16, name: &str, description: &str) -> Self {
+        let body = format!(
+            r#"{{"error":"{name}","error_description":"{description}","status":{status}}}"#
+        );
+        Self {
+            status,
+            headers: Vec::new(),
+            body: body.into_bytes(),
+        }
+    }
+
+    /// The same with one more header.
+    #[must_use]
+    pub fn with_header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// What one is told for whom there is no room.
+    #[must_use]
+    pub fn no_room(reason: NoRoom) -> Self {
+        match reason {
+            NoRoom::Server => Self::json(503, "unavailable", "this gateway is full")
+                .with_header("Retry-After", "5"),
+            NoRoom::Address => {
+                Self::json(429, "slow_down", "too many connections from this address")
+                    .with_header("Retry-After", "10")
+            }
+        }
     }
 }
 
@@ -39,34 +78,10 @@ pub(super) fn headers_for(readable_by: Option<&str>) -> Vec<(&str, &str)> {
     headers
 }
 
-fn crowded() -> Refusal {
-    let mut refusal = refusal(429, "slow_down", "too many connections from this address");
-    refusal
-        .headers
-        .push(("Retry-After".to_owned(), "10".to_owned()));
-    refusal
-}
-
-fn full() -> Refusal {
-    let mut refusal = refusal(503, "unavailable", "this gateway is full");
-    refusal
-        .headers
-        .push(("Retry-After".to_owned(), "5".to_owned()));
-    refusal
-}
-
-/// What one is told for whom there is no room.
-pub(super) fn build_refusal(reason: NoRoom) -> Refusal {
-    match reason {
-        NoRoom::Gateway => full(),
-        NoRoom::Address => crowded(),
-    }
-}
-
 /// Turns a connection away that there is no room for at all; its request is never read.
 pub(super) fn refuse_unread(socket: &OwnedFd, reason: NoRoom, counters: &Counters) {
     let mut out = Vec::new();
-    let refusal = build_refusal(reason);
+    let refusal = Refusal::no_room(reason);
     let headers: Vec<_> = refusal
         .headers
         .iter()

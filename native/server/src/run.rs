@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
 use super::config::{Config, ConfigError};
-use super::core::Core;
-use super::event_loop::Loop;
+use super::event_loop::EventLoop;
 use super::handler::Handler;
 use super::lock::Lock;
+use super::loop_state::Core;
 use super::mailbox::Command;
 use super::send::open_sender;
 use super::shared::Shared;
@@ -49,12 +49,12 @@ impl From<io::Error> for StartError {
 
 /// A server: made, started once, stopped once. Dropping it stops it.
 #[derive(Debug)]
-pub struct Server {
-    shared: Arc<Shared>,
+pub struct Server<C> {
+    shared: Arc<Shared<C>>,
     loops: Lock<Vec<JoinHandle<()>>>,
 }
 
-impl Server {
+impl<C> Server<C> {
     /// Checks the configuration; nothing is opened to the network yet.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Server {
 
     /// What the loops share.
     #[must_use]
-    pub fn shared(&self) -> &Arc<Shared> {
+    pub fn shared(&self) -> &Arc<Shared<C>> {
         &self.shared
     }
 
@@ -84,10 +84,13 @@ impl Server {
     ///
     /// # Errors
     /// The port cannot be had, a watch or a thread cannot be made, or `io_uring` was demanded and is refused.
-    pub fn start<H: Handler>(
+    pub fn start<H: Handler<Command = C>>(
         &self,
         build: impl Fn(usize) -> H + Clone + Send + 'static,
-    ) -> Result<u16, StartError> {
+    ) -> Result<u16, StartError>
+    where
+        C: Send + 'static,
+    {
         let config = &self.shared.config;
         let host = parse_host(&config.host)?;
         let first = sys::open_listener(SocketAddr::new(host, config.port))?;
@@ -142,26 +145,30 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl<C> Drop for Server<C> {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
 fn open_loop<H: Handler>(
-    shared: Arc<Shared>,
+    shared: Arc<Shared<H::Command>>,
     index: usize,
     listener: std::os::fd::OwnedFd,
     build: &impl Fn(usize) -> H,
-) -> io::Result<Loop<H>> {
+) -> io::Result<EventLoop<H>> {
     let sender = open_sender(shared.config.send, &shared.send_way)?;
     let core = Core::new(shared, index, Poll::open()?, sender);
-    Loop::new(core, build(index), listener)
+    EventLoop::new(core, build(index), listener)
 }
 
 /// Runs a loop until it is told to stop. One that panics is counted, its clients are let go of so that they come back
 /// elsewhere, and nothing is left for it any more; its listener goes with it, so that new ones meet the other loops.
-fn run_watched<H: Handler>(mut event_loop: Loop<H>, shared: &Shared, index: usize) {
+fn run_watched<H: Handler>(
+    mut event_loop: EventLoop<H>,
+    shared: &Shared<H::Command>,
+    index: usize,
+) {
     let run = catch_unwind(AssertUnwindSafe(|| event_loop.run()));
     if run.is_ok() {
         return;
@@ -191,12 +198,13 @@ mod tests {
     use std::net::TcpStream;
     use std::time::{Duration, Instant};
 
+    use broker_core::protocol::Opcode;
+    use broker_core::protocol::frame::encode_masked;
+    use broker_core::protocol::handshake::Request;
+
     use super::super::connection::SlotIndex;
     use super::super::handler::{Admission, Message};
     use super::*;
-    use crate::protocol::Opcode;
-    use crate::protocol::frame::encode_masked;
-    use crate::protocol::handshake::Request;
 
     const WAIT: Duration = Duration::from_secs(20);
     const HEAD: &[u8] =
@@ -207,11 +215,14 @@ mod tests {
     struct Fragile;
 
     impl Handler for Fragile {
-        fn handshake(&mut self, _: &mut Core, _: SlotIndex, _: &Request) -> Admission {
+        type Client = ();
+        type Command = ();
+
+        fn handshake(&mut self, _: &mut Core<Self>, _: SlotIndex, _: &Request) -> Admission {
             Admission::Accept
         }
 
-        fn message(&mut self, core: &mut Core, slot: SlotIndex, message: Message<'_>) {
+        fn message(&mut self, core: &mut Core<Self>, slot: SlotIndex, message: Message<'_>) {
             match message {
                 Message::Text("panic") => panic!("as the test asked for"),
                 Message::Text(text) => core.send_text(slot, text.as_bytes()),

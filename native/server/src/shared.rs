@@ -12,8 +12,8 @@ use super::connection::ConnId;
 use super::figures::{Closes, Probe};
 use super::lock::Lock;
 use super::mailbox::{Command, Mailbox};
+use super::refusals::Refusal;
 use super::send::Way;
-use super::topics::SharedLog;
 
 /// Counters since the start; each loop adds to them as it goes.
 #[derive(Debug, Default)]
@@ -26,23 +26,21 @@ pub struct Counters {
     pub refused: AtomicU64,
     /// Calls refused because a connection sends too many or too large messages.
     pub rate_limited: AtomicU64,
-    /// Votes that were taken without the application.
-    pub answers_native: AtomicU64,
     pub subscriptions: AtomicUsize,
     pub closes: Closes,
 }
 
 impl Counters {
-    pub(super) fn add(counter: &AtomicU64, amount: u64) {
+    pub fn add(counter: &AtomicU64, amount: u64) {
         counter.fetch_add(amount, Ordering::Relaxed);
     }
 }
 
 /// Everything that is not one loop's own.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Shared<C> {
     pub config: Config,
-    pub mailboxes: Vec<Mailbox>,
+    pub mailboxes: Vec<Mailbox<C>>,
     pub counters: Counters,
     /// Loops that a fault of ours has ended.
     pub dead_loops: AtomicUsize,
@@ -51,10 +49,6 @@ pub struct Shared {
     pub is_draining: AtomicBool,
     /// Connections, those in their handshake included.
     pub connections: AtomicUsize,
-    /// Open connections by account; an account without one has no entry.
-    pub accounts: Lock<HashMap<String, usize>>,
-    /// The open logs by topic.
-    pub logs: Lock<HashMap<String, Arc<SharedLog>>>,
     /// How the loops send, as the one says that chose last.
     pub send_way: Arc<Lock<Way>>,
     addresses: Lock<HashMap<IpAddr, usize>>,
@@ -75,10 +69,10 @@ fn system_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Shared {
+impl<C> Shared<C> {
     /// # Errors
     /// When the process is out of descriptors.
-    pub(super) fn new(config: Config, loops: usize) -> std::io::Result<Self> {
+    pub fn new(config: Config, loops: usize) -> std::io::Result<Self> {
         Ok(Self {
             config,
             mailboxes: (0..loops)
@@ -89,8 +83,6 @@ impl Shared {
             probes: (0..loops).map(|_| Probe::default()).collect(),
             is_draining: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
-            accounts: Lock::default(),
-            logs: Lock::default(),
             send_way: Arc::new(Lock::new(Way {
                 name: "send",
                 reason: "no loop runs yet".to_owned(),
@@ -152,17 +144,26 @@ impl Shared {
         self.random().checked_rem(bound).unwrap_or(0)
     }
 
+    /// Goes on with a handshake that waits: its handler is asked once more.
+    pub fn resume(&self, id: ConnId) {
+        self.send(id, Command::Resume(id));
+    }
+
+    /// Ends a handshake that waits with an HTTP answer.
+    pub fn refuse(&self, id: ConnId, refusal: Refusal) {
+        self.send(id, Command::Refuse(id, refusal));
+    }
+
+    /// Leaves a command for the handler of the connection's loop.
+    pub fn tell(&self, id: ConnId, command: C) {
+        self.send(id, Command::Handler(command));
+    }
+
     /// Sends a command to the loop of a connection; ids that were made up are ignored.
-    pub fn tell(&self, id: ConnId, command: Command) {
+    fn send(&self, id: ConnId, command: Command<C>) {
         if let Some(mailbox) = self.mailboxes.get(id.loop_index()) {
             mailbox.send(command);
         }
-    }
-
-    /// The open log of a topic.
-    #[must_use]
-    pub fn find_log(&self, topic: &str) -> Option<Arc<SharedLog>> {
-        self.logs.lock().get(topic).cloned()
     }
 
     /// Whether the connection is open.
@@ -183,25 +184,6 @@ impl Shared {
             slots.resize(at + 1, 0);
         }
         slots[at] = if is_open { id.generation() + 1 } else { 0 };
-    }
-
-    pub(super) fn enter_account(&self, name: &str) {
-        let mut accounts = self.accounts.lock();
-        if let Some(count) = accounts.get_mut(name) {
-            *count += 1;
-        } else {
-            accounts.insert(name.to_owned(), 1);
-        }
-    }
-
-    pub(super) fn leave_account(&self, name: &str) {
-        let mut accounts = self.accounts.lock();
-        if let Some(count) = accounts.get_mut(name) {
-            *count -= 1;
-            if *count == 0 {
-                accounts.remove(name);
-            }
-        }
     }
 
     /// Whether the connections of `address` are counted.
@@ -235,7 +217,8 @@ impl Shared {
 }
 
 /// What a client is given addresses from: one IPv4 address, or 64 bits of IPv6 (RFC 6177).
-pub(super) fn household(address: IpAddr) -> IpAddr {
+#[must_use]
+pub fn household(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) >> 64 << 64).into(),
         v4 @ IpAddr::V4(_) => v4,
@@ -254,7 +237,7 @@ mod tests {
             unlimited_addresses: Network::parse("10.0.0.0/8").into_iter().collect(),
             ..Config::default()
         };
-        let shared = Shared::new(config, 1).expect("descriptors");
+        let shared = Shared::<()>::new(config, 1).expect("descriptors");
         let ip = |text: &str| -> IpAddr { text.parse().expect("a literal address") };
         assert!(shared.is_limited(ip("9.9.9.9")) && !shared.is_limited(ip("10.1.2.3")));
         let (one, near, far) = (ip("2001:db8::1"), ip("2001:db8::2"), ip("2001:db8:0:1::1"));

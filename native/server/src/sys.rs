@@ -176,23 +176,34 @@ pub(super) fn end_writing(socket: &OwnedFd) {
     let _ = shutdown(socket, Shutdown::Write);
 }
 
-/// A counter that wakes who waits for it.
-///
-/// # Errors
-/// When the process is out of descriptors.
-pub(super) fn open_wake() -> io::Result<OwnedFd> {
-    Ok(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?)
-}
+/// A descriptor that wakes who waits for it to become readable.
+#[derive(Debug)]
+pub struct Wake(OwnedFd);
 
-/// Makes a wake readable.
-pub(super) fn wake(fd: &OwnedFd) {
-    // It can only fail when the counter is full, and then it is readable.
-    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
-}
+impl Wake {
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn open() -> io::Result<Self> {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self(fd))
+    }
 
-/// Makes a wake unreadable.
-pub(super) fn clear_wake(fd: &OwnedFd) {
-    let _ = rustix::io::read(fd, &mut [0u8; 8]);
+    /// What becomes readable.
+    #[must_use]
+    pub fn fd(&self) -> &OwnedFd {
+        &self.0
+    }
+
+    /// Makes it readable.
+    pub fn wake(&self) {
+        // It can only fail when the counter is full, and then it is readable.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Makes it unreadable.
+    pub fn clear(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
 }
 
 /// The events a loop waits for.

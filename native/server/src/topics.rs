@@ -5,10 +5,11 @@ use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use broker_core::log::{Framing, Log};
+
 use super::connection::SlotIndex;
 use super::lock::Lock;
 use super::mailbox::{Command, Mailbox};
-use crate::log::{Framing, Log};
 
 /// Who may follow a log.
 #[derive(Debug, Default)]
@@ -32,7 +33,7 @@ impl Access {
     }
 
     /// Whether the time to decide is over; true once, and who is told so tells all loops.
-    pub(super) fn is_overdue(&mut self, now_ms: u64) -> bool {
+    pub fn is_overdue(&mut self, now_ms: u64) -> bool {
         self.decide_by_ms.take_if(|by| now_ms >= *by).is_some()
     }
 }
@@ -82,16 +83,6 @@ impl SharedLog {
         }
     }
 
-    /// The name after `account/program/` or `account/channel/`, and whether it is a program's. A log that shows a
-    /// channel to one class of readers has the channel's name: what is behind its `?` is ours alone.
-    #[must_use]
-    pub fn label(&self) -> (&str, bool) {
-        let mut parts = self.topic.splitn(3, '/').skip(1);
-        let is_program = parts.next() == Some("program");
-        let name = parts.next().unwrap_or_default();
-        (name.split('?').next().unwrap_or(name), is_program)
-    }
-
     /// Deflates entries before `until` that are not yet, until that was about `budget` bytes of payloads, and at least one.
     /// The log is locked only to fetch a payload and to put away what it came to.
     pub(super) fn deflate(
@@ -113,7 +104,7 @@ impl SharedLog {
     }
 
     /// Tells the loops that follow and do not know yet that the log has grown.
-    pub fn announce(&self, mailboxes: &[Mailbox]) {
+    pub fn announce<C>(&self, mailboxes: &[Mailbox<C>]) {
         let followers = self.followers.load(Ordering::SeqCst);
         let news = followers & !self.told.fetch_or(followers, Ordering::SeqCst);
         for (index, mailbox) in mailboxes.iter().enumerate() {
@@ -279,8 +270,9 @@ impl Topics {
 
 #[cfg(test)]
 mod tests {
+    use broker_core::log::{Entry, Kind, Limits, Span};
+
     use super::*;
-    use crate::log::{Entry, Kind, Limits, Span};
 
     const BURST: u64 = 100;
     const BYTES: usize = 10_000;

@@ -2,7 +2,7 @@
 //!
 //! Guide. A connection is one thing whatever it speaks: it is accepted, let in, counted, weighed, served from the logs,
 //! held to the lag limits, drained and closed by the same code. [`Wire`] says what it speaks, and all that differs is
-//! here and in [`Framing`](crate::log::Framing), which lays out the entries of a log for it:
+//! here and in [`Framing`](broker_core::log::Framing), which lays out the entries of a log for it:
 //!
 //! | | WebSocket | Server-Sent Events |
 //! |---|---|---|
@@ -13,15 +13,16 @@
 //! | farewell | a close frame | the event `closed`, with the same code and reason |
 //! | without a subscription | stays | ends |
 //!
-//! Which program an event stream is of, and who may have it, is decided where all requests are
-//! ([`gateway`](super::gateway)).
+//! Who may have an event stream of what is up to the handler.
+
+use broker_core::protocol::frame::{self, Opcode};
+use broker_core::protocol::handshake::{self, Request};
+use broker_core::protocol::{DeflateParams, events, jsonrpc};
 
 use super::connection::{Rate, SlotIndex, State};
-use super::core::Core;
+use super::handler::Handler;
+use super::loop_state::Core;
 use super::sys;
-use crate::protocol::frame::{self, Opcode};
-use crate::protocol::handshake::{self, Request};
-use crate::protocol::{DeflateParams, events, jsonrpc};
 
 /// How long a client of an event stream waits before it comes back, drawn for each so that not all come at once:
 /// for when the connection breaks off, …
@@ -36,7 +37,7 @@ const OVER: u16 = 1000;
 
 /// What a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Wire {
+pub enum Wire {
     #[default]
     WebSocket,
     Events,
@@ -44,7 +45,7 @@ pub(super) enum Wire {
 
 impl Wire {
     /// Appends the answer that lets a client in.
-    pub fn put_opening(
+    pub(super) fn put_opening(
         self,
         request: &Request,
         deflate: Option<&DeflateParams>,
@@ -58,24 +59,47 @@ impl Wire {
     }
 
     /// Whether messages go to and fro, beside what is in the logs.
+    #[must_use]
     pub fn has_messages(self) -> bool {
         self == Self::WebSocket
     }
 
     /// Whether a client answers a sign of life.
+    #[must_use]
     pub fn is_answered(self) -> bool {
         self == Self::WebSocket
     }
 }
 
-impl Core {
-    /// What is sent first on an event stream: when to come back should it break off, and its first event.
-    pub(super) fn build_greeting(
-        &self,
+impl<H: Handler> Core<H> {
+    /// Says what a client speaks that is about to be let in.
+    pub fn set_wire(&mut self, slot: SlotIndex, wire: Wire) {
+        self.connection(slot).wire = wire;
+    }
+
+    /// Lets pages of an origin, or of any for `*`, read what their request is answered.
+    pub fn set_readable_by(&mut self, slot: SlotIndex, origin: Option<String>) {
+        if let Some(handshake) = &mut self.connection(slot).handshake {
+            handshake.readable_by = origin;
+        }
+    }
+
+    /// Says what is sent first on an event stream that is about to begin: when to come back should it break off, and its
+    /// first event.
+    pub fn set_greeting(
+        &mut self,
+        slot: SlotIndex,
         position: events::Position<'_>,
         name: &str,
         data: &[u8],
-    ) -> Vec<u8> {
+    ) {
+        let greeting = self.build_greeting(position, name, data);
+        if let Some(handshake) = &mut self.connection(slot).handshake {
+            handshake.greeting = greeting;
+        }
+    }
+
+    fn build_greeting(&self, position: events::Position<'_>, name: &str, data: &[u8]) -> Vec<u8> {
         let mut greeting = Vec::new();
         events::put_retry(self.draw_ms(BROKEN_OFF_MS), &mut greeting);
         events::put_event(Some(position), name.as_bytes(), data, &mut greeting);
@@ -120,7 +144,7 @@ impl Core {
     pub(super) fn put_farewell(&mut self, slot: SlotIndex, code: u16, reason: &str) {
         let after_ms = self.draw_ms(if code == OVER { OVER_MS } else { SENT_BACK_MS });
         let connection = self.connections.at(slot);
-        let out = &mut connection.out;
+        let out = &mut connection.out.bytes;
         match connection.wire {
             Wire::WebSocket => frame::encode_close(code, reason, out),
             Wire::Events => {
@@ -131,15 +155,17 @@ impl Core {
         }
     }
 
-    /// Drops what the client of an event stream has sent, which costs as much as a message.
+    /// Drops what the client of an event stream has sent: each read costs as much as a message, and so does each KiB,
+    /// for there is nothing to send.
     pub(super) fn ignore_input(&mut self, slot: SlotIndex, bytes: usize) {
-        if bytes > 0 && self.take_rate(slot, 1.0) == Rate::Flood {
+        let tokens = 1 + u16::try_from(bytes >> 10).unwrap_or(u16::MAX - 1);
+        if bytes > 0 && self.take_rate(slot, f32::from(tokens)) == Rate::Flood {
             self.close(slot, 1008, "message flood");
         }
     }
 
     /// Ends an event stream whose subscription has ended; a WebSocket stays.
-    pub(super) fn end_without_subscription(&mut self, slot: SlotIndex, reason: &str) {
+    pub fn end_without_subscription(&mut self, slot: SlotIndex, reason: &str) {
         let connection = self.connections.at(slot);
         let is_over = connection.state == State::Open && connection.subscriptions.is_empty();
         if is_over && connection.wire == Wire::Events {

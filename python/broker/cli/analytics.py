@@ -27,7 +27,7 @@ def status(
     json: Json = False,
 ) -> None:
     """Verify a project's site; fails unless its status is ok."""
-    found = _run(lambda client: client.analytics.site(project), url, token, username, password)
+    found = _run(lambda client: client.analytics.get_site(project), url, token, username, password)
     _show(found, json)
     if found.status != "ok":
         raise typer.Exit(1)

@@ -3,10 +3,10 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import orjson
 
 if TYPE_CHECKING:
@@ -17,8 +17,10 @@ def to_wire(value: Any) -> Any:
     """A value of the SDK as the broker's JSON would have it: camelCase names, times in UTC with `Z`."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if is_dataclass(value) and not isinstance(value, type):
-        return {_camel(entry.name): to_wire(getattr(value, entry.name)) for entry in fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {
+            entry.encode_name: to_wire(getattr(value, entry.name)) for entry in msgspec.structs.fields(value)
+        }
     if isinstance(value, list | tuple):
         return [to_wire(item) for item in value]
     return value
@@ -58,8 +60,3 @@ def transfer_bar(text: str, total_bytes: int | None) -> Iterator[ByteMeter]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield ByteMeter(progress, progress.add_task(text, total=total_bytes))
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(part.capitalize() for part in others)

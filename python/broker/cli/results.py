@@ -37,7 +37,7 @@ def results(
 
     async def run() -> None:
         async with open_client(url, token, username, password, account) as client:
-            project_id = (await client.get_program(program)).project_id
+            project_id = (await client.programs.get(program)).project_id
             board = _Board(client, program, project_id, json=json)
             await board.show()
             if watch:
@@ -58,7 +58,7 @@ class _Board:
 
     async def show(self) -> None:
         """Read the report and write what is new in it. Raises ClientError."""
-        for entry in await self._client.response_report(self._program_id, project_id=self._project_id):
+        for entry in await self._client.responses.get_report(self._program_id, project_id=self._project_id):
             key = (entry.measure_name, entry.context_id)
             if self._shown.get(key) != entry:
                 self._shown[key] = entry
@@ -71,7 +71,7 @@ async def _watch(client: AsyncClient, program_id: str, board: _Board) -> None:
     while True:
         began_s = loop.time()
         try:
-            async for _ in client.follow_responses(program_id, followed=board.show):
+            async for _ in client.responses.follow(program_id, followed=board.show):
                 await board.show()
         except (ConnectionFailed, ServerError):
             attempt = 0 if loop.time() - began_s >= _STABLE_S else attempt + 1

@@ -37,7 +37,7 @@ def import_(
         async with open_client(url, token, username, password) as client:
             with transfer_bar(f"importing {file.name}", file.stat().st_size) as meter:
                 source = read_lines(file) if has_lines else file
-                return await client.import_events(program, source, progress=meter.update)
+                return await client.events.import_all(program, source, progress=meter.update)
 
     imported = asyncio.run(run())
     if json:
@@ -61,7 +61,7 @@ def export(
         done = 0
         async with open_client(url, token, username, password) as client:
             with transfer_bar(f"exporting {program}", None) as meter:
-                async for chunk in client.export_events(program, ndjson=ndjson):
+                async for chunk in client.events.export_all(program, ndjson=ndjson):
                     target.write(chunk)
                     done += len(chunk)
                     meter.update(done)

@@ -1,9 +1,10 @@
 """The SDK: REST calls and WebSocket subscriptions that recover, async and sync.
 
-It needs httpx, websockets and orjson and nothing of the server, so that a producer's script or an overlay's
-test rig stays light::
+It needs httpx, websockets and msgspec and nothing of the server, so that a producer's script or an overlay's
+test rig stays light. Calls go by resource and verb; publish and subscribe have a short form::
 
     async with AsyncClient("http://demo.localhost:8000", username="producer", password="…") as client:
+        await client.programs.create("final-2026", "The final")
         await client.publish("final-2026", "Score#update", {"home": 1, "away": 0})
         async for event in client.subscribe("final-2026"):
             print(event.seq, event.event, event.metadata)
@@ -12,6 +13,15 @@ test rig stays light::
 """
 
 from broker.client.aio import AsyncClient
+from broker.client.answers import (
+    Answer,
+    Counted,
+    Impression,
+    LiveResults,
+    ReportEntry,
+    ReportImpressions,
+    ReportOption,
+)
 from broker.client.audit import AuditEntry
 from broker.client.errors import (
     ApiError,
@@ -48,7 +58,8 @@ from broker.client.models import (
     EventDeleted,
     EventsDeleted,
     EventUpdated,
-    Gateways,
+    GatewayChoice,
+    GatewayLoad,
     HistoryReplaced,
     Imported,
     LastUpdate,
@@ -65,19 +76,10 @@ from broker.client.models import (
     User,
     Version,
 )
-from broker.client.responses import (
-    Answer,
-    Counted,
-    Impression,
-    LiveResults,
-    ReportEntry,
-    ReportImpressions,
-    ReportOption,
-)
 from broker.client.retry import RetryPolicy
-from broker.client.socket import Notification, Socket
+from broker.client.socket import Notification, Socket, SocketConfig
 from broker.client.statistics import Dashboard, ImagesPoint, OnlineProducer, StatisticsPoint, TopProgram
-from broker.client.subscription import Subscription
+from broker.client.subscription import Subscription, SubscriptionConfig
 from broker.client.sync import Client
 from broker.client.timeline import Seek, Timeline
 from broker.concurrency.back_off import Backoff
@@ -106,7 +108,8 @@ __all__ = [
     "EventsDeleted",
     "FaceBox",
     "FieldFault",
-    "Gateways",
+    "GatewayChoice",
+    "GatewayLoad",
     "HistoryLost",
     "HistoryReplaced",
     "ImagesPoint",
@@ -142,9 +145,11 @@ __all__ = [
     "ServerTime",
     "SlowDown",
     "Socket",
+    "SocketConfig",
     "StoredValue",
     "StatisticsPoint",
     "Subscription",
+    "SubscriptionConfig",
     "SourceReply",
     "SubscriptionEnded",
     "Timeline",

@@ -4,22 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.client import query
-from broker.client.engine import Call, Engine
+from broker.client.engine import Call, Group
 from broker.client.models import AnalyticsSite
 from broker.client.retry import Safety
 
 _SET_UP_S = 115.0  # a set-up is some dozen requests to Matomo; the broker gives up after 120 s
 
 
-class Analytics:
-    """Analytics of projects. Every method may raise what `Engine.send` raises."""
+class Analytics(Group):
+    """Analytics of projects."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    async def site(self, project_id: str) -> AnalyticsSite:
+    async def get_site(self, project_id: str) -> AnalyticsSite:
         """What the project's site is like. Raises NotFound when Matomo does not have it."""
-        return await self._engine.send(Call("GET", _site(project_id), AnalyticsSite.parse))
+        return await self._engine.send(Call("GET", _site(project_id), AnalyticsSite))
 
     async def create_site(self, project_id: str, *, idempotency_key: str | None = None) -> AnalyticsSite:
         """Create the project's site with all that belongs to it; takes what a broken-off call has made.
@@ -35,12 +32,12 @@ class Analytics:
 
         Raises:
             NotFound: Matomo does not have the site.
-            ServerError: `Bad config`, which `site` explains, or Matomo failed.
+            ServerError: `Bad config`, which `get_site` explains, or Matomo failed.
             Conflict: another set-up of the project is under way.
         """
         return await self._set_up("PUT", project_id, idempotency_key)
 
-    async def report(self, /, project_id: str, method: str, **parameters: Any) -> Any:
+    async def get_report(self, /, project_id: str, method: str, **parameters: Any) -> Any:
         """A report of the project's site: the JSON that Matomo answers.
 
         Args:
@@ -53,11 +50,9 @@ class Analytics:
         """
         body: Mapping[str, Any] = {"method": method, **parameters}
         target = query.path("projects", project_id, "analytics")
-        return await self._engine.send(
-            Call("POST", target, lambda raw: raw, body=body, own_safety=Safety.REPEATABLE)
-        )
+        return await self._engine.send(Call("POST", target, object, body=body, own_safety=Safety.REPEATABLE))
 
-    async def snippet(self, project_id: str) -> str:
+    async def get_snippet(self, project_id: str) -> str:
         """The script by which overlays measure. Raises NotFound without a site."""
         target = query.path("projects", project_id, "analytics", "snippet")
         call = Call("GET", target, bytes, headers={"Accept": "text/javascript"})
@@ -68,7 +63,7 @@ class Analytics:
         call = Call(
             method,
             _site(project_id),
-            AnalyticsSite.parse,
+            AnalyticsSite,
             key=idempotency_key,
             timeout_s=_SET_UP_S,
         )

@@ -1,18 +1,17 @@
 """The calls on the audit log, reached as `client.audit`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from broker.client import query
-from broker.client.engine import Call, Engine
-from broker.client.models import Page, _Reading, parse_time
+from broker.client.engine import Call, Group
+from broker.client.models import Page
 from broker.client.query import TimeLike
+from broker.client.wire import Model
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
+class AuditEntry(Model, frozen=True):
     """One administrative change. `user_id` is None for the operator at the command line."""
 
     id: int
@@ -24,27 +23,9 @@ class AuditEntry:
     target_id: str
     details: dict[str, Any]
 
-    @classmethod
-    def parse(cls, raw: Any) -> "AuditEntry":
-        """Read the wire's object."""
-        with _Reading("audit entry"):
-            return cls(
-                id=raw["id"],
-                time=parse_time(raw["time"]),
-                user_id=raw["userId"],
-                username=raw["username"],
-                action=raw["action"],
-                target_type=raw["targetType"],
-                target_id=raw["targetId"],
-                details=raw["details"],
-            )
 
-
-class AuditLog:
+class Audit(Group):
     """The log of administrative changes, for admins."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     async def filter(
         self,
@@ -71,5 +52,4 @@ class AuditLog:
             "limit": limit,
             "skip": skip,
         }
-        call = Call("GET", "/audit", lambda raw: Page.parse(raw, AuditEntry.parse), query=parameters)
-        return await self._engine.send(call)
+        return await self._engine.send(Call("GET", "/audit", Page[AuditEntry], query=parameters))

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import httpx
-import orjson
+import msgspec
 
+from broker.client import wire
 from broker.client.address import http_options, parse_base_url
 from broker.client.errors import (
     ApiError,
@@ -34,6 +35,7 @@ from broker.clock import Clock
 from broker.ids import IdSource
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 IdentityToken = str | Callable[[], str | Awaitable[str]]
 
@@ -62,16 +64,15 @@ class Call(Generic[T]):
         content: opens the body anew for each try, in place of `body`.
         is_single_try: the body cannot be read twice.
         key: the idempotency key, the same for every try; when it is absent a change gets one.
-        parse: makes the result of the parsed JSON.
+        result: the type that the answer is read as; `wire.NOTHING` for none.
         own_safety: what the method does not say.
         is_forwarded: an error may be that of a server that the broker asked, in whatever form.
-        is_tagged: the result is a dataclass whose `etag` is the answer's.
-        is_paged: the result is a `Slice`, of what `parse` makes and of where the answer says that it goes on.
+        is_tagged: the result is a `Model` whose `etag` is the answer's.
     """
 
     method: str
     path: str
-    parse: Callable[[Any], T]
+    result: type[T]
     query: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
     content: Callable[[], AsyncIterator[bytes]] | None = None
@@ -81,7 +82,6 @@ class Call(Generic[T]):
     is_signed: bool = True
     is_forwarded: bool = False
     is_tagged: bool = False
-    is_paged: bool = False
     is_single_try: bool = False
     timeout_s: float | None = None
 
@@ -185,8 +185,11 @@ class Engine:
             ConnectionFailed: no answer of the broker before the deadline.
             ProtocolError: the call succeeded, and the result is no broker's.
         """
-        answer: T = await self._try(call, self._answer)
-        return answer
+        return (await self._try(call, self._answer)).items
+
+    async def send_paged(self, call: Call[T]) -> Slice[T]:
+        """As `send`, with where the list goes on."""
+        return await self._try(call, self._answer)
 
     @asynccontextmanager
     async def stream(self, call: Call[Any]) -> AsyncIterator[httpx.Response]:
@@ -210,7 +213,7 @@ class Engine:
             raise ValueError("logging in needs a username and a password, an API token or an identity token")
         body = await self.credentials.body()
         asked = self._clock.monotonic_s()
-        call = Call("POST", "/token", Token.parse, body=body, is_signed=False, own_safety=Safety.REPEATABLE)
+        call = Call("POST", "/token", Token, body=body, is_signed=False, own_safety=Safety.REPEATABLE)
         token = await self.send(call)
         self.adopt(token, asked)
         return token
@@ -248,7 +251,7 @@ class Engine:
             self._token = None
         return True
 
-    async def _try(self, call: Call[Any], send: Callable[[Call[Any]], Any]) -> Any:
+    async def _try(self, call: Call[T], send: Callable[[Call[T]], Awaitable[R]]) -> R:
         started, attempt = self._clock.monotonic_s(), 0
         last: ClientError
         is_renewed = False
@@ -284,7 +287,7 @@ class Engine:
         if call.content is not None:
             content = call.content()
         elif call.body is not None:
-            content = orjson.dumps(call.body)
+            content = wire.encode(call.body)
         if content is not None:
             headers.setdefault("Content-Type", "application/json")
         if call.key is not None:
@@ -300,15 +303,14 @@ class Engine:
             timeout=timeout,
         )
 
-    async def _answer(self, call: Call[T]) -> T:
+    async def _answer(self, call: Call[T]) -> Slice[T]:
         reply = await self._http.send(self._request(call))
-        body = _json(reply)
-        if reply.is_success:
-            result: Any = call.parse(body)
-            if call.is_paged:
-                result = Slice(result, _next_cursor(reply))
-            return replace(result, etag=reply.headers.get("ETag")) if call.is_tagged else result  # type: ignore[no-any-return]
-        raise _failure(call, reply, body)
+        if not reply.is_success:
+            raise _failure(call, reply)
+        result: Any = None if call.result is wire.NOTHING else wire.decode(reply.content, call.result)
+        if call.is_tagged:
+            result = msgspec.structs.replace(result, etag=reply.headers.get("ETag"))
+        return Slice(result, _next_cursor(reply))
 
     async def _open(self, call: Call[Any]) -> httpx.Response:
         reply = await self._http.send(self._request(call), stream=True)
@@ -316,9 +318,26 @@ class Engine:
             return reply
         try:
             await reply.aread()
-            raise _failure(call, reply, _json(reply))
+            raise _failure(call, reply)
         finally:
             await reply.aclose()
+
+
+class Group:
+    """The calls on one kind of resource. Every method may raise what `Engine.send` raises.
+
+    They are tried again within the client's `RetryPolicy`. Every change goes with an idempotency key, the
+    caller's or one of its own, the same with every try: what is retried is never done twice.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def _create(self, target: str, result: type[T], body: Mapping[str, Any], key: str | None) -> T:
+        return await self._engine.send(Call("POST", target, result, body=body, key=key))
+
+    async def _delete(self, target: str, key: str | None) -> None:
+        await self._engine.send(Call("DELETE", target, wire.NOTHING, key=key))
 
 
 def _next_cursor(reply: httpx.Response) -> str | None:
@@ -341,7 +360,8 @@ def _connection_failed(url: httpx.URL, error: Exception) -> ConnectionFailed:
     return failed
 
 
-def _failure(call: Call[Any], reply: httpx.Response, body: Any) -> Exception:
+def _failure(call: Call[Any], reply: httpx.Response) -> Exception:
+    body = _error_body(reply)
     error = _api_error(reply, body)
     if call.is_forwarded or is_brokers(reply.status_code, body):
         return error
@@ -357,15 +377,11 @@ def _api_error(reply: httpx.Response, body: Any) -> ApiError:
     )
 
 
-def _json(reply: httpx.Response) -> Any:
-    """The parsed body; None for an empty one and for an error that is no JSON."""
-    if not reply.content:
-        return None
+def _error_body(reply: httpx.Response) -> Any:
+    """The parsed body of an error; None where it is no JSON."""
     try:
-        return orjson.loads(reply.content)
-    except orjson.JSONDecodeError as error:
-        if reply.is_success:
-            raise ProtocolError(f"the broker sent no JSON: {error}") from None
+        return wire.parse(reply.content)
+    except ProtocolError:
         return None
 
 

@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.client.engine import Call, Engine
+import msgspec
+
+from broker.client.engine import Call, Engine, Group
 from broker.client.errors import ProtocolError
-from broker.client.models import _Reading
 from broker.client.retry import Safety
+from broker.client.wire import NOTHING, Model
 from broker.image_urls import image_path
 
 _DESCRIBED = "f=json"
@@ -24,8 +26,7 @@ class Picture:
     is_hit: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FaceBox:
+class FaceBox(Model, frozen=True):
     """A face, in pixels of the original.
 
     Attributes:
@@ -39,17 +40,8 @@ class FaceBox:
     score: float
     landmarks: tuple[tuple[float, float], ...]
 
-    @classmethod
-    def parse(cls, raw: Any) -> "FaceBox":
-        """Read the wire's object."""
-        with _Reading("face"):
-            points = tuple((float(x), float(y)) for x, y in raw["landmarks"])
-            left, top, width, height = (float(raw[name]) for name in ("left", "top", "width", "height"))
-            return cls(left, top, width, height, float(raw["score"]), points)
 
-
-@dataclass(frozen=True, slots=True)
-class PictureDescription:
+class PictureDescription(Model, frozen=True):
     """What an original is, and what to paint before its picture is there.
 
     Attributes:
@@ -59,7 +51,7 @@ class PictureDescription:
         faces: None where no detector answered.
     """
 
-    media_type: str
+    media_type: str = msgspec.field(name="type")
     width: int
     height: int
     frames: int
@@ -69,26 +61,8 @@ class PictureDescription:
     thumb_hash: str
     faces: tuple[FaceBox, ...] | None
 
-    @classmethod
-    def parse(cls, raw: Any) -> "PictureDescription":
-        """Read the wire's object."""
-        with _Reading("description of a picture"):
-            faces = raw["faces"]
-            return cls(
-                media_type=raw["type"],
-                width=raw["width"],
-                height=raw["height"],
-                frames=raw["frames"],
-                has_alpha=raw["hasAlpha"],
-                color=raw["color"],
-                blur_hash=raw["blurHash"],
-                thumb_hash=raw["thumbHash"],
-                faces=None if faces is None else tuple(map(FaceBox.parse, faces)),
-            )
 
-
-@dataclass(frozen=True, slots=True)
-class WarmedPicture:
+class WarmedPicture(Model, frozen=True):
     """What a viewer would be answered now; `error` is the name of an error, None without one."""
 
     url: str
@@ -96,21 +70,15 @@ class WarmedPicture:
     status: int
     error: str | None
 
-    @classmethod
-    def parse(cls, raw: Any) -> "WarmedPicture":
-        """Read the wire's object."""
-        with _Reading("picture that was made ahead"):
-            return cls(raw["url"], raw["options"], raw["status"], raw["error"])
 
-
-class Images:
+class Images(Group):
     """Pictures of one account."""
 
     def __init__(self, engine: Engine, account: str) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._account = account
 
-    def url(
+    def build_url(
         self, source: str, options: str = "-", *, signing_key: str | None = None, expires: int | None = None
     ) -> str:
         """The URL of a picture, for a browser or an overlay; asks nobody.
@@ -129,13 +97,13 @@ class Images:
     async def fetch(
         self, source: str, options: str = "-", *, signing_key: str | None = None, expires: int | None = None
     ) -> Picture:
-        """The picture itself. Takes what `url` takes.
+        """The picture itself. Takes what `build_url` takes.
 
         Raises:
             ApiError: `name` says what is wrong: `invalid_options`, `invalid_url`, `forbidden_url`,
                 `upstream_failed`, `upstream_timeout` or `unprocessable_image`.
         """
-        target = self.url(source, options, signing_key=signing_key, expires=expires)
+        target = self.build_url(source, options, signing_key=signing_key, expires=expires)
         call = Call("GET", target, bytes, is_signed=False, timeout_s=_PICTURE_S)
         async with self._engine.stream(call) as reply:
             body = await reply.aread()
@@ -148,8 +116,8 @@ class Images:
         self, source: str, *, signing_key: str | None = None, expires: int | None = None
     ) -> PictureDescription:
         """What the original is, with its faces. Raises as `fetch`."""
-        target = self.url(source, _DESCRIBED, signing_key=signing_key, expires=expires)
-        call = Call("GET", target, PictureDescription.parse, is_signed=False, timeout_s=_PICTURE_S)
+        target = self.build_url(source, _DESCRIBED, signing_key=signing_key, expires=expires)
+        call = Call("GET", target, PictureDescription, is_signed=False, timeout_s=_PICTURE_S)
         return await self._engine.send(call)
 
     async def purge(self, source: str, *, idempotency_key: str | None = None) -> None:
@@ -175,14 +143,13 @@ class Images:
         """
         body = {"urls": list(sources), "options": list(options)}
         call = Call(
-            "POST", "/images/warm", _warmed, body=body, own_safety=Safety.REPEATABLE, timeout_s=_WARM_S
+            "POST", "/images/warm", _Warmed, body=body, own_safety=Safety.REPEATABLE, timeout_s=_WARM_S
         )
-        return await self._engine.send(call)
+        return (await self._engine.send(call)).pictures
 
     async def _purge(self, body: dict[str, Any], key: str | None) -> None:
-        await self._engine.send(Call("POST", "/images/purge", lambda _: None, body=body, key=key))
+        await self._engine.send(Call("POST", "/images/purge", NOTHING, body=body, key=key))
 
 
-def _warmed(raw: Any) -> tuple[WarmedPicture, ...]:
-    with _Reading("pictures that were made ahead"):
-        return tuple(map(WarmedPicture.parse, raw["pictures"]))
+class _Warmed(Model, frozen=True):
+    pictures: tuple[WarmedPicture, ...]

@@ -1,16 +1,17 @@
-"""What calls return: frozen values, one class a resource.
+"""What calls return and notifications carry: frozen values, one class a resource.
 
-Fields that a newer broker adds are passed over; a field that is missing or of the wrong type is a
-`ProtocolError`. Datetimes are aware and in UTC; `timestamp` and `timecode` are milliseconds since
-1970-01-01T00:00:00Z.
+`timestamp` and `timecode` are milliseconds since 1970-01-01T00:00:00Z. `broker.client.wire` has the rules of
+reading.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from broker.client.errors import ProtocolError
+import msgspec
+
+from broker.client.wire import Model
 
 T = TypeVar("T")
 
@@ -48,8 +49,7 @@ class NewEvent:
         return {name: value for name, value in fields.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Model, frozen=True):
     """A stored event; `seq` counts 1, 2, 3 … within `epoch`."""
 
     seq: int
@@ -60,34 +60,16 @@ class Event:
     timestamp: int
     timecode: int
     event: str
-    metadata: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, raw: Any) -> "Event":
-        """Read the wire's object."""
-        with _Reading("event"):
-            return cls(
-                seq=raw["seq"],
-                epoch=raw["epoch"],
-                id=raw["id"],
-                program_id=raw["programId"],
-                created_time=parse_time(raw["createdTime"]),
-                timestamp=raw["timestamp"],
-                timecode=raw["timecode"],
-                event=raw["event"],
-                metadata=raw.get("metadata") or {},
-            )
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class EventUpdated:
+class EventUpdated(Model, frozen=True):
     """An event was changed. `event` is its new state; `event.seq` is the change's place, not its own."""
 
     event: Event
 
 
-@dataclass(frozen=True, slots=True)
-class EventDeleted:
+class EventDeleted(Model, frozen=True):
     """An event was deleted."""
 
     seq: int
@@ -96,8 +78,7 @@ class EventDeleted:
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class EventsDeleted:
+class EventsDeleted(Model, frozen=True):
     """All events were deleted; `epoch` is the new one, and its first push has seq 1."""
 
     program_id: str
@@ -105,8 +86,7 @@ class EventsDeleted:
     epoch: str
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryReplaced:
+class HistoryReplaced(Model, frozen=True):
     """An import replaced the events, or the broker has lost some that were told; read them by REST.
 
     The next push has `seq + 1` of `epoch`.
@@ -134,8 +114,7 @@ def position(change: Change) -> Cursor:
             return Cursor(change.epoch, change.seq, change.id or None)
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Model, frozen=True):
     """A stored program; `live` is derived from the scheduled times by the broker's clock."""
 
     id: str
@@ -144,69 +123,34 @@ class Program:
     scheduled_end_time: datetime | None
     project_id: str | None
     access: str
-    metadata: dict[str, Any]
+    metadata: dict[str, Any] | None
     created_time: datetime
     updated_time: datetime
     live: bool
 
-    @classmethod
-    def parse(cls, raw: Any) -> "Program":
-        """Read the wire's object."""
-        with _Reading("program"):
-            return cls(
-                id=raw["id"],
-                name=raw["name"],
-                scheduled_start_time=_optional_time(raw.get("scheduledStartTime")),
-                scheduled_end_time=_optional_time(raw.get("scheduledEndTime")),
-                project_id=raw.get("projectId"),
-                access=raw.get("access") or "public",
-                metadata=raw.get("metadata") or {},
-                created_time=parse_time(raw["createdTime"]),
-                updated_time=parse_time(raw.get("updatedTime") or raw["createdTime"]),
-                live=bool(raw.get("live")),
-            )
 
-
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Model, frozen=True):
     """A user of the account."""
 
     id: str
     username: str
     role: str
-    name: str | None
-    email: str | None
-    project_ids: tuple[str, ...]
-
-    @classmethod
-    def parse(cls, raw: Any) -> "User":
-        """Read the wire's object."""
-        with _Reading("user"):
-            projects = tuple(raw.get("projectIds") or ())
-            return cls(raw["id"], raw["username"], raw["role"], raw.get("name"), raw.get("email"), projects)
+    name: str | None = None
+    email: str | None = None
+    project_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ApiToken:
+class ApiToken(Model, frozen=True):
     """An API token of the caller. `token` is its secret, which only its making tells."""
 
     id: str
     name: str
     created_time: datetime
-    expires: datetime | None
-    token: str | None = field(default=None, repr=False)
+    expires: datetime | None = None
+    token: str | None = None
 
-    @classmethod
-    def parse(cls, raw: Any) -> "ApiToken":
-        """Read the wire's object."""
-        with _Reading("API token"):
-            return cls(
-                id=raw["id"],
-                name=raw["name"],
-                created_time=parse_time(raw["createdTime"]),
-                expires=_optional_time(raw.get("expires")),
-                token=raw.get("token"),
-            )
+    def __repr__(self) -> str:
+        return f"ApiToken(id={self.id!r}, name={self.name!r}, expires={self.expires!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +162,7 @@ class SourceReply:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AnalyticsSite:
+class AnalyticsSite(Model, frozen=True):
     """What a project's analytics site is like.
 
     Attributes:
@@ -235,37 +178,16 @@ class AnalyticsSite:
     site: dict[str, Any] | None
     dimensions: tuple[dict[str, Any], ...]
     dimension_ids: dict[str, dict[str, str]]
-    missing_dimensions: tuple[dict[str, Any], ...]
-    bad_dimensions: tuple[dict[str, Any], ...]
     reports: tuple[dict[str, Any], ...]
     report_ids: dict[str, str]
     missing_reports: tuple[dict[str, Any], ...]
     bad_reports: tuple[dict[str, Any], ...]
     proxy_has_access: bool
-
-    @classmethod
-    def parse(cls, raw: Any) -> "AnalyticsSite":
-        """Read the wire's object."""
-        with _Reading("analytics site"):
-            return cls(
-                raw["status"],
-                raw["message"],
-                raw["idSite"],
-                raw["site"],
-                tuple(raw["dimensions"]),
-                dict(raw["dimensionIds"]),
-                tuple(raw.get("missingDimensions") or ()),
-                tuple(raw.get("badDimensions") or ()),
-                tuple(raw["reports"]),
-                dict(raw["reportIds"]),
-                tuple(raw["missingReports"]),
-                tuple(raw["badReports"]),
-                raw["proxyHasAccess"],
-            )
+    missing_dimensions: tuple[dict[str, Any], ...] = ()
+    bad_dimensions: tuple[dict[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class Page(Model, Generic[T], frozen=True):
     """One page of a filtered list; `total` counts all matches."""
 
     items: tuple[T, ...]
@@ -273,66 +195,53 @@ class Page(Generic[T]):
     limit: int
     skip: int
 
-    @classmethod
-    def parse(cls, raw: Any, item: Callable[[Any], T]) -> "Page[T]":
-        """Read the wire's object, its items by `item`."""
-        with _Reading("page"):
-            return cls(tuple(map(item, raw["items"])), raw["total"], raw["limit"], raw["skip"])
 
-
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Model, frozen=True):
     """An access token and how many seconds it lives from its issue."""
 
-    access_token: str
-    expires_in_s: int
-
-    @classmethod
-    def parse(cls, raw: Any) -> "Token":
-        """Read the wire's object."""
-        with _Reading("token"):
-            return cls(raw["access_token"], int(raw["expires_in"]))
+    access_token: str = msgspec.field(name="access_token")
+    expires_in_s: int = msgspec.field(name="expires_in")
 
     def __repr__(self) -> str:
         return f"Token(access_token=…, expires_in_s={self.expires_in_s})"
 
 
-@dataclass(frozen=True, slots=True)
-class LastUpdate:
+class LastUpdate(Model, frozen=True):
     """When and where a program last changed; `timestamp_ms` is None before its first change."""
 
     program_id: str
-    timestamp_ms: int | None
-    cursor: Cursor
+    epoch: str
+    seq: int
+    timestamp_ms: int | None = msgspec.field(name="timestamp")
 
-    @classmethod
-    def parse(cls, raw: Any) -> "LastUpdate":
-        """Read the wire's object."""
-        with _Reading("last update"):
-            return cls(raw["programId"], raw["timestamp"], Cursor(raw["epoch"], raw["seq"]))
+    @property
+    def cursor(self) -> Cursor:
+        """The position, good as `since` of a subscription."""
+        return Cursor(self.epoch, self.seq)
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Model, frozen=True):
     """How many events an import deleted and stored, and the epoch that began with it."""
 
     deleted: int
     imported: int
     epoch: str
 
-    @classmethod
-    def parse(cls, raw: Any) -> "Imported":
-        """Read the wire's object."""
-        with _Reading("import"):
-            return cls(raw["deleted"], raw["imported"], raw["epoch"])
+
+class Tagged(Model, frozen=True, kw_only=True):
+    """A value that may know the `etag` of its state; lists know none. It is equal with it and without it."""
+
+    etag: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        fields = (name for name in self.__struct_fields__ if name != "etag")
+        return type(other) is type(self) and all(
+            getattr(self, name) == getattr(other, name) for name in fields
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
-    """What groups programs, users, revisions and stored values.
-
-    `etag` is of this state; a list knows none.
-    """
+class Project(Tagged, frozen=True):
+    """What groups programs, users, revisions and stored values."""
 
     id: str
     name: str
@@ -340,39 +249,17 @@ class Project:
     metadata: dict[str, Any]
     created_time: datetime
     updated_time: datetime
-    etag: str | None = field(default=None, compare=False)
-
-    @classmethod
-    def parse(cls, raw: Any) -> "Project":
-        """Read the wire's object."""
-        with _Reading("project"):
-            return cls(
-                id=raw["id"],
-                name=raw["name"],
-                description=raw.get("description"),
-                metadata=raw.get("metadata") or {},
-                created_time=parse_time(raw["createdTime"]),
-                updated_time=parse_time(raw["updatedTime"]),
-            )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredValue:
+class StoredValue(Model, frozen=True):
     """A value that the clients of a project share."""
 
     id: str
     metadata: dict[str, Any]
     created_time: datetime
 
-    @classmethod
-    def parse(cls, raw: Any) -> "StoredValue":
-        """Read the wire's object, in an answer or in a `stored` notification."""
-        with _Reading("stored value"):
-            return cls(raw["id"], raw["metadata"], parse_time(raw["createdTime"]))
 
-
-@dataclass(frozen=True, slots=True)
-class LiveRevision:
+class LiveRevision(Tagged, frozen=True):
     """What end users see of a published application revision."""
 
     id: str
@@ -385,119 +272,45 @@ class LiveRevision:
     created_time: datetime
     updated_time: datetime
 
-    @classmethod
-    def parse(cls, raw: Any) -> "LiveRevision":
-        """Read the wire's object."""
-        with _Reading("revision"):
-            return cls(**_revision_fields(raw))
 
-
-@dataclass(frozen=True, slots=True)
-class Revision(LiveRevision):
-    """A version of a project's application; `status` is draft or published, the users are ids.
-
-    `etag` is of this state; a list knows none.
-    """
+class Revision(LiveRevision, frozen=True):
+    """A version of a project's application; `status` is draft or published, the users are ids."""
 
     created_by: str
     updated_by: str
-    etag: str | None = field(default=None, compare=False)
-
-    @classmethod
-    def parse(cls, raw: Any) -> "Revision":
-        """Read the wire's object."""
-        with _Reading("revision"):
-            return cls(**_revision_fields(raw), created_by=raw["createdBy"], updated_by=raw["updatedBy"])
 
 
-def _revision_fields(raw: Any) -> dict[str, Any]:
-    return {
-        "id": raw["id"],
-        "project_id": raw["projectId"],
-        "title": raw.get("title"),
-        "description": raw.get("description"),
-        "version": raw["version"],
-        "status": raw["status"],
-        "content": raw["content"],
-        "created_time": parse_time(raw["createdTime"]),
-        "updated_time": parse_time(raw["updatedTime"]),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class ServerTime:
+class ServerTime(Model, frozen=True):
     """The broker's clock, and the caller's at sending, in milliseconds."""
 
-    server_time_ms: int
-    request_time_ms: int | None
-
-    @classmethod
-    def parse(cls, raw: Any) -> "ServerTime":
-        """Read the wire's object."""
-        with _Reading("server time"):
-            return cls(raw["serverTime"], raw.get("requestTime"))
+    server_time_ms: int = msgspec.field(name="serverTime")
+    request_time_ms: int | None = msgspec.field(name="requestTime", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Model, frozen=True):
     """What is running."""
 
     version: str
     build_number: str
     build_date: str
 
-    @classmethod
-    def parse(cls, raw: Any) -> "Version":
-        """Read the wire's object."""
-        with _Reading("version"):
-            return cls(str(raw["version"]), str(raw["buildNumber"]), str(raw["buildDate"]))
+
+class GatewayLoad(Model, frozen=True):
+    """A gateway and how many connections it has; `stream_url` is of the program's event stream there."""
+
+    url: str
+    connections: int = 0
+    stream_url: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Gateways:
+class GatewayChoice(Model, frozen=True):
     """Where to open a WebSocket: `url` first, the others of `urls` when it does not answer."""
 
     url: str
-    urls: tuple[str, ...]
-    retry_after_ms: int
+    servers: tuple[GatewayLoad, ...] = ()
+    retry_after_ms: int = 0
 
-    @classmethod
-    def parse(cls, raw: Any) -> "Gateways":
-        """Read the wire's object."""
-        with _Reading("gateways"):
-            urls = tuple(server["url"] for server in raw.get("servers") or ())
-            return cls(raw["url"], urls or (raw["url"],), int(raw.get("retryAfterMs") or 0))
-
-
-def parse_time(text: Any) -> datetime:
-    """Read the wire's datetime, which is ISO 8601 in UTC with `Z`. Raises ValueError, TypeError."""
-    return datetime.fromisoformat(text)
-
-
-def _optional_time(text: Any) -> datetime | None:
-    return None if text is None else parse_time(text)
-
-
-def list_of(parse: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
-    """A reader of a bare array, from the reader of its items."""
-
-    def read(raw: Any) -> tuple[T, ...]:
-        if not isinstance(raw, list):
-            raise ProtocolError("the broker sent no list")
-        return tuple(parse(item) for item in raw)
-
-    return read
-
-
-class _Reading:
-    """Turns what a malformed object causes into a `ProtocolError` that names the kind of object."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, KeyError | TypeError | ValueError | AttributeError):
-            raise ProtocolError(f"the broker sent no {self._kind}: {error!r}") from error
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Of all gateways."""
+        return tuple(server.url for server in self.servers) or (self.url,)

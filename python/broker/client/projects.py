@@ -4,22 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.client import query
-from broker.client.engine import Call, Engine
-from broker.client.models import Program, Project, SourceReply, User, list_of
+from broker.client.engine import Call, Group
+from broker.client.models import Program, Project, User
 from broker.client.query import UNSET, Unset
-from broker.client.retry import Safety
+from broker.client.wire import NOTHING
 
 
-class Projects:
-    """Projects of the account. Every method may raise what `Engine.send` raises."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+class Projects(Group):
+    """Projects of the account."""
 
     async def get(self, project_id: str) -> Project:
         """One project. Raises NotFound."""
         return await self._engine.send(
-            Call("GET", query.path("projects", project_id), Project.parse, is_tagged=True)
+            Call("GET", query.path("projects", project_id), Project, is_tagged=True)
         )
 
     async def create(
@@ -34,40 +31,8 @@ class Projects:
         """Create a project; without `project_id` the broker makes an id. Raises Conflict when it is taken."""
         optional = {"id": project_id, "description": description, "metadata": metadata}
         body = {"name": name} | {field: value for field, value in optional.items() if value is not None}
-        call = Call("POST", "/projects", Project.parse, body=body, key=idempotency_key, is_tagged=True)
+        call = Call("POST", "/projects", Project, body=body, key=idempotency_key, is_tagged=True)
         return await self._engine.send(call)
-
-    async def request(
-        self,
-        project_id: str,
-        version: str,
-        data_source_id: str,
-        *,
-        method: str = "GET",
-        parameters: Mapping[str, Any] | None = None,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> SourceReply:
-        """Have the broker send a request of a revision's data source; what is given overrides its defaults.
-
-        Only a GET is repeated when its outcome is unknown.
-
-        Raises:
-            ApiError: the broker's refusal, or an upstream's status of 400 or more; `status` is that one.
-        """
-        call = Call(
-            method,
-            query.path("projects", project_id, "application", "requests", version, data_source_id),
-            bytes,
-            query=parameters or {},
-            body=body,
-            headers=headers or {},
-            own_safety=Safety.REPEATABLE if method == "GET" else Safety.ONCE,
-            is_forwarded=True,
-        )
-        async with self._engine.stream(call) as reply:
-            content = await reply.aread()
-        return SourceReply(reply.status_code, reply.headers.get("Content-Type", ""), content)
 
     async def update(
         self,
@@ -92,7 +57,7 @@ class Projects:
         call = Call(
             "PUT",
             query.path("projects", project_id),
-            Project.parse,
+            Project,
             body=body,
             headers=query.match(if_match),
             key=idempotency_key,
@@ -105,19 +70,19 @@ class Projects:
     ) -> None:
         """Delete a project, with `cascade` its programs. Raises NotFound, Conflict if it has programs."""
         target, parameters = query.path("projects", project_id), {"cascade": cascade or None}
-        call = Call("DELETE", target, lambda _: None, query=parameters, key=idempotency_key)
+        call = Call("DELETE", target, NOTHING, query=parameters, key=idempotency_key)
         await self._engine.send(call)
 
-    async def users(self, project_id: str) -> tuple[User, ...]:
+    async def list_users(self, project_id: str) -> tuple[User, ...]:
         """The users who belong to the project, by name. Raises NotFound."""
         target = query.path("projects", project_id, "users")
-        return await self._engine.send(Call("GET", target, list_of(User.parse)))
+        return await self._engine.send(Call("GET", target, tuple[User, ...]))
 
-    async def programs(self, project_id: str) -> tuple[Program, ...]:
+    async def list_programs(self, project_id: str) -> tuple[Program, ...]:
         """All programs of the project, newest first. Raises NotFound."""
         target = query.path("projects", project_id, "programs")
-        return await self._engine.send(Call("GET", target, list_of(Program.parse)))
+        return await self._engine.send(Call("GET", target, tuple[Program, ...]))
 
     async def list(self) -> tuple[Project, ...]:
         """The projects that the caller belongs to, or all for an admin, by id."""
-        return await self._engine.send(Call("GET", "/projects", list_of(Project.parse)))
+        return await self._engine.send(Call("GET", "/projects", tuple[Project, ...]))

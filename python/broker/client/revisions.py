@@ -3,43 +3,35 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-import orjson
-
-from broker.client import query
-from broker.client.engine import Call, Engine
-from broker.client.models import LiveRevision, Revision, list_of
+from broker.client import query, wire
+from broker.client.engine import Call, Group
+from broker.client.models import LiveRevision, Revision
 from broker.client.query import UNSET, Unset
 
 
-class Revisions:
-    """Versions of a project's application. Every method may raise what `Engine.send` raises.
+class Revisions(Group):
+    """Versions of a project's application. "Latest" means made last."""
 
-    "Latest" means made last.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    async def published(self, project_id: str) -> Revision:
+    async def get_published(self, project_id: str) -> Revision:
         """The latest published revision. Raises NotFound."""
         return await self._get(_at(project_id))
 
-    async def latest(self, project_id: str) -> Revision:
+    async def get_latest(self, project_id: str) -> Revision:
         """The latest published revision, or the latest draft when none is published. Raises NotFound."""
         return await self._get(_at(project_id, "version", "latest"))
 
-    async def by_status(self, project_id: str, status: str) -> Revision:
+    async def get_by_status(self, project_id: str, status: str) -> Revision:
         """The latest revision that is `draft` or `published`. Raises NotFound."""
         return await self._get(_at(project_id, "status", status))
 
-    async def by_version(self, project_id: str, version: str) -> Revision:
+    async def get_by_version(self, project_id: str, version: str) -> Revision:
         """The revision with this id, or else with this version. Raises NotFound."""
         return await self._get(_at(project_id, "version", version))
 
-    async def live(self, project_id: str, version: str) -> LiveRevision:
-        """What end users see of a published revision; needs no token. Raises NotFound."""
+    async def get_live(self, project_id: str, version: str) -> LiveRevision:
+        """What end users see of a published revision, or of `latest`; needs no token. Raises NotFound."""
         target = _at(project_id, "live", version)
-        return await self._engine.send(Call("GET", target, LiveRevision.parse))
+        return await self._engine.send(Call("GET", target, LiveRevision))
 
     async def get(self, project_id: str, revision_id: str) -> Revision:
         """One revision. Raises NotFound."""
@@ -65,7 +57,7 @@ class Revisions:
         optional = {"title": title, "description": description, "version": version, "status": status}
         given = {name: value for name, value in optional.items() if value is not None}
         target, body = _at(project_id, "revisions"), {"content": dict(content), **given}
-        call = Call("POST", target, Revision.parse, body=body, key=idempotency_key, is_tagged=True)
+        call = Call("POST", target, Revision, body=body, key=idempotency_key, is_tagged=True)
         return await self._engine.send(call)
 
     async def update(
@@ -102,7 +94,7 @@ class Revisions:
         call = Call(
             "PUT",
             target,
-            Revision.parse,
+            Revision,
             body=query.fields(values),
             headers=query.match(if_match),
             key=idempotency_key,
@@ -130,7 +122,7 @@ class Revisions:
             Conflict: a `test` failed, or the patch does not fit.
         """
         kind = "merge-patch" if isinstance(patch, Mapping) else "json-patch"
-        body = orjson.dumps(patch if isinstance(patch, Mapping) else list(patch))
+        body = wire.encode(patch if isinstance(patch, Mapping) else list(patch))
 
         async def content() -> AsyncIterator[bytes]:
             yield body
@@ -139,7 +131,7 @@ class Revisions:
         call = Call(
             "PATCH",
             _at(project_id, "revisions", revision_id),
-            Revision.parse,
+            Revision,
             content=content,
             headers=headers | query.match(if_match),
             key=idempotency_key,
@@ -148,12 +140,12 @@ class Revisions:
         return await self._engine.send(call)
 
     async def _get(self, target: str) -> Revision:
-        return await self._engine.send(Call("GET", target, Revision.parse, is_tagged=True))
+        return await self._engine.send(Call("GET", target, Revision, is_tagged=True))
 
     async def list(self, project_id: str, status: str | None = None) -> tuple[Revision, ...]:
         """All revisions of a project, newest first. Raises NotFound."""
         target = _at(project_id, "revisions")
-        return await self._engine.send(Call("GET", target, list_of(Revision.parse), query={"status": status}))
+        return await self._engine.send(Call("GET", target, tuple[Revision, ...], query={"status": status}))
 
 
 def _at(project_id: str, *parts: str) -> str:

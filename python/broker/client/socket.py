@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-import orjson
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
+from broker.client import wire
 from broker.client.address import websocket_options
+from broker.client.answers import Counted, choice
 from broker.client.errors import (
     ConnectionFailed,
     ConnectionLost,
@@ -27,7 +28,6 @@ from broker.client.errors import (
     parse_api_error,
     parse_rpc_error,
 )
-from broker.client.responses import Counted, choice
 
 _HARD_FACTOR = 10  # over the buffer's limit, while calls are waiting
 _MAX_MESSAGE_BYTES = 64 << 20  # an answer may hold a program's whole list of events
@@ -195,7 +195,7 @@ class Socket:
         if self._lost is not None:
             raise self._lost
         try:
-            await self._connection.send(orjson.dumps(message), text=True)
+            await self._connection.send(wire.encode(message), text=True)
         except ConnectionClosed as error:
             raise _lost(error) from None
 
@@ -223,10 +223,7 @@ class Socket:
             await self._room.wait()
 
     def _accept(self, frame: bytes) -> None:
-        try:
-            message = orjson.loads(frame)
-        except orjson.JSONDecodeError as error:
-            raise ProtocolError(f"the broker sent no JSON: {error}") from None
+        message = wire.parse(frame)
         for part in message if isinstance(message, list) else [message]:
             self._accept_one(part)
 
@@ -288,8 +285,8 @@ def _entry(program_id: str, measure: str, context: str, visitor: str | None) -> 
 def _refusal(url: str, error: InvalidStatus) -> Exception:
     reply = error.response
     try:
-        body = orjson.loads(reply.body or b"null")
-    except orjson.JSONDecodeError:
+        body = wire.parse(reply.body or b"null")
+    except ProtocolError:
         body = None
     if not is_brokers(reply.status_code, body):
         return ConnectionFailed(f"{url}: something in front of the broker answered {reply.status_code}")

@@ -1,17 +1,15 @@
 """The calls on statistics, reached as `client.statistics`."""
 
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from broker.client import query
-from broker.client.engine import Call, Engine
-from broker.client.models import Program, _Reading, parse_time
+from broker.client.engine import Call, Group
+from broker.client.models import Program
 from broker.client.query import TimeLike
+from broker.client.wire import Model
 
 
-@dataclass(frozen=True, slots=True)
-class TopProgram:
+class TopProgram(Model, frozen=True):
     """A program with its subscribers now and its events of the last hour."""
 
     program_id: str
@@ -19,8 +17,7 @@ class TopProgram:
     events: int
 
 
-@dataclass(frozen=True, slots=True)
-class OnlineProducer:
+class OnlineProducer(Model, frozen=True):
     """A user who pinged or published within the last two minutes."""
 
     user_id: str
@@ -28,8 +25,7 @@ class OnlineProducer:
     last_seen: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Dashboard:
+class Dashboard(Model, frozen=True):
     """How it is now; rates are those of the last 60 seconds."""
 
     connections: int
@@ -41,32 +37,8 @@ class Dashboard:
     top_programs: tuple[TopProgram, ...]
     producers_online: tuple[OnlineProducer, ...]
 
-    @classmethod
-    def parse(cls, raw: Any) -> "Dashboard":
-        """Read the wire's object."""
-        with _Reading("dashboard"):
-            top = (
-                TopProgram(each["programId"], each["subscribers"], each["events"])
-                for each in raw["topPrograms"]
-            )
-            online = (
-                OnlineProducer(each["userId"], each["username"], parse_time(each["lastSeen"]))
-                for each in raw["producersOnline"]
-            )
-            return cls(
-                connections=raw["connections"],
-                subscribers=raw["subscribers"],
-                programs_live=raw["programsLive"],
-                events_per_minute=raw["eventsPerMinute"],
-                responses_per_minute=raw["responsesPerMinute"],
-                deliveries_per_second=raw["deliveriesPerSecond"],
-                top_programs=tuple(top),
-                producers_online=tuple(online),
-            )
 
-
-@dataclass(frozen=True, slots=True)
-class StatisticsPoint:
+class StatisticsPoint(Model, frozen=True):
     """One interval from `time` on: the highest of connections and subscribers, the sums of the rest."""
 
     time: datetime
@@ -77,23 +49,8 @@ class StatisticsPoint:
     responses: int
     impressions: int
 
-    @classmethod
-    def parse(cls, raw: Any) -> "StatisticsPoint":
-        """Read the wire's object."""
-        with _Reading("point of a series"):
-            return cls(
-                time=parse_time(raw["time"]),
-                connections=raw["connections"],
-                subscribers=raw["subscribers"],
-                events=raw["events"],
-                deliveries=raw["deliveries"],
-                responses=raw["responses"],
-                impressions=raw["impressions"],
-            )
 
-
-@dataclass(frozen=True, slots=True)
-class ImagesPoint:
+class ImagesPoint(Model, frozen=True):
     """What became of the account's pictures in one interval from `time` on.
 
     Attributes:
@@ -109,32 +66,15 @@ class ImagesPoint:
     sent_bytes: int
     face_searches: int
 
-    @classmethod
-    def parse(cls, raw: Any) -> "ImagesPoint":
-        """Read the wire's object."""
-        with _Reading("point of a series"):
-            return cls(
-                time=parse_time(raw["time"]),
-                images=raw["images"],
-                hits=raw["hits"],
-                errors=raw["errors"],
-                fetches=raw["fetches"],
-                sent_bytes=raw["sentBytes"],
-                face_searches=raw["faceSearches"],
-            )
 
-
-class Statistics:
+class Statistics(Group):
     """Statistics of what the caller may see. Every method may raise NotFound: the statistics are off."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    async def dashboard(self) -> Dashboard:
+    async def get_dashboard(self) -> Dashboard:
         """How many viewers there are now, and what is going on."""
-        return await self._engine.send(Call("GET", "/statistics/dashboard", Dashboard.parse))
+        return await self._engine.send(Call("GET", "/statistics/dashboard", Dashboard))
 
-    async def series(
+    async def get_series(
         self,
         *,
         from_time: TimeLike | None = None,
@@ -156,38 +96,33 @@ class Statistics:
             "programId": program_id,
             "projectId": project_id,
         }
-        return await self._engine.send(Call("GET", "/statistics/filtered", _points, query=parameters))
+        call = Call("GET", "/statistics/filtered", _Series, query=parameters)
+        return (await self._engine.send(call)).series
 
-    async def images(
+    async def get_images(
         self,
         *,
         from_time: TimeLike | None = None,
         to_time: TimeLike | None = None,
         interval: str = "minute",
     ) -> tuple[ImagesPoint, ...]:
-        """What the account's pictures took, by intervals as `series` has them. Raises InvalidRequest."""
+        """What the account's pictures took, by intervals as `get_series` has them. Raises InvalidRequest."""
         parameters = {
             "from": query.time_text(from_time),
             "to": query.time_text(to_time),
             "interval": interval,
         }
-        return await self._engine.send(Call("GET", "/statistics/images", _image_points, query=parameters))
+        call = Call("GET", "/statistics/images", _ImagesSeries, query=parameters)
+        return (await self._engine.send(call)).series
 
-    async def live_programs(self) -> tuple[Program, ...]:
+    async def list_live_programs(self) -> tuple[Program, ...]:
         """The programs that are live now, the latest started first."""
-        return await self._engine.send(Call("GET", "/statistics/livePrograms", _programs))
+        return await self._engine.send(Call("GET", "/statistics/livePrograms", tuple[Program, ...]))
 
 
-def _points(raw: Any) -> tuple[StatisticsPoint, ...]:
-    with _Reading("series"):
-        return tuple(map(StatisticsPoint.parse, raw["series"]))
+class _Series(Model, frozen=True):
+    series: tuple[StatisticsPoint, ...]
 
 
-def _image_points(raw: Any) -> tuple[ImagesPoint, ...]:
-    with _Reading("series"):
-        return tuple(map(ImagesPoint.parse, raw["series"]))
-
-
-def _programs(raw: Any) -> tuple[Program, ...]:
-    with _Reading("list of programs"):
-        return tuple(map(Program.parse, raw))
+class _ImagesSeries(Model, frozen=True):
+    series: tuple[ImagesPoint, ...]

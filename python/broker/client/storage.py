@@ -4,22 +4,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.client import query
-from broker.client.engine import Call, Engine
+from broker.client.engine import Call, Engine, Group
 from broker.client.models import StoredValue
+from broker.client.wire import NOTHING
 from broker.ids import IdSource
 
 
-class Storage:
-    """Values that the clients of a project share. Every method may raise what `Engine.send` raises."""
+class Storage(Group):
+    """Values that the clients of a project share."""
 
     def __init__(self, engine: Engine, ids: IdSource) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._ids = ids
 
     async def get(self, project_id: str, item_id: str) -> StoredValue:
         """One value. Caches on the way may answer what was stored up to a day ago. Raises NotFound."""
         target = query.path("storage", project_id, item_id)
-        return await self._engine.send(Call("GET", target, StoredValue.parse))
+        return await self._engine.send(Call("GET", target, StoredValue))
 
     async def store(
         self,
@@ -42,10 +43,10 @@ class Storage:
         """
         body = {"id": item_id or self._ids.uuid7(), "metadata": dict(metadata)}
         target = query.path("storage", project_id)
-        call = Call("POST", target, StoredValue.parse, body=body, key=idempotency_key)
+        call = Call("POST", target, StoredValue, body=body, key=idempotency_key)
         return await self._engine.send(call)
 
     async def delete(self, project_id: str, item_id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a value. Caches on the way may answer it for up to a day. Raises NotFound."""
         target = query.path("storage", project_id, item_id)
-        await self._engine.send(Call("DELETE", target, lambda _: None, key=idempotency_key))
+        await self._engine.send(Call("DELETE", target, NOTHING, key=idempotency_key))

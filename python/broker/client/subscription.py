@@ -23,7 +23,7 @@ _STABLE_S = 10.0  # a connection that lived this long was a good one: the delays
 
 
 class Connector(Protocol):
-    """Opens connections for subscriptions; the client is one."""
+    """Opens connections for subscriptions and channels."""
 
     async def open(self, avoid: str | None) -> tuple[str, Socket]:
         """A new connection and its URL, not to `avoid` where there is another gateway."""

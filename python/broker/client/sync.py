@@ -5,21 +5,31 @@ There is one implementation; what stands here only carries a call to that loop a
 
 import asyncio
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError
 from functools import update_wrapper
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
-from broker.client.aio import AsyncClient
+from broker.client.aio import AsyncClient, ClientOptions
 from broker.client.analytics import Analytics
-from broker.client.audit import AuditLog
+from broker.client.audit import Audit
+from broker.client.channels import Channels
+from broker.client.connector import Gateways
+from broker.client.data_sources import DataSources
+from broker.client.events import Events
 from broker.client.images import Images
 from broker.client.models import Change, Cursor, Event
+from broker.client.picture import Position
+from broker.client.programs import Programs
 from broker.client.projects import Projects
+from broker.client.responses import Responses
 from broker.client.revisions import Revisions
 from broker.client.statistics import Statistics
+from broker.client.status import Status
 from broker.client.storage import Storage
+from broker.client.timeline import Seeked
+from broker.client.tokens import ApiTokens, Tokens
 from broker.client.users import Users
 
 P = ParamSpec("P")
@@ -66,28 +76,19 @@ def _named(run: CallT, method: Callable[..., Any]) -> CallT:
 
 
 def _call(
-    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]],
-) -> "Callable[Concatenate[Client, P], R]":
-    def run(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._loop.run(method(self._client, *args, **kwargs))
+    method: Callable[Concatenate[GroupT, P], Coroutine[Any, Any, R]],
+) -> "Callable[Concatenate[_SyncGroup[GroupT], P], R]":
+    def run(self: "_SyncGroup[GroupT]", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._loop.run(method(self._group, *args, **kwargs))
 
     return _named(run, method)
 
 
 def _iterator(
-    method: Callable[Concatenate[AsyncClient, P], AsyncIterator[R]],
-) -> "Callable[Concatenate[Client, P], Iterator[R]]":
-    def run(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-        return _drain(self._loop, method(self._client, *args, **kwargs))
-
-    return _named(run, method)
-
-
-def _group_call(
-    method: Callable[Concatenate[GroupT, P], Coroutine[Any, Any, R]],
-) -> "Callable[Concatenate[_Group[GroupT], P], R]":
-    def run(self: "_Group[GroupT]", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._loop.run(method(self._group, *args, **kwargs))
+    method: Callable[Concatenate[GroupT, P], AsyncIterator[R]],
+) -> "Callable[Concatenate[_SyncGroup[GroupT], P], Generator[R]]":
+    def run(self: "_SyncGroup[GroupT]", /, *args: P.args, **kwargs: P.kwargs) -> Generator[R]:
+        return _drain(self._loop, method(self._group, *args, **kwargs))
 
     return _named(run, method)
 
@@ -111,7 +112,7 @@ def _drain(loop: _Loop, items: AsyncIterable[R]) -> Generator[R]:
         loop.run(close())
 
 
-class _Group(Generic[GroupT]):
+class _SyncGroup(Generic[GroupT]):
     """The calls on one kind of resource."""
 
     def __init__(self, loop: _Loop, group: GroupT) -> None:
@@ -119,113 +120,243 @@ class _Group(Generic[GroupT]):
         self._group = group
 
 
-class _SyncUsers(_Group[Users]):
-    """The calls on users; see `broker.client.users.Users`."""
+class _SyncPrograms(_SyncGroup[Programs]):
+    """As `Programs`, without `async`."""
 
-    me = _group_call(Users.me)
-    list = _group_call(Users.list)
-    get = _group_call(Users.get)
-    create = _group_call(Users.create)
-    update = _group_call(Users.update)
-    delete = _group_call(Users.delete)
-    roles = _group_call(Users.roles)
-    create_api_token = _group_call(Users.create_api_token)
-    api_tokens = _group_call(Users.api_tokens)
-    delete_api_token = _group_call(Users.delete_api_token)
+    create = _call(Programs.create)
+    get = _call(Programs.get)
+    update = _call(Programs.update)
+    delete = _call(Programs.delete)
+    list = _call(Programs.list)
+    filter = _call(Programs.filter)
+    get_last_update = _call(Programs.get_last_update)
 
 
-class _SyncProjects(_Group[Projects]):
-    """The calls on projects; see `broker.client.projects.Projects`."""
+class _SyncEvents(_SyncGroup[Events]):
+    """As `Events`, without `async`."""
 
-    list = _group_call(Projects.list)
-    get = _group_call(Projects.get)
-    create = _group_call(Projects.create)
-    update = _group_call(Projects.update)
-    delete = _group_call(Projects.delete)
-    users = _group_call(Projects.users)
-    programs = _group_call(Projects.programs)
-    request = _group_call(Projects.request)
+    publish = _call(Events.publish)
+    publish_batch = _call(Events.publish_batch)
+    list = _call(Events.list)
+    filter = _call(Events.filter)
+    get = _call(Events.get)
+    update = _call(Events.update)
+    delete = _call(Events.delete)
+    delete_all = _call(Events.delete_all)
+    import_all = _call(Events.import_all)
+    iterate = _iterator(Events.iterate)
+    export_all = _iterator(Events.export_all)
+
+    @overload
+    def subscribe(
+        self,
+        program_id: str,
+        since: Cursor | None = None,
+        history: int = 0,
+        *,
+        changes: Literal[False] = False,
+    ) -> Generator[Event]: ...
+
+    @overload
+    def subscribe(
+        self, program_id: str, since: Cursor | None = None, history: int = 0, *, changes: bool
+    ) -> Generator[Change]: ...
+
+    def subscribe(
+        self, program_id: str, since: Cursor | None = None, history: int = 0, *, changes: bool = False
+    ) -> Generator[Event] | Generator[Change]:
+        """Follow a program; as `Events.subscribe`. Each step waits for the next item."""
+        subscription = self._group.subscribe(program_id, since, history, changes=changes)
+        return _drain(self._loop, subscription)
+
+    def timeline(
+        self,
+        program_id: str,
+        *,
+        position: Position | None = None,
+        delay_ms: float = 0.0,
+        lookback_ms: float = 0.0,
+        seeked: Seeked | None = None,
+    ) -> Generator[Event]:
+        """Follow a program in time with a picture; as `Events.timeline`.
+
+        `position` and `seeked` are called on the client's own thread.
+        """
+        return _drain(
+            self._loop,
+            self._group.timeline(
+                program_id,
+                position=position,
+                delay_ms=delay_ms,
+                lookback_ms=lookback_ms,
+                seeked=seeked,
+            ),
+        )
 
 
-class _SyncRevisions(_Group[Revisions]):
-    """The calls on application revisions; see `broker.client.revisions.Revisions`."""
+class _SyncProjects(_SyncGroup[Projects]):
+    """As `Projects`, without `async`."""
 
-    published = _group_call(Revisions.published)
-    latest = _group_call(Revisions.latest)
-    by_status = _group_call(Revisions.by_status)
-    by_version = _group_call(Revisions.by_version)
-    live = _group_call(Revisions.live)
-    get = _group_call(Revisions.get)
-    create = _group_call(Revisions.create)
-    update = _group_call(Revisions.update)
-    patch = _group_call(Revisions.patch)
-    list = _group_call(Revisions.list)
+    list = _call(Projects.list)
+    get = _call(Projects.get)
+    create = _call(Projects.create)
+    update = _call(Projects.update)
+    delete = _call(Projects.delete)
+    list_users = _call(Projects.list_users)
+    list_programs = _call(Projects.list_programs)
 
 
-class _SyncStorage(_Group[Storage]):
-    """The calls on stored values; see `broker.client.storage.Storage`."""
+class _SyncUsers(_SyncGroup[Users]):
+    """As `Users`, without `async`."""
 
-    get = _group_call(Storage.get)
-    store = _group_call(Storage.store)
-    delete = _group_call(Storage.delete)
-
-
-class _SyncStatistics(_Group[Statistics]):
-    """The calls on statistics; see `broker.client.statistics.Statistics`."""
-
-    dashboard = _group_call(Statistics.dashboard)
-    series = _group_call(Statistics.series)
-    images = _group_call(Statistics.images)
-    live_programs = _group_call(Statistics.live_programs)
+    get_me = _call(Users.get_me)
+    list = _call(Users.list)
+    get = _call(Users.get)
+    create = _call(Users.create)
+    update = _call(Users.update)
+    delete = _call(Users.delete)
+    list_roles = _call(Users.list_roles)
 
 
-class _SyncAuditLog(_Group[AuditLog]):
-    """The calls on the audit log; see `broker.client.audit.AuditLog`."""
+class _SyncRevisions(_SyncGroup[Revisions]):
+    """As `Revisions`, without `async`."""
 
-    filter = _group_call(AuditLog.filter)
+    get_published = _call(Revisions.get_published)
+    get_latest = _call(Revisions.get_latest)
+    get_by_status = _call(Revisions.get_by_status)
+    get_by_version = _call(Revisions.get_by_version)
+    get_live = _call(Revisions.get_live)
+    get = _call(Revisions.get)
+    create = _call(Revisions.create)
+    update = _call(Revisions.update)
+    patch = _call(Revisions.patch)
+    list = _call(Revisions.list)
 
 
-class _SyncAnalytics(_Group[Analytics]):
-    """The calls on analytics sites; see `broker.client.analytics.Analytics`."""
+class _SyncStorage(_SyncGroup[Storage]):
+    """As `Storage`, without `async`."""
 
-    site = _group_call(Analytics.site)
-    create_site = _group_call(Analytics.create_site)
-    complete_site = _group_call(Analytics.complete_site)
-    report = _group_call(Analytics.report)
-    snippet = _group_call(Analytics.snippet)
+    get = _call(Storage.get)
+    store = _call(Storage.store)
+    delete = _call(Storage.delete)
 
 
-class _SyncImages(_Group[Images]):
-    """Pictures; see `broker.client.images.Images`."""
+class _SyncResponses(_SyncGroup[Responses]):
+    """As `Responses`, without `async`."""
 
-    fetch = _group_call(Images.fetch)
-    describe = _group_call(Images.describe)
-    purge = _group_call(Images.purge)
-    purge_all = _group_call(Images.purge_all)
-    warm = _group_call(Images.warm)
+    add = _call(Responses.add)
+    get_results = _call(Responses.get_results)
+    get_report = _call(Responses.get_report)
+    follow = _iterator(Responses.follow)
 
-    def url(
+
+class _SyncDataSources(_SyncGroup[DataSources]):
+    """As `DataSources`, without `async`."""
+
+    request = _call(DataSources.request)
+
+
+class _SyncStatistics(_SyncGroup[Statistics]):
+    """As `Statistics`, without `async`."""
+
+    get_dashboard = _call(Statistics.get_dashboard)
+    get_series = _call(Statistics.get_series)
+    get_images = _call(Statistics.get_images)
+    list_live_programs = _call(Statistics.list_live_programs)
+
+
+class _SyncAnalytics(_SyncGroup[Analytics]):
+    """As `Analytics`, without `async`."""
+
+    get_site = _call(Analytics.get_site)
+    create_site = _call(Analytics.create_site)
+    complete_site = _call(Analytics.complete_site)
+    get_report = _call(Analytics.get_report)
+    get_snippet = _call(Analytics.get_snippet)
+
+
+class _SyncAudit(_SyncGroup[Audit]):
+    """As `Audit`, without `async`."""
+
+    filter = _call(Audit.filter)
+
+
+class _SyncImages(_SyncGroup[Images]):
+    """As `Images`, without `async`."""
+
+    fetch = _call(Images.fetch)
+    describe = _call(Images.describe)
+    purge = _call(Images.purge)
+    purge_all = _call(Images.purge_all)
+    warm = _call(Images.warm)
+
+    def build_url(
         self, source: str, options: str = "-", *, signing_key: str | None = None, expires: int | None = None
     ) -> str:
-        """The URL of a picture; see `Images.url`."""
-        return self._group.url(source, options, signing_key=signing_key, expires=expires)
+        """The URL of a picture; as `Images.build_url`."""
+        return self._group.build_url(source, options, signing_key=signing_key, expires=expires)
+
+
+class _SyncTokens(_SyncGroup[Tokens]):
+    """As `Tokens`, without `async`."""
+
+    create = _call(Tokens.create)
+
+
+class _SyncApiTokens(_SyncGroup[ApiTokens]):
+    """As `ApiTokens`, without `async`."""
+
+    create = _call(ApiTokens.create)
+    list = _call(ApiTokens.list)
+    delete = _call(ApiTokens.delete)
+
+
+class _SyncStatus(_SyncGroup[Status]):
+    """As `Status`, without `async`."""
+
+    get_version = _call(Status.get_version)
+    get_server_time = _call(Status.get_server_time)
+    ping = _call(Status.ping)
+
+
+class _SyncGateways(_SyncGroup[Gateways]):
+    """As `Gateways`, without `async`."""
+
+    get = _call(Gateways.get)
+
+
+class _SyncChannels(_SyncGroup[Channels]):
+    """As `Channels`, without `async`."""
+
+    follow = _iterator(Channels.follow)
 
 
 class Client:
     """A caller of one account's broker, as `AsyncClient`. Safe to use from several threads."""
 
-    def __init__(self, base_url: str, **options: Any) -> None:
-        """See `AsyncClient`. Raises ValueError, TypeError."""
-        self._client = AsyncClient(base_url, **options)
+    def __init__(self, base_url: str, **options: Unpack[ClientOptions]) -> None:
+        """As `AsyncClient`. Raises ValueError."""
+        self._client = client = AsyncClient(base_url, **options)
         self._loop = _Loop()
-        self.users = _SyncUsers(self._loop, self._client.users)
-        self.projects = _SyncProjects(self._loop, self._client.projects)
-        self.revisions = _SyncRevisions(self._loop, self._client.revisions)
-        self.storage = _SyncStorage(self._loop, self._client.storage)
-        self.statistics = _SyncStatistics(self._loop, self._client.statistics)
-        self.audit = _SyncAuditLog(self._loop, self._client.audit)
-        self.analytics = _SyncAnalytics(self._loop, self._client.analytics)
-        self.images = _SyncImages(self._loop, self._client.images)
+        self.programs = _SyncPrograms(self._loop, client.programs)
+        self.events = _SyncEvents(self._loop, client.events)
+        self.channels = _SyncChannels(self._loop, client.channels)
+        self.responses = _SyncResponses(self._loop, client.responses)
+        self.projects = _SyncProjects(self._loop, client.projects)
+        self.users = _SyncUsers(self._loop, client.users)
+        self.revisions = _SyncRevisions(self._loop, client.revisions)
+        self.data_sources = _SyncDataSources(self._loop, client.data_sources)
+        self.storage = _SyncStorage(self._loop, client.storage)
+        self.images = _SyncImages(self._loop, client.images)
+        self.statistics = _SyncStatistics(self._loop, client.statistics)
+        self.analytics = _SyncAnalytics(self._loop, client.analytics)
+        self.audit = _SyncAudit(self._loop, client.audit)
+        self.tokens = _SyncTokens(self._loop, client.tokens)
+        self.api_tokens = _SyncApiTokens(self._loop, client.api_tokens)
+        self.status = _SyncStatus(self._loop, client.status)
+        self.gateways = _SyncGateways(self._loop, client.gateways)
+        self.publish = self.events.publish
+        self.subscribe = self.events.subscribe
 
     def close(self) -> None:
         """Close all connections and end the thread. Idempotent."""
@@ -240,64 +371,3 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    login = _call(AsyncClient.login)
-    ping = _call(AsyncClient.ping)
-    server_time = _call(AsyncClient.server_time)
-    version = _call(AsyncClient.version)
-    connect = _call(AsyncClient.connect)
-
-    create_program = _call(AsyncClient.create_program)
-    get_program = _call(AsyncClient.get_program)
-    update_program = _call(AsyncClient.update_program)
-    delete_program = _call(AsyncClient.delete_program)
-    list_programs = _call(AsyncClient.list_programs)
-    filter_programs = _call(AsyncClient.filter_programs)
-    last_update = _call(AsyncClient.last_update)
-
-    publish = _call(AsyncClient.publish)
-    publish_batch = _call(AsyncClient.publish_batch)
-    events = _call(AsyncClient.events)
-    iterate_events = _iterator(AsyncClient.iterate_events)
-    filter_events = _call(AsyncClient.filter_events)
-    get_event = _call(AsyncClient.get_event)
-    update_event = _call(AsyncClient.update_event)
-    delete_event = _call(AsyncClient.delete_event)
-    delete_events = _call(AsyncClient.delete_events)
-    import_events = _call(AsyncClient.import_events)
-    export_events = _iterator(AsyncClient.export_events)
-    follow = _iterator(AsyncClient.follow)
-
-    add_responses = _call(AsyncClient.add_responses)
-    response_results = _call(AsyncClient.response_results)
-    response_report = _call(AsyncClient.response_report)
-    follow_responses = _iterator(AsyncClient.follow_responses)
-
-    @overload
-    def subscribe(
-        self,
-        program_id: str,
-        since: Cursor | None = None,
-        history: int = 0,
-        *,
-        changes: Literal[False] = False,
-    ) -> Iterator[Event]: ...
-
-    @overload
-    def subscribe(
-        self, program_id: str, since: Cursor | None = None, history: int = 0, *, changes: bool
-    ) -> Iterator[Change]: ...
-
-    def subscribe(
-        self, program_id: str, since: Cursor | None = None, history: int = 0, *, changes: bool = False
-    ) -> Iterator[Event] | Iterator[Change]:
-        """Follow a program; see `AsyncClient.subscribe`. Each step waits for the next item."""
-        subscription = self._client.subscribe(program_id, since, history, changes=changes)
-        return _drain(self._loop, subscription)
-
-    def timeline(self, program_id: str, **options: Any) -> Generator[Event]:
-        """Follow a program in time with a picture; see `AsyncClient.timeline`.
-
-        `position` and `seeked` are called on the client's own thread.
-        """
-        return _drain(self._loop, self._client.timeline(program_id, **options))

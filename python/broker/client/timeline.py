@@ -8,7 +8,7 @@ viewer is, `Held` what waits. Both SDKs keep the same rules, which docs/sdk.md e
 import asyncio
 import inspect
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -54,17 +54,21 @@ Seeked = Callable[[Seek], Awaitable[None] | None]
 
 
 class Source(Protocol):
-    """Where a timeline has events from; the client is one."""
+    """Where a timeline has events from."""
 
     def subscribe(self, program_id: str, *, changes: Literal[True]) -> Subscription[Change]:
         """What happens from now on."""
 
-    async def events(
+    async def list(
         self, program_id: str, *, from_timecode: int | None = None, to_timecode: int | None = None
-    ) -> list[Event]:
+    ) -> Sequence[Event]:
         """The events of a range, both bounds inclusive."""
 
-    async def server_time(self) -> ServerTime:
+
+class TimeSource(Protocol):
+    """Where a timeline has the broker's time from."""
+
+    async def get_server_time(self) -> ServerTime:
         """The broker's clock."""
 
 
@@ -74,6 +78,7 @@ class Timeline:
     def __init__(
         self,
         source: Source,
+        time: TimeSource,
         clock: Clock,
         program_id: str,
         position: Position | None,
@@ -84,6 +89,7 @@ class Timeline:
         if delay_ms < 0 or lookback_ms < 0:
             raise ValueError("delay_ms and lookback_ms must not be negative")
         self._source = source
+        self._time = time
         self._clock = clock
         self._program_id = program_id
         self._position = position
@@ -260,7 +266,7 @@ class Timeline:
 
     async def _read(self, start_ms: float, end_ms: float) -> None:
         """Read a window of whole minutes, and hold of it what is due from its start on."""
-        events = await self._source.events(
+        events = await self._source.list(
             self._program_id,
             from_timecode=None if math.isinf(start_ms) else max(0, _minute(start_ms)),
             to_timecode=None if math.isinf(end_ms) else int(end_ms) - 1,
@@ -291,7 +297,7 @@ class Timeline:
         try:
             for _ in range(_PROBES):
                 before_ms = self._now_ms()
-                told = await self._source.server_time()
+                told = await self._time.get_server_time()
                 after_ms = self._now_ms()
                 if after_ms - before_ms < best_ms:
                     best_ms = after_ms - before_ms

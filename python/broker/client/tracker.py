@@ -156,24 +156,12 @@ def _updated(params: Mapping[str, Any]) -> EventUpdated:
     return EventUpdated(Event.parse(params))
 
 
-def _deleted(params: Mapping[str, Any]) -> EventDeleted:
-    return EventDeleted(params["seq"], params["epoch"], params["programId"], str(params.get("id", "")))
-
-
-def _all_deleted(params: Mapping[str, Any]) -> EventsDeleted:
-    return EventsDeleted(params["programId"], int(params.get("deleted") or 0), params["epoch"])
-
-
-def _replaced(params: Mapping[str, Any]) -> HistoryReplaced:
-    return HistoryReplaced(params["programId"], params["epoch"], params["seq"])
-
-
 _PUSHES: dict[str, Callable[[Mapping[str, Any]], Change]] = {
     "event": Event.parse,
     "eventUpdated": _updated,
-    "eventDeleted": _deleted,
+    "eventDeleted": EventDeleted.parse,
 }
 _RESETS: dict[str, Callable[[Mapping[str, Any]], Change]] = {
-    "eventsDeleted": _all_deleted,
-    "historyReplaced": _replaced,
+    "eventsDeleted": EventsDeleted.parse,
+    "historyReplaced": HistoryReplaced.parse,
 }

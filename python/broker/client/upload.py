@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from broker.client import wire
 from broker.client.models import Event, NewEvent
 
 _CHUNK_BYTES = 256 << 10
@@ -63,7 +62,7 @@ async def _bytes_chunks(content: bytes) -> AsyncIterator[bytes]:
 async def _event_chunks(events: Iterable[Event | NewEvent | Mapping[str, Any]]) -> AsyncIterator[bytes]:
     parts, size = [b'{"events":['], 0
     for number, event in enumerate(events):
-        line = (b"," if number else b"") + orjson.dumps(_element(event))
+        line = (b"," if number else b"") + wire.encode(_element(event))
         parts.append(line)
         size += len(line)
         if size >= _CHUNK_BYTES:

@@ -35,7 +35,7 @@ async def measure(client: AsyncClient, stand_in: StandIn) -> str:
     async with httpx.AsyncClient(base_url=stand_in.url, trust_env=False) as overlay:
         visits = ({"idsite": site.id_site, "rec": 1, "_id": f"visitor-{n}"} for n in range(_VISITORS))
         await asyncio.gather(*(overlay.get("/matomo.php", params=visit) for visit in visits))
-    report = await client.analytics.report(PROJECT_ID, "VisitsSummary.get", period="day", date="today")
+    report = await client.analytics.get_report(PROJECT_ID, "VisitsSummary.get", period="day", date="today")
     return (
         f"analytics: site {site.id_site} is {site.status}, and its report counts {report['nb_visits']} visits"
         f" (a stand-in for Matomo, at {stand_in.url})"

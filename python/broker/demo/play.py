@@ -85,13 +85,14 @@ async def _perform(
     admin, producer = cast.LOGINS[:2]
     async with AsyncClient(stage.url, username=admin.username, password=admin.password) as client:
         await cast.ensure_members(client)
+        await cast.ensure_look(client)
         console.print(await analytics.measure(client, matomo), soft_wrap=True, highlight=False)
     async with (
         AsyncClient(stage.url, username=producer.username, password=producer.password) as producing,
         AsyncClient(stage.url) as watching,
     ):
         program = await cast.ensure_program(producing, clock)
-        since = (await producing.last_update(program.id)).cursor
+        since = (await producing.programs.get_last_update(program.id)).cursor
         audience = Crowd(watching, program.id, plan.viewers, since, clock)
         voters = Voters(watching, program, plan.voters, plan.seed, clock)
         results = Results(producing, program)
@@ -124,7 +125,7 @@ async def _perform(
             await asyncio.gather(*producers)
             voters.end()
             await voting
-            log = {event.seq: event.id async for event in producing.iterate_events(program.id)}
+            log = {event.seq: event.id async for event in producing.events.iterate(program.id)}
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SETTLE_S):
                     await audience.wait_until_seen(max(log, default=since.seq))
@@ -147,7 +148,7 @@ async def _judge_answers(
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_SETTLE_S):
             await results.wait_for({context: counts.total() for context, counts in counted.items()})
-    report = await client.response_report(program.id, project_id=program.project_id)
+    report = await client.responses.get_report(program.id, project_id=program.project_id)
     kept = {
         entry.context_id: {option.measure_value: option.total for option in entry.options} for entry in report
     }

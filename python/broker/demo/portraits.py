@@ -72,13 +72,13 @@ class Portraits:
             made = await asyncio.gather(*(client.images.fetch(photo, OPTIONS) for photo in photos))
         except ClientError as error:
             return f"portraits: {error}"
-        first = client.images.url(photos[0], OPTIONS)
+        first = client.images.build_url(photos[0], OPTIONS)
         return f"portraits: {len(made)} photographs, cropped around a face; see {first}"
 
     def _of(self, name: str, client: AsyncClient) -> dict[str, str]:
         """The photograph of a player, always the same, and the URL that an overlay shows."""
         photo = f"http://{self.host}{self.photographs[zlib.crc32(name.encode()) % len(self.photographs)]}"
-        return {"photo": photo, "portrait": client.images.url(photo, OPTIONS)}
+        return {"photo": photo, "portrait": client.images.build_url(photo, OPTIONS)}
 
 
 @asynccontextmanager

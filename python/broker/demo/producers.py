@@ -61,7 +61,7 @@ async def produce_over_websocket(
         while True:
             try:
                 if not sockets:
-                    sockets.append((await client.open(None))[1])
+                    sockets.append(await client.open_socket())
                 published(Event.parse(await sockets[0].call("producer", params)))
                 return
             except ConnectionFailed:

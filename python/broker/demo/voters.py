@@ -97,7 +97,7 @@ class Voters:
         return False
 
     async def _send(self, answer: Answer) -> Counted:
-        return await self._client.add_responses(
+        return await self._client.responses.add(
             self._program.id, [answer], project_id=self._program.project_id
         )
 
@@ -125,7 +125,7 @@ class Results:
         """Follow the channel until cancelled."""
         while True:
             try:
-                following = self._client.follow_responses(self._program.id, followed=self._read)
+                following = self._client.responses.follow(self._program.id, followed=self._read)
                 async for result in following:
                     self._take(result.context_id or "", result.results)
             except (ConnectionFailed, Unavailable):
@@ -139,7 +139,9 @@ class Results:
 
     async def _read(self) -> None:
         """Take what has changed while nothing was told."""
-        report = await self._client.response_report(self._program.id, project_id=self._program.project_id)
+        report = await self._client.responses.get_report(
+            self._program.id, project_id=self._program.project_id
+        )
         for entry in report:
             self._take(entry.context_id, {option.measure_value: option.total for option in entry.options})
 
@@ -186,5 +188,5 @@ class _Line:
     async def _open(self) -> Socket:
         async with self._opening:
             if self._socket is None:
-                _, self._socket = await self._client.open(None)
+                self._socket = await self._client.open_socket()
             return self._socket

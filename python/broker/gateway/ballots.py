@@ -185,4 +185,4 @@ def _fate(taken: _Taken, outcome: bytes | BrokerError | None) -> tuple[bool, byt
 
 
 def _internal() -> InternalError:
-    return InternalError("the answers could not be counted")
+    return InternalError("the votes could not be counted")

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from broker.voting.polls.news import AnswerNews
+from broker.voting.polls.news import VoteNews
 from tests.auth.services import StoppedClock
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ class Told:
 
 async def test_a_program_is_told_twice_a_second_at_most() -> None:
     clock, told = StoppedClock(), Told()
-    news = AnswerNews(cast("Any", told), clock)
+    news = VoteNews(cast("Any", told), clock)
     for forward_ms in (0, 0, 499, 1, 100, 400):
         clock.ms += forward_ms
         await news.tell("demo", "p")
@@ -31,7 +31,7 @@ async def test_a_program_is_told_twice_a_second_at_most() -> None:
 
 async def test_programs_and_accounts_are_told_apart() -> None:
     told = Told()
-    news = AnswerNews(cast("Any", told), StoppedClock())
+    news = VoteNews(cast("Any", told), StoppedClock())
     for account, program in (("demo", "p"), ("demo", "q"), ("other", "p"), ("demo", "p")):
         await news.tell(account, program)
     assert told.programs == ["demo/p", "demo/q", "other/p"]

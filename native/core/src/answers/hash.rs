@@ -22,21 +22,25 @@ pub struct Hasher<'a> {
 }
 
 impl<'a> Hasher<'a> {
+    #[must_use]
     pub fn new(key: &'a [u8; 16], poll: u64) -> Self {
         Self { key, poll }
     }
 
     /// The hash of a visitor who answers; never 0.
+    #[must_use]
     pub fn answer(&self, visitor: &str) -> u64 {
         self.hash(Purpose::Answer, visitor)
     }
 
     /// The hash of a visitor who was shown the poll; never 0.
+    #[must_use]
     pub fn impression(&self, visitor: &str) -> u64 {
         self.hash(Purpose::Impression, visitor)
     }
 
     /// The hash of a session in which the poll was shown; never 0.
+    #[must_use]
     pub fn session(&self, session: &str) -> u64 {
         self.hash(Purpose::Session, session)
     }

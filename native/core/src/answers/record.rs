@@ -180,6 +180,7 @@ pub fn encode_session(hash: u64, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// [`NoAnswer`], with nothing appended, when no record says this.
+#[expect(clippy::missing_panics_doc, reason = "an index has ten bits")]
 pub fn encode_answer(indexes: &[u16], hash: u64, out: &mut Vec<u8>) -> Result<(), NoAnswer> {
     let mut ascending = indexes.to_vec();
     ascending.sort_unstable();

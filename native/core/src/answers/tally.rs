@@ -39,6 +39,7 @@ impl Default for Tally {
 }
 
 impl Tally {
+    #[must_use]
     pub fn new() -> Self {
         Self {
             voters: Table::new(),
@@ -90,6 +91,7 @@ impl Tally {
     }
 
     /// How often the poll was shown.
+    #[must_use]
     pub fn impressions(&self) -> u64 {
         self.impressions
     }
@@ -99,26 +101,31 @@ impl Tally {
     }
 
     /// The answers of each option, index 0 up to the highest that was ever chosen.
+    #[must_use]
     pub fn totals(&self) -> &[u64] {
         &self.totals
     }
 
     /// How many have an answer that counts.
+    #[must_use]
     pub fn voters(&self) -> usize {
         self.voters.len()
     }
 
     /// To how many visitors the poll was shown.
+    #[must_use]
     pub fn visitors(&self) -> usize {
         self.visitors.len()
     }
 
     /// In how many sessions the poll was shown.
+    #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
     /// Bytes that the tally takes; those of combinations are near enough.
+    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         mem::size_of::<Self>()
             + self.voters.memory_bytes()

@@ -3,8 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::super::connection::ConnId;
-use super::super::lock::Lock;
+use broker_server::{ConnId, Lock};
 
 /// Entries of one batch. All its answers are written in one turn of a loop, in some 2 ms.
 const BATCH_ENTRIES: usize = 4_000;

@@ -1,170 +1,32 @@
-//! `respond` and `impression` without the application: what is plainly right, for a poll that it has opened.
+//! Votes and impressions without the application.
 //!
-//! The rest is the application's, errors above all. Where a poll allows changes, the votes of a connection are counted
-//! in the order sent: while the application has a call of the connection, it gets the votes behind it too, and it waits
-//! for those that are here before it counts one.
+//! Guide. A vote is a call of `respond`, an impression one of `impression`; what is told here of votes holds for both.
+//! On its way a vote meets these files, none of which imports one that comes later:
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `params` | what the params say, if they are plainly right |
+//! | `rates` | how many votes a connection and an address may send |
+//! | `lane` | the queue to one counter: batches, of which the application has one at a time |
+//! | `polls` | which polls are open, their keys and options, and which lane a record goes to |
+//! | `taking` | the call: from params to records in a lane, from outcomes to the reply |
+//!
+//! The application answers a vote in full: it looks at the program, its access, the event and the time. What it finds
+//! holds for the next moments, so it opens the poll here for as long as it does, and whatever is not plainly right goes
+//! to it all the same: its errors are the only ones there are. Counting is the application's too: it fetches batches of
+//! records, has them counted, and settles them with what each record changed.
 
-use std::fmt::Write;
+mod lane;
+mod names;
+mod params;
+mod polls;
+mod rates;
+mod taking;
 
-use super::super::connection::SlotIndex;
-use super::super::core::Core;
-use super::super::shared::{Counters, household};
-use super::ballot::{Ballot, parse_ballot};
-use super::ballots::{Ballots, OpenPoll, Piece, PollName};
-use super::calls::{Pending, Pieces};
-use super::dispatch::Gateway;
-use super::outbox::{Settled, Settlement, Waiting};
-use super::requests::{Outcome, error};
-use super::upcalls::Upcall;
-use crate::protocol::jsonrpc::Call;
+pub use lane::{Fate, GroupKey, Mismatch, Records, Settled, Settlement};
+pub use polls::{Ballots, OpenPoll, PollName};
+pub use rates::Rates;
 
-const ACCEPTED: &[u8] = br#"{"accepted":1,"duplicates":0}"#;
-const DUPLICATE: &[u8] = br#"{"accepted":0,"duplicates":1}"#;
-
-/// Texts that are made anew for each vote, kept for their memory.
-#[derive(Debug, Default)]
-pub(super) struct Names {
-    poll: String,
-    /// As the application names it too, so that a connection is the same visitor to both.
-    connection: String,
-    /// As the application's limits name it.
-    address: String,
-}
-
-impl Gateway {
-    /// Takes one vote. `batch` is the number of the JSON-RPC batch that it is in.
-    pub(super) fn vote(
-        &mut self,
-        core: &mut Core,
-        slot: SlotIndex,
-        call: &Call<'_>,
-        batch: Option<u64>,
-        is_answer: bool,
-    ) -> Outcome {
-        let ballot = call.params.and_then(|params| {
-            // Looked at first: without it, nothing is worth reading.
-            self.hub.ballots.get()?;
-            parse_ballot(params, is_answer)
-        });
-        let hub = std::sync::Arc::clone(&self.hub);
-        let (Some(ballot), Some(ballots)) = (ballot, hub.ballots.get()) else {
-            return Outcome::Ask;
-        };
-        let Some((poll, pieces)) = self.read_vote(core, slot, ballots, &ballot) else {
-            return Outcome::Ask;
-        };
-        if ballots.is_full(&poll, &pieces) {
-            return Outcome::Error(error(503, "unavailable", "too many answers are waiting"));
-        }
-        if !ballots.take_tokens(&self.names.connection, &self.names.address) {
-            return Outcome::Ask; // refused there in full
-        }
-        let (ticket, conn) = (hub.next_number(), core.id(slot));
-        for (number, piece) in pieces.iter().enumerate() {
-            let tells = number == 0;
-            let waiting = Waiting {
-                conn,
-                ticket,
-                tells,
-            };
-            if let Some(lane) = ballots.push(&poll, piece, waiting) {
-                hub.upcalls.tell(Upcall::Ballots { lane });
-            }
-        }
-        let pending = Pending {
-            ticket,
-            id: call.id.map(Box::from),
-            batch,
-            subscribe: None,
-            is_cancelled: false,
-            ballot: Some(Pieces {
-                missing: if is_answer { 1 } else { 2 },
-                changed: false,
-            }),
-        };
-        Self::await_answer(core, slot, pending);
-        Counters::add(&core.shared.counters.answers_native, 1);
-        Outcome::Later
-    }
-
-    /// The records of a vote, the one that tells first; None leaves it to the application. Writes the names of the
-    /// connection and of its address.
-    fn read_vote(
-        &mut self,
-        core: &mut Core,
-        slot: SlotIndex,
-        ballots: &Ballots,
-        ballot: &Ballot<'_>,
-    ) -> Option<(std::sync::Arc<OpenPoll>, Vec<Piece>)> {
-        // Looked at for its effect too: an expired session names nobody.
-        let is_anonymous = Self::reader(core, slot).is_none();
-        let (now_ms, conn) = (core.shared.now_ms(), core.id(slot));
-        let connection = core.connection(slot);
-        let account = connection.account.as_ref()?;
-        let name = PollName {
-            account: &account.name,
-            program: ballot.program,
-            context: ballot.context,
-            measure: ballot.measure,
-        };
-        let poll = ballots.find(&name, now_ms, &mut self.names.poll)?;
-        let is_elsewhere = ballot.account.is_some_and(|name| name != account.name)
-            || ballot
-                .project
-                .is_some_and(|name| !poll.projects.iter().any(|project| project == name));
-        // A log-in may be under way, or an earlier vote.
-        let has_asked = || {
-            connection
-                .calls
-                .as_ref()
-                .is_some_and(|calls| calls.has_asked())
-        };
-        let is_nameless = ballot.visitor.is_none();
-        if is_elsewhere
-            || (is_nameless && !is_anonymous)
-            || ((is_nameless || poll.allow_change) && has_asked())
-        {
-            return None;
-        }
-        self.names.connection.clear();
-        write!(self.names.connection, "{}/{}", ballots.door, conn.0).ok()?;
-        let address = connection.address.to_canonical();
-        self.names.address.clear();
-        let size = if address.is_ipv6() { "/64" } else { "" };
-        write!(
-            self.names.address,
-            "{}/{}{size}",
-            account.name,
-            household(address)
-        )
-        .ok()?;
-        let visitor = ballot.visitor.unwrap_or(&self.names.connection);
-        let session = ballot.session.unwrap_or(&self.names.connection);
-        let pieces = if ballot.choice.is_empty() {
-            Vec::from(poll.impression(visitor, session))
-        } else {
-            vec![poll.answer(visitor, &ballot.choice)?]
-        };
-        Some((poll, pieces))
-    }
-
-    /// Answers votes whose records have been counted, or not.
-    pub(super) fn settle(core: &mut Core, settled: Vec<Settled>) {
-        for one in settled {
-            let Some(slot) = core.find_open(one.conn) else {
-                continue; // counted all the same
-            };
-            let calls = core.connection(slot).calls.as_mut();
-            let done = calls.and_then(|calls| calls.settle(one.ticket, &one.outcome));
-            let Some((pending, changed)) = done else {
-                continue;
-            };
-            let outcome = match one.outcome {
-                Settlement::Refused(error) => Outcome::Error(error.to_vec()),
-                Settlement::Counted(_) if changed => Outcome::Result(ACCEPTED.to_vec()),
-                Settlement::Counted(_) => Outcome::Result(DUPLICATE.to_vec()),
-            };
-            Self::finish(core, slot, &pending, &outcome);
-        }
-    }
-}
+pub(crate) use names::Names;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use params::parse_ballot;

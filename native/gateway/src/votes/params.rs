@@ -30,7 +30,7 @@ struct Raw<'a>(&'a str);
 
 /// One answer or one impression. Names of things are as sent, to be looked up.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Ballot<'a> {
+pub(crate) struct Ballot<'a> {
     pub account: Option<&'a str>,
     pub project: Option<&'a str>,
     pub program: &'a str,
@@ -43,7 +43,7 @@ pub(super) struct Ballot<'a> {
 }
 
 /// A ballot that is plainly right, whatever the poll is; None leaves it to the application.
-pub(super) fn parse_ballot(params: &str, is_answer: bool) -> Option<Ballot<'_>> {
+pub(crate) fn parse_ballot(params: &str, is_answer: bool) -> Option<Ballot<'_>> {
     if !params.starts_with('{') {
         return None; // serde would take an array too
     }

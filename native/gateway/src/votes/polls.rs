@@ -2,17 +2,19 @@
 //!
 //! Theory of operation. The application answers a vote in full: it looks at the program, its access, the event and
 //! the time. What it finds holds for the next moments, so it *opens* the poll here for as long as it does; votes for
-//! an open poll that are plainly right ([`super::ballot`]) become records at once, on their connection's loop, and
+//! an open poll that are plainly right ([`super::params`]) become records at once, on their connection's loop, and
 //! wait in the lane of their counter for the application to send them. A poll that is not opened again lapses: when
 //! the application hangs, votes come to it again and meet the errors that it has.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use super::super::lock::Lock;
-use super::super::rates::Rates;
-use super::outbox::{Fate, GroupKey, Lane, Mismatch, Records, Settled, Waiting};
-use crate::answers::{self, Hasher};
+use broker_core::answers::{self, Hasher};
+use broker_server::Lock;
+
+use super::lane::{Fate, GroupKey, Lane, Mismatch, Records, Settled, Waiting};
+use super::rates::Rates;
 
 /// A poll as the application knows it.
 #[derive(Debug)]
@@ -54,6 +56,8 @@ impl PollName<'_> {
 pub struct Ballots {
     /// Before the number of a connection it names that among all gateways'.
     pub(super) door: String,
+    /// Votes that were taken without the application, since the start.
+    pub taken: AtomicU64,
     per_connection: Arc<Rates>,
     per_address: Arc<Rates>,
     polls: Lock<HashMap<String, Arc<OpenPoll>>>,
@@ -71,6 +75,7 @@ impl Ballots {
     ) -> Self {
         Self {
             door,
+            taken: AtomicU64::new(0),
             per_connection,
             per_address,
             polls: Lock::default(),
@@ -105,7 +110,7 @@ impl Ballots {
     }
 
     /// Forgets the polls that have lapsed.
-    pub(super) fn sweep(&self, now_ms: u64) {
+    pub(crate) fn sweep(&self, now_ms: u64) {
         self.polls.lock().retain(|_, poll| now_ms < poll.until_ms);
     }
 
@@ -149,7 +154,7 @@ impl Ballots {
         self.lanes.get(lane).map_or(0, Lane::unsettled)
     }
 
-    pub(super) fn settle(&self, lane: usize, fates: Vec<Fate>) -> Result<Vec<Settled>, Mismatch> {
+    pub(crate) fn settle(&self, lane: usize, fates: Vec<Fate>) -> Result<Vec<Settled>, Mismatch> {
         self.lanes.get(lane).ok_or(Mismatch)?.settle(fates)
     }
 
@@ -304,7 +309,7 @@ mod tests {
         for number in 0..100 {
             let piece = poll.answer(&number.to_string(), &[0]).expect("an answer");
             let waiting = Waiting {
-                conn: super::super::super::connection::ConnId(0),
+                conn: broker_server::ConnId(0),
                 ticket: number,
                 tells: true,
             };

@@ -1,9 +1,10 @@
 //! What a client has to do in time counts only while we look at it. Deadlines are set to now by hand.
 
-use super::shares_test::{Stage, Viewer, call};
+use broker_core::protocol::frame::{Opcode, encode_masked};
+
+use super::shares_test::{Connection, Stage, Viewer, call};
 use super::*;
-use crate::protocol::frame::{Opcode, encode_masked};
-use crate::server::connection::Connection;
+use crate::connection::Deadlines;
 
 /// More than one connection may have outstanding.
 const CALLS: usize = 300;
@@ -22,12 +23,12 @@ fn expire(stage: &mut Stage) -> State {
     let core = &mut stage.event_loop.core;
     let now_ms = core.now_ms;
     let connection = core.connection(slot);
-    let Connection {
+    let Deadlines {
         pong_ms,
         message_ms,
         end_ms,
         ..
-    } = connection;
+    } = &mut connection.deadlines;
     for deadline_ms in [pong_ms, message_ms, end_ms] {
         if *deadline_ms != NEVER {
             *deadline_ms = now_ms;
@@ -40,7 +41,10 @@ fn expire(stage: &mut Stage) -> State {
 fn await_pong(stage: &mut Stage) {
     let slot = stage.event_loop.core.connections.slots().start;
     stage.event_loop.ping(slot);
-    assert_ne!(stage.event_loop.core.connection(slot).pong_ms, NEVER);
+    assert_ne!(
+        stage.event_loop.core.connection(slot).deadlines.pong_ms,
+        NEVER
+    );
     settle(stage);
 }
 
@@ -63,7 +67,7 @@ fn one_whose_pong_we_do_not_read_is_not_closed_for_want_of_it() {
     for _ in 0..CALLS {
         producer.send(&call("publish", ""));
     }
-    stage.turn_until(|stage| stage.connections()[0].paused);
+    stage.turn_until(|stage| stage.connections()[0].reading.is_paused);
     await_pong(&mut stage);
     pong(&mut producer);
     settle(&mut stage);
@@ -89,7 +93,7 @@ fn any_byte_is_a_sign_of_life() {
     await_pong(&mut stage);
     // The pong can only come behind the message.
     producer.send_bytes(&frame[1_000..2_000]);
-    stage.turn_until(|stage| stage.connections()[0].pong_ms == NEVER);
+    stage.turn_until(|stage| stage.connections()[0].deadlines.pong_ms == NEVER);
 }
 
 #[test]
@@ -100,12 +104,12 @@ fn a_message_is_not_late_while_we_do_not_read() {
         producer.send(&call("publish", ""));
     }
     producer.send_bytes(&message(100)[..50]);
-    stage.turn_until(|stage| stage.connections()[0].paused);
+    stage.turn_until(|stage| stage.connections()[0].reading.is_paused);
     let slot = stage.event_loop.core.connections.slots().start;
     let now_ms = stage.event_loop.core.now_ms;
     let connection = stage.event_loop.core.connection(slot);
-    assert!(connection.paused && connection.unread);
-    connection.message_ms = now_ms;
+    assert!(connection.reading.is_paused && connection.reading.has_more);
+    connection.deadlines.message_ms = now_ms;
     assert_eq!(expire(&mut stage), State::Open);
 }
 
@@ -118,9 +122,9 @@ fn a_request_that_waits_for_us_is_not_late() {
     settle(&mut stage);
     let slot = stage.event_loop.core.connections.slots().start;
     // As for one of thousands whose turn has not come.
-    stage.event_loop.core.connection(slot).unread = true;
+    stage.event_loop.core.connection(slot).reading.has_more = true;
     assert_eq!(expire(&mut stage), State::Head);
-    stage.event_loop.core.connection(slot).unread = false;
+    stage.event_loop.core.connection(slot).reading.has_more = false;
     assert_eq!(expire(&mut stage), State::Closing);
 }
 
@@ -138,7 +142,26 @@ fn a_reader_of_events_has_to_acknowledge_them() {
         let fd = one.fd.as_ref().expect("it is open");
         rustix::net::sockopt::tcp_user_timeout(fd).expect("a TCP socket")
     });
-    let config = crate::server::Config::default();
+    let config = crate::Config::default();
     let events_ms = u32::try_from(config.pong_ms + config.lag_ms).expect("seconds");
     assert_eq!(most_ms.collect::<Vec<_>>(), [events_ms, 0]);
+}
+
+/// A client that sends on behind a farewell would be read from for as long as that lingers.
+#[test]
+fn a_client_that_goes_on_sending_behind_a_farewell_is_cut_off() {
+    const OFFERED_BYTES: usize = 256 << 20;
+    let mut stage = Stage::empty();
+    let mut viewer = stage.connect();
+    // Not masked.
+    viewer.send_bytes(b"\x81\x02{}");
+    stage.turn_until(|stage| stage.connections()[0].state == State::Closing);
+    let flood = vec![b'x'; 1 << 20];
+    let mut sent = 0;
+    stage.turn_until(|stage| {
+        stage.wake();
+        sent += viewer.send_some(&flood);
+        stage.connections().is_empty() || sent > OFFERED_BYTES
+    });
+    assert!(sent < OFFERED_BYTES, "{sent} bytes were taken");
 }

@@ -1,9 +1,9 @@
 //! The farewell: clients are told when to reconnect, spread over time, and closed then.
 
 use super::super::connection::{NEVER, SlotIndex, State};
-use super::super::handler::Handler;
+use super::super::handler::{ClientState, Handler};
 use super::super::wheel::TICK_MS;
-use super::Loop;
+use super::EventLoop;
 
 /// How long a drained client's unanswered calls may keep its connection.
 const DRAIN_GRACE_MS: u64 = 5_000;
@@ -17,7 +17,7 @@ pub(super) struct Drain {
     next: SlotIndex,
 }
 
-impl<H: Handler> Loop<H> {
+impl<H: Handler> EventLoop<H> {
     pub(super) fn begin_drain(&mut self, over_ms: u64) {
         // Whoever the kernel has already let in is served and told; nobody is reset.
         while self.accept_next() {}
@@ -44,12 +44,13 @@ impl<H: Handler> Loop<H> {
         let Some(drain) = &self.drain else { return };
         let after_ms = self.core.shared.random_below(drain.over_ms + 1);
         let connection = self.core.connection(slot);
-        if connection.sent_away || connection.state != State::Open {
+        if connection.deadlines.leave_by_ms != NEVER || connection.state != State::Open {
             return;
         }
-        connection.sent_away = true;
         let end_ms = self.core.now_ms + after_ms;
-        self.core.connection(slot).end_ms = end_ms;
+        let deadlines = &mut self.core.connection(slot).deadlines;
+        deadlines.end_ms = end_ms;
+        deadlines.leave_by_ms = end_ms + DRAIN_GRACE_MS;
         let params = format!(r#"{{"afterMs":{after_ms}}}"#);
         self.core.notify(slot, "reconnect", params.as_bytes());
         self.core.schedule(slot);
@@ -59,15 +60,9 @@ impl<H: Handler> Loop<H> {
     pub(super) fn end_drained(&mut self, slot: SlotIndex) {
         let now_ms = self.core.now_ms;
         let connection = self.core.connection(slot);
-        let is_waiting = connection
-            .calls
-            .as_ref()
-            .is_some_and(|calls| !calls.is_empty());
-        if connection.grace_ms == NEVER {
-            connection.grace_ms = now_ms + DRAIN_GRACE_MS;
-        }
-        if is_waiting && now_ms < connection.grace_ms {
-            connection.end_ms = now_ms + TICK_MS;
+        let is_waiting = connection.client.awaits_reply();
+        if is_waiting && now_ms < connection.deadlines.leave_by_ms {
+            connection.deadlines.end_ms = now_ms + TICK_MS;
         } else {
             self.core.close(slot, 1012, "service_restart");
         }

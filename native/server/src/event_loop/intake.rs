@@ -5,18 +5,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use broker_core::protocol::frame::{self, Opcode};
+use broker_core::protocol::handshake::{self, Head, Limits, Request};
+use broker_core::protocol::{Decoder, Flow, Item, Role};
+
 use super::super::config::{client_address, is_among};
-use super::super::connection::{NEVER, NoRoom, Rate, SlotIndex, State};
-use super::super::core::Core;
+use super::super::connection::{NEVER, Rate, SlotIndex, State};
 use super::super::handler::{Admission, Handler, Message};
-use super::super::refusals::{build_refusal, refusal, refuse_unread};
+use super::super::loop_state::Core;
+use super::super::refusals::{NoRoom, Refusal, refuse_unread};
 use super::super::shared::Counters;
 use super::super::sys::{self, Accepted, Moved};
 use super::super::wire::Wire;
-use super::{Loop, is_late};
-use crate::protocol::frame::{self, Opcode};
-use crate::protocol::handshake::{self, Head, Limits, Request};
-use crate::protocol::{Decoder, Flow, Item, Role};
+use super::{EventLoop, is_late};
 
 /// Connections accepted in one turn before sockets are looked at again.
 const ACCEPTS_A_TURN: usize = 64;
@@ -28,7 +29,7 @@ const POLITE_REFUSALS: usize = 1_024;
 /// As many of one address.
 const POLITE_REFUSALS_AN_ADDRESS: usize = 16;
 
-impl<H: Handler> Loop<H> {
+impl<H: Handler> EventLoop<H> {
     /// Takes in those who wait, at most a turn's share.
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTS_A_TURN {
@@ -66,9 +67,9 @@ impl<H: Handler> Loop<H> {
         let config = &shared.config;
         let connections = shared.connections.load(Ordering::Relaxed);
         if connections >= config.connections.saturating_add(POLITE_REFUSALS) {
-            return refuse_unread(&socket, NoRoom::Gateway, &shared.counters);
+            return refuse_unread(&socket, NoRoom::Server, &shared.counters);
         }
-        let mut turned_away = (connections >= config.connections).then_some(NoRoom::Gateway);
+        let mut turned_away = (connections >= config.connections).then_some(NoRoom::Server);
         // Whom a proxy speaks for is not known yet.
         let counted = shared.is_limited(peer) && !is_among(peer, &config.trusted_proxies);
         if counted {
@@ -88,7 +89,7 @@ impl<H: Handler> Loop<H> {
             let Some(slot) = self.core.unread.pop_front() else {
                 return;
             };
-            self.core.connection(slot).in_unread = false;
+            self.core.connection(slot).queued.to_read = false;
             self.read(slot);
         }
     }
@@ -97,19 +98,23 @@ impl<H: Handler> Loop<H> {
     fn read(&mut self, slot: SlotIndex) {
         let connection = self.core.connection(slot);
         let Some(fd) = &connection.fd else { return };
-        if !connection.unread || !connection.is_heard() || connection.state == State::Waiting {
+        if !connection.reading.has_more
+            || !connection.is_heard()
+            || connection.state == State::Waiting
+        {
             return;
         }
         if connection.input.is_empty() {
             let mut buffer = std::mem::take(&mut self.buffer);
             match sys::read(fd, &mut buffer) {
                 Moved::Bytes(0) | Moved::Gone => self.core.drop_connection(slot),
-                Moved::Blocked => connection.unread = false,
+                Moved::Blocked => connection.reading.has_more = false,
                 Moved::Bytes(bytes) => {
                     // A short read has emptied the socket, but for its end; the next byte makes an event.
-                    connection.unread = bytes == buffer.len() || connection.hung_up;
+                    connection.reading.has_more =
+                        bytes == buffer.len() || connection.reading.is_ended;
                     // Any byte shows that the client is there: its pong may be stuck behind a long message.
-                    connection.pong_ms = NEVER;
+                    connection.deadlines.pong_ms = NEVER;
                     self.take_bytes(slot, &mut buffer[..bytes]);
                 }
             }
@@ -118,7 +123,7 @@ impl<H: Handler> Loop<H> {
             let mut input = std::mem::take(&mut connection.input);
             self.take_frames(slot, &mut input);
         }
-        if self.core.connection(slot).unread {
+        if self.core.connection(slot).reading.has_more {
             self.core.read_later(slot);
         }
     }
@@ -130,7 +135,17 @@ impl<H: Handler> Loop<H> {
                 Wire::WebSocket => self.take_frames(slot, bytes),
                 Wire::Events => self.core.ignore_input(slot, bytes.len()),
             },
-            State::Waiting | State::Closing | State::Free => {}
+            State::Closing => self.drop_bytes(slot),
+            State::Waiting | State::Free => {}
+        }
+    }
+
+    /// Drops what comes behind a farewell, and the connection when it does not end.
+    fn drop_bytes(&mut self, slot: SlotIndex) {
+        let connection = self.core.connection(slot);
+        connection.reading.drops_left = connection.reading.drops_left.saturating_sub(1);
+        if connection.reading.drops_left == 0 {
+            self.core.drop_connection(slot);
         }
     }
 
@@ -154,7 +169,7 @@ impl<H: Handler> Loop<H> {
                 self.begin(slot, &request);
             }
             Err(error) => {
-                let mut refusal = refusal(error.status(), error.name(), error.reason());
+                let mut refusal = Refusal::json(error.status(), error.name(), error.reason());
                 for (name, value) in error.headers() {
                     refusal
                         .headers
@@ -169,7 +184,7 @@ impl<H: Handler> Loop<H> {
     fn keep_head(&mut self, slot: SlotIndex) {
         self.core.weigh(slot);
         if self.core.is_crowded() {
-            self.core.refuse(slot, &build_refusal(NoRoom::Gateway));
+            self.core.refuse(slot, &Refusal::no_room(NoRoom::Server));
         }
     }
 
@@ -177,23 +192,24 @@ impl<H: Handler> Loop<H> {
         let shared = Arc::clone(&self.core.shared);
         let config = &shared.config;
         let connection = self.core.connection(slot);
-        if let Some(reason) = connection.turned_away {
-            self.core.refuse(slot, &build_refusal(reason));
+        let handshake = connection.handshake.as_ref();
+        if let Some(reason) = handshake.and_then(|handshake| handshake.turned_away) {
+            self.core.refuse(slot, &Refusal::no_room(reason));
             return;
         }
-        let peer = connection.address;
-        connection.address = client_address(
-            connection.address,
+        let peer = connection.peer.address;
+        connection.peer.address = client_address(
+            connection.peer.address,
             request.forwarded_for.as_deref(),
             &config.trusted_proxies,
         );
         // A proxy that names nobody is no client either, and not held to a client's limit.
-        if connection.address != peer && shared.is_limited(connection.address) {
-            if shared.enter(connection.address, 0).is_none() {
-                self.core.refuse(slot, &build_refusal(NoRoom::Address));
+        if connection.peer.address != peer && shared.is_limited(connection.peer.address) {
+            if shared.enter(connection.peer.address, 0).is_none() {
+                self.core.refuse(slot, &Refusal::no_room(NoRoom::Address));
                 return;
             }
-            connection.counted = true;
+            connection.peer.is_counted = true;
         }
         match self.handler.handshake(&mut self.core, slot, request) {
             Admission::Accept => self.admit(slot),
@@ -208,6 +224,7 @@ impl<H: Handler> Loop<H> {
     /// Lets a client in and takes what the client has sent since its request.
     fn admit(&mut self, slot: SlotIndex) {
         self.core.admit(slot);
+        self.handler.opened(&mut self.core, slot);
         let pending = self.core.connection(slot).handshake.take();
         if self.drain.is_some() {
             self.send_away(slot);
@@ -215,7 +232,7 @@ impl<H: Handler> Loop<H> {
         if let Some(mut pending) = pending {
             self.take_bytes(slot, &mut pending.bytes);
         }
-        if self.core.connection(slot).unread {
+        if self.core.connection(slot).reading.has_more {
             self.core.read_later(slot);
         }
     }
@@ -270,20 +287,20 @@ impl<H: Handler> Loop<H> {
         }
         if !rest.is_empty() {
             connection.input = rest.to_vec();
-            connection.unread = true;
+            connection.reading.has_more = true;
         }
         if has_ended_one || connection.decoder.held_bytes() == 0 {
-            connection.message_ms = NEVER;
+            connection.deadlines.message_ms = NEVER;
         }
         if connection.decoder.held_bytes() > 0 {
-            connection.message_ms = connection.message_ms.min(complete_by_ms);
+            connection.deadlines.message_ms = connection.deadlines.message_ms.min(complete_by_ms);
         }
         self.core.schedule(slot);
         self.core.end_crowding(slot);
     }
 }
 
-fn take_item<H: Handler>(core: &mut Core, handler: &mut H, slot: SlotIndex, item: Item<'_>) {
+fn take_item<H: Handler>(core: &mut Core<H>, handler: &mut H, slot: SlotIndex, item: Item<'_>) {
     let bytes = match item {
         Item::Text(text) => text.len(),
         Item::Binary(bytes) => bytes.len(),
@@ -316,13 +333,13 @@ fn take_item<H: Handler>(core: &mut Core, handler: &mut H, slot: SlotIndex, item
     }
 }
 
-impl Core {
+impl<H: Handler> Core<H> {
     /// The peer has said good-bye: answer in kind (RFC 6455, section 5.5.1) and end.
     fn answer_close(&mut self, slot: SlotIndex, code: Option<u16>) {
         if !self.is_open(slot) {
             return;
         }
-        let out = &mut self.connection(slot).out;
+        let out = &mut self.connection(slot).out.bytes;
         match code {
             Some(code) => frame::encode_close(code, "", out),
             None => frame::encode(Opcode::Close, b"", false, out),

@@ -11,15 +11,16 @@ mod intake;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use broker_core::protocol::Inflater;
+
 use self::drain::Drain;
 use super::connection::{ConnId, NEVER, SHARE_BYTES, SlotIndex, State};
-use super::core::Core;
 use super::handler::Handler;
+use super::loop_state::Core;
 use super::mailbox::Command;
-use super::refusals::refusal;
+use super::refusals::Refusal;
 use super::sys::Ready;
 use super::wheel::TICK_MS;
-use crate::protocol::Inflater;
 
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
@@ -51,8 +52,8 @@ const PATIENCE: Patience = Patience {
 const BROADCAST: Duration = Duration::from_millis(2);
 
 /// One event loop with its application.
-pub(super) struct Loop<H> {
-    core: Core,
+pub(super) struct EventLoop<H: Handler> {
+    core: Core<H>,
     handler: H,
     listener: Option<OwnedFd>,
     /// False while the listener is not watched because descriptors ran out.
@@ -70,10 +71,10 @@ pub(super) struct Loop<H> {
     drain: Option<Drain>,
 }
 
-impl<H: Handler> Loop<H> {
+impl<H: Handler> EventLoop<H> {
     /// # Errors
     /// When the kernel refuses a watch.
-    pub fn new(core: Core, handler: H, listener: OwnedFd) -> std::io::Result<Self> {
+    pub fn new(core: Core<H>, handler: H, listener: OwnedFd) -> std::io::Result<Self> {
         core.poll.add_source(&listener, LISTENER, false)?;
         core.poll
             .add_source(core.shared.mailboxes[core.index].wake(), WAKE, true)?;
@@ -101,7 +102,7 @@ impl<H: Handler> Loop<H> {
         self.stop();
     }
 
-    fn turn(&mut self, ready: &mut Vec<Ready>, commands: &mut Vec<Command>) -> bool {
+    fn turn(&mut self, ready: &mut Vec<Ready>, commands: &mut Vec<Command<H::Command>>) -> bool {
         let is_busy = !(self.core.touched.is_empty()
             && self.core.unread.is_empty()
             && self.core.grown.is_empty());
@@ -150,7 +151,7 @@ impl<H: Handler> Loop<H> {
     fn flush(&mut self) {
         let began = Instant::now();
         while let Some(slot) = self.core.touched.pop_front() {
-            self.core.connection(slot).in_touched = false;
+            self.core.connection(slot).queued.to_flush = false;
             self.core.flush(slot, SHARE_BYTES);
             let (patience, core) = (self.patience, &self.core);
             if patience.is_over(began.elapsed(), core.share, || core.has_news()) {
@@ -179,23 +180,23 @@ impl<H: Handler> Loop<H> {
                 let Some(slot) = self.core.connections.find(ConnId(token)) else {
                     return;
                 };
-                if event.writable && self.core.connection(slot).blocked {
-                    self.core.connection(slot).blocked = false;
+                if event.writable && self.core.connection(slot).writing.is_blocked {
+                    self.core.connection(slot).writing.is_blocked = false;
                     self.core.touch(slot);
                 }
                 if event.hung_up && self.core.connection(slot).state == State::Waiting {
                     self.core.drop_connection(slot);
                 } else if event.readable || event.hung_up {
                     let connection = self.core.connection(slot);
-                    connection.unread = true;
-                    connection.hung_up |= event.hung_up;
+                    connection.reading.has_more = true;
+                    connection.reading.is_ended |= event.hung_up;
                     self.core.read_later(slot);
                 }
             }
         }
     }
 
-    fn command(&mut self, command: Command) -> bool {
+    fn command(&mut self, command: Command<H::Command>) -> bool {
         match command {
             Command::Stop => return false,
             Command::Probe => {
@@ -218,12 +219,12 @@ impl<H: Handler> Loop<H> {
                     self.resume(slot);
                 }
             }
-            Command::Retry(id, ticket) if self.core.has_asked(id, ticket) => {
-                if let Some(slot) = self.core.find_waiting(id) {
+            Command::Handler(command) => {
+                self.handler.command(&mut self.core, command);
+                while let Some(slot) = self.core.resumed.pop() {
                     self.resume(slot);
                 }
             }
-            other => self.handler.command(&mut self.core, other),
         }
         true
     }
@@ -235,10 +236,10 @@ impl<H: Handler> Loop<H> {
         self.core.wheel.take(now_ms, &mut due);
         for (tick, slot) in due.drain(..) {
             let connection = self.core.connection(slot);
-            if connection.state == State::Free || connection.timer_tick != tick {
+            if connection.state == State::Free || connection.deadlines.timer_tick != tick {
                 continue;
             }
-            connection.timer_tick = NEVER;
+            connection.deadlines.timer_tick = NEVER;
             self.timer(slot);
             self.core.schedule(slot);
         }
@@ -259,27 +260,27 @@ impl<H: Handler> Loop<H> {
         let now_ms = self.core.now_ms;
         self.put_off(slot);
         let connection = self.core.connection(slot);
-        if connection.end_ms <= now_ms {
+        if connection.deadlines.end_ms <= now_ms {
             self.end(slot);
             return;
         }
-        if connection.message_ms <= now_ms {
+        if connection.deadlines.message_ms <= now_ms {
             self.core.close(slot, 1008, "the message took too long");
             return;
         }
-        if connection.pong_ms <= now_ms {
+        if connection.deadlines.pong_ms <= now_ms {
             // Nobody is there to read a close frame: say it once and go.
             self.core.close(slot, 1011, "no pong");
             self.core.flush(slot, usize::MAX);
             self.core.drop_connection(slot);
             return;
         }
-        if connection.ping_ms <= now_ms {
+        if connection.deadlines.ping_ms <= now_ms {
             self.ping(slot);
         }
         let connection = self.core.connection(slot);
-        if connection.alarm_ms <= now_ms {
-            connection.alarm_ms = NEVER;
+        if connection.deadlines.alarm_ms <= now_ms {
+            connection.deadlines.alarm_ms = NEVER;
             self.handler.alarm(&mut self.core, slot);
         }
     }
@@ -293,14 +294,14 @@ impl<H: Handler> Loop<H> {
         if !connection.is_unread() {
             return;
         }
-        if connection.pong_ms <= now_ms {
-            connection.pong_ms = pong_ms;
+        if connection.deadlines.pong_ms <= now_ms {
+            connection.deadlines.pong_ms = pong_ms;
         }
-        if connection.message_ms <= now_ms {
-            connection.message_ms = message_ms;
+        if connection.deadlines.message_ms <= now_ms {
+            connection.deadlines.message_ms = message_ms;
         }
-        if connection.state == State::Head && connection.end_ms <= now_ms {
-            connection.end_ms = handshake_ms;
+        if connection.state == State::Head && connection.deadlines.end_ms <= now_ms {
+            connection.deadlines.end_ms = handshake_ms;
         }
     }
 
@@ -308,13 +309,16 @@ impl<H: Handler> Loop<H> {
         let (now_ms, config) = (self.core.now_ms, &self.core.shared.config);
         let (interval_ms, timeout_ms) = (config.ping_ms, config.pong_ms);
         let connection = self.core.connection(slot);
-        connection.ping_ms = now_ms + interval_ms;
+        connection.deadlines.ping_ms = now_ms + interval_ms;
         // A ping would wait behind what the client has not read yet: the lag policy looks after that one.
-        if connection.blocked || !connection.out.is_empty() || connection.pong_ms != NEVER {
+        if connection.writing.is_blocked
+            || !connection.out.bytes.is_empty()
+            || connection.deadlines.pong_ms != NEVER
+        {
             return;
         }
         if connection.wire.is_answered() {
-            connection.pong_ms = now_ms + timeout_ms;
+            connection.deadlines.pong_ms = now_ms + timeout_ms;
         }
         self.core.send_heartbeat(slot);
     }
@@ -325,7 +329,7 @@ impl<H: Handler> Loop<H> {
             State::Head | State::Waiting => {
                 self.core.refuse(
                     slot,
-                    &refusal(408, "request_timeout", "the handshake took too long"),
+                    &Refusal::json(408, "request_timeout", "the handshake took too long"),
                 );
             }
             State::Open => self.end_drained(slot),
@@ -351,7 +355,7 @@ impl<H: Handler> Loop<H> {
 }
 
 /// Whether one who takes in since `intake` has to let others be sent to.
-fn is_late(core: &Core, intake: Instant) -> bool {
+fn is_late<H: Handler>(core: &Core<H>, intake: Instant) -> bool {
     PATIENCE.is_over(intake.elapsed(), core.share, || core.has_news())
 }
 
@@ -361,6 +365,8 @@ impl Patience {
     }
 }
 
+#[cfg(test)]
+mod application_test;
 #[cfg(test)]
 mod deadlines_test;
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Who is sent to when more waits than a turn has time for. Turns are taken by hand; each may serve two connections
 //! alone, one before its broadcast and one after, and broadcasts one slice.
 
-use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -10,15 +9,19 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use rustix::net::sockopt;
 
+use broker_core::log::{Entry, Kind, Log};
+use broker_core::protocol::frame::{Opcode, encode_masked, parse_header};
+
+use super::application_test::{Application, Calls};
 use super::*;
-use crate::log::Kind;
-use crate::protocol::frame::{Opcode, encode_masked, parse_header};
-use crate::server::connection::Connection;
-use crate::server::gateway::{Gateway, Hub, OwnedEntry};
-use crate::server::send::open_sender;
-use crate::server::shared::Shared;
-use crate::server::sys::{self, Poll};
-use crate::server::{Config, SendChoice};
+use crate::send::open_sender;
+use crate::shared::Shared;
+use crate::sys::{self, Poll};
+use crate::topics::SharedLog;
+use crate::{Config, SendChoice};
+
+/// A connection of the application.
+pub(super) type Connection = crate::connection::Connection<Calls>;
 
 const TOPIC: &str = "main/program/p";
 const WAIT: Duration = Duration::from_secs(20);
@@ -28,12 +31,13 @@ const EVENT_BYTES: usize = 10_000;
 
 /// A loop without a thread, with a program.
 pub(super) struct Stage {
-    pub event_loop: Loop<Gateway>,
-    hub: Arc<Hub>,
+    pub event_loop: EventLoop<Application>,
+    shared: Arc<Shared<()>>,
+    log: Arc<SharedLog>,
     address: SocketAddr,
     appended: u64,
     ready: Vec<Ready>,
-    commands: Vec<Command>,
+    commands: Vec<Command<()>>,
 }
 
 impl Stage {
@@ -51,15 +55,15 @@ impl Stage {
         let listener = sys::open_listener(any_port).expect("a free port");
         let address = sys::local_address(&listener).expect("bound");
         let shared = Arc::new(Shared::new(Config::default(), 1).expect("descriptors"));
-        let hub = Arc::new(Hub::new(Arc::clone(&shared)).expect("descriptors"));
-        let accounts = HashMap::from([("main".to_owned(), None)]);
-        hub.set_accounts("localhost", "main", accounts);
-        hub.open_log(TOPIC, "e", 0, true);
+        let log = Log::new("e", 0, shared.config.history);
+        let log = Arc::new(SharedLog::new(1, TOPIC, log, true, 0));
         let poll = Poll::open().expect("descriptors");
         let sender = open_sender(send, &shared.send_way).expect("a way to send");
-        let core = Core::new(shared, 0, poll, sender);
-        let gateway = Gateway::new(Arc::clone(&hub));
-        let mut event_loop = Loop::new(core, gateway, listener).expect("descriptors");
+        let core = Core::new(Arc::clone(&shared), 0, poll, sender);
+        let application = Application {
+            log: Arc::clone(&log),
+        };
+        let mut event_loop = EventLoop::new(core, application, listener).expect("descriptors");
         event_loop.patience = Patience {
             most: Duration::ZERO,
             with_news: Duration::ZERO,
@@ -68,7 +72,8 @@ impl Stage {
         event_loop.broadcast = Duration::ZERO;
         let mut stage = Self {
             event_loop,
-            hub,
+            shared,
+            log,
             address,
             appended: 0,
             ready: Vec::new(),
@@ -87,19 +92,22 @@ impl Stage {
     fn publish_long(&mut self, bytes: usize) {
         self.appended += 1;
         let (seq, pad) = (self.appended, "x".repeat(bytes));
-        let entry = OwnedEntry {
+        let params = format!(r#"{{"seq":{seq},"pad":"{pad}"}}"#);
+        let entry = Entry {
             kind: Kind::Push,
-            epoch: "e".to_owned(),
+            epoch: "e",
             seq,
-            method: "event".to_owned(),
-            params: format!(r#"{{"seq":{seq},"pad":"{pad}"}}"#).into_bytes(),
+            method: "event",
+            params: params.as_bytes(),
         };
-        self.hub.append(TOPIC, &[entry]).expect("consecutive");
+        let appended = self.log.log.lock().append(&entry, self.shared.now_ms());
+        appended.expect("consecutive");
+        self.log.announce(&self.shared.mailboxes);
     }
 
     /// So that the next turn does not sleep when there is nothing to do.
     pub fn wake(&self) {
-        self.hub.shared().mailboxes[0].send(Command::Probe);
+        self.shared.mailboxes[0].send(Command::Probe);
     }
 
     pub fn turn(&mut self) {
@@ -169,7 +177,7 @@ impl Stage {
 
     fn unsent_bytes(&mut self) -> Vec<usize> {
         let all = self.connections();
-        all.into_iter().map(Connection::unsent_bytes).collect()
+        all.into_iter().map(|one| one.out.unsent_bytes()).collect()
     }
 
     /// Viewers that have asked for all there is and have got none or little of it.
@@ -226,6 +234,12 @@ pub(super) fn call(method: &str, more: &str) -> String {
 impl Viewer {
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).expect("room");
+    }
+
+    /// Sends what the socket takes at once, and returns how many bytes that were.
+    pub fn send_some(&mut self, bytes: &[u8]) -> usize {
+        self.socket.set_nonblocking(true).expect("a socket");
+        self.socket.write(bytes).unwrap_or(0)
     }
 
     pub fn send(&mut self, text: &str) {
@@ -381,10 +395,10 @@ fn one_who_is_owed_much_is_not_heard_before_it_is_sent() {
         let [connection] = stage.connections()[..] else {
             panic!("the viewer stays")
         };
-        let unsent = connection.unsent_bytes();
+        let unsent = connection.out.unsent_bytes();
         assert!(unsent < SHARE_BYTES + answer_bytes, "{unsent}");
         // What is sent is let go of, though something waits all the time.
-        assert!(connection.out.len() <= 2 * unsent, "{unsent}");
+        assert!(connection.out.bytes.len() <= 2 * unsent, "{unsent}");
         viewer.read_what_is_there() == 2 * pairs
     });
     assert_eq!(viewer.seqs().len() as u64, 20 * HISTORY);

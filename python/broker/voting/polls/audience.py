@@ -1,4 +1,4 @@
-"""What the operations on audience answers share in one process."""
+"""What the operations on polls, votes and results share in one process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from broker.storage.polls import Polls
 from broker.voting.counting.client import Counters
 from broker.voting.polls.final_results import FinalResults
 from broker.voting.polls.known_polls import KnownPolls
-from broker.voting.polls.news import AnswerNews
+from broker.voting.polls.news import VoteNews
 
 _RESULTS_S = 0.5  # half of what results may be behind; the rest is for the query
 _RESULTS = 5_000  # remembered at a time
@@ -42,7 +42,7 @@ class Audience:
     known: KnownPolls
     results: LoadingCache[tuple[str | None, ...], LiveReply]
     final: FinalResults
-    news: AnswerNews
+    news: VoteNews
     per_address: LocalRate
     per_connection: LocalRate
     names_per_address: LocalRate
@@ -56,7 +56,7 @@ class Audience:
 def build_audience(
     settings: Settings, clock: Clock, database: Database, counters: Counters, owners: Owners
 ) -> Audience:
-    """What one process needs to take answers and to tell results."""
+    """What one process needs to take votes and to tell results."""
     polls = Polls(database)
     return Audience(
         counters=counters,
@@ -64,7 +64,7 @@ def build_audience(
         known=KnownPolls(polls, clock, settings),
         results=LoadingCache(clock, _RESULTS_S, _RESULTS),
         final=FinalResults(polls, clock, settings),
-        news=AnswerNews(owners, clock),
+        news=VoteNews(owners, clock),
         per_address=LocalRate(
             clock, Rate(settings.responses_rate_per_address, settings.responses_burst_per_address)
         ),

@@ -1,4 +1,4 @@
-"""Telling that a program's answers have news, seldom enough that a storm of votes is no storm of calls."""
+"""Tells who follows a program's results of new votes, seldom enough that many votes are few calls."""
 
 from broker.clock import Clock
 from broker.concurrency.caches import TtlCache
@@ -8,7 +8,7 @@ _EVERY_S = 0.5
 _PROGRAMS = 10_000  # remembered at a time
 
 
-class AnswerNews:
+class VoteNews:
     """Nudges the channel `responses:<program>` at most twice a second a program.
 
     What is swallowed is no loss: the channel looks once a second by itself.

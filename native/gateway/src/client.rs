@@ -1,0 +1,79 @@
+//! What a gateway keeps of one connection.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use broker_server::ClientState;
+
+use super::accounts::Account;
+use super::calls::Calls;
+use super::sessions::Attached;
+
+/// One connection, as far as the gateway knows it. It is dropped when the connection begins to close: its session, its
+/// calls and its place among the account's open connections end with it.
+#[derive(Debug, Default)]
+pub struct Client {
+    /// None before its request is read.
+    pub(super) account: Option<Arc<Account>>,
+    /// None while it is anonymous.
+    pub(super) session: Option<Attached>,
+    /// None while none waits for a reply.
+    pub(super) calls: Option<Box<Calls>>,
+    /// Of the question whether an event stream may begin, once the application has been asked that.
+    pub(super) stream_ticket: Option<NonZeroU64>,
+    /// The application has been asked about the token of the handshake.
+    pub(super) has_asked: bool,
+    /// The client was told that its token expires.
+    pub(super) is_warned: bool,
+    /// It counts among the open connections of its account.
+    is_counted: bool,
+}
+
+impl Client {
+    /// The account's name; empty before the request is read.
+    pub(super) fn account_name(&self) -> String {
+        let account = self.account.as_ref();
+        account.map_or_else(String::new, |account| account.name.clone())
+    }
+
+    /// Counts it among the open connections of its account, until it is dropped.
+    pub(super) fn count(&mut self) {
+        if let (false, Some(account)) = (self.is_counted, &self.account) {
+            account.open.enter(&account.name);
+            self.is_counted = true;
+        }
+    }
+
+    /// How many calls wait for a reply.
+    pub(super) fn waiting(&self) -> usize {
+        self.calls.as_ref().map_or(0, |calls| calls.len())
+    }
+}
+
+impl ClientState for Client {
+    fn held_bytes(&self) -> usize {
+        self.calls.as_ref().map_or(0, |calls| calls.held_bytes())
+    }
+
+    fn awaits_reply(&self) -> bool {
+        self.calls.as_ref().is_some_and(|calls| !calls.is_empty())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let (true, Some(account)) = (self.is_counted, &self.account) {
+            account.open.leave(&account.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_connection_is_small() {
+        assert!(size_of::<Client>() <= 48, "{}", size_of::<Client>());
+    }
+}

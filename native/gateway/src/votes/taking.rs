@@ -1,0 +1,154 @@
+//! `respond` and `impression` as calls: from params to records, from what became of them to the reply.
+//!
+//! Where a poll allows changes, the votes of a connection are counted in the order sent: while the application has a call
+//! of the connection, it gets the votes behind it too, and it waits for those that are here before it counts one.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use broker_core::protocol::jsonrpc::Call;
+use broker_server::{Counters, SlotIndex, household};
+
+use super::lane::{Settled, Settlement, Waiting};
+use super::params::{Ballot, parse_ballot};
+use super::polls::{Ballots, OpenPoll, Piece, PollName};
+use crate::calls::{Pending, Pieces};
+use crate::gateway::{Core, Gateway};
+use crate::outcome::Outcome;
+use crate::upcalls::Upcall;
+
+const ACCEPTED: &[u8] = br#"{"accepted":1,"duplicates":0}"#;
+const DUPLICATE: &[u8] = br#"{"accepted":0,"duplicates":1}"#;
+
+impl Gateway {
+    /// Takes one vote. `batch` is the number of the JSON-RPC batch that it is in.
+    pub(crate) fn vote(
+        &mut self,
+        core: &mut Core,
+        slot: SlotIndex,
+        call: &Call<'_>,
+        batch: Option<u64>,
+        is_answer: bool,
+    ) -> Outcome {
+        let ballot = call.params.and_then(|params| {
+            // Looked at first: without it, nothing is worth reading.
+            self.hub.ballots.get()?;
+            parse_ballot(params, is_answer)
+        });
+        let hub = Arc::clone(&self.hub);
+        let (Some(ballot), Some(ballots)) = (ballot, hub.ballots.get()) else {
+            return Outcome::Ask;
+        };
+        let Some((poll, pieces)) = self.read_vote(core, slot, ballots, &ballot) else {
+            return Outcome::Ask;
+        };
+        if ballots.is_full(&poll, &pieces) {
+            return Outcome::error(503, "unavailable", "too many answers are waiting");
+        }
+        if !ballots.take_tokens(&self.names.connection, &self.names.address) {
+            return Outcome::Ask; // refused there in full
+        }
+        let (ticket, conn) = (hub.next_number(), core.id(slot));
+        for (number, piece) in pieces.iter().enumerate() {
+            let tells = number == 0;
+            let waiting = Waiting {
+                conn,
+                ticket,
+                tells,
+            };
+            if let Some(lane) = ballots.push(&poll, piece, waiting) {
+                hub.upcalls.tell(Upcall::Ballots { lane });
+            }
+        }
+        let pending = Pending {
+            ticket,
+            id: call.id.map(Box::from),
+            batch,
+            subscribe: None,
+            is_cancelled: false,
+            ballot: Some(Pieces {
+                missing: if is_answer { 1 } else { 2 },
+                changed: false,
+            }),
+        };
+        Self::await_answer(core, slot, pending);
+        Counters::add(&ballots.taken, 1);
+        Outcome::Later
+    }
+
+    /// The records of a vote, the one that tells first; None leaves it to the application. Writes the names of the
+    /// connection and of its address.
+    fn read_vote(
+        &mut self,
+        core: &mut Core,
+        slot: SlotIndex,
+        ballots: &Ballots,
+        ballot: &Ballot<'_>,
+    ) -> Option<(Arc<OpenPoll>, Vec<Piece>)> {
+        // Looked at for its effect too: an expired session names nobody.
+        let is_anonymous = Self::reader(core, slot).is_none();
+        let (now_ms, conn) = (core.shared.now_ms(), core.id(slot));
+        let address = core.address(slot).to_canonical();
+        let client = core.client(slot);
+        let account = client.account.as_ref()?;
+        let name = PollName {
+            account: &account.name,
+            program: ballot.program,
+            context: ballot.context,
+            measure: ballot.measure,
+        };
+        let poll = ballots.find(&name, now_ms, &mut self.names.poll)?;
+        let is_elsewhere = ballot.account.is_some_and(|name| name != account.name)
+            || ballot
+                .project
+                .is_some_and(|name| !poll.projects.iter().any(|project| project == name));
+        // A log-in may be under way, or an earlier vote.
+        let has_asked = || client.calls.as_ref().is_some_and(|calls| calls.has_asked());
+        let is_nameless = ballot.visitor.is_none();
+        if is_elsewhere
+            || (is_nameless && !is_anonymous)
+            || ((is_nameless || poll.allow_change) && has_asked())
+        {
+            return None;
+        }
+        self.names.connection.clear();
+        write!(self.names.connection, "{}/{}", ballots.door, conn.0).ok()?;
+        self.names.address.clear();
+        let size = if address.is_ipv6() { "/64" } else { "" };
+        write!(
+            self.names.address,
+            "{}/{}{size}",
+            account.name,
+            household(address)
+        )
+        .ok()?;
+        let visitor = ballot.visitor.unwrap_or(&self.names.connection);
+        let session = ballot.session.unwrap_or(&self.names.connection);
+        let pieces = if ballot.choice.is_empty() {
+            Vec::from(poll.impression(visitor, session))
+        } else {
+            vec![poll.answer(visitor, &ballot.choice)?]
+        };
+        Some((poll, pieces))
+    }
+
+    /// Answers votes whose records have been counted, or not.
+    pub(crate) fn settle(core: &mut Core, settled: Vec<Settled>) {
+        for one in settled {
+            let Some(slot) = core.find_open(one.conn) else {
+                continue; // counted all the same
+            };
+            let calls = core.client(slot).calls.as_mut();
+            let done = calls.and_then(|calls| calls.settle(one.ticket, &one.outcome));
+            let Some((pending, changed)) = done else {
+                continue;
+            };
+            let outcome = match one.outcome {
+                Settlement::Refused(error) => Outcome::Error(error.to_vec()),
+                Settlement::Counted(_) if changed => Outcome::Result(ACCEPTED.to_vec()),
+                Settlement::Counted(_) => Outcome::Result(DUPLICATE.to_vec()),
+            };
+            Self::finish(core, slot, &pending, &outcome);
+        }
+    }
+}

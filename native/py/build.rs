@@ -1,0 +1,32 @@
+//! Stamps the library with the moment at which it is built, which names the build.
+
+use std::env;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+fn main() {
+    // A builder who wants equal builds says the moment: https://reproducible-builds.org/specs/source-date-epoch/
+    println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
+    for path in [
+        "build.rs",
+        "Cargo.toml",
+        "src",
+        "../core/src",
+        "../gateway/src",
+        "../server/src",
+        "../../Cargo.lock",
+        "../../python/broker/__init__.py",
+    ] {
+        println!("cargo::rerun-if-changed={path}");
+    }
+    let seconds = env::var("SOURCE_DATE_EPOCH").map_or_else(
+        |_| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            now.expect("a clock after 1970").as_secs()
+        },
+        |text| {
+            text.parse()
+                .expect("SOURCE_DATE_EPOCH is a number of seconds")
+        },
+    );
+    println!("cargo::rustc-env=BROKER_BUILT_S={seconds}");
+}

@@ -1,0 +1,34 @@
+//! The Python face of native code: the only crate that names `pyo3`. `_native.pyi` describes it.
+
+mod answers;
+mod arguments;
+mod rates;
+mod server;
+mod stats;
+mod strict;
+mod votes;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::answers::{Tally, pack_answer, pack_impression, pack_session};
+    #[pymodule_export]
+    use super::rates::Rates;
+    #[pymodule_export]
+    use super::server::Server;
+    #[pymodule_export]
+    use super::strict::{check_json, pass_json};
+    use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
+
+    /// The type aliases of the stub, so that they can be imported, and what `build.rs` stamps.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let tuple = module.py().get_type::<PyTuple>();
+        module.add("Entry", &tuple)?;
+        module.add("Upcall", &tuple)?;
+        module.add("BUILT_S", env!("BROKER_BUILT_S").parse::<u64>()?)
+    }
+}

@@ -1,0 +1,84 @@
+//! What Python and the ballots of a server hand each other.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+
+use broker_gateway::{Ballots, Fate, Hub, OpenPoll, Records};
+
+/// (poll, shard, `allow_change`, whether of answers, records)
+pub(super) type Group<'py> = (u64, u64, bool, bool, Bound<'py, PyBytes>);
+/// (whether it was counted, outcomes or a JSON-RPC error object)
+pub(super) type GivenFate = (bool, PyBackedBytes);
+
+pub(super) fn build_groups(py: Python<'_>, groups: Vec<Records>) -> Vec<Group<'_>> {
+    groups
+        .into_iter()
+        .map(|(key, records)| {
+            let records = PyBytes::new(py, &records);
+            (
+                key.poll,
+                key.shard,
+                key.allow_change,
+                key.is_answer,
+                records,
+            )
+        })
+        .collect()
+}
+
+pub(super) fn read_fates(fates: Vec<GivenFate>) -> Vec<Fate> {
+    fates
+        .into_iter()
+        .map(|(is_counted, bytes)| {
+            if is_counted {
+                Fate::Counted(bytes.to_vec())
+            } else {
+                Fate::Refused(bytes.to_vec())
+            }
+        })
+        .collect()
+}
+
+/// The ballots of a server that has been prepared for them.
+///
+/// # Errors
+/// `ValueError` when it has not.
+pub(super) fn prepared(hub: &Hub) -> PyResult<&Ballots> {
+    hub.ballots
+        .get()
+        .ok_or_else(|| PyValueError::new_err("prepare_ballots comes first"))
+}
+
+/// A poll from its arguments.
+///
+/// # Errors
+/// `ValueError` naming the argument that is wrong.
+pub(super) fn read_poll(
+    poll: u64,
+    shards: u64,
+    key: &[u8],
+    options: u16,
+    allow_change: bool,
+    projects: Vec<String>,
+    until_ms: u64,
+) -> PyResult<OpenPoll> {
+    let key = key
+        .try_into()
+        .map_err(|_| PyValueError::new_err(format!("key must be 16 bytes, not {}", key.len())))?;
+    if shards == 0 || !(1..=1_000).contains(&options) {
+        return Err(PyValueError::new_err(
+            "shards must be above 0 and options 1 to 1000",
+        ));
+    }
+    Ok(OpenPoll {
+        uid: poll,
+        shards,
+        key,
+        options,
+        allow_change,
+        projects,
+        until_ms,
+    })
+}

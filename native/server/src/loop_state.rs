@@ -1,0 +1,212 @@
+//! One event loop's connections and their subscriptions: what a handler works with.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker_core::log::Span;
+use broker_core::protocol::Deflater;
+
+use super::broadcast::SLICE;
+use super::connection::{ConnId, Connection, NEVER, Rate, Slab, SlotIndex, State};
+use super::handler::Handler;
+use super::send::Sender;
+use super::shared::Shared;
+use super::sys::Poll;
+use super::topics::Topics;
+use super::wheel::Wheel;
+
+/// The close code and reason of one who does not keep up.
+pub const SLOW_CONSUMER: (u16, &str) = (4008, "slow_consumer");
+
+/// The state of one event loop. See [`Handler`] for who uses it and when.
+pub struct Core<H: Handler> {
+    pub shared: Arc<Shared<H::Command>>,
+    /// The loop's clock in milliseconds, read once a turn.
+    pub now_ms: u64,
+    pub(super) index: usize,
+    pub(super) connections: Slab<H::Client>,
+    pub(super) topics: Topics,
+    pub(super) wheel: Wheel,
+    pub(super) poll: Poll,
+    pub(super) sender: Box<dyn Sender>,
+    pub(super) deflater: Deflater,
+    pub(super) span: Span,
+    pub(super) results: Vec<i32>,
+    /// Connections with something to send, who has waited longest first.
+    pub(super) touched: VecDeque<SlotIndex>,
+    /// Connections whose socket was full; some may have gone on since.
+    pub(super) blocked: Vec<SlotIndex>,
+    /// Connections that may have something to read which no event will tell of.
+    pub(super) unread: VecDeque<SlotIndex>,
+    /// Topics with news for somebody, which has waited longest first.
+    pub(super) grown: VecDeque<u32>,
+    /// Subscribers of one slice of a broadcast.
+    pub(super) slice: usize,
+    /// What each of the other things of a turn may take at least, because the broadcast before has taken long.
+    pub(super) share: Duration,
+    pub(super) scratch: Vec<u8>,
+    /// What the connections have waiting here, see [`Core::weigh`].
+    pub(super) waiting_bytes: usize,
+    /// Handshakes that the handler wants to decide about once more.
+    pub(super) resumed: Vec<SlotIndex>,
+}
+
+impl<H: Handler> Core<H> {
+    pub(super) fn new(
+        shared: Arc<Shared<H::Command>>,
+        index: usize,
+        poll: Poll,
+        sender: Box<dyn Sender>,
+    ) -> Self {
+        let now_ms = shared.now_ms();
+        Self {
+            shared,
+            now_ms,
+            index,
+            connections: Slab::new(index),
+            topics: Topics::default(),
+            wheel: Wheel::new(now_ms),
+            poll,
+            sender,
+            deflater: Deflater::new(),
+            span: Span::default(),
+            results: Vec::new(),
+            touched: VecDeque::new(),
+            blocked: Vec::new(),
+            unread: VecDeque::new(),
+            waiting_bytes: 0,
+            resumed: Vec::new(),
+            grown: VecDeque::new(),
+            slice: SLICE,
+            share: Duration::ZERO,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The lasting name of the connection in `slot`.
+    pub fn id(&mut self, slot: SlotIndex) -> ConnId {
+        self.connections.id(slot)
+    }
+
+    /// The slot of a connection that is still there.
+    pub fn find(&mut self, id: ConnId) -> Option<SlotIndex> {
+        self.connections.find(id)
+    }
+
+    /// The slot of an open connection.
+    pub fn find_open(&mut self, id: ConnId) -> Option<SlotIndex> {
+        let slot = self.connections.find(id)?;
+        (self.connections.at(slot).state == State::Open).then_some(slot)
+    }
+
+    /// The slot of a connection whose handshake waits for a decision.
+    pub fn find_waiting(&mut self, id: ConnId) -> Option<SlotIndex> {
+        let slot = self.connections.find(id)?;
+        (self.connections.at(slot).state == State::Waiting).then_some(slot)
+    }
+
+    /// Asks for [`Handler::handshake`] once more, when the handler returns.
+    pub fn resume(&mut self, slot: SlotIndex) {
+        self.resumed.push(slot);
+    }
+
+    /// Whether the connection can still be spoken to.
+    pub fn is_open(&mut self, slot: SlotIndex) -> bool {
+        self.connections.at(slot).state == State::Open
+    }
+
+    /// What the handler keeps of a connection.
+    pub fn client(&mut self, slot: SlotIndex) -> &mut H::Client {
+        &mut self.connections.at(slot).client
+    }
+
+    /// The client's address; of one behind a trusted proxy the one that the proxy names.
+    pub fn address(&mut self, slot: SlotIndex) -> IpAddr {
+        self.connections.at(slot).peer.address
+    }
+
+    pub(super) fn connection(&mut self, slot: SlotIndex) -> &mut Connection<H::Client> {
+        self.connections.at(slot)
+    }
+
+    /// Sets the timer of a connection to its nearest deadline, if that is before the timer.
+    pub(super) fn schedule(&mut self, slot: SlotIndex) {
+        let connection = self.connections.at(slot);
+        let deadline = connection.deadlines.next_ms();
+        if deadline == NEVER
+            || deadline.div_ceil(super::wheel::TICK_MS) >= connection.deadlines.timer_tick
+        {
+            return;
+        }
+        connection.deadlines.timer_tick = self.wheel.set(deadline, slot);
+    }
+
+    /// Asks for [`Handler::alarm`] at `at_ms` of the loop's clock; None takes it back.
+    pub fn set_alarm(&mut self, slot: SlotIndex, at_ms: Option<u64>) {
+        self.connections.at(slot).deadlines.alarm_ms = at_ms.unwrap_or(NEVER);
+        self.schedule(slot);
+    }
+
+    /// Whether nothing is read from a connection because the handler has said so.
+    pub fn is_paused(&mut self, slot: SlotIndex) -> bool {
+        self.connections.at(slot).reading.is_paused
+    }
+
+    /// Stops reading from a connection, or goes on.
+    pub fn set_paused(&mut self, slot: SlotIndex, paused: bool) {
+        let connection = self.connections.at(slot);
+        connection.reading.is_paused = paused;
+        if !paused && connection.reading.has_more {
+            self.read_later(slot);
+        }
+    }
+
+    /// Queues a connection for reading, behind those that wait already.
+    pub(super) fn read_later(&mut self, slot: SlotIndex) {
+        let connection = self.connections.at(slot);
+        if !std::mem::replace(&mut connection.queued.to_read, true) {
+            self.unread.push_back(slot);
+        }
+    }
+
+    /// Takes `count` tokens of the connection's message rate.
+    pub fn take_rate(&mut self, slot: SlotIndex, count: f32) -> Rate {
+        let config = &self.shared.config;
+        self.connections.at(slot).bucket.take(
+            count,
+            config.messages_per_s,
+            config.messages_burst,
+            self.now_ms,
+        )
+    }
+
+    /// Counts anew what a connection makes us hold.
+    pub fn weigh(&mut self, slot: SlotIndex) {
+        let connection = self.connections.at(slot);
+        let weight = connection.held_bytes();
+        self.waiting_bytes = self.waiting_bytes + weight - connection.weight;
+        connection.weight = weight;
+    }
+
+    /// Whether the connections of this loop hold all the memory that they may.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.waiting_bytes > self.shared.config.waiting_bytes / self.shared.mailboxes.len()
+    }
+
+    /// Whether something waits to be broadcast, or may.
+    pub(super) fn has_news(&self) -> bool {
+        !self.grown.is_empty() || self.shared.mailboxes[self.index].has_news()
+    }
+
+    /// Queues a connection for sending, behind those that wait already.
+    pub(super) fn touch(&mut self, slot: SlotIndex) {
+        let connection = self.connections.at(slot);
+        if !connection.queued.to_flush {
+            connection.queued.to_flush = true;
+            self.touched.push_back(slot);
+        }
+    }
+}

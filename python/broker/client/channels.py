@@ -1,0 +1,38 @@
+"""Channels of notifications, reached as `client.channels`."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from broker.client.socket import Notification
+from broker.client.subscription import Connector
+
+
+class Channels:
+    """Notifications without a history."""
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+
+    async def follow(
+        self, channel: str, *, followed: Callable[[], Awaitable[None]] | None = None
+    ) -> AsyncGenerator[Notification, None]:
+        """Notifications of a channel, such as `programs`, `project:football` or `storage:football`.
+
+        Channels remember nothing: a lost connection raises ConnectionLost; follow again, and read by REST
+        what was missed.
+
+        Args:
+            followed: awaited once the broker tells from now on; who reads then misses nothing in between.
+
+        Raises:
+            ApiError, ConnectionFailed: no gateway takes the connection, or the broker refuses the channel.
+        """
+        _, socket = await self._connector.open(None)
+        async with socket:
+            await socket.call("subscribe", {"channel": channel})
+            if followed is not None:
+                await followed()
+            async for notification in socket:
+                if notification.method == "tokenExpiring":
+                    await self._connector.renew(socket)
+                else:
+                    yield notification
