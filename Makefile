@@ -9,12 +9,12 @@ FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help check wheel hooks picture demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
+.PHONY: help check wheel hooks picture screens demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
 
-build: .venv/native.stamp $(FACES)/built/models.json tests/asyncapi/node_modules/.package-lock.json js/client/dist/.stamp ## Build only.
+build: .venv/native.stamp $(FACES)/built/models.json tests/asyncapi/node_modules/.package-lock.json js/client/dist/.stamp python/broker/overlay/index.html python/broker/dashboard/index.html ## Build only.
 
 # One clear line for what is missing, instead of the middle of a build that fails.
 .PHONY: toolchain
@@ -52,6 +52,29 @@ $(JS)/src/schema.ts: .build/openapi.json $(JS)/node_modules/.stamp
 $(JS)/dist/.stamp: $(JS)/src/schema.ts $(JS_SOURCES)
 	cd $(JS) && npm run --silent build
 	touch $@
+
+# The overlays bundle the client from its source and use its tools.
+OVERLAY := js/overlay
+OVERLAY_SOURCES := $(shell find $(OVERLAY)/src $(OVERLAY)/static $(OVERLAY)/test -type f) $(OVERLAY)/build.mjs
+
+$(OVERLAY)/node_modules/.stamp: $(OVERLAY)/package.json $(OVERLAY)/package-lock.json $(OVERLAY)/.npmrc | toolchain
+	cd $(OVERLAY) && npm ci --no-audit --no-fund --ignore-scripts --prefer-offline --loglevel=error
+	touch $@
+
+python/broker/overlay/index.html: $(OVERLAY_SOURCES) $(JS)/dist/.stamp $(OVERLAY)/node_modules/.stamp
+	cd $(OVERLAY) && npm run --silent build
+	touch $@
+
+DASHBOARD := js/dashboard
+DASHBOARD_SOURCES := $(shell find $(DASHBOARD)/src $(DASHBOARD)/test -type f) $(addprefix $(DASHBOARD)/,build.mjs tsconfig.json)
+
+$(DASHBOARD)/node_modules/.stamp: $(DASHBOARD)/package.json $(DASHBOARD)/package-lock.json $(DASHBOARD)/.npmrc | toolchain
+	cd $(DASHBOARD) && npm ci --no-audit --no-fund --ignore-scripts --prefer-offline --loglevel=error
+	touch $@
+
+# It has the SDK in it, from source; its tests have the SDK's browser.
+python/broker/dashboard/index.html: $(JS)/src/schema.ts $(JS_SOURCES) $(DASHBOARD_SOURCES) $(DASHBOARD)/node_modules/.stamp
+	cd $(DASHBOARD) && npm run --silent build -- --tests
 
 # AsyncAPI's own parser, which tests let read our document.
 tests/asyncapi/node_modules/.package-lock.json: tests/asyncapi/package-lock.json | toolchain
@@ -92,6 +115,8 @@ lint: build ## Format, style, types and import contracts.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	cd $(JS) && npm run --silent lint
+	cd $(OVERLAY) && npm run --silent lint
+	cd $(DASHBOARD) && npm run --silent lint
 
 test: lint ## Everything, in the order of speed.
 	cargo test --quiet
@@ -104,6 +129,9 @@ test-python: build ## The tests without Ray; part of `make test`.
 
 test-cluster: build ## The tests that start Ray or the whole product; part of `make test`.
 	$(BIN)/pytest -m cluster $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | sort)
+
+screens: build ## Pictures of every overlay, in .build/screens.
+	$(BIN)/python -m tests.javascript.screens
 
 conformance: build ## The WebSocket protocol cases against the native server.
 	$(BIN)/python -m tests.conformance
@@ -156,7 +184,7 @@ attack: build ## What strangers, tenants, roles and neighbours may try, doubled 
 	$(BIN)/pip install --quiet --require-hashes -r bench/requirements.lock
 	touch $@
 
-bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner, publish, startup, votes, ballots, disruption, images, images-quality or http for one other, ARGS for options.
+bench: build .venv/bench.stamp ## The side-by-side table; then HTTP; PART=viewers, storms, owner, publish, startup, votes, ballots, disruption, page, images, images-quality or http for one other, ARGS for options.
 	$(BIN)/python -m bench $(PART) $(ARGS)
 	$(if $(PART),,$(BIN)/python -m bench http)
 
@@ -179,4 +207,5 @@ audit: build ## Known faults, licences and sources of what we depend on; ARGS=--
 	$(BIN)/python -m tests.audit --python-tools $(AUDIT_TOOLS) --rust-tools $(AUDIT_TOOLS) $(ARGS)
 
 clean: ## Remove what was built and installed.
-	rm -rf .venv .build target python/broker/_native*.so $(FACES)/built $(JS)/node_modules $(JS)/dist $(JS)/.build $(JS)/src/schema.ts
+	rm -rf .venv .build target python/broker/_native*.so $(FACES)/built $(JS)/node_modules $(JS)/dist $(JS)/.build $(JS)/src/schema.ts $(OVERLAY)/node_modules python/broker/overlay \
+	    $(DASHBOARD)/node_modules $(DASHBOARD)/.build python/broker/dashboard

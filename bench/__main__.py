@@ -11,6 +11,7 @@
     python -m bench images-quality
     python -m bench ballots [--runs N] [--connections N] [--quick]
     python -m bench disruption [--clients N] [--seconds S] [--runs N] [--quick]
+    python -m bench page [--rate N] [--seconds S] [--runs N] [--quick]
 
 Each run starts every contender afresh, one after the other, so that whatever else the machine does hits all
 alike. The exit status is 1 when a viewer lost, doubled or missed a message, or a contender failed; a peer
@@ -24,7 +25,7 @@ import sys
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import ballots, disruption, owner, startup, storms, viewers, votes
+from bench import ballots, disruption, owner, page, startup, storms, viewers, votes
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
 from bench.images import command as images
@@ -131,6 +132,7 @@ PARTS = {
     "images": images.main,
     "images-quality": images_quality.main,
     "owner": owner.main,
+    "page": page.main,
     "publish": publish.main,
     "startup": startup.main,
     "storms": storms.main,

@@ -52,6 +52,13 @@ def read_available_bytes() -> int:
     return int(value.split()[0]) * 1024
 
 
+def read_busy_s() -> float:
+    """CPU seconds that all processes of the machine have taken, the kernel's work for them included."""
+    words = Path("/proc/stat").read_text().splitlines()[0].split()
+    user, nice, system, _, _, interrupts, soft = map(int, words[1:8])
+    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
+
+
 def measure_wake_us(wakes: int = 300, every_s: float = 0.01) -> float:
     """CPU time of a thread that a timer wakes to do nothing, a wake-up: what the machine takes for it."""
     before_s = _thread_cpu_s()

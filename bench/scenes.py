@@ -17,15 +17,19 @@ def measure_scenes(
     runs: int,
     acts: Mapping[str, Callable[[], Outcome]],
     targets: Mapping[str, Mapping[str, float]] | None = None,
+    *,
+    with_load_client: bool = True,
 ) -> int:
     """Run every act `runs` times, in turns, print and write the medians; returns the exit status.
 
     Args:
         targets: scene → figure → what its median must stay below; more is a fault.
+        with_load_client: build it before, as the acts use it.
     """
     console = open_console()
-    with console.status("building the load client"):
-        build_examples()
+    if with_load_client:
+        with console.status("building the load client"):
+            build_examples()
     results = start_results(console, runs)
     faults: list[str] = []
     gathered: dict[str, list[Medians]] = {}

@@ -155,13 +155,14 @@ async def open_product(dsn: str, **settings: Any) -> AsyncIterator[Product]:
             clock,
             ids,
             database,
-            accounts=Accounts(database, clock),
+            accounts=Accounts(database),
             users=Users(database),
             auth=auth,
             owners=owners,
             counters=counters,
         )
         stack.push_async_callback(services.audience.close)
+        stack.push_async_callback(services.known_accounts.close)
         stack.push_async_callback(services.source_replies.close)
         stack.push_async_callback(services.analytics.close)
         health = {"database": "ok", "owners": "ok", "gateways": "ok"}

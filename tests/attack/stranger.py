@@ -314,6 +314,19 @@ async def _streams(caller: Caller, _size: int) -> None:
         assert reply.status == 0 or 400 <= reply.status < 500, (head[:60], reply)
 
 
+async def _floods_behind_refusals(caller: Caller, size: int) -> None:
+    """Who was told that it is over sends on: what is taken does not grow with what is offered."""
+    stream = b" /api/v1/programs/%s/events/stream HTTP/1.1\r\nHost: demo.localhost\r\n" % BULK.encode()
+    for opening in (b"GET" + stream + b"\r\n", b"POST" + stream + b"Content-Length: 9\r\n\r\n"):
+        async with caller.connected(caller.target.ws_port) as connection:
+            await connection.send(opening)
+            await connection.reply(is_head=True)
+            taken = 0
+            while taken < size and await connection.send(bytes(1 << 18), 20):
+                taken += 1 << 18
+        assert taken < _TAKEN_BYTES, f"{taken >> 20} MiB were taken behind {opening[:30]!r}"
+
+
 async def _made_up_streams(caller: Caller, size: int) -> None:
     """Programs that do not exist, over and over: anonymous callers learn nothing, and nothing is kept."""
     for number in range(size):
@@ -394,6 +407,7 @@ async def _recoveries(caller: Caller, size: int) -> None:
 
 
 _CHEAP = "refused, at the cost of reading it"
+_TAKEN_BYTES = 64 * MIB  # at most, with what the kernels of both sides hold
 _BODY = MIB - 500  # as much as is read at all
 
 ATTACKS = (
@@ -431,6 +445,7 @@ ATTACKS = (
            cpu_s=8.0, growth_bytes=128 * MIB, is_scaled=False),
     Attack("handshakes", "stranger", "refused at once", _handshakes, is_scaled=False),
     Attack("event streams", "stranger", "refused at once", _streams, is_scaled=False),
+    Attack("floods behind refusals", "stranger", "no longer read", _floods_behind_refusals, 128 * MIB),
     Attack("streams of made-up programs", "stranger", "nothing is kept for them", _made_up_streams, 300),
     Attack("broken frames", "stranger", "closed with the right code", _frames, is_scaled=False),
     Attack("compressed bombs", "stranger", "1009 before it is inflated", _compressed_bomb, 64 * MIB),

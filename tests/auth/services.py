@@ -62,7 +62,7 @@ async def open_database(dsn: str, size: int = 4) -> AsyncIterator[Database]:
     """The migrated database at `dsn` with the accounts `demo` and `other`."""
     database = await Database.open(dsn, size=size, timeout_s=5)
     try:
-        accounts = Accounts(database, SystemClock())
+        accounts = Accounts(database)
         await accounts.ensure("demo")
         await accounts.ensure("other")
         yield database
@@ -95,7 +95,7 @@ async def open_services(dsn: str, clock: Any = None, **settings: Any) -> AsyncIt
             "clock": clock,
             "ids": IdSource(clock),
             "database": database,
-            "accounts": Accounts(database, clock),
+            "accounts": Accounts(database),
             "users": Users(database),
             "api_tokens": ApiTokens(database),
             "auth": auth,

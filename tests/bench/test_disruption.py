@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench import disruption
-from bench.disruption import Profile, is_there, pace
+from bench.disruption import Profile, build_options, is_there, pace
 from bench.peers.install import InstallError
 
 
@@ -26,6 +26,13 @@ def test_a_peer_that_cannot_be_had_is_left_out(
     assert is_there("Broker")
     assert not is_there("Centrifugo")
     assert "Centrifugo is not to be had" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("with_sdk", "in_node", "each"), [(500, 400, 10), (50, 40, 1), (12, 2, 1)])
+def test_a_fifth_of_those_with_the_sdk_is_in_pages(with_sdk: int, in_node: int, each: int) -> None:
+    options = build_options("http://localhost", Profile(10_000, 60.0, 2.0, 15.0, 2.0, with_sdk))
+    assert (options["node"], options["each"], options["tabs"]) == (in_node, each, 10)
+    assert (options["everyMs"], options["awayMs"]) == (15_000, 2_000)
 
 
 def test_the_viewers_are_pinned() -> None:

@@ -70,6 +70,12 @@ async def test_invitation_names_every_log_in() -> None:
     text = "\n".join(view.invitation(await _stage()))
     for name in ("admin", "producer", "user", "client"):
         assert f"{name} / demo-{name}" in text
+    assert "http://localhost:8123/dashboard/" in text
+
+
+async def test_invitation_names_the_overlay() -> None:
+    text = "\n".join(view.invitation(await _stage()))
+    assert "/overlay/?program=final&project=football" in text
 
 
 def test_wanted_ports_are_taken_and_others_are_free() -> None:

@@ -18,9 +18,10 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
-from tests.adversity.faults import hit
+from tests.adversity.faults import TITLES, hit
 from tests.adversity.two_nodes import HEAD, SECOND, Node, open_cluster
 from tests.deployments.hostile import HARMLESS, HOSTILE
 from tests.deployments.ingress_stage import read_all
@@ -298,6 +299,30 @@ def test_every_node_answers_in_our_words_while_replicas_are_away(cluster: Cluste
         ("POST", 503, "outcome_unknown"),
     }
     assert any(status == 503 for _, status, _ in told)
+
+
+def test_gateways_that_die_come_back_without_a_conductor(cluster: Cluster) -> None:
+    """`broker up` is gone, and what it started on the cluster is all that there is."""
+    instance = cluster.instance
+    instance.process.kill()
+    instance.process.wait()
+    gateways = [process for node in cluster.nodes for process in node.processes(TITLES["gateway"])]
+    assert len(gateways) == len(NODES)
+    for process in gateways:
+        process.kill()
+    for node in NODES:
+        deadline_s = time.monotonic() + BACK_S
+        while True:
+            with suppress(OSError, WebSocketException):
+                with connect(f"ws://{node}:{instance.ws_port}/api/v1/ws", open_timeout=10) as viewer:
+                    viewer.send('{"jsonrpc":"2.0","id":1,"method":"getVersion"}')
+                    assert "version" in json.loads(viewer.recv(30))["result"]
+                break
+            assert time.monotonic() < deadline_s, node
+            time.sleep(0.2)
+    instance.start()
+    living = [process for node in cluster.nodes for process in node.processes(TITLES["gateway"])]
+    assert len(living) == len(NODES), "the next one exchanges them"
 
 
 def test_a_start_is_refused_where_the_ingress_of_another_node_is_not_ours(cluster: Cluster) -> None:

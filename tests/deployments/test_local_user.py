@@ -193,6 +193,16 @@ def test_processes_tell_another_user_no_secret(instance: Instance) -> None:
     assert as_stranger(look) == []
 
 
+def test_processes_give_way_to_nobody(instance: Instance) -> None:
+    given = psutil.Process(instance.process.pid).nice()
+    later = set()
+    for process in list_processes(instance):
+        with suppress(psutil.NoSuchProcess):
+            if process.nice() > given:
+                later.add(process.name())
+    assert later == set()
+
+
 def test_ports_of_ray_take_no_call_without_the_certificate(instance: Instance) -> None:
     """Not even one that Ray answers without its secret; and none ends a process of Ray's."""
     before = list_ray(instance)

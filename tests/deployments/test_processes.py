@@ -3,6 +3,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,18 @@ def test_processes_are_found_by_their_mark_and_their_session(mark: str) -> None:
     finally:
         end_marked(mark)
         process.communicate()
+
+
+def test_a_process_that_becomes_another_program_is_not_overlooked(mark: str, tmp_path: Path) -> None:
+    """It has no environment for a moment; this one is in such moments a good part of its time."""
+    script = tmp_path / "again"
+    script.write_text('exec /bin/sh "$0"\n')
+    process = subprocess.Popen(["/bin/sh", script], env=os.environ | {MARK: mark}, start_new_session=True)
+    try:
+        assert [process.pid in list_marked(mark) for _ in range(100)] == [True] * 100
+    finally:
+        end_marked(mark)
+        process.wait()
 
 
 def test_all_processes_of_an_instance_are_ended_and_no_others(mark: str) -> None:

@@ -170,6 +170,22 @@ async def test_message_flood_is_ended(world: World) -> None:
         assert await attacker.close_code() in {1008, 4008}
 
 
+@pytest.mark.parametrize(
+    ("method", "offered_bytes"), [(b"GET", 128 << 20), (b"GET", 256 << 20), (b"POST", 128 << 20)]
+)
+async def test_flood_behind_a_refusal_is_not_read(world: World, method: bytes, offered_bytes: int) -> None:
+    program = await world.program()
+    async with attack(world, handshake=False) as attacker:
+        path = f"/api/v1/programs/{program}/events/stream".encode()
+        attacker.writer.write(method + b" " + path + b" HTTP/1.1\r\nHost: demo.localhost\r\n\r\n")
+        await attacker.reader.readuntil(b"\r\n\r\n")
+        taken = 0
+        while taken < offered_bytes and not attacker.writer.is_closing():
+            await attacker.send(bytes(1 << 18))
+            taken += 1 << 18
+        assert taken < 64 << 20  # with what the kernels of both sides hold
+
+
 async def test_million_subscriptions_are_refused(world: World) -> None:
     async with attack(world) as attacker:
         for start in range(0, 20_000, 500):

@@ -1,5 +1,6 @@
 """What comes out of libvips: sizes, colours, frames, and what is refused."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -161,6 +162,52 @@ def test_what_is_srgb_already_is_not_converted() -> None:
         assert srgb_options(read_header(bytes(source), LIMITS)) == {"export_profile": "srgb"}
     seen = opened(ask(bytes(wide.pngsave_buffer(keep="icc")), "w=50,h=50,f=png"))
     assert near(seen, 25, 25, (127, 127, 128), tolerance=3)
+
+
+def photograph(width: int, height: int) -> pyvips.Image:
+    """What changes over some pixels, as photographs do."""
+    noise = pyvips.Image.gaussnoise(width, height, sigma=780, mean=0, seed=3).gaussblur(6)
+    return (gradient(width, height) + noise).cast("uchar").copy(interpretation="srgb")
+
+
+def decibels(one: pyvips.Image, other: pyvips.Image) -> float:
+    """The peak ratio of signal to noise."""
+    return 10 * math.log10(255**2 / ((one - other) ** 2).avg())
+
+
+@pytest.mark.parametrize(("width", "height"), [(2_000, 1_500), (2_003, 1_501), (1_999, 1_507)])
+@pytest.mark.parametrize("side", [700, 400, 300, 100])
+def test_a_jpeg_that_its_decoder_shrinks_looks_as_if_the_filter_had(
+    width: int, height: int, side: int
+) -> None:
+    data = bytes(photograph(width, height).jpegsave_buffer(Q=95))
+    seen = opened(ask(data, f"w={side},f=png"))
+    whole = pyvips.Image.new_from_buffer(data, "")
+    filtered = whole.reduce(width / seen.width, height / seen.height)
+    assert (filtered.width, filtered.height) == (seen.width, seen.height)
+    assert decibels(seen, filtered) > 38
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_jpeg_that_its_decoder_shrinks_is_seen_as_it_was_taken(orientation: int) -> None:
+    upright = photograph(801, 603)
+    upright.set_type(pyvips.GValue.gint_type, "orientation", orientation)
+    data = bytes(upright.jpegsave_buffer(Q=95))
+    seen = opened(ask(data, "w=100,f=png"))
+    small = pyvips.Image.new_from_buffer(data, "").autorot()
+    assert decibels(seen, small.reduce(small.width / seen.width, small.height / seen.height)) > 35
+
+
+def test_a_jpeg_that_its_decoder_shrinks_becomes_srgb() -> None:
+    wide = photograph(800, 600).icc_transform("p3", input_profile="srgb")
+    seen = opened(ask(bytes(wide.jpegsave_buffer(Q=98, keep="icc")), "w=100,f=png"))
+    assert decibels(seen, photograph(800, 600).reduce(8, 8)) > 35
+
+
+def test_a_small_jpeg_has_huffman_tables_of_its_own() -> None:
+    made = ask(bytes(photograph(1_000, 800).pngsave_buffer()), "w=100,f=jpg").body
+    again = pyvips.Image.new_from_buffer(made, "").jpegsave_buffer(Q=85, keep="icc")
+    assert len(made) < 0.95 * len(again)
 
 
 def test_gray_with_transparency_keeps_it() -> None:

@@ -13,9 +13,13 @@ import pytest
 import broker
 from broker import _native
 from broker._native import BUILT_S
-from broker.clock import to_datetime
+from broker.clock import SystemClock, to_datetime
 from broker.domain.values import format_time
+from broker.image_urls import PREFIX
 from broker.metrics import catalogue, counts
+from broker.metrics.counts import Sample
+from broker.metrics.exporter import Exporter
+from broker.rest.image_state import KIND
 from tests.product import Product
 from tests.rest.support import field
 
@@ -53,6 +57,28 @@ async def test_ready_means_every_part(product: Product) -> None:
         product.health["owners"] = "ok"
     assert answer.status_code == 503
     assert answer.json()["parts"]["owners"] == "no owner answers"
+
+
+async def test_the_state_of_pictures_is_told_and_decides_nothing(product: Product, tmp_path: Path) -> None:
+    told, figures = [], list[Sample]()
+    exporter = Exporter(KIND, KIND, tmp_path, SystemClock(), [lambda: iter(figures)])
+    await exporter.start()
+    async with product.with_settings(data_dir=tmp_path).door(None) as door:
+        for values in ((), (0,), (1,)):
+            figures[:] = [Sample(catalogue.IMAGES_UP.name, (), value) for value in values]
+            answer = await door.get("http://localhost/readyz")
+            told.append((answer.status_code, answer.json()["images"]))
+    await exporter.close()
+    assert told == [(200, "unknown"), (200, "not made at present; the conductor's log says why"), (200, "ok")]
+
+
+async def test_pictures_that_nobody_makes_are_unavailable(product: Product) -> None:
+    """The ingress leads to them once they have been started; until then what asks for them comes here."""
+    async with product.door(None) as door:
+        answer = await door.get(f"http://localhost{PREFIX}/demo/w=400?url=http://a.test/b.png")
+        assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
+        assert int(answer.headers["retry-after"]) > 0
+        assert (await door.get(f"http://localhost{PREFIX}x")).status_code == 404
 
 
 async def test_models_that_find_faces_are_told_to_operators(product: Product) -> None:

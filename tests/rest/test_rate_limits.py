@@ -1,5 +1,6 @@
 """The limits on rates at the door: log-in, stored values without a token, requests of data sources."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,9 +12,10 @@ import pytest
 from broker.operations.services import build_services
 from broker.resources.catalogue import build_registry
 from broker.rest.app import build_app
-from broker.storage.accounts import Accounts
+from broker.storage.accounts import Account, Accounts
 from broker.storage.database import Database
 from broker.storage.users import Users
+from tests.asgi import ask
 from tests.auth.services import PASSWORD
 from tests.product import Product, open_product
 
@@ -74,7 +76,7 @@ async def another_process(product: Product, dsn: str) -> AsyncIterator[Product]:
             first.clock,
             first.ids,
             database,
-            accounts=Accounts(database, first.clock),
+            accounts=Accounts(database),
             users=Users(database),
             auth=first.auth,
             owners=first.owners,
@@ -145,3 +147,28 @@ async def test_a_request_that_is_malformed_is_no_log_in(product: Product) -> Non
     for _ in range(ACCOUNT_BURST + 1):
         answer = await asking(None, "POST", "/token", LOGIN | {"grant_type": "magic"})(product, "192.0.2.1")
         assert answer.status_code == 400
+
+
+async def test_ten_thousand_invented_hosts_cost_few_queries(
+    product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = 0
+    find = Accounts.find
+
+    async def count(self: Accounts, name: str) -> Account | None:
+        nonlocal queries
+        queries += 1
+        return await find(self, name)
+
+    monkeypatch.setattr(Accounts, "find", count)
+    stranger = {"X-Forwarded-For": "192.0.2.7"}
+    told = Counter[int]()
+    for number in range(10_000):
+        reply = await ask(product.app, "GET", "/api/v1/version", account=f"no-{number}", headers=stranger)
+        told[reply.status] += 1
+    assert told == {404: queries, 429: 10_000 - queries}
+    assert queries < 1_000  # a hundred, and ten a second
+    reply = await ask(
+        product.app, "GET", "/api/v1/version", account="other", headers={"X-Forwarded-For": "192.0.2.8"}
+    )
+    assert reply.status == 200

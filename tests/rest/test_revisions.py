@@ -184,6 +184,20 @@ async def test_end_users_see_no_secrets(product: Product) -> None:
     assert (await call(product, "GET", f"own/application/live/{draft['id']}", role=None)).status_code == 404
 
 
+async def test_end_users_get_the_latest_published_revision(product: Product) -> None:
+    project = await new_project(product)
+    latest = f"{project}/application/live/latest"
+    await make(product, project)
+    assert (await call(product, "GET", latest, role=None)).status_code == 404
+    for _ in range(2):
+        await make(product, project, status="published")
+    await make(product, project)
+    assert (await call(product, "GET", latest, role=None)).json()["version"] == "3"
+    await make(product, project, status="published", version="latest", title="so named")
+    await make(product, project, status="published")
+    assert (await call(product, "GET", latest, role=None)).json()["title"] == "so named"
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [

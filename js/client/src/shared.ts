@@ -1,7 +1,8 @@
 /**
  * One connection for all tabs: a client whose subscriptions and calls go through a `SharedWorker`.
  *
- * Where there is none, as in some mobile browsers, or its script cannot be loaded, the page connects by itself.
+ * Where there is none, as in some mobile browsers, or it says nothing, as its script cannot be loaded, the page
+ * connects by itself.
  */
 import { Client, type ClientOptions } from "./client.js";
 import type { Page } from "./core.js";
@@ -48,6 +49,8 @@ class PortCarrier implements Carrier {
 
   /** The page's own connections, once the worker has turned out to be of no use. */
   #own: Carrier | undefined;
+  /** Browsers do not always tell of a script that cannot be loaded. */
+  readonly #silence: ReturnType<typeof setTimeout>;
 
   constructor(
     readonly worker: SharedWorker,
@@ -59,6 +62,7 @@ class PortCarrier implements Carrier {
     addEventListener("pagehide", this.#hide);
     addEventListener("pageshow", this.#show);
     this.#hello();
+    this.#silence = setTimeout(() => this.#goAlone(), page.timing.openTimeoutMs);
   }
 
   join(target: Target, member: Member): void {
@@ -89,6 +93,7 @@ class PortCarrier implements Carrier {
   }
 
   close(): void {
+    clearTimeout(this.#silence);
     this.#hide();
     removeEventListener("pagehide", this.#hide);
     removeEventListener("pageshow", this.#show);
@@ -99,13 +104,16 @@ class PortCarrier implements Carrier {
   }
 
   #goAlone(): void {
+    if (this.#own) return;
+    clearTimeout(this.#silence);
+    this.#send({ op: "bye" });
     const own = this.page.open();
     this.#own = own;
     own.onState = () => {
       this.problem = own.problem;
       this.#setState(own.state);
     };
-    const lost = new ConnectionLost("the SharedWorker's script cannot be loaded");
+    const lost = new ConnectionLost("the SharedWorker does not answer");
     for (const { reject } of this.#calls.values()) reject(lost);
     for (const { target, member } of this.#members.values()) own.join(target, member);
     this.#members.clear();
@@ -168,6 +176,8 @@ class PortCarrier implements Carrier {
   }
 
   async #take(message: ToPage): Promise<void> {
+    clearTimeout(this.#silence);
+    if (this.#own) return;
     if (message.op === "state") {
       if (message.problem) this.problem = new ConnectionLost(message.problem);
       return this.#setState(message.state);

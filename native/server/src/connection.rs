@@ -148,6 +148,8 @@ pub(super) struct Reading {
     pub is_ended: bool,
     /// The handler has enough to do for it: nothing is read.
     pub is_paused: bool,
+    /// How often what the client still sends is read and dropped, once the connection is closing.
+    pub drops_left: u8,
 }
 
 /// Whether anything can be sent to a client.

@@ -18,6 +18,10 @@ use super::wire::Wire;
 
 /// How long a closing connection may take to read what is left for it.
 const LINGER_MS: u64 = 5_000;
+/// How often it is read from meanwhile, 64 KiB at most each time; then it is reset. Closing a socket that has unread bytes
+/// resets it, which may destroy the farewell, so what a client had sent before it could know is read: 16 MiB are more than
+/// two kernels hold for it. Who sends more does not listen.
+const LINGER_READS: u8 = u8::MAX;
 
 impl<H: Handler> Core<H> {
     /// Takes in an accepted socket; one that is over the limit is refused once its head has come.
@@ -152,6 +156,7 @@ impl<H: Handler> Core<H> {
         self.note_closed(slot);
         let connection = self.connections.at(slot);
         connection.state = State::Closing;
+        connection.reading.drops_left = LINGER_READS;
         connection.reading.is_paused = false;
         connection.input = Vec::new();
         connection.deadlines.message_ms = NEVER;

@@ -155,9 +155,11 @@ impl<H: Handler> Core<H> {
         }
     }
 
-    /// Drops what the client of an event stream has sent, which costs as much as a message.
+    /// Drops what the client of an event stream has sent: each read costs as much as a message, and so does each KiB,
+    /// for there is nothing to send.
     pub(super) fn ignore_input(&mut self, slot: SlotIndex, bytes: usize) {
-        if bytes > 0 && self.take_rate(slot, 1.0) == Rate::Flood {
+        let tokens = 1 + u16::try_from(bytes >> 10).unwrap_or(u16::MAX - 1);
+        if bytes > 0 && self.take_rate(slot, f32::from(tokens)) == Rate::Flood {
             self.close(slot, 1008, "message flood");
         }
     }

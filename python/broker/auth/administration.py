@@ -45,7 +45,7 @@ class Administration:
         token_lifetime_s: int = 3_600,
     ) -> None:
         """Args: token_lifetime_s: as the product has it; says how long keys verify that sign no more."""
-        self._accounts = Accounts(database, clock)
+        self._accounts = Accounts(database)
         self._users = Users(database)
         self._providers = IdentityProviders(database)
         self._analytics = Analytics(database, clock)

@@ -29,7 +29,7 @@ class Revisions(Group):
         return await self._get(_at(project_id, "version", version))
 
     async def get_live(self, project_id: str, version: str) -> LiveRevision:
-        """What end users see of a published revision; needs no token. Raises NotFound."""
+        """What end users see of a published revision, or of `latest`; needs no token. Raises NotFound."""
         target = _at(project_id, "live", version)
         return await self._engine.send(Call("GET", target, LiveRevision))
 

@@ -114,7 +114,10 @@ class LruCache(Generic[K, V]):
 
 
 class TtlCache(Generic[K, V]):
-    """Values by key, each for a time, until there are too many of them. A value may be None; see `find`."""
+    """Values by key, each for a time, until there are too many of them. A value may be None; see `find`.
+
+    What has expired is gone: for a use that falls back on older values, keep these in an `LruCache`.
+    """
 
     __slots__ = ("_cache", "_clock", "_entries", "_lasts_s")
 
@@ -156,11 +159,6 @@ class TtlCache(Generic[K, V]):
             return None
         self._entries.move_to_end(key)
         return entry[0]
-
-    def get_stale(self, key: K) -> V | None:
-        """A value that may have expired, for use where no better one can be had."""
-        entry = self._entries.get(key)
-        return None if entry is None else entry[0]
 
     def put(self, key: K, value: V, *, lasts_s: float | None = None, until_s: float | None = None) -> None:
         """Keep a value for `lasts_s`, or until a moment of the monotonic clock.

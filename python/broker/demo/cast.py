@@ -14,6 +14,14 @@ from broker.errors import Conflict as Taken
 PROGRAM_ID = "final"
 PROJECT_ID = "football"
 _LENGTH = timedelta(hours=6)
+_LOOK = {
+    "overlay": {
+        "teams": {
+            "NOR": {"name": "Northport", "color": "#2f7bff"},
+            "SOU": {"name": "Southvale", "color": "#ffb000"},
+        }
+    }
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,14 @@ async def ensure_members(client: AsyncClient) -> None:
     for user in await client.users.list():
         if user.username in names and PROJECT_ID not in user.project_ids:
             await client.users.update(user.id, project_ids=[*user.project_ids, PROJECT_ID])
+
+
+async def ensure_look(client: AsyncClient) -> None:
+    """Publish how the overlay looks, unless an earlier run did; needs an admin."""
+    try:
+        await client.revisions.get_published(PROJECT_ID)
+    except NotFound:
+        await client.revisions.create(PROJECT_ID, _LOOK, title="The final", status="published")
 
 
 async def ensure_program(client: AsyncClient, clock: Clock) -> Program:

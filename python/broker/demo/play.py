@@ -85,6 +85,7 @@ async def _perform(
     admin, producer = cast.LOGINS[:2]
     async with AsyncClient(stage.url, username=admin.username, password=admin.password) as client:
         await cast.ensure_members(client)
+        await cast.ensure_look(client)
         console.print(await analytics.measure(client, matomo), soft_wrap=True, highlight=False)
     async with (
         AsyncClient(stage.url, username=producer.username, password=producer.password) as producing,

@@ -14,7 +14,7 @@ BREAK_S = 3 * 60  # a real one is 15 minutes, which nobody wants to watch
 BUILD_UP_S = 4 * 60
 CLOCK_STEP_S = 15
 STATS_STEP_S = 60
-BANNER_S = 40  # how long a lower third stays on air
+BANNER_S = 150  # how long a lower third stays on air: five seconds of a demonstration, enough to read it
 POLL = "Poll#show"
 
 _FIRST = (

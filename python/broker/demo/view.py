@@ -13,7 +13,7 @@ from rich.text import Text
 
 from broker.client import Event
 from broker.demo.audience import Crowd
-from broker.demo.cast import LOGINS, PROGRAM_ID
+from broker.demo.cast import LOGINS, PROGRAM_ID, PROJECT_ID
 from broker.demo.figures import percentile, sparkline
 from broker.demo.script import POLL
 from broker.demo.stage import Stage
@@ -94,6 +94,8 @@ def invitation(stage: Stage) -> list[str]:
     url = f"http://localhost:{port}"
     return [
         f"API        {url}/docs   (account demo: {stage.url})",
+        f"dashboard  {url}/dashboard/",
+        f"overlay    {stage.url}/overlay/?program={PROGRAM_ID}&project={PROJECT_ID}",
         f"WebSocket  ws://localhost:{stage.ws_port}/api/v1/ws",
         f"log-ins    {logins}",
         f"try        curl {url}/api/v1/programs/{PROGRAM_ID}/events",

@@ -70,7 +70,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
             clock,
             ids,
             database,
-            accounts=Accounts(database, clock),
+            accounts=Accounts(database),
             users=Users(database),
             auth=auth,
             owners=owners,
@@ -80,6 +80,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
         stack.push_async_callback(services.source_replies.close)
         stack.push_async_callback(services.analytics.close)
         stack.push_async_callback(services.audience.close)
+        stack.push_async_callback(services.known_accounts.close)
         stack.push_async_callback(services.known_gateways.close)
         stack.push_async_callback(services.image_warmer.close)
         exporter.add(services.image_warmer.figures)

@@ -130,6 +130,8 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         "RAY_prestart_worker_first_driver": "0",
         # The one that does wait (`ray_cluster.keep_spare_worker`) is kept, whatever else runs.
         "RAY_num_workers_soft_limit": "1000",
+        # Ray's own is 15: beside one busy process at 0 viewers would get a thirtieth of a core.
+        "RAY_worker_niceness": "0",
         "RAY_enable_metrics_collection": "0",
         # What stands in for the node's agents hears from a pipe that the raylet has died, without looking.
         "RAY_enable_pipe_based_agent_to_parent_health_check": "1",

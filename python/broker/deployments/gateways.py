@@ -4,11 +4,15 @@ A gateway owns its port with SO_REUSEPORT, so two of one node can listen at a ti
 one, then drains the old one, whose clients reconnect to the new one over `drain_s` seconds and go on where
 they were. That, and connections that live for hours, is why gateways are actors with a reconciler and not
 replicas of Ray Serve, which knows replicas that are stopped first and proxies that reload.
+
+On a cluster of others gateways outlive the reconciler. Ray starts one that dies anew there, and it takes
+connections by itself; a reconciler that is there ends it and starts another, as ever.
 """
 
 import asyncio
 import gc
 import logging
+import os
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,6 +44,7 @@ _INGRESS_S = 30.0  # until an ingress has started on another node
 _ROUND_S = 5.0  # between two looks for new nodes
 _LOOK_S = 4.0  # between two looks at a gateway
 _HUNG_S = 10.0  # without an answer; Ray watches over processes, not over what does not answer
+_RETURN_S = 2.0  # before another try of a gateway that nobody looks after
 _RETRY = Backoff(0.5, 10.0, jitter=0)
 
 _log = logging.getLogger(__name__)
@@ -57,6 +62,20 @@ class GatewayActor:
         self._ended = asyncio.Event()
         self._opened: Opened | None = None
         self._gateway: Gateway | None = None
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            self._returning = run_once("gateway", self._return())
+
+    async def _return(self) -> None:
+        """Take connections in the place of a process that died: nobody may be there to say so.
+
+        What fails, as while the database is away, is tried again in another process.
+        """
+        try:
+            await self.start()
+        except Exception as error:
+            _log.error("gateway_not_started", extra={"cause": _first_line(error), "retry_s": _RETURN_S})
+            await asyncio.sleep(_RETURN_S)
+            os._exit(1)
 
     async def start(self) -> int:
         """Take connections; returns the port."""
@@ -229,7 +248,8 @@ class GatewayKeeper:
             name=name,
             namespace=NAMESPACE,
             num_cpus=0,
-            max_restarts=0,  # the reconciler starts another, which also knows of a node that is gone
+            # The reconciler starts another, which also knows of a node that is gone. See above.
+            max_restarts=-1 if self._outlive_driver else 0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
             **options,
         )

@@ -20,10 +20,11 @@ from broker.settings import Settings
 from broker.setup_error import SetupError
 
 _LOOK_S = 0.5
-_SOON_S = 10.0  # a change of HAProxy's may be under way
+_SOON_S = 60.0  # its first start and changes of it take seconds on a busy machine
 _ANSWER_S = 5.0
 _ROUTES = "/-/routes"
 _PAGE = "/healthz"  # a replica's; it refuses an ingress that it does not know
+_NO_API = "the API does not answer through the ingress of this node"
 _ELSEWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to call what listens everywhere
 
 
@@ -51,7 +52,10 @@ async def require_our_ingress(settings: Settings) -> None:
 
 
 async def find_ingress_fault(settings: Settings, within_s: float) -> str:
-    """What is wrong with the ingress of this node and stays wrong for so long; empty when nothing is."""
+    """What is wrong with the ingress of this node and stays wrong for so long; empty when nothing is.
+
+    It is ours, and the API answers through it.
+    """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + within_s
     while settings.ingress_key and (reason := await _look(settings)):
@@ -60,6 +64,8 @@ async def find_ingress_fault(settings: Settings, within_s: float) -> str:
             continue
         if refusal := await asyncio.to_thread(_read_fault):
             return f"the ingress cannot be started: {refusal}"
+        if reason == _NO_API:
+            return reason
         return (
             f"the ingress of this node is not the product's ({reason}): every node's Ray must start"
             f" {_program()} as HAProxy; see deploy/node.env"
@@ -87,12 +93,30 @@ async def _look(settings: Settings) -> str:
             return f"something else answers {door} at {host}:{port}"
         if (APPLICATION in routes) != (door == "operators"):
             return f"{_ROUTES} is wrong for {door} at {host}:{port}"
-    with suppress(OSError, TimeoutError):
+    try:
         async with asyncio.timeout(_ANSWER_S):
             head, _ = await _ask(_ELSEWHERE.get(host, host), port, _PAGE)
-        if head.startswith(b"HTTP/1.1 403 "):
-            return f"its {ingress_key.NAME}, or its RAY_AUTH_TOKEN, is another"
-    return ""
+    except (OSError, TimeoutError):
+        return _NO_API
+    if head.startswith(b"HTTP/1.1 403 "):
+        return f"its {ingress_key.NAME}, or its RAY_AUTH_TOKEN, is another"
+    return "" if head.startswith(b"HTTP/1.1 200 ") else _NO_API
+
+
+async def is_routed(settings: Settings, application: str, within_s: float) -> bool:
+    """Whether the ingress of this node leads to an application of Serve's, at once or within this time."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + within_s
+    host = _ELSEWHERE.get(settings.ops_host, settings.ops_host)
+    while True:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                _, body = await _ask(host, settings.operations_port, _ROUTES)
+            if application in _routes(body):
+                return True
+        if loop.time() >= deadline_s:
+            return False
+        await asyncio.sleep(_LOOK_S)
 
 
 async def _ask(host: str, port: int, path: str) -> tuple[bytes, bytes]:

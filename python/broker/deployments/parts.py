@@ -13,10 +13,17 @@ import orjson
 from broker import timers
 from broker.actors.pool import SlotPool
 from broker.clock import SystemClock
+from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.tasks import keep_running, run_once
 from broker.deployments import gateways, serve_app
 from broker.deployments.clock_watch import watch_clock
-from broker.deployments.ingress_check import forget_faults, require_our_ingress, start_unless_refused
+from broker.deployments.ingress import IMAGES
+from broker.deployments.ingress_check import (
+    forget_faults,
+    is_routed,
+    require_our_ingress,
+    start_unless_refused,
+)
 from broker.deployments.ray_internals import ray_cluster
 from broker.deployments.ray_internals.serve_control import restart_control
 from broker.metrics import catalogue
@@ -24,12 +31,17 @@ from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
 from broker.owners.actor import OwnerActor
 from broker.owners.placement import OWNER
+from broker.rest.image_state import KIND
 from broker.settings import Settings
 from broker.voting.counting.actor import CounterActor
 from broker.voting.counting.placement import COUNTER
 
 _STOP_S = 11.0  # for everything; `broker up` has four more
 _DRAIN_LIMIT_S = 6.0
+_IMAGES_S = 30.0  # that a start waits for pictures before it is over without
+_IMAGES_LOOK_S = 30.0  # Serve looks after replicas; what it has given up is started again by us
+_IMAGES_RETRY = Backoff(0.5, 60.0, jitter=0)
+_ROUTED_S = 10.0  # for a change of the ingress
 _LATE_S = 0.3  # timers once all runs: what is left are looks every few seconds
 
 _log = logging.getLogger(__name__)
@@ -59,6 +71,7 @@ class Parts:
         self._owners: SlotPool | None = None
         self._counters: SlotPool | None = None
         self._api_started = False
+        self._has_images = asyncio.Event()
 
     async def run(self) -> None:
         """Return when everything has been stopped. Raises what made a part fail to start."""
@@ -86,7 +99,7 @@ class Parts:
         assert self._dsn is not None
         await asyncio.to_thread(self._connect)
         tell({"part": "ray", "detail": self._settings.ray_address or "local"})
-        exporter = Exporter("conductor", "conductor", self._settings.data_dir, SystemClock(), [self._figures])
+        exporter = Exporter(KIND, KIND, self._settings.data_dir, SystemClock(), [self._figures])
         await exporter.start()
         dsn = await self._dsn
         joined = self._local is None
@@ -104,7 +117,7 @@ class Parts:
         )
         doors = (
             self._part("gateways", self._gateways.start, self._gateway_detail),
-            self._part("api", self._start_api(dsn), lambda: f"port {self._settings.http_port}"),
+            self._start_http(dsn),
         )
         if self._succeeds:
             # The one before goes on until its slots are taken: that is the last thing, so that it is short.
@@ -123,20 +136,55 @@ class Parts:
             self._keep(keep_running("spare worker", self._local.workers.keep_spare))
             self._keep(keep_running("fork server", self._local.workers.keep_server))
             self._keep(run_once("damaged Ray", self._tell_lost(self._local)))
+        try:
+            await asyncio.wait_for(self._has_images.wait(), _IMAGES_S)
+        except TimeoutError:
+            tell({"warning": "no pictures are made yet; the log says why"})
 
     async def _part(self, name: str, start: Callable[[], Awaitable[None]], detail: Callable[[], str]) -> None:
         await start()
         tell({"part": name, "detail": detail()})
 
-    def _start_api(self, dsn: str) -> Callable[[], Awaitable[None]]:
-        async def start() -> None:
-            await asyncio.to_thread(forget_faults)
-            running = asyncio.to_thread(serve_app.run_application, self._settings, dsn)
-            await start_unless_refused(running)
-            if self._local is not None:  # else the gateways look, one on each node
-                await require_our_ingress(self._settings)
+    async def _start_http(self, dsn: str) -> None:
+        """Start the API, and begin to start pictures, without which everything goes on."""
+        await self._part("api", lambda: self._start_api(dsn), lambda: f"port {self._settings.http_port}")
+        self._keep(keep_running("images", lambda: self._keep_images(dsn)))
 
-        return start
+    async def _start_api(self, dsn: str) -> None:
+        await asyncio.to_thread(forget_faults)
+        await start_unless_refused(asyncio.to_thread(serve_app.run_api, self._settings, dsn))
+        if self._local is not None:  # else the gateways look, one on each node
+            await require_our_ingress(self._settings)
+
+    async def _keep_images(self, dsn: str) -> None:
+        """Start pictures, and again whenever Serve has given them up, until cancelled."""
+        delays = Delays(_IMAGES_RETRY)
+        await self._run_images(dsn)
+        while True:
+            if fault := await self._find_images_fault():
+                self._has_images.clear()
+                _log.error("images_failed", extra={"cause": fault})
+                await delays.wait()
+                await self._run_images(dsn)
+            else:
+                delays.reset()
+                self._has_images.set()
+                await asyncio.sleep(_IMAGES_LOOK_S)
+
+    async def _find_images_fault(self) -> str:
+        try:
+            fault = await asyncio.to_thread(serve_app.find_images_fault)
+        except Exception as error:  # of Serve's controller, which may be about to be restarted
+            return one_line(error)
+        if fault or self._local is None or await is_routed(self._settings, IMAGES, _ROUTED_S):
+            return fault
+        return "the ingress does not lead to them"
+
+    async def _run_images(self, dsn: str) -> None:
+        try:
+            await asyncio.to_thread(serve_app.run_images, self._settings, dsn)
+        except Exception as error:  # whatever Serve has: nothing but pictures depends on it
+            _log.error("images_not_started", extra={"cause": one_line(error)})
 
     async def _tell_lost(self, local: ray_cluster.LocalRay) -> None:
         tell({"lost": await ray_cluster.until_lost(local)})
@@ -144,6 +192,7 @@ class Parts:
     def _figures(self) -> Iterator[Sample]:
         if self._gateways is not None:
             yield Sample(catalogue.GATEWAYS.name, (), self._gateways.count)
+        yield Sample(catalogue.IMAGES_UP.name, (), int(self._has_images.is_set()))
 
     def _gateway_detail(self) -> str:
         assert self._gateways is not None
@@ -181,9 +230,11 @@ class Parts:
                 if self._local is not None:
                     await self._local.workers.renew()
                 await self._gateways.roll()
-                await self._start_api(await self._dsn)()
+                dsn = await self._dsn
+                await self._start_api(dsn)
                 if self._local is None:
                     await self._gateways.require_our_ingresses()
+                await self._run_images(dsn)
                 await self._owners.exchange()
                 await self._counters.exchange()
             except Exception as error:

@@ -18,6 +18,10 @@ CONDUCTOR_MARK = "BROKER_CONDUCTOR"
 """The same for the processes of one conductor, of which an instance may have two for a while."""
 
 _PROC = Path("/proc")
+_SESSION, _FLAGS = 2, 5  # of the fields behind the state
+_KERNEL = 0x0020_0000  # the flag PF_KTHREAD
+_LOOKS = 20  # at a process without an environment, 20 ms: becoming another program takes less than one
+_LOOK_S = 0.001
 _POLL_S = 0.02
 _PATIENCE_S = 5.0  # for the kernel to take down what was killed
 
@@ -70,17 +74,34 @@ def _kill(pids: Sequence[int]) -> None:
 
 
 def _carries(pid: int, wanted: bytes) -> bool:
-    """Whether the process was started with `wanted` in its environment; a dead one has none any more."""
-    try:
-        return wanted in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
+    """Whether the process was started with `wanted` in its environment; a dead one has none any more.
+
+    Nor has one for a moment that is becoming another program, such as what starts HAProxy: it is looked at
+    again. Overlooked, it would outlive its instance and hold its ports.
+    """
+    for _ in range(_LOOKS):
+        try:
+            environment = (_PROC / str(pid) / "environ").read_bytes()
+        except OSError:
+            return False
+        if environment or _fields_of(pid) is None:
+            return wanted in environment.split(b"\0")
+        time.sleep(_LOOK_S)
+    return False
 
 
 def _session_of(pid: int) -> int | None:
-    """The session of a living process (proc_pid_stat(5)); None for a dead one that nobody has waited for."""
+    fields = _fields_of(pid)
+    return None if fields is None else int(fields[_SESSION])
+
+
+def _fields_of(pid: int) -> list[str] | None:
+    """What proc_pid_stat(5) tells of a process behind its state.
+
+    None for one that has ended, also if nobody has waited for it, and for the kernel's own.
+    """
     try:
         state, *fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return None if state in "ZX" else int(fields[2])
+    return None if state in "ZX" or int(fields[_FLAGS]) & _KERNEL else fields

@@ -2,11 +2,14 @@
 
 import asyncio
 import gc
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import serve
+from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from broker import timers
 from broker.deployments.environment import RAY_HOST
@@ -29,6 +32,9 @@ _BUSY = 32  # requests of one replica at a time, over which Serve starts another
 _LOGS = {"log_level": "WARNING", "enable_access_log": False}
 _CPUS = 0.01  # a claim, not a limit: replicas must fit beside everything else on two cores
 
+_LOOK_S = 0.2  # between two looks at a start
+_START_S = 60.0  # of replicas for pictures, where there are some always
+_FAULT_CHARACTERS = 200
 _END_S = 8  # for Serve's own second, `ray_internals.departures`, and the requests that run then
 
 # Timers of a replica: its server looks around ten times a second, its requests only time out.
@@ -146,11 +152,12 @@ def _count_nodes() -> int:
     return sum(bool(node["Alive"]) for node in nodes)
 
 
-def run_application(settings: Settings, dsn: str) -> None:
-    """Start the ingress on every node and the applications behind it; returns when they answer. Blocks.
+def run_api(settings: Settings, dsn: str) -> None:
+    """Start the ingress on every node and the API behind it; returns when its replicas run. Blocks.
 
     Raises:
         RuntimeError: a replica does not start.
+        TimeoutError: an ingress does not start.
     """
     serve.start(
         proxy_location="EveryNode",
@@ -162,7 +169,48 @@ def run_application(settings: Settings, dsn: str) -> None:
         logging_config=_LOGS,
     )
     api = serve.RunTarget(build_application(settings, dsn), name=APPLICATION, route_prefix="/")
-    serve.run_many([api, build_images(settings, dsn), faces_target(settings)])
+    # Serve would wait a minute until every ingress has a server for each application, pictures too, and fail.
+    with suppress(TimeoutError):
+        serve.run_many([api], wait_for_applications_running=False)
+    while (state := _find_state(APPLICATION)) is None or state.status != ApplicationStatus.RUNNING:
+        if state is not None and state.status == ApplicationStatus.DEPLOY_FAILED:
+            raise RuntimeError(f"the API does not start: {state.message}")
+        time.sleep(_LOOK_S)
+
+
+def run_images(settings: Settings, dsn: str) -> None:
+    """Start the applications of pictures, and exchange those that run; returns when they have been. Blocks.
+
+    Raises:
+        RayError, RayServeException, TimeoutError: they cannot be started now.
+    """
+    targets = [build_images(settings, dsn), faces_target(settings)]
+    serve.run_many(targets, wait_for_applications_running=False)
+    deadline_s = time.monotonic() + _START_S
+    while (state := _find_state(IMAGES)) is not None and state.status == ApplicationStatus.DEPLOYING:
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"no replica has started within {_START_S:g} s")
+        time.sleep(_LOOK_S)
+
+
+def find_images_fault() -> str:
+    """Why no pictures are made; empty where they are, or would be if somebody asked. Blocks.
+
+    Raises:
+        RayError, RayServeException: Serve cannot be asked.
+    """
+    for name in (IMAGES, FACES):
+        state = _find_state(name)
+        if state is None or state.status == ApplicationStatus.NOT_STARTED:
+            return f"{name} has not been started"
+        if state.status in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
+            return f"{name} does not start: {' '.join(state.message.split())[:_FAULT_CHARACTERS]}"
+    return ""
+
+
+def _find_state(name: str) -> ApplicationStatusOverview | None:
+    """What Serve says of an application; None when it has none of that name."""
+    return serve.status().applications.get(name)
 
 
 def _replica_host(settings: Settings) -> str:

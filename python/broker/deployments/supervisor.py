@@ -43,9 +43,22 @@ _FILES = 1_048_576  # the kernel's own limit for a process (fs.nr_open)
 _LEASE_ROUND_S = 2.0  # between two tries to take or renew the lease, which lasts for ten seconds
 _STOP_S = 12.5  # of the fifteen that a stop may take
 _RESTART = Backoff(1.0, 30.0, jitter=0)
-_STEADY_S = 60.0  # a conductor that ran for this long is restarted at once
 
 _log = logging.getLogger(__name__)
+
+
+class Restarts:
+    """When a conductor that has ended is started anew: at once if it was ready, later if it never was."""
+
+    def __init__(self) -> None:
+        self._delays = Delays(_RESTART)
+
+    def next_s(self, *, was_ready: bool) -> float:
+        """Seconds to wait now. A start that succeeded counts as such, however soon the conductor has died."""
+        if not was_ready:
+            return self._delays.next_s()
+        self._delays.reset()
+        return 0.0
 
 
 class Supervisor:
@@ -198,11 +211,9 @@ class Supervisor:
         Raises:
             SetupError: the first one ended before it was ready.
         """
-        loop = asyncio.get_running_loop()
-        delays = Delays(_RESTART)
+        restarts = Restarts()
         starts = 0
         while True:
-            started_s = loop.time()
             starts += 1
             reason = await self._until_ended(held)
             assert self._conductor is not None, "it has ended"
@@ -210,10 +221,7 @@ class Supervisor:
             if not self._was_ready_once and (self._conductor.had_ray or starts > 1):
                 raise SetupError(reason or f"the parts ended at their start; see {held.path / 'log'}")
             self._report("warning", f"Ray ended ({reason or 'killed'}); starting it again")
-            if loop.time() - started_s < _STEADY_S:
-                await delays.wait()
-            else:
-                delays.reset()
+            await asyncio.sleep(restarts.next_s(was_ready=self._conductor.is_ready.is_set()))
             await self._conductor.kill()
             await asyncio.to_thread(end_marked, held.mark)
             await self._start_conductor(held)
@@ -230,7 +238,11 @@ class Supervisor:
             conductor = self._conductor
             assert conductor is not None, "one was started"
             if not conductor.is_ready.is_set():
-                await self._first_of(conductor.wait(), conductor.is_ready.wait())
+                # The first start has a time limit of its own, and may wait for a lease for ever.
+                limit_s = _START_S if self._was_ready_once else None
+                await self._first_of(conductor.wait(), conductor.is_ready.wait(), timeout_s=limit_s)
+                if conductor.is_running and not conductor.is_ready.is_set():
+                    return f"the parts did not come up within {_START_S:g} s"
             if conductor.is_ready.is_set() and not self._is_ready.is_set():
                 self._note_ready()
             await self._first_of(conductor.wait(), conductor.is_damaged.wait())

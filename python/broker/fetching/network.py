@@ -7,7 +7,9 @@ TLS is done above with the URL's own host name, so certificates and SNI are thos
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
 
 import httpcore
 
@@ -18,6 +20,9 @@ from broker.fetching.urls import AllowList
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host name, as texts; raises OSError when there are none."""
 
+_READ_BYTES = 256 << 10
+"""At a time, as much as asyncio reads. httpcore asks for a quarter of it, for which each piece is copied once
+more: a body of 2.9 MB takes 3 ms of CPU this way, and 6 ms that way."""
 _MAX_TRIED = 4  # addresses of one name; each may take the whole time to connect
 
 
@@ -61,7 +66,8 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
         addresses = await self._checked(host, port)
         for tried, address in enumerate(addresses, start=1):
             try:
-                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+                stream = await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+                return _WideStream(stream)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 if tried == len(addresses):
                     raise
@@ -95,3 +101,28 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
                 raise ForbiddenUrl(
                     "the URL leads to an address that is not allowed", log_text=f"{host} is at {text}"
                 )
+
+
+class _WideStream(httpcore.AsyncNetworkStream):
+    """A connection that is read in larger pieces than httpcore asks for."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """What has come, at most `_READ_BYTES`."""
+        return await self._inner.read(max(max_bytes, _READ_BYTES), timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.AsyncNetworkStream:
+        return _WideStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)

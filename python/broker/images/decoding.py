@@ -36,6 +36,7 @@ class Header:
         orientation: EXIF, 1 to 8; 1 for what needs no turning.
         frames: 1 for a still picture.
         is_srgb: whether its samples are bytes of sRGB or grey, with no profile that says otherwise.
+        is_rgb: whether its samples are bytes of RGB, whatever a profile says of them.
     """
 
     format: Format
@@ -45,6 +46,7 @@ class Header:
     frames: int
     has_alpha: bool
     is_srgb: bool
+    is_rgb: bool
 
     @property
     def pixels(self) -> int:
@@ -71,18 +73,29 @@ def read_header(data: bytes, limits: DecodeLimits) -> Header:
     if format_ is Format.GIF:
         _check_gif_end(data)
     try:
-        image = pyvips.Image.new_from_buffer(data, load_options(1), access="sequential")
+        image = open_picture(data, load_options(1))
         frames = _field(image, "n-pages", 1)
         orientation = _field(image, "orientation", 1) if frames == 1 else 1
         has_alpha = bool(image.hasalpha())
         is_srgb = image.interpretation in _SRGB and not image.get_typeof("icc-profile-data")
+        is_rgb = image.interpretation == "srgb"
     except pyvips.Error as error:
         raise broken(error) from None
     turned = orientation >= 5  # EXIF 2.32, tag 274: the first row is a side
     size = Size(image.height, image.width) if turned else Size(image.width, image.height)
-    header = Header(format_, type_, size, orientation, frames, has_alpha, is_srgb)
+    header = Header(format_, type_, size, orientation, frames, has_alpha, is_srgb, is_rgb)
     _check(header, limits)
     return header
+
+
+def open_picture(data: bytes, options: str, access: str = "sequential") -> Any:
+    """What the bytes say, as libvips' image. They must live as long as it."""
+    return pyvips.Image.new_from_source(as_source(data), options, access=access)
+
+
+def as_source(data: bytes) -> pyvips.Source:
+    """Bytes where libvips reads them; as a buffer it would copy them first."""
+    return pyvips.Source.new_from_memory(data)
 
 
 def load_options(frames: int) -> str:

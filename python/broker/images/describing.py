@@ -11,7 +11,7 @@ import pyvips
 import thash
 from PIL import Image
 
-from broker.images.decoding import broken, load_options, read_header, srgb_options
+from broker.images.decoding import as_source, broken, load_options, read_header, srgb_options
 from broker.images.jobs import DecodeLimits, Description
 
 _COPY_SIDE_PX = 32
@@ -27,8 +27,8 @@ def describe(data: bytes, limits: DecodeLimits) -> Description:
     """
     header = read_header(data, limits)
     try:
-        small = pyvips.Image.thumbnail_buffer(
-            data, _COPY_SIDE_PX, size="down", option_string=load_options(1), **srgb_options(header)
+        small = pyvips.Image.thumbnail_source(
+            as_source(data), _COPY_SIDE_PX, size="down", option_string=load_options(1), **srgb_options(header)
         ).colourspace("srgb")
         rgba = (small if small.hasalpha() else small.addalpha()).copy_memory()
         pixels = bytes(rgba.write_to_memory())

@@ -65,7 +65,7 @@ LOGINS_FAILED = _counter("broker_logins_failed_total", "Log-ins refused for wron
 RATE_LIMITED = _counter(
     "broker_rate_limited_total",
     "Requests refused as too many: `login`, `login_failures`, `api_tokens`, `storage`, `fetch`, `lists`,"
-    " `responses`, `names` of measures, `messages`.",
+    " `accounts`, `images`, `responses`, `names` of measures, `messages`.",
     "limit",
 )
 TASK_RESTARTS = _counter(
@@ -169,6 +169,7 @@ GATEWAY_REPLACEMENTS = _counter(
     "broker_gateway_replacements_total", "Gateways that died, hung or lost an event loop."
 )
 GATEWAYS = _gauge("broker_gateways", "Gateways that take connections, on all nodes.")
+IMAGES_UP = _gauge("broker_images_up", "1 while pictures are made, or would be if somebody asked, else 0.")
 
 CATALOGUE = (
     UP, INFO, START, CPU, RESIDENT, FILES, LAG,
@@ -178,5 +179,5 @@ CATALOGUE = (
     CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DEAD_LOOPS, DELIVERIES,
     DELIVERED_BYTES, MESSAGES, HANDSHAKES, REFUSED, NATIVE_VOTES, CLOSES,
     IMAGES, IMAGE_FETCHES, IMAGE_CRASHES, IMAGE_BYTES, IMAGE_WARMINGS, FACE_SEARCHES, FACE_MODELS,
-    SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, GATEWAYS,
+    SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, GATEWAYS, IMAGES_UP,
 )  # fmt: skip

@@ -29,8 +29,6 @@ _BOUND = 1.25  # of the mean load
 _READ = "gateways"
 _FREE = 20  # connections that a gateway may have in any case: means of a few say nothing
 
-_random = random.SystemRandom()
-
 
 class KnownGateways:
     """See the module's docstring. Belongs to one event loop."""
@@ -89,13 +87,13 @@ class KnownGateways:
 
 def order_gateways(gateways: Sequence[GatewayRow], program: str | None) -> list[GatewayRow]:
     """All of them, the one to try first at the head; `program` is that with its account."""
-    if not gateways:
-        return []
+    if len(gateways) <= 1:
+        return list(gateways)
     mean = sum(gateway.connections for gateway in gateways) / len(gateways)
     # The largest of such keys is each gateway's with a chance as its weight (Efraimidis and Spirakis 2006).
     by_chance = sorted(
         gateways,
-        key=lambda gateway: _random.random() ** (gateway.connections + mean / 2 + 1),
+        key=lambda gateway: random.random() ** (gateway.connections + mean / 2 + 1),  # noqa: S311 - no secret
         reverse=True,
     )
     if program is None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from broker.auth.authenticator import Authenticator
+from broker.auth.known_accounts import KnownAccounts
 from broker.auth.rate_limits import Rate, RateLimit
 from broker.clock import Clock
 from broker.fetching.fetcher import FetchConfig, Fetcher
@@ -48,7 +49,7 @@ class Services:
 
     `recorder` counts what the process itself takes, None while the statistics are off; who opened the
     services runs it and closes it, runs `image_warmer` where that is on, and closes `source_replies`,
-    `analytics`, `audience`, `known_gateways` and `image_warmer`.
+    `analytics`, `audience`, `known_accounts`, `known_gateways` and `image_warmer`.
     """
 
     settings: Settings
@@ -56,6 +57,7 @@ class Services:
     ids: IdSource
     database: Database
     accounts: Accounts
+    known_accounts: KnownAccounts
     users: Users
     api_tokens: ApiTokens
     programs: Programs
@@ -113,6 +115,7 @@ def build_services(
         ids=ids,
         database=database,
         accounts=accounts,
+        known_accounts=KnownAccounts(accounts, clock),
         users=users,
         api_tokens=ApiTokens(database),
         programs=Programs(database, clock),

@@ -1,6 +1,7 @@
 """Which gateway a client should open its WebSocket or its event stream to."""
 
 import secrets
+from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 from broker.domain.values import Id, Model
@@ -14,6 +15,7 @@ from broker.storage.gateways import GatewayRow
 ENDPOINT = "/api/v1/ws"
 RETRY_LOW_MS = 500
 RETRY_HIGH_MS = 5_000
+_URLS = 1_000  # remembered: one for each gateway and account
 _random = secrets.SystemRandom()
 
 
@@ -69,15 +71,15 @@ def url_of(template: str, account: str, settings: Settings) -> str:
     return template.replace("{account}", label).replace(NODE_LABEL, settings.public_host)
 
 
-def stream_url_of(url: str, program_id: str) -> str:
-    """The URL of a program's event stream at the gateway whose WebSocket has this URL: it is beside that.
+@lru_cache(_URLS)
+def _programs_url(url: str) -> str:
+    """Where programs are at the gateway whose WebSocket has this URL: beside that.
 
     So who publishes gateways below another path needs to say so once.
     """
     parts = urlsplit(url)
     scheme = "https" if parts.scheme == "wss" else "http"
-    below = parts.path.rpartition("/")[0]
-    path = f"{below}/programs/{quote(program_id, safe='~:')}/events/stream"
+    path = f"{parts.path.rpartition('/')[0]}/programs/"
     return parts._replace(scheme=scheme, path=path, query="", fragment="").geturl()
 
 
@@ -88,8 +90,10 @@ def advise(
     taking = [gateway for gateway in gateways if not gateway.draining]
     ordered = order_gateways(taking, None if program_id is None else f"{account}/{program_id}")
 
+    stream = "" if program_id is None else f"{quote(program_id, safe='~:')}/events/stream"
+
     def stream_url(url: str) -> str | None:
-        return None if program_id is None else stream_url_of(url, program_id)
+        return _programs_url(url) + stream if stream else None
 
     urls = [url_of(gateway.url, account, settings) for gateway in ordered]
     servers = [
@@ -103,7 +107,7 @@ def advise(
         url=url,
         servers=servers,
         retry_after_ms=0 if is_calm else _random.randint(RETRY_LOW_MS, RETRY_HIGH_MS),
-        stream_url=stream_url(url),
+        stream_url=servers[0].stream_url if servers else stream_url(url),
     )
     return answer, ordered[0] if ordered else None
 

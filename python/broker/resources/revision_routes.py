@@ -96,7 +96,8 @@ OPERATIONS = (
             "GET",
             f"{_AT}/live/{{version}}",
             description=(
-                "By id or version. Data sources have only `id`, `name` and `type`, and whatever is named like"
+                "By id or version; `latest` is the published one that was made last, unless a revision has"
+                " that version. Data sources have only `id`, `name` and `type`, and whatever is named like"
                 " a credential is left out, at any depth."
             ),
         ),

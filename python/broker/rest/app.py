@@ -5,6 +5,7 @@ application and not as layers of middleware because every layer costs each publi
 layer that runs handlers in another task breaks context variables.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
@@ -15,6 +16,7 @@ import orjson
 from broker.domain.strict_json import may_have
 from broker.domain.users import Principal
 from broker.errors import InvalidRequest, MethodNotAllowed, NotFound, Unavailable
+from broker.image_urls import PREFIX as PICTURES
 from broker.metrics import page
 from broker.operations.context import Context
 from broker.operations.invoke import invoke, require_audience
@@ -27,6 +29,7 @@ from broker.rest.callers import CallOrigin
 from broker.rest.deadlines import Deadlines
 from broker.rest.door import Door, header_text
 from broker.rest.face_state import read_face_state
+from broker.rest.image_state import read_image_state
 from broker.rest.openapi import openapi_document
 from broker.rest.reply import PREFLIGHT, Exchange
 from broker.rest.request import (
@@ -67,6 +70,7 @@ _HOST_BYTES = 256  # a stranger does not fill the memory with longer ones
 _JWKS_CACHE = ((b"cache-control", b"public, max-age=60"),)
 # Of each hundred; 0 is a client that hung up first.
 _STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+_PICTURES_S = 2
 _NO_STORE = ((b"cache-control", b"no-store"),)
 
 _NOBODY = CallOrigin("", is_operator=False)
@@ -118,7 +122,7 @@ class RestApp(Door):
         path = scope.get("raw_path") or scope["path"].encode()
         program_id = streams.find_program(path)
         if program_id is not None:
-            await self._send_to_stream(program_id, scope, headers, exchange)
+            await self._send_to_stream(program_id, scope, headers, caller, exchange)
             return
         endpoints, values = self._routes.find(path)
         if not endpoints:
@@ -146,8 +150,8 @@ class RestApp(Door):
         operation, services = endpoint.operation, self._services
         route = endpoint.route
         account = self._account(headers)
-        if not await services.accounts.exists(account):
-            raise NotFound("there is no such account")
+        if not services.known_accounts.has(account):
+            await services.known_accounts.require(account, caller.address)
         token = bearer_token(headers)
         if token is None:
             principal = _anonymous(account)
@@ -196,7 +200,12 @@ class RestApp(Door):
             await exchange.result(endpoint, await invoke(operation, context, fields))
 
     async def _send_to_stream(
-        self, program_id: str, scope: Mapping[str, Any], headers: Headers, exchange: Exchange
+        self,
+        program_id: str,
+        scope: Mapping[str, Any],
+        headers: Headers,
+        caller: CallOrigin,
+        exchange: Exchange,
     ) -> None:
         """Send a client on to a gateway that serves the program's event stream."""
         method = scope["method"]
@@ -207,8 +216,7 @@ class RestApp(Door):
         if method not in ("GET", "HEAD"):
             raise _wrong_method(streams.METHODS)
         account = self._account(headers)
-        if not await self._services.accounts.exists(account):
-            raise NotFound("there is no such account")
+        await self._services.known_accounts.require(account, caller.address)
         query = scope.get("query_string", b"")
         location = await streams.find_location(self._services, account, program_id, query)
         if location is None:
@@ -246,6 +254,8 @@ class RestApp(Door):
         if name in self._documents:
             await self._serve_document(self._documents[name], method, exchange)
             return
+        if f"/{name}/".startswith(f"{PICTURES}/"):  # else the ingress leads to their own application
+            raise Unavailable("pictures are not made at present", retry_after_s=_PICTURES_S)
         site = self._sites.get(segments[0])
         if site is not None:
             await self._serve_site(site, method, segments, headers, exchange)
@@ -283,8 +293,10 @@ class RestApp(Door):
         """Whether everything that the product needs is there."""
         parts = await self._health()
         is_ready = all(state == "ok" for state in parts.values())
-        faces = await read_face_state(self._services.settings, self._services.clock)
-        body = {"status": "ok" if is_ready else "unavailable", "parts": parts, "faces": faces}
+        known = self._services.settings, self._services.clock
+        images, faces = await asyncio.gather(read_image_state(*known), read_face_state(*known))
+        status = "ok" if is_ready else "unavailable"
+        body = {"status": status, "parts": parts, "images": images, "faces": faces}
         await exchange.whole(200 if is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
 
     async def _serve_metrics(self, exchange: Exchange) -> None:

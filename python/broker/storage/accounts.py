@@ -1,20 +1,14 @@
-"""Accounts in PostgreSQL, and a short memory of which names exist."""
+"""Accounts in PostgreSQL."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from broker.clock import Clock
-from broker.concurrency.caches import TtlCache
 from broker.domain.audit import Actor, AuditEntry
 from broker.domain.values import is_account_name
-from broker.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from broker.errors import Conflict, InvalidRequest, NotFound
 from broker.storage.audit import append_audit
 from broker.storage.database import Database
-
-_KNOWN_S = 5.0
-_UNKNOWN_S = 1.0  # so that who makes an account does not wait for it
-_KNOWN_NAMES = 10_000  # the names come from Host headers, so anybody can ask for as many as it likes
 
 _SELECT_ALL = "SELECT name, origins, created_time FROM accounts ORDER BY name"
 _SELECT_ONE = "SELECT name, origins, created_time FROM accounts WHERE name = $1"
@@ -37,11 +31,10 @@ class Account:
 
 
 class Accounts:
-    """The accounts. Every method raises `Unavailable` while the database is away, except as said."""
+    """The accounts. Every method raises `Unavailable` while the database is away."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: TtlCache[str, bool] = TtlCache(clock, _KNOWN_S, _KNOWN_NAMES)
 
     async def list(self) -> list[Account]:
         """All accounts, by name."""
@@ -63,26 +56,6 @@ class Accounts:
             raise _unknown()
         return account
 
-    async def exists(self, name: str) -> bool:
-        """Whether there is such an account, as of some seconds ago; for every request's host.
-
-        While the database is away an older answer counts; Unavailable only where there is none.
-        """
-        known = self._known.get(name)
-        if known is not None:
-            return known
-        if not is_account_name(name):
-            return False
-        try:
-            found = await self.find(name) is not None
-        except Unavailable:
-            before = self._known.get_stale(name)
-            if before is None:
-                raise
-            found = before
-        self._remember(name, found)
-        return found
-
     async def create(
         self, name: str, origins: tuple[str, ...] | None = None, by: Actor | None = None
     ) -> Account:
@@ -98,7 +71,6 @@ class Accounts:
             if row is None:
                 raise Conflict(f"the account {name} exists already")
             await _record(connection, by, "account.created", name, origins)
-        self._remember(name, True)
         return _account(row)
 
     async def ensure(self, name: str) -> Account:
@@ -118,9 +90,6 @@ class Accounts:
                 raise _unknown()
             await _record(connection, by, "account.updated", name, origins)
         return _account(row)
-
-    def _remember(self, name: str, found: bool) -> None:
-        self._known.put(name, found, lasts_s=_KNOWN_S if found else _UNKNOWN_S)
 
 
 async def _record(

@@ -14,6 +14,8 @@ from broker.storage.audit import append_audit
 from broker.storage.database import Database
 from broker.storage.projects import unknown_project
 
+LATEST = "latest"
+"""Names the published revision that was made last, where none has this id or version."""
 _PAGE = 16  # revisions of up to a megabyte
 
 _COLUMNS = (
@@ -28,10 +30,16 @@ _PUBLISHED = f"""
     SELECT r.*, wanted.account, wanted.version AS wanted
     FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (account, project_id, version)
     CROSS JOIN LATERAL (
-        SELECT {_COLUMNS} FROM revisions o
-        WHERE o.account = wanted.account AND o.project_id = wanted.project_id AND o.status = 'published'
-          AND (o.id = wanted.version OR o.version = wanted.version)
-        ORDER BY (o.id = wanted.version) DESC LIMIT 1) r
+        (SELECT {_COLUMNS}, CASE WHEN o.id = wanted.version THEN 2 ELSE 1 END AS rank FROM revisions o
+         WHERE o.account = wanted.account AND o.project_id = wanted.project_id AND o.status = 'published'
+           AND (o.id = wanted.version OR o.version = wanted.version)
+         ORDER BY rank DESC LIMIT 1)
+        UNION ALL
+        (SELECT {_COLUMNS}, 0 AS rank FROM revisions o
+         WHERE wanted.version = '{LATEST}' AND o.account = wanted.account
+           AND o.project_id = wanted.project_id AND o.status = 'published'
+         ORDER BY o.uid DESC LIMIT 1)
+        ORDER BY rank DESC LIMIT 1) r
 """  # noqa: S608 - constants
 _PUBLISHED_MOST = 16  # revisions read by one query, of up to a megabyte
 _LATEST = f"{_OF_PROJECT} AND status = $3 ORDER BY uid DESC LIMIT 1"
@@ -107,7 +115,11 @@ class Revisions:
             return _found(await connection.fetchrow(_BY_VERSION, account, project_id, version))
 
     async def get_live(self, account: str, project_id: str, version: str) -> bytes:
-        """The JSON of the `LiveRevision` of the published one with this id, else version. Raises NotFound."""
+        """The JSON of the `LiveRevision` of the published one with this id, else version, else `LATEST`.
+
+        Raises:
+            NotFound: there is none.
+        """
         found = await self._live.ask((account, project_id, version))
         if found is None:
             raise NotFound("there is no such revision")

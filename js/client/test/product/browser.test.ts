@@ -55,7 +55,50 @@ test("the browser needs no library that its package does not bring", async () =>
   assert.ok(!stdout.includes("not found"), stdout);
 });
 
-describe("in a browser", { concurrency: 4, timeout: 120_000 }, () => {
+// Those that wait for a token's end come first; the others run beside them.
+describe("in a browser", { concurrency: 5, timeout: 120_000 }, () => {
+  test("a token that ends is renewed before, and private events go on", async () => {
+    const programId = await makeProgram(admin, { access: "private" });
+    const page = await openPage(browser, pages.url);
+    let tokens = 0;
+    await page.exposeFunction("logIn", () => {
+      tokens++;
+      return logIn();
+    });
+    await page.evaluate(
+      async ({ url, programId, timing }) => {
+        const scope = window as any;
+        scope.heard = [];
+        const client = new OnAir.Client(url, { timing, token: () => scope.logIn() });
+        const subscription = client.subscribe(programId);
+        subscription.addEventListener("event", ({ detail }) => scope.heard.push(detail.metadata.number));
+        subscription.addEventListener("end", ({ detail }) => {
+          scope.failed = String(detail);
+        });
+        await subscription.ready;
+      },
+      { url: URL_OF_BROKER, programId, timing: TIMING },
+    );
+    // Tokens of this instance live for twenty seconds.
+    const ended = sleep(20_500);
+    await until(() => tokens >= 2, "the second token");
+    await ended;
+    await publish(admin, programId, 1);
+    assert.deepEqual(await hear(page, 0), [0]);
+    assert.equal(await page.evaluate(() => (window as any).failed), undefined);
+    assert.equal(await page.evaluate(() => (window as any).sockets.made), 1);
+    await page.close();
+  });
+
+  test("a token by value that ends ends private subscriptions, with the reason", async () => {
+    const programId = await makeProgram(admin, { access: "private" });
+    const page = await openPage(browser, pages.url);
+    await follow(page, programId, { token: await logIn() });
+    await page.waitForFunction(() => (window as any).failed, undefined, { timeout: 60_000 });
+    assert.match(await page.evaluate(() => (window as any).failed), /^Unsubscribed: .*token/);
+    await page.close();
+  });
+
   test("every event comes once and in order across cut connections", async () => {
     const programId = await makeProgram(admin);
     const page = await openPage(browser, pages.url);
@@ -122,18 +165,20 @@ describe("in a browser", { concurrency: 4, timeout: 120_000 }, () => {
     await context.close();
   });
 
-  test("a page whose worker cannot be loaded connects by itself", async () => {
+  test("a page whose worker cannot be loaded or says nothing connects by itself", async () => {
     const programId = await makeProgram(admin);
-    const page = await openPage(browser, pages.url);
-    await page.evaluate(
-      async ({ url, programId }) => {
-        const subscription = OnAir.openShared("/missing.js", url).subscribe(programId);
-        await subscription.ready;
-      },
-      { url: URL_OF_BROKER, programId },
-    );
-    assert.equal(await page.evaluate(() => (window as any).sockets.made), 1);
-    await page.close();
+    for (const script of ["/missing.js", "/silent-worker.js"]) {
+      const page = await openPage(browser, pages.url);
+      await page.evaluate(
+        async ({ url, programId, script }) => {
+          const shared = OnAir.openShared(script, url, { timing: { openTimeoutMs: 2_000 } });
+          await shared.subscribe(programId).ready;
+        },
+        { url: URL_OF_BROKER, programId, script },
+      );
+      assert.equal(await page.evaluate(() => (window as any).sockets.made), 1);
+      await page.close();
+    }
   });
 
   test("storage that throws stops nothing", async () => {
@@ -145,48 +190,6 @@ describe("in a browser", { concurrency: 4, timeout: 120_000 }, () => {
     await publish(admin, programId, 1);
     assert.deepEqual(await hear(page, 0), [0]);
     assert.match(await page.evaluate(() => (window as any).client.visitorId), /^[0-9a-f]{32}$/);
-    await page.close();
-  });
-
-  test("a token that ends is renewed before, and private events go on", async () => {
-    const programId = await makeProgram(admin, { access: "private" });
-    const page = await openPage(browser, pages.url);
-    let tokens = 0;
-    await page.exposeFunction("logIn", () => {
-      tokens++;
-      return logIn();
-    });
-    await page.evaluate(
-      async ({ url, programId, timing }) => {
-        const scope = window as any;
-        scope.heard = [];
-        const client = new OnAir.Client(url, { timing, token: () => scope.logIn() });
-        const subscription = client.subscribe(programId);
-        subscription.addEventListener("event", ({ detail }) => scope.heard.push(detail.metadata.number));
-        subscription.addEventListener("end", ({ detail }) => {
-          scope.failed = String(detail);
-        });
-        await subscription.ready;
-      },
-      { url: URL_OF_BROKER, programId, timing: TIMING },
-    );
-    // Tokens of this instance live for twenty seconds.
-    const ended = sleep(20_500);
-    await until(() => tokens >= 2, "the second token");
-    await ended;
-    await publish(admin, programId, 1);
-    assert.deepEqual(await hear(page, 0), [0]);
-    assert.equal(await page.evaluate(() => (window as any).failed), undefined);
-    assert.equal(await page.evaluate(() => (window as any).sockets.made), 1);
-    await page.close();
-  });
-
-  test("a token by value that ends ends private subscriptions, with the reason", async () => {
-    const programId = await makeProgram(admin, { access: "private" });
-    const page = await openPage(browser, pages.url);
-    await follow(page, programId, { token: await logIn() });
-    await page.waitForFunction(() => (window as any).failed, undefined, { timeout: 60_000 });
-    assert.match(await page.evaluate(() => (window as any).failed), /^Unsubscribed: .*token/);
     await page.close();
   });
 

@@ -103,7 +103,12 @@ export interface Pages {
 
 /** Serves the built files and an overlay's page. */
 export async function servePages(): Promise<Pages> {
-  const texts: Record<string, string> = { "/": PAGE, "/counted-worker.js": WORKER, "/socket": "" };
+  const texts: Record<string, string> = {
+    "/": PAGE,
+    "/counted-worker.js": WORKER,
+    "/silent-worker.js": "",
+    "/socket": "",
+  };
   const server = createServer(async (request, reply) => {
     const path = new URL(request.url as string, "http://x").pathname;
     if (path === "/socket") pages.sockets++;

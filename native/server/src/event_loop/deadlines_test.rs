@@ -146,3 +146,22 @@ fn a_reader_of_events_has_to_acknowledge_them() {
     let events_ms = u32::try_from(config.pong_ms + config.lag_ms).expect("seconds");
     assert_eq!(most_ms.collect::<Vec<_>>(), [events_ms, 0]);
 }
+
+/// A client that sends on behind a farewell would be read from for as long as that lingers.
+#[test]
+fn a_client_that_goes_on_sending_behind_a_farewell_is_cut_off() {
+    const OFFERED_BYTES: usize = 256 << 20;
+    let mut stage = Stage::empty();
+    let mut viewer = stage.connect();
+    // Not masked.
+    viewer.send_bytes(b"\x81\x02{}");
+    stage.turn_until(|stage| stage.connections()[0].state == State::Closing);
+    let flood = vec![b'x'; 1 << 20];
+    let mut sent = 0;
+    stage.turn_until(|stage| {
+        stage.wake();
+        sent += viewer.send_some(&flood);
+        stage.connections().is_empty() || sent > OFFERED_BYTES
+    });
+    assert!(sent < OFFERED_BYTES, "{sent} bytes were taken");
+}

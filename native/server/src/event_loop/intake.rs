@@ -135,7 +135,17 @@ impl<H: Handler> EventLoop<H> {
                 Wire::WebSocket => self.take_frames(slot, bytes),
                 Wire::Events => self.core.ignore_input(slot, bytes.len()),
             },
-            State::Waiting | State::Closing | State::Free => {}
+            State::Closing => self.drop_bytes(slot),
+            State::Waiting | State::Free => {}
+        }
+    }
+
+    /// Drops what comes behind a farewell, and the connection when it does not end.
+    fn drop_bytes(&mut self, slot: SlotIndex) {
+        let connection = self.core.connection(slot);
+        connection.reading.drops_left = connection.reading.drops_left.saturating_sub(1);
+        if connection.reading.drops_left == 0 {
+            self.core.drop_connection(slot);
         }
     }
 

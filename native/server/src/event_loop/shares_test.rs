@@ -236,6 +236,12 @@ impl Viewer {
         self.socket.write_all(bytes).expect("room");
     }
 
+    /// Sends what the socket takes at once, and returns how many bytes that were.
+    pub fn send_some(&mut self, bytes: &[u8]) -> usize {
+        self.socket.set_nonblocking(true).expect("a socket");
+        self.socket.write(bytes).unwrap_or(0)
+    }
+
     pub fn send(&mut self, text: &str) {
         self.asked += 1;
         let mut frame = Vec::new();

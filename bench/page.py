@@ -1,0 +1,112 @@
+"""What the JavaScript SDK costs a page: `python -m bench page [--rate N] [--seconds S] [--runs N] [--quick]`.
+
+A page in Chromium follows a program and writes every event into its text at once. Its frames, counted by
+`requestAnimationFrame`, are compared with those of the same page without a client. Then the heap: bytes a
+subscription, in Node and in Chromium, after the garbage has been collected. The gateway is the native server
+alone, as no more of the product is measured here.
+"""
+
+import argparse
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bench.child import Child
+from bench.contenders import ROOT, run_python
+from bench.report import Medians
+from bench.scenes import Outcome, measure_scenes
+from broker.deployments.ports import free_port
+
+SOURCE = ROOT / "bench" / "sdk"
+MESSAGE_BYTES = 300
+SUBSCRIPTIONS = 1_000
+BUSY = "busy page"
+TARGETS = {BUSY: {"frames_lost_share": 0.02}}
+
+
+def main(words: list[str]) -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m bench page", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rate", type=int, default=10_000, help="events a second")
+    parser.add_argument("--seconds", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one short run: does it work, not how fast")
+    arguments = parser.parse_args(words)
+    runs, seconds = (1, 2) if arguments.quick else (arguments.runs, arguments.seconds)
+    acts: dict[str, Callable[[], Outcome]] = {
+        "frames": partial(measure_frames, arguments.rate, seconds),
+        "heap": measure_heap,
+    }
+    targets = {} if arguments.quick else TARGETS
+    return measure_scenes("page", runs, acts, targets, with_load_client=False)
+
+
+def browser_environment() -> dict[str, str]:
+    """Where Chromium is unpacked, and what makes it bring the libraries that a bare machine lacks."""
+    temporary = ROOT / "js" / "client" / ".build" / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
+    return {**os.environ, "TMPDIR": str(temporary), "AWS_EXECUTION_ENV": "AWS_Lambda_nodejs20.x"}
+
+
+def open_driver(port: int) -> Child:
+    """Node with a browser, whose pages find the gateway at `port`; it says when it is ready."""
+    url = f"ws://127.0.0.1:{port}/api/v1/ws"
+    return Child(["node", "--expose-gc", SOURCE / "page.mjs", url], ROOT, browser_environment())
+
+
+def measure_frames(rate: int, seconds: int) -> Outcome:
+    """A page that draws, alone and while it shows `rate` events a second.
+
+    Raises:
+        ChildError: the server or the driver has failed.
+    """
+    port = free_port()
+    with Child(run_python("native", "auto")(port), ROOT) as server, open_driver(port) as driver:
+        server.receive_serving()
+        driver.receive()
+        driver.send(f"idle {seconds}")
+        idle = driver.receive()
+        driver.send(f"busy {seconds}")
+        driver.receive()
+        published = rate * seconds
+        server.send(f"publish {published} {MESSAGE_BYTES} {1_000_000 // rate}")
+        busy = driver.receive()
+        published_in_s = server.receive()["seconds"]
+    figures = _summarise(busy, seconds) | {
+        "frames_lost_share": max(0.0, 1 - busy["frames_per_s"] / idle["frames_per_s"]),
+        "events_per_s": busy["events"] / published_in_s,
+    }
+    faults = []
+    if busy["events"] != published or busy["disordered"]:
+        faults.append(f"{busy['events']} of {published} events, {busy['disordered']} out of order")
+    return {"idle page": _summarise(idle, seconds), BUSY: figures}, faults
+
+
+def _summarise(frames: dict[str, Any], seconds: int) -> Medians:
+    names = ("frames_per_s", "longest_ms", "main_thread_share")
+    return {name: float(frames[name]) for name in names} | {
+        "dropped_share": frames["dropped"] / (frames["frames_per_s"] * seconds + frames["dropped"])
+    }
+
+
+def measure_heap() -> Outcome:
+    """Bytes of heap a subscription.
+
+    Raises:
+        ChildError: the server or the driver has failed.
+    """
+    port = free_port()
+    command = run_python("native", "auto", str(SUBSCRIPTIONS))(port)
+    with Child(command, ROOT) as server, open_driver(port) as driver:
+        server.receive_serving()
+        driver.receive()
+        driver.send(f"heap {SUBSCRIPTIONS}")
+        sizes = driver.receive()
+    return {
+        f"heap in {place}": {
+            "bytes_a_program": sizes[key]["programs"],
+            "bytes_a_subscription_to_one_program": sizes[key]["same"],
+        }
+        for place, key in (("Node", "node"), ("Chromium", "chromium"))
+    }, []

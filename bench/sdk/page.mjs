@@ -1,0 +1,104 @@
+// One page with the JavaScript SDK, and what it takes: `node --expose-gc page.mjs GATEWAY`, the URL of a WebSocket.
+//
+// Says {"ready":true} and answers each line of its input with one of JSON:
+//   idle S      frames of a page without a client, over S seconds
+//   busy S      {"ready":true} when a page follows `bench`; then the same, and the events that it has shown
+//   heap N      bytes of heap a subscription, of N programs (`bench-0` …) and of N to one, in Node and in Chromium
+import { Client } from "../../js/client/dist/index.js";
+import { lines, openBrowser, serve, tell, WebSocket } from "./browser.mjs";
+import "./work.js";
+
+const FRAME_MS = 1000 / 60;
+
+const pages = await serve(process.argv[2]);
+const browser = await openBrowser();
+
+/** What a page draws and how busy it is in so many seconds. */
+async function measureFrames(page, seconds) {
+  const devtools = await page.context().newCDPSession(page);
+  await devtools.send("Performance.enable");
+  const read = async () => {
+    const { metrics } = await devtools.send("Performance.getMetrics");
+    return Object.fromEntries(metrics.map(({ name, value }) => [name, value]));
+  };
+  const before = await read();
+  const times = await page.evaluate((ms) => work.countFrames(ms), seconds * 1000);
+  const after = await read();
+  const intervals = times.slice(1).map((time, index) => time - times[index]);
+  const lasted = (times.at(-1) - times[0]) / 1000;
+  return {
+    frames_per_s: intervals.length / lasted,
+    dropped: intervals.reduce((sum, each) => sum + Math.max(0, Math.round(each / FRAME_MS) - 1), 0),
+    longest_ms: Math.max(...intervals),
+    main_thread_share: (after.TaskDuration - before.TaskDuration) / lasted,
+  };
+}
+
+async function openPage() {
+  const page = await browser.newPage();
+  await page.goto(pages.url);
+  return page;
+}
+
+const commands = {
+  async idle(seconds) {
+    const page = await openPage();
+    tell(await measureFrames(page, seconds));
+    await page.close();
+  },
+  async busy(seconds) {
+    const page = await openPage();
+    await page.evaluate((url) => work.show(url, "bench"), pages.url);
+    tell({ ready: true });
+    const frames = await measureFrames(page, seconds);
+    tell({ ...frames, ...(await settle(page)) });
+    await page.close();
+  },
+  async heap(count) {
+    const sizes = {};
+    const inNode = async () => {
+      for (let round = 0; round < 5; round++) {
+        global.gc();
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+      return process.memoryUsage().heapUsed;
+    };
+    sizes.node = await work.weigh({ Client: NodeClient }, pages.url, count, inNode);
+    const page = await openPage();
+    const devtools = await page.context().newCDPSession(page);
+    await page.exposeFunction("heapBytes", async () => {
+      for (let round = 0; round < 3; round++) await devtools.send("HeapProfiler.collectGarbage");
+      const { usedSize, embedderHeapUsedSize } = await devtools.send("Runtime.getHeapUsage");
+      return usedSize + embedderHeapUsedSize; // of V8 and of the page's own objects
+    });
+    sizes.chromium = await page.evaluate(([url, many]) => work.weigh(OnAir, url, many, heapBytes), [pages.url, count]);
+    await page.close();
+    tell(sizes);
+  },
+};
+
+/** Node 20 has no WebSocket of its own. */
+class NodeClient extends Client {
+  constructor(url) {
+    super(url, { WebSocket });
+  }
+}
+
+/** What the page has shown, once nothing has come for half a second. */
+async function settle(page) {
+  for (let before = -1; ; ) {
+    const shown = await page.evaluate(() => shown);
+    if (shown.events === before) return shown;
+    before = shown.events;
+    await new Promise((resolve) => setTimeout(resolve, 500));
+  }
+}
+
+tell({ ready: true });
+for await (const line of lines) {
+  const [name, value] = line.split(" ");
+  await commands[name](Number(value));
+}
+await browser.close();
+pages.close();
+process.exit();

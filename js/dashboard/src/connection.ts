@@ -1,0 +1,79 @@
+/** The SDK's client for the user who is logged in, with the token in no URL. */
+import { computed, signal } from "@preact/signals";
+import { ApiError, Client, type State } from "../../client/src/index.js";
+import type { Received, Sending } from "../../client/src/http.js";
+import { currentToken, login, refuse } from "./session.js";
+
+/** A WebSocket that carries its token in the first subscription instead of its URL: URLs end up in logs. */
+class TokenSocket extends WebSocket {
+  constructor(url: string) {
+    const bare = new URL(url);
+    bare.searchParams.delete("access_token");
+    super(bare);
+  }
+
+  override send(text: string): void {
+    const call = JSON.parse(text);
+    const token = login.peek()?.token;
+    if (call.method === "subscribe" && token) call.params = { access_token: token, ...call.params };
+    super.send(JSON.stringify(call));
+  }
+}
+
+export class Connection extends Client {
+  /** As `request`, with the headers of the reply. */
+  exchange(method: string, path: string, sending: Sending = {}): Promise<Received> {
+    return this.api.send(method, path, sending);
+  }
+
+  /** The full URL of a path below the API's base. */
+  urlOf(path: string, values: Record<string, string>): string {
+    return this.api.url(path, { path: values });
+  }
+}
+
+/** What the WebSocket is like; REST goes on without it. */
+export const connectionState = signal<State>("idle");
+
+let made: { userId: string; client: Connection } | undefined;
+
+/** The connection of who is logged in. */
+export const connection = computed<Connection>(() => {
+  const user = login.value;
+  if (!user) throw new Error("nobody is logged in");
+  if (made?.userId !== user.userId) made = { userId: user.userId, client: open(user.account) };
+  return made.client;
+});
+
+function open(account: string): Connection {
+  const client = new Connection(location.origin, {
+    account,
+    token: currentToken,
+    visitorId: "dashboard",
+    transport: "websocket",
+    WebSocket: TokenSocket,
+    fetch: fetchAndWatch,
+    timing: { capMs: 5_000 },
+  });
+  client.addEventListener("state", () => (connectionState.value = client.state));
+  return client;
+}
+
+/** Notes that the broker refuses the token. */
+async function fetchAndWatch(input: RequestInfo | URL, init?: RequestInit): Promise<Response> {
+  const reply = await fetch(input, init);
+  if (reply.status === 401) {
+    const sent = new Headers(init?.headers).get("Authorization");
+    if (sent?.startsWith("Bearer ")) refuse(sent.slice("Bearer ".length));
+  }
+  return reply;
+}
+
+/** What went wrong, in words for the user. */
+export function explain(error: unknown): string {
+  if (error instanceof ApiError) {
+    const fields = error.fields.map(({ field, message }) => `${field} ${message}`);
+    return [error.message, ...fields.filter((text) => !error.message.includes(text))].join("; ");
+  }
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,115 @@
+/** How the parts answer, seen from here. */
+import { connection, connectionState, explain } from "../connection.js";
+import { count } from "../format.js";
+import { useLoaded } from "../hooks.js";
+import { Badge, Head, Panel, Shown, Table } from "../ui.js";
+
+const EVERY_MS = 5_000;
+
+interface Part {
+  name: string;
+  text: string;
+  ms?: number;
+  error?: unknown;
+}
+
+export function HealthScreen() {
+  const client = connection.value;
+  const parts = useLoaded(
+    () =>
+      Promise.all([
+        probe("API", async () => {
+          const reply = await fetch("/healthz", { signal: AbortSignal.timeout(5_000) });
+          if (!reply.ok) throw new Error(`It answered ${reply.status}`);
+          return "answers";
+        }),
+        probe("API and database", async () => {
+          const me = await client.request("GET", "/users/me", { deadlineMs: 0, timeoutMs: 5_000 });
+          return `knows ${me.username}`;
+        }),
+        probe("WebSocket", async () => {
+          const signal = AbortSignal.timeout(5_000);
+          await client.call("servertime", {}, { signal });
+          return "answers";
+        }),
+      ]),
+    [client],
+    EVERY_MS,
+  );
+  const gateways = useLoaded(() => client.request("GET", "/connect"), [client], EVERY_MS);
+  const version = useLoaded(() => client.request("GET", "/version"), [client]);
+  return (
+    <>
+      <Head title="Health" />
+      <Panel title="What answers">
+        <Shown of={parts}>
+          {(all) => (
+            <Table label="What answers" head={["Part", "State", "Answer", "Time"]}>
+              {all.map((part) => (
+                <tr key={part.name}>
+                  <td>{part.name}</td>
+                  <td>
+                    <Badge kind={part.error ? "bad" : "good"}>{part.error ? "down" : "ok"}</Badge>
+                  </td>
+                  <td>{part.error ? explain(part.error) : part.text}</td>
+                  <td>{part.ms === undefined ? "" : `${part.ms.toFixed(0)} ms`}</td>
+                </tr>
+              ))}
+            </Table>
+          )}
+        </Shown>
+      </Panel>
+      <div class="columns">
+        <Panel title="Gateways">
+          <Shown of={gateways}>
+            {({ servers }) => (
+              <Table label="Gateways" head={["Address", "Connections"]}>
+                {servers.map((server) => (
+                  <tr key={server.url}>
+                    <td>
+                      <code>{server.url}</code>
+                    </td>
+                    <td>{count(server.connections)}</td>
+                  </tr>
+                ))}
+              </Table>
+            )}
+          </Shown>
+        </Panel>
+        <Panel title="This page and the broker">
+          <Shown of={version}>
+            {(value) => (
+              <dl class="facts">
+                <div>
+                  <dt>Version</dt>
+                  <dd>{value.version}</dd>
+                </div>
+                <div>
+                  <dt>Build</dt>
+                  <dd>{value.buildNumber}</dd>
+                </div>
+                <div>
+                  <dt>Connection</dt>
+                  <dd>{connectionState.value}</dd>
+                </div>
+                <div>
+                  <dt>This clock is ahead by</dt>
+                  <dd>{((Date.now() - client.now()) / 1000).toFixed(2)} s</dd>
+                </div>
+              </dl>
+            )}
+          </Shown>
+        </Panel>
+      </div>
+    </>
+  );
+}
+
+async function probe(name: string, ask: () => Promise<string>): Promise<Part> {
+  const began = performance.now();
+  try {
+    return { name, text: await ask(), ms: performance.now() - began };
+  } catch (error) {
+    return { name, text: "", error };
+  }
+}

@@ -1,0 +1,289 @@
+/** A program's polls: ask, watch how it is answered, close. */
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { components, ProgramEvent } from "../../../client/src/index.js";
+import { connection } from "../connection.js";
+import type { EventLog } from "../event_log.js";
+import { count, dateTime, percent } from "../format.js";
+import { useAction, useDraft, useLoaded, useTick } from "../hooks.js";
+import { useKeys } from "../keys.js";
+import { isPublisher } from "../session.js";
+import { Badge, Check, Empty, Failure, Field, Panel, Progress, Text } from "../ui.js";
+
+type Entry = components["schemas"]["ReportEntry"];
+
+export function PollsTab({ log, projectId }: { log: EventLog; projectId: string | null }) {
+  const version = log.version.value;
+  const polls = useMemo(
+    () => log.events.filter(({ metadata }) => Array.isArray(metadata.options)).reverse(),
+    [version, log],
+  );
+  const { totals, entries, error } = useTotals(log, projectId);
+  useTick(1_000);
+  const open = polls.find((poll) => stateOf(poll, log.client.now()) === "open");
+  const close = useAction(
+    () => setCloses(log, open as ProgramEvent, Math.floor(log.client.now())),
+    "The poll is closed",
+  );
+  useKeys("Polls", [
+    { keys: "a", text: "Ask", run: () => document.querySelector<HTMLElement>("#ask input")?.focus() },
+    ...(isPublisher.value && open
+      ? [{ keys: "c", text: "Close the newest open poll", run: () => void close.run() }]
+      : []),
+  ]);
+  return (
+    <div class={isPublisher.value ? "split" : ""}>
+      <div class="stack">
+        <Failure error={error ?? close.error} />
+        {polls.length ? (
+          polls.map((poll) => (
+            <Poll
+              key={poll.id}
+              log={log}
+              poll={poll}
+              totals={totals.get(poll.id)}
+              entry={entries.get(poll.id)}
+            />
+          ))
+        ) : (
+          <Panel>
+            <Empty>Nothing was asked yet.</Empty>
+          </Panel>
+        )}
+      </div>
+      {isPublisher.value && <Ask log={log} />}
+    </div>
+  );
+}
+
+type State = "open" | "scheduled" | "closed";
+
+function stateOf({ metadata }: ProgramEvent, nowMs: number): State {
+  const opens = Number(metadata.opens ?? 0);
+  const closes = Number(metadata.closes ?? Number.POSITIVE_INFINITY);
+  if (nowMs >= closes) return "closed";
+  return nowMs < opens ? "scheduled" : "open";
+}
+
+/** Answers by option, for each poll. They are read when the tab opens and after a pause, and pushed in between. */
+function useTotals(log: EventLog, projectId: string | null) {
+  const { client, programId } = log;
+  const [totals, setTotals] = useState<ReadonlyMap<string, Record<string, number>>>(new Map());
+  const [error, setError] = useState<unknown>(undefined);
+  const report = useLoaded(
+    () =>
+      client.request("GET", "/responses/{accountId}/{projectId}/{programId}/report", {
+        path: { accountId: client.account, projectId: projectId ?? "undefined", programId },
+      }),
+    [client, programId, projectId],
+    30_000, // for impressions, of which nobody is told
+  );
+  useEffect(() => {
+    const control = new AbortController();
+    const follow = async () => {
+      for await (const { method, params } of client.follow(`responses:${programId}`, {
+        signal: control.signal,
+      })) {
+        if (method === "resumed") report.reload();
+        if (method !== "results") continue;
+        setTotals((before) => {
+          const next = new Map(before);
+          for (const { contextId, results } of params.results) if (contextId) next.set(contextId, results);
+          return next;
+        });
+      }
+    };
+    follow().catch((failure) => !control.signal.aborted && setError(failure));
+    return () => control.abort();
+  }, [client, programId]);
+  const entries = useMemo(() => {
+    // The measure that the event declares is the first one that is answered; others are beside the question.
+    const found = new Map<string, Entry>();
+    for (const entry of report.value?.responses ?? [])
+      if (!found.has(entry.contextId)) found.set(entry.contextId, entry);
+    return found;
+  }, [report.value]);
+  const all = useMemo(() => {
+    const read = [...entries].map(
+      ([id, entry]) =>
+        [id, Object.fromEntries(entry.options.map((each) => [each.measureValue, each.total]))] as const,
+    );
+    const merged = new Map<string, Record<string, number>>(read);
+    // Counts never go back but where answers change: what was told later stands.
+    for (const [id, results] of totals) merged.set(id, results);
+    return merged;
+  }, [entries, totals]);
+  return { totals: all, entries, error: error ?? report.error };
+}
+
+function labelOf(option: unknown): string {
+  if (option && typeof option === "object" && "label" in option) return String(option.label);
+  return String(option);
+}
+
+function Poll({
+  log,
+  poll,
+  totals = {},
+  entry,
+}: {
+  log: EventLog;
+  poll: ProgramEvent;
+  totals: Record<string, number> | undefined;
+  entry: Entry | undefined;
+}) {
+  const now = log.client.now();
+  const state = stateOf(poll, now);
+  const { metadata } = poll;
+  const options = (metadata.options as unknown[]).map(labelOf);
+  const counts = options.map((_, index) => totals[index] ?? 0);
+  const all = counts.reduce((sum, each) => sum + each, 0);
+  const most = Math.max(...counts);
+  const change = useAction(
+    () => setCloses(log, poll, state === "closed" ? null : Math.floor(log.client.now())),
+    state === "closed" ? "The poll is open again" : "The poll is closed",
+  );
+  const leftS = Math.ceil((Number(metadata.closes) - now) / 1000);
+  return (
+    <section class={`panel poll ${state}`} aria-label={String(metadata.title ?? poll.event)}>
+      <div class="panel-head">
+        <h2>{String(metadata.title ?? poll.event)}</h2>
+        <div class="actions">
+          {state === "open" && <Badge kind="live">Open</Badge>}
+          {state === "open" && leftS > 0 && <span class="hint">{leftS} s left</span>}
+          {state === "closed" && <Badge>Closed</Badge>}
+          {state === "scheduled" && <Badge>Opens {dateTime(Number(metadata.opens))}</Badge>}
+          {isPublisher.value && (
+            <button type="button" class="small" disabled={change.isRunning} onClick={() => change.run()}>
+              {state === "closed" ? "Open again" : "Close"}
+            </button>
+          )}
+        </div>
+      </div>
+      <ul class="bars">
+        {options.map((label, index) => (
+          <li key={index} class={all && counts[index] === most ? "leads" : ""}>
+            <span class="bar-label">{label}</span>
+            <span class="bar" aria-hidden="true">
+              <i style={{ width: all ? `${(100 * (counts[index] ?? 0)) / all}%` : "0" }} />
+            </span>
+            <span class="bar-number">{percent(counts[index] ?? 0, all)}</span>
+            <span class="bar-number count">{count(counts[index] ?? 0)}</span>
+          </li>
+        ))}
+      </ul>
+      <p class="hint">
+        {count(all)} answers
+        {entry && entry.impressions.total > 0 && (
+          <>
+            {" "}
+            · shown {count(entry.impressions.total)} times to {count(entry.impressions.uniques)} visitors
+          </>
+        )}
+      </p>
+      <Progress of={change} />
+    </section>
+  );
+}
+
+/** A poll is open until the time in its metadata; without one it does not close by itself. */
+async function setCloses(log: EventLog, poll: ProgramEvent, closes: number | null): Promise<void> {
+  const metadata = { ...poll.metadata };
+  if (closes === null) delete metadata.closes;
+  else metadata.closes = closes;
+  const path = { programId: log.programId, eventId: poll.id };
+  await log.client.request("PUT", "/programs/{programId}/events/{eventId}", { path, body: { metadata } });
+}
+
+interface Draft {
+  title: string;
+  options: string;
+  seconds: string;
+  allowChange: boolean;
+  event: string;
+}
+
+const NEW: Draft = { title: "", options: "", seconds: "", allowChange: false, event: "Poll#show" };
+
+function Ask({ log }: { log: EventLog }) {
+  const client = connection.value;
+  const [draft, setDraft, dropDraft] = useDraft<Draft>(`poll ${log.programId}`, NEW);
+  const options = draft.options
+    .split("\n")
+    .map((line) => line.trim())
+    .filter(Boolean);
+  const action = useAction(async () => {
+    const seconds = Number(draft.seconds);
+    const metadata = {
+      title: draft.title.trim(),
+      options,
+      ...(draft.allowChange && { allowChange: true }),
+      ...(seconds > 0 && { closes: Math.floor(client.now() + seconds * 1000) }),
+    };
+    const path = { programId: log.programId };
+    const body = { event: draft.event.trim(), metadata };
+    const made = await client.request("POST", "/programs/{programId}/events", { path, body });
+    log.take(made as ProgramEvent);
+    dropDraft();
+  }, "The audience is asked");
+  return (
+    <Panel title="Ask the audience">
+      <form
+        id="ask"
+        class="stack"
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (options.length >= 2) void action.run();
+        }}
+      >
+        <Text
+          label="Question"
+          required
+          value={draft.title}
+          onText={(title) => setDraft({ ...draft, title })}
+        />
+        <Field
+          label="Options, one on each line"
+          hint={options.length < 2 ? "At least two" : `${options.length} options`}
+        >
+          {(id, hintId) => (
+            <textarea
+              id={id}
+              aria-describedby={hintId}
+              required
+              rows={4}
+              value={draft.options}
+              onInput={(event) => setDraft({ ...draft, options: event.currentTarget.value })}
+            />
+          )}
+        </Field>
+        <div class="row-fields">
+          <Text
+            label="Open for seconds"
+            type="number"
+            min="1"
+            placeholder="until closed"
+            value={draft.seconds}
+            onText={(seconds) => setDraft({ ...draft, seconds })}
+          />
+          <Text
+            label="Event"
+            required
+            value={draft.event}
+            onText={(event) => setDraft({ ...draft, event })}
+          />
+        </div>
+        <Check
+          label="Answers may be changed"
+          checked={draft.allowChange}
+          onCheck={(allowChange) => setDraft({ ...draft, allowChange })}
+        />
+        <Progress of={action} />
+        <div class="actions end">
+          <button type="submit" class="primary" disabled={action.isRunning || options.length < 2}>
+            {action.isRunning ? "Asking…" : "Ask"}
+          </button>
+        </div>
+      </form>
+    </Panel>
+  );
+}

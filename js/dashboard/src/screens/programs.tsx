@@ -1,0 +1,370 @@
+/** Programs: what is live now, and all that the user may see. */
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { components } from "../../../client/src/index.js";
+import { connection } from "../connection.js";
+import { dateTime, compact } from "../format.js";
+import { useAction, useLoaded, useSettled } from "../hooks.js";
+import { useKeys } from "../keys.js";
+import { go, to } from "../routes.js";
+import { isPublisher, isReader } from "../session.js";
+import { Badge, Check, Choice, Dialog, Empty, Head, Panel, Progress, Shown, Tally, Text } from "../ui.js";
+import { VirtualList } from "../virtual.js";
+import { ProjectChoice } from "./project_choice.js";
+
+export type Program = components["schemas"]["ProgramResource"];
+
+const PAGE = 100;
+const LIVE_MS = 5_000;
+
+export function ProgramsScreen() {
+  const [isMaking, setMaking] = useState(false);
+  useKeys(
+    "Programs",
+    isPublisher.value ? [{ keys: "n", text: "Make a program", run: () => setMaking(true) }] : [],
+  );
+  return (
+    <>
+      <Head title="Programs">
+        {isPublisher.value && (
+          <button type="button" class="primary" onClick={() => setMaking(true)}>
+            New program
+          </button>
+        )}
+      </Head>
+      {isReader.value && <LiveNow />}
+      {isPublisher.value ? <Search /> : isReader.value ? <Readable /> : <ById />}
+      {isMaking && <NewProgram onClose={() => setMaking(false)} />}
+    </>
+  );
+}
+
+function LiveNow() {
+  const { request } = useMemo(() => ({ request: connection.value }), []);
+  const live = useLoaded(
+    async () => {
+      const [programs, now] = await Promise.all([
+        request.request("GET", "/statistics/livePrograms"),
+        request.request("GET", "/statistics/dashboard"),
+      ]);
+      return { programs, now };
+    },
+    [],
+    LIVE_MS,
+  );
+  return (
+    <Panel title="On air now">
+      <Shown of={live}>
+        {({ programs, now }) =>
+          programs.length ? (
+            <ul class="cards">
+              {programs.slice(0, 12).map((program) => {
+                const top = now.topPrograms.find((each) => each.programId === program.id);
+                return (
+                  <li key={program.id}>
+                    <a class="card" href={to("programs", program.id)}>
+                      <span class="card-head">
+                        <strong>{program.name}</strong>
+                        <Tally isLive />
+                      </span>
+                      <span class="numbers">
+                        <span>
+                          <b>{top ? compact(top.subscribers) : "0"}</b> viewers
+                        </span>
+                        <span>until {dateTime(program.scheduledEndTime)}</span>
+                      </span>
+                    </a>
+                  </li>
+                );
+              })}
+            </ul>
+          ) : (
+            <Empty>No program is on air.</Empty>
+          )
+        }
+      </Shown>
+    </Panel>
+  );
+}
+
+/** All programs that the user may publish to, any number of them: the pages that are seen are read. */
+function Search() {
+  const [search, setSearch] = useState("");
+  const [status, setStatus] = useState("");
+  const settled = useSettled(search, 250);
+  const pages = usePages(settled, status);
+  const [selected, setSelected] = useState<number | undefined>(undefined);
+  return (
+    <Panel
+      title="All programs"
+      actions={<span class="hint">{pages.total === undefined ? "" : `${compact(pages.total)} found`}</span>}
+    >
+      <div class="filters">
+        <Text label="Search" type="search" placeholder="Name or id" value={search} onText={setSearch} />
+        <Choice
+          label="Status"
+          value={status}
+          onText={setStatus}
+          options={[
+            ["", "Any"],
+            ["live", "Live"],
+            ["scheduled", "Scheduled"],
+            ["ended", "Ended"],
+          ]}
+        />
+      </div>
+      {pages.error != null && <Progress of={{ ...noAction, error: pages.error }} />}
+      {pages.total === 0 ? (
+        <Empty>{settled || status ? "No program is like this." : "There is no program yet."}</Empty>
+      ) : (
+        <VirtualList
+          label="Programs"
+          class="programs"
+          count={pages.total ?? 0}
+          rowPx={44}
+          keyOf={(index) => pages.items.get(index)?.id ?? index}
+          selected={selected}
+          onSelect={setSelected}
+          onOpen={(index) => {
+            const program = pages.items.get(index);
+            if (program) go("programs", program.id);
+          }}
+          onRange={pages.need}
+          render={(index) => <Row program={pages.items.get(index)} />}
+        />
+      )}
+    </Panel>
+  );
+}
+
+const noAction = { run: async () => false, isRunning: false, clear: () => {} };
+
+function Row({ program }: { program: Program | undefined }) {
+  if (!program) return <span class="hint">…</span>;
+  return (
+    <>
+      <span class="grow">
+        <strong>{program.name}</strong>
+      </span>
+      <Tally isLive={program.live} />
+      {program.access === "private" && <Badge>Private</Badge>}
+      <code class="wide">{program.id}</code>
+      <span class="when wide">{dateTime(program.scheduledStartTime)}</span>
+    </>
+  );
+}
+
+interface Pages {
+  total: number | undefined;
+  items: ReadonlyMap<number, Program>;
+  error: unknown;
+  need: (first: number, last: number) => void;
+}
+
+/** A list of unknown length, read a page at a time where it is looked at. */
+function usePages(search: string, status: string): Pages {
+  const [state, setState] = useState<{ total?: number; error?: unknown }>({});
+  const [version, setVersion] = useState(0);
+  const cache = useRef({ items: new Map<number, Program>(), asked: new Set<number>() });
+  const client = connection.value;
+
+  const read = (page: number) => {
+    const { current } = cache;
+    if (current.asked.has(page)) return;
+    current.asked.add(page);
+    const query = { limit: PAGE, skip: page * PAGE, sort: "createdTime", order: "desc", search, status };
+    if (!search) delete (query as any).search;
+    if (!status) delete (query as any).status;
+    client.request("GET", "/programs/filter", { query: query as never }).then(
+      ({ items, total }) => {
+        if (cache.current !== current) return;
+        items.forEach((program, index) => current.items.set(page * PAGE + index, program));
+        setState({ total });
+      },
+      (error) => {
+        current.asked.delete(page);
+        if (cache.current === current) setState((before) => ({ ...before, error }));
+      },
+    );
+  };
+
+  useEffect(() => {
+    cache.current = { items: new Map(), asked: new Set() };
+    setState({});
+    read(0);
+  }, [search, status, client, version]);
+
+  // Programs that come, go and change are seen at once.
+  useEffect(() => {
+    const control = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const again = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => setVersion((before) => before + 1), 500);
+    };
+    const follow = async () => {
+      for await (const { method, params } of client.follow("programs", { signal: control.signal })) {
+        const { items } = cache.current;
+        const known = [...items].find(([, each]) => each.id === params.program?.id)?.[0];
+        if (method === "program" && known !== undefined && params.change !== "deleted") {
+          items.set(known, params.program);
+          setState((before) => ({ ...before }));
+        } else again();
+      }
+    };
+    follow().catch((error) => !control.signal.aborted && setState((before) => ({ ...before, error })));
+    return () => {
+      control.abort();
+      clearTimeout(timer);
+    };
+  }, [client]);
+
+  const need = (first: number, last: number) => {
+    for (let page = Math.floor(first / PAGE); page <= Math.floor(last / PAGE); page++) read(page);
+  };
+  return { total: state.total, items: cache.current.items, error: state.error, need };
+}
+
+/** The programs of the user's projects, for who may not publish. */
+function Readable() {
+  const [search, setSearch] = useState("");
+  const client = connection.value;
+  const programs = useLoaded(async () => {
+    const projects = await client.request("GET", "/projects");
+    const lists = projects.map(({ id }) =>
+      client.request("GET", "/projects/{projectId}/programs", { path: { projectId: id } }),
+    );
+    return (await Promise.all(lists)).flat();
+  }, [client]);
+  const wanted = search.toLowerCase();
+  return (
+    <Panel title="Programs of your projects">
+      <div class="filters">
+        <Text label="Search" type="search" placeholder="Name or id" value={search} onText={setSearch} />
+      </div>
+      <Shown of={programs}>
+        {(all) => {
+          const found = all.filter(({ id, name }) => `${id} ${name}`.toLowerCase().includes(wanted));
+          if (!found.length) return <Empty>No program is like this.</Empty>;
+          return (
+            <VirtualList
+              label="Programs"
+              class="programs"
+              count={found.length}
+              rowPx={44}
+              keyOf={(index) => found[index]?.id ?? index}
+              onOpen={(index) => go("programs", found[index]?.id ?? "")}
+              render={(index) => <Row program={found[index]} />}
+            />
+          );
+        }}
+      </Shown>
+    </Panel>
+  );
+}
+
+/** For who may list nothing. */
+function ById() {
+  const [id, setId] = useState("");
+  return (
+    <Panel title="Open a program">
+      <form
+        class="filters"
+        onSubmit={(event) => {
+          event.preventDefault();
+          go("programs", id.trim());
+        }}
+      >
+        <Text label="Program id" required value={id} onText={setId} />
+        <button type="submit" class="primary">
+          Open
+        </button>
+      </form>
+    </Panel>
+  );
+}
+
+function NewProgram({ onClose }: { onClose: () => void }) {
+  const [id, setId] = useState("");
+  const [name, setName] = useState("");
+  const [projectId, setProjectId] = useState("");
+  const [hours, setHours] = useState("3");
+  const [isNow, setNow] = useState(true);
+  const [isPrivate, setPrivate] = useState(false);
+  const client = connection.value;
+  const action = useAction(async () => {
+    const start = Date.now();
+    const end = start + Number(hours) * 3_600_000;
+    const times = isNow && {
+      scheduledStartTime: new Date(start).toISOString(),
+      scheduledEndTime: new Date(end).toISOString(),
+    };
+    const body = {
+      id: id.trim(),
+      name,
+      access: isPrivate ? ("private" as const) : ("public" as const),
+      ...(projectId && { projectId }),
+      ...times,
+    };
+    const made = await client.request("POST", "/programs", { body });
+    onClose();
+    go("programs", made.id);
+  }, "The program was made");
+  return (
+    <Dialog title="New program" onClose={onClose}>
+      <form
+        class="stack"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void action.run();
+        }}
+      >
+        <Text
+          label="Name"
+          required
+          value={name}
+          maxLength={1000}
+          onText={(text) => {
+            if (id === slug(name)) setId(slug(text));
+            setName(text);
+          }}
+        />
+        <Text
+          label="Id"
+          required
+          value={id}
+          maxLength={128}
+          onText={setId}
+          hint="Overlays and clients name the program by it; it never changes."
+        />
+        <ProjectChoice value={projectId} onText={setProjectId} />
+        <Check label="On air from now" checked={isNow} onCheck={setNow} />
+        {isNow && (
+          <Text label="Hours on air" type="number" min="0.1" step="0.1" value={hours} onText={setHours} />
+        )}
+        <Check
+          label="Private: only who may read the project follows it"
+          checked={isPrivate}
+          onCheck={setPrivate}
+        />
+        <Progress of={action} />
+        <div class="actions end">
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary" disabled={action.isRunning}>
+            Make it
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function slug(name: string): string {
+  const plain = name.normalize("NFKD").replace(/[\u0300-\u036f]/g, "");
+  return plain
+    .toLowerCase()
+    .replace(/[^a-z0-9]+/g, "-")
+    .replace(/^-|-$/g, "")
+    .slice(0, 128);
+}

@@ -1,0 +1,124 @@
+/** People in front of the dashboard, and what they find. */
+import assert from "node:assert/strict";
+import type { Browser, BrowserContext, Page } from "playwright-core";
+import type { Client } from "../../client/src/index.js";
+import { INIT, URL_OF_BROKER, until } from "../../client/test/product/world.js";
+
+export const PASSWORD = process.env.ONAIR_PASSWORD as string;
+
+/** Every place of the page by the path of its fragment. `{…}` stands for what a test has made. */
+export const SCREENS: Record<string, string> = {
+  programs: "programs",
+  events: "programs/{program}",
+  polls: "programs/{program}/polls",
+  numbers: "programs/{program}/numbers",
+  history: "programs/{program}/history",
+  settings: "programs/{program}/settings",
+  statistics: "statistics",
+  projects: "projects",
+  project: "projects/{project}",
+  revisions: "projects/{project}/revisions",
+  revision: "projects/{project}/revisions/{revision}",
+  values: "projects/{project}/values",
+  analytics: "projects/{project}/analytics",
+  members: "projects/{project}/members",
+  "project-settings": "projects/{project}/settings",
+  pictures: "pictures",
+  users: "users",
+  audit: "audit",
+  account: "account",
+  health: "health",
+};
+
+export type Made = { program: string; project: string; revision: string };
+
+/** What runs before the page's own scripts: faults are noted, sockets can be cut, and log-ins renewed. */
+const WATCH = `${INIT}
+  window.faults = [];
+  addEventListener("securitypolicyviolation", (event) => window.faults.push("policy: " + event.violatedDirective));
+  addEventListener("error", (event) => window.faults.push("error: " + event.message));
+  addEventListener("unhandledrejection", (event) => window.faults.push("rejection: " + event.reason));
+  // Tokens of these tests live for seconds: who is asked logs in again, unless the test does.
+  window.logsInAgain = true;
+  setInterval(() => {
+    const form = document.querySelector('form[aria-label="Log in again"]');
+    const input = form?.querySelector("input");
+    if (!window.logsInAgain || !input || form.querySelector("button").disabled) return;
+    input.value = ${JSON.stringify(PASSWORD)};
+    input.dispatchEvent(new Event("input", { bubbles: true }));
+    form.requestSubmit();
+  }, 100);
+`;
+
+export interface Visit {
+  page: Page;
+  /** All addresses that the page asked for, those of sockets too. */
+  urls: string[];
+  close: () => Promise<void>;
+}
+
+/** Opens the dashboard in a browser of its own; `close` fails where the page had a fault. */
+export async function visit(
+  browser: Browser,
+  options: Parameters<Browser["newContext"]>[0] = {},
+): Promise<Visit> {
+  const context: BrowserContext = await browser.newContext({ locale: "en-GB", ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(60_000);
+  const urls: string[] = [];
+  page.on("request", (request) => urls.push(request.url()));
+  page.on("websocket", (socket) => urls.push(socket.url()));
+  await page.addInitScript(WATCH);
+  await page.goto(`${URL_OF_BROKER}/dashboard/`);
+  const close = async () => {
+    assert.deepEqual(await page.evaluate(() => (window as any).faults), []);
+    await context.close();
+  };
+  return { page, urls, close };
+}
+
+/** Fills the log-in in. */
+export async function enter(page: Page, username: string, isKept = false): Promise<void> {
+  await page.getByLabel("User name").fill(username);
+  await page.getByLabel("Password").fill(PASSWORD);
+  if (isKept) await page.getByLabel("Keep me logged in").check();
+  await page.keyboard.press("Enter");
+  await page.locator("nav[aria-label=Main]").waitFor({ state: "attached" }); // behind a menu on a phone
+}
+
+/** Goes to a place and waits until it is there. */
+export async function show(page: Page, path: string): Promise<void> {
+  await page.evaluate((hash) => {
+    location.hash = hash;
+  }, `#/${path}`);
+  await settle(page);
+}
+
+/** Waits until nothing is being loaded. */
+export async function settle(page: Page): Promise<void> {
+  await page.waitForFunction(() => {
+    const isThere = document.querySelector("main h1");
+    return isThere && !document.querySelector(".loading") && !/Loading…/.test(document.body.innerText);
+  });
+}
+
+/** The path of a screen with what was made in it. */
+export function pathOf(screen: string, made: Made): string {
+  return (SCREENS[screen] as string).replace(/\{(\w+)\}/g, (_, name: keyof Made) => made[name]);
+}
+
+/** The words of the page. */
+export function words(page: Page): Promise<string> {
+  return page.evaluate(() => document.body.innerText);
+}
+
+/** Waits for words in the page. */
+export async function sees(page: Page, text: string): Promise<void> {
+  await until(async () => (await words(page)).includes(text), `“${text}” in the page`);
+}
+
+/** A user with the password of all. */
+export async function makeUser(admin: Client, username: string, role: string, projectIds: string[]) {
+  const body = { username, password: PASSWORD, role: role as "user", projectIds };
+  return admin.request("POST", "/users", { body });
+}

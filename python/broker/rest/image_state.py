@@ -1,0 +1,18 @@
+"""What `/readyz` tells of pictures, without which everything else goes on."""
+
+from broker.clock import Clock
+from broker.metrics import catalogue
+from broker.metrics.page import read_samples
+from broker.settings import Settings
+
+KIND = "conductor"
+"""The kind of process that starts them, as its figures name it."""
+
+
+async def read_image_state(settings: Settings, clock: Clock) -> str:
+    """`ok`, or why not; `unknown` on a node where nothing that starts them answers."""
+    samples = await read_samples(settings.data_dir, clock, KIND)
+    told = [value for name, _, value in samples if name == catalogue.IMAGES_UP.name]
+    if not told:
+        return "unknown"
+    return "ok" if any(told) else "not made at present; the conductor's log says why"

@@ -1,0 +1,65 @@
+"""The dashboard: its size, what is locked, and the whole of it in a real browser."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from broker.rest.sites import SITES
+from tests.deployments.instance import PASSWORD, Instance
+from tests.javascript.test_client import run, unpack_browser
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = ROOT / "js" / "dashboard"
+BUILT, HEADERS = SITES["dashboard"]
+MOST_BYTES = 150 << 10
+"""Compressed, of all that the page loads; it has 75 KiB."""
+
+
+def test_size() -> None:
+    loaded = [path for path in BUILT.iterdir() if path.suffix in {".html", ".js", ".css"}]
+    assert {path.suffix for path in loaded} == {".html", ".js", ".css"}
+    assert sum(len(gzip.compress(path.read_bytes(), 9)) for path in loaded) <= MOST_BYTES
+
+
+def test_the_page_names_files_that_are_there_and_nothing_of_others() -> None:
+    page = (BUILT / "index.html").read_text()
+    named = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(named) == 3
+    assert all((BUILT / name).is_file() for name in named)
+    assert not re.search(r"<style|<script>|\son\w+=|style=", page)
+
+
+def test_the_policy_has_no_loophole() -> None:
+    policy = HEADERS["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "*" not in policy
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+
+
+def test_what_is_built_in_is_pinned_and_its_licences_are_kept() -> None:
+    package = json.loads((DASHBOARD / "package.json").read_text())
+    lock = (DASHBOARD / "package-lock.json").read_text()
+    locked = json.loads(lock)["packages"]
+    assert all("version" in entry and "integrity" in entry for path, entry in locked.items() if path)
+    assert "resolved" not in lock
+    kept = (BUILT / "licences.txt").read_text()
+    for name, version in package["dependencies"].items():
+        assert locked[f"node_modules/{name}"]["license"] in {"MIT", "BSD-3-Clause"}
+        assert f"{name} {version}\n" in kept
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(600)
+def test_in_a_browser(instance: Instance) -> None:
+    unpack_browser()
+    run(
+        DASHBOARD / ".build" / "test" / "dashboard.test.mjs",
+        timeout_s=400,
+        ONAIR_URL=instance.url,
+        ONAIR_PASSWORD=PASSWORD,
+        ONAIR_SCREENS=str(ROOT / ".build" / "screens"),
+    )
