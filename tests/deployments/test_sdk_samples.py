@@ -16,7 +16,7 @@ from tests.deployments.picture_server import PictureServer
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(480)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "sdk.md"
-PROGRAM, PROJECT, COPY = "sdk-final", "sdk-football", "sdk-copy"
+PROGRAM, PROJECT = "sdk-final", "sdk-football"
 TICK_S = 0.1
 LONG_AGO_MS = 1_784_484_000_000  # before the moment that the sample's player shows
 
@@ -29,7 +29,6 @@ async def test_every_sample_runs(
         "http://demo.localhost:8000": instance.url,
         'username="producer", password="demo-producer"': f'username="admin", password="{PASSWORD}"',
         "final-2026": PROGRAM,
-        "final-copy": COPY,
         "football": PROJECT,
         "https://cdn.example.com/players/kim.jpg": pictures.url("/face.jpg"),
     }
@@ -42,7 +41,6 @@ async def test_every_sample_runs(
             polls.append(result)
 
     async with AsyncClient(instance.url, username="admin", password=PASSWORD) as client:
-        await client.programs.create(COPY, "A copy")
         life = asyncio.create_task(_live(client, polls))
         try:
             for sample in samples:
