@@ -256,7 +256,7 @@ class RestApp(Door):
             return
         if f"/{name}/".startswith(f"{PICTURES}/"):  # else the ingress leads to their own application
             raise Unavailable("pictures are not made at present", retry_after_s=_PICTURES_S)
-        site = self._sites.get(segments[0])
+        site = self._sites.get(segments[0]) if segments else None  # CONNECT has no path
         if site is not None:
             await self._serve_site(site, method, segments, headers, exchange)
             return
