@@ -298,3 +298,15 @@ async def test_an_import_that_was_left_behind_is_purged(product: Product) -> Non
     await send(product, "text", {"events": []})
     assert await staged(product) == 1
     await product.services.imports.drop("new")
+
+
+async def test_what_was_just_imported_is_paged(product: Product) -> None:
+    """The database has not counted the rows yet, and must not plan as if there were few."""
+    await product.make_program("many")
+    old = [{"event": "Score#update", "metadata": {"index": index}} for index in range(10_000)]
+    assert (await send(product, "many", {"events": old})).json()["imported"] == len(old)
+    async with product.door() as door:
+        query = {"sort": "seq", "order": "desc", "limit": "1000", "skip": "3000"}
+        page = (await door.get("/programs/many/events/filter", params=query)).json()
+    assert page["total"] == len(old)
+    assert [item["metadata"]["index"] for item in page["items"]] == list(range(6_999, 5_999, -1))

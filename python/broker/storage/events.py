@@ -236,13 +236,25 @@ class Events:
         values: list[Any] = [account, program_id]
         condition = await self._condition(query, values)
         order = "DESC" if query.descending else "ASC"
+        # Rows of a page are looked up by their key, each by itself: until what was imported is counted,
+        # a join may be planned as a walk through the whole history for each row.
         statement = f"""
-            WITH matching AS (SELECT e.seq, {SORTS[query.sort]} AS sorted {_FROM} {condition}),
-            page AS (SELECT seq, sorted FROM matching ORDER BY sorted {order}, seq {order}
-                     LIMIT {query.limit} OFFSET {query.skip})
+            WITH source AS MATERIALIZED ({_HEAD}),
+            matching AS MATERIALIZED (
+                SELECT e.seq, {SORTS[query.sort]} AS sorted FROM events e
+                WHERE e.history = (SELECT history FROM source) AND NOT e.deleted {condition}
+            ),
+            page AS MATERIALIZED (
+                SELECT seq, sorted FROM matching ORDER BY sorted {order}, seq {order}
+                LIMIT {query.limit} OFFSET {query.skip}
+            )
             SELECT t.total, l.json FROM (SELECT count(*) AS total FROM matching) t
-            LEFT JOIN (SELECT page.seq, page.sorted, {_ITEM} AS json
-                       {_FROM.replace("WHERE", "JOIN page ON page.seq = e.seq WHERE")}) l ON true
+            LEFT JOIN (
+                SELECT page.seq, page.sorted, item.json FROM page CROSS JOIN source s CROSS JOIN LATERAL (
+                    SELECT {_json("s.epoch", "s.id")} AS json FROM events e
+                    WHERE e.history = s.history AND e.seq = page.seq OFFSET 0
+                ) item
+            ) l ON true
             ORDER BY l.sorted {order}, l.seq {order}
         """  # noqa: S608 - made of constants and integers; values are parameters
         async with self._database.connection() as connection:
