@@ -136,7 +136,10 @@ export class EventLog {
   #add(event: ProgramEvent): void {
     if (this.#known.has(event.id)) return;
     this.#known.add(event.id);
-    this.events.push(event);
+    // One that this page published may be here before those that are read again after a cut.
+    let at = this.events.length;
+    while (at > 0 && (this.events[at - 1] as ProgramEvent).seq > event.seq) at--;
+    this.events.splice(at, 0, event);
     this.arrived++;
     this.total.value++;
     const now = this.client.now();

@@ -1,6 +1,6 @@
 /** The keyboard: what each key does where, and the overlay that tells of it. */
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { go } from "./routes.js";
 import { Check, Dialog } from "./ui.js";
 
@@ -28,7 +28,8 @@ export function useKeys(title: string, keys: readonly Key[]): void {
   const current = useRef(keys);
   current.current = keys;
   const shown = keys.map((key) => key.keys).join();
-  useEffect(() => {
+  // Before it is painted: who sees a screen may press its keys.
+  useLayoutEffect(() => {
     const group = {
       title,
       get keys() {

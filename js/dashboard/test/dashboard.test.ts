@@ -356,6 +356,7 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
         await page.getByLabel("Metadata").last().waitFor();
       }
       if (screen === "values") {
+        await sees(page, "Live");
         await admin.request("POST", "/storage/{projectId}", {
           path: { projectId: project },
           body: { metadata: { [markup]: markup } },
@@ -488,7 +489,7 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await page.keyboard.press("g");
     await page.keyboard.press("s");
     await page.getByRole("heading", { name: "Statistics" }).waitFor();
-    assert.equal(await page.evaluate(() => document.activeElement?.tagName), "H1");
+    await page.waitForFunction(() => document.activeElement?.tagName === "H1");
     await page.keyboard.press("?");
     await page.getByLabel("Single keys do something").uncheck();
     await page.keyboard.press("Escape");

@@ -16,7 +16,7 @@ const MOST = 100;
 export function ValuesTab({ projectId }: { projectId: string }) {
   const client = connection.value;
   const [draft, setDraft, dropDraft] = useDraft(`value ${projectId}`, { id: "", metadata: "{}" });
-  const [seen, problem] = useStored(projectId);
+  const { seen, isLive, problem } = useStored(projectId);
   const parsed = parseObject(draft.metadata);
   const path = { projectId, itemId: draft.id.trim() };
   const read = useAction(async () => {
@@ -44,7 +44,14 @@ export function ValuesTab({ projectId }: { projectId: string }) {
   });
   return (
     <div class="split">
-      <Panel title="Stored since you came here">
+      <Panel
+        title="Stored since you came here"
+        actions={
+          <span class={`state ${isLive ? "live" : "lost"}`} role="status">
+            {isLive ? "Live" : "Connecting…"}
+          </span>
+        }
+      >
         {problem != null && <Progress of={{ ...read, error: problem }} />}
         {seen.length ? (
           <Table label="Values stored" head={["Id", "Stored", "Value"]}>
@@ -131,21 +138,25 @@ export function ValuesTab({ projectId }: { projectId: string }) {
 }
 
 /** The values that are stored while the page is open, the newest first. */
-function useStored(projectId: string): [Value[], unknown] {
+function useStored(projectId: string): { seen: Value[]; isLive: boolean; problem: unknown } {
   const client = connection.value;
   const [seen, setSeen] = useState<Value[]>([]);
+  const [isLive, setLive] = useState(false);
   const [problem, setProblem] = useState<unknown>(undefined);
   useEffect(() => {
     const control = new AbortController();
     const follow = async () => {
-      for await (const { method, params } of client.follow(`storage:${projectId}`, {
-        signal: control.signal,
-      })) {
+      const flow = client.follow(`storage:${projectId}`, { signal: control.signal });
+      flow.addEventListener("live", () => setLive(true));
+      flow.addEventListener("lost", () => setLive(false));
+      for await (const { method, params } of flow) {
         if (method === "stored") setSeen((before) => [params.value, ...before].slice(0, MOST));
       }
     };
-    follow().catch((error) => !control.signal.aborted && setProblem(error));
+    follow()
+      .catch((error) => !control.signal.aborted && setProblem(error))
+      .finally(() => setLive(false));
     return () => control.abort();
   }, [client, projectId]);
-  return [seen, problem];
+  return { seen, isLive, problem };
 }
