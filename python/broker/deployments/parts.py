@@ -39,7 +39,7 @@ from broker.voting.counting.placement import COUNTER
 _STOP_S = 11.0  # for everything; `broker up` has four more
 _DRAIN_LIMIT_S = 6.0
 _IMAGES_S = 30.0  # that a start waits for pictures before it is over without
-_IMAGES_LOOK_S = 30.0  # Serve looks after replicas; what it has given up is started again by us
+_IMAGES_LOOK_S = 60.0  # what Serve has given up is started again by us; a look takes tens of ms of CPU
 _IMAGES_RETRY = Backoff(0.5, 60.0, jitter=0)
 _ROUTED_S = 10.0  # for a change of the ingress
 _LATE_S = 0.3  # timers once all runs: what is left are looks every few seconds

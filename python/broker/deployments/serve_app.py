@@ -199,8 +199,9 @@ def find_images_fault() -> str:
     Raises:
         RayError, RayServeException: Serve cannot be asked.
     """
+    states = serve.status().applications
     for name in (IMAGES, FACES):
-        state = _find_state(name)
+        state = states.get(name)
         if state is None or state.status == ApplicationStatus.NOT_STARTED:
             return f"{name} has not been started"
         if state.status in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
