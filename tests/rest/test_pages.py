@@ -19,7 +19,7 @@ from broker.image_urls import PREFIX
 from broker.metrics import catalogue, counts
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
-from broker.rest.image_state import KIND
+from broker.rest.image_state import CONDUCTOR
 from tests.product import Product
 from tests.rest.support import field
 
@@ -61,7 +61,7 @@ async def test_ready_means_every_part(product: Product) -> None:
 
 async def test_the_state_of_pictures_is_told_and_decides_nothing(product: Product, tmp_path: Path) -> None:
     told, figures = [], list[Sample]()
-    exporter = Exporter(KIND, KIND, tmp_path, SystemClock(), [lambda: iter(figures)])
+    exporter = Exporter(CONDUCTOR, CONDUCTOR, tmp_path, SystemClock(), [lambda: iter(figures)])
     await exporter.start()
     async with product.with_settings(data_dir=tmp_path).door(None) as door:
         for values in ((), (0,), (1,)):

@@ -31,7 +31,7 @@ from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
 from broker.owners.actor import OwnerActor
 from broker.owners.placement import OWNER
-from broker.rest.image_state import KIND
+from broker.rest.image_state import CONDUCTOR
 from broker.settings import Settings
 from broker.voting.counting.actor import CounterActor
 from broker.voting.counting.placement import COUNTER
@@ -99,7 +99,7 @@ class Parts:
         assert self._dsn is not None
         await asyncio.to_thread(self._connect)
         tell({"part": "ray", "detail": self._settings.ray_address or "local"})
-        exporter = Exporter(KIND, KIND, self._settings.data_dir, SystemClock(), [self._figures])
+        exporter = Exporter(CONDUCTOR, CONDUCTOR, self._settings.data_dir, SystemClock(), [self._figures])
         await exporter.start()
         dsn = await self._dsn
         joined = self._local is None

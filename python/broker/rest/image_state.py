@@ -5,13 +5,13 @@ from broker.metrics import catalogue
 from broker.metrics.page import read_samples
 from broker.settings import Settings
 
-KIND = "conductor"
-"""The kind of process that starts them, as its figures name it."""
+CONDUCTOR = "conductor"
+"""The process that starts them, as its figures name it."""
 
 
 async def read_image_state(settings: Settings, clock: Clock) -> str:
     """`ok`, or why not; `unknown` on a node where nothing that starts them answers."""
-    samples = await read_samples(settings.data_dir, clock, KIND)
+    samples = await read_samples(settings.data_dir, clock, CONDUCTOR)
     told = [value for name, _, value in samples if name == catalogue.IMAGES_UP.name]
     if not told:
         return "unknown"
