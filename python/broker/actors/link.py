@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 from ray.exceptions import RayError
 
+from broker.actors.named import get_actor
 from broker.actors.placement import slot_name
-from broker.actors.pool import get_actor
 from broker.concurrency.back_off import Backoff, Delays
 from broker.rpc.calls import Calls
 from broker.rpc.connection import Connection, ConnectionEnded, LinkRefused, open_connection

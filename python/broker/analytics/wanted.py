@@ -14,8 +14,8 @@ from typing import Annotated, Self
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from broker.domain.titles import camel_case
 from broker.domain.values import Model
-from broker.voting.rules import camel_case
 
 _MAX_FILE_BYTES = 1 << 20
 _NAME = re.compile(r"[\w -]{1,255}")  # what Matomo takes for a dimension

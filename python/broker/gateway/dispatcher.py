@@ -30,7 +30,8 @@ from broker.gateway.upcalls import OperationCall
 from broker.operations.context import Context
 from broker.operations.invoke import MAX_KEY_CHARACTERS, invoke, require_audience
 from broker.operations.jsonrpc import MAX_RESULT_BYTES
-from broker.operations.registry import Effect, Json, Operation, Registry, Route
+from broker.operations.registry import Effect, Operation, Registry, Route
+from broker.operations.results import Json
 from broker.operations.services import Services
 
 _log = logging.getLogger(__name__)

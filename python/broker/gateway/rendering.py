@@ -6,7 +6,7 @@ from broker.errors import BrokerError, InvalidRequest, PayloadTooLarge
 from broker.operations import rendering
 from broker.operations.etags import etag_of
 from broker.operations.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
-from broker.operations.registry import Forwarded, Result, Stream
+from broker.operations.results import Forwarded, Result, Stream
 
 
 async def result_json(result: Result, limit_bytes: int) -> bytes:

@@ -25,7 +25,7 @@ from broker.analytics.matomo import Matomo, OpenReport, Request
 from broker.clock import Clock
 from broker.concurrency.caches import TtlCache
 from broker.errors import BrokerError, SlowDown
-from broker.operations.registry import Json, Stream
+from broker.operations.results import Json, Stream
 
 _KEPT_BYTES = 1 << 20  # of one report; a table of 10,000 rows has about that
 _PART_BYTES = 64 << 10  # of a kept one, sent at a time: what a slow reader holds of it

@@ -18,7 +18,8 @@ from broker.domain import permissions
 from broker.domain.values import Id, Model
 from broker.errors import BadGateway, GatewayTimeout, InsufficientScope, NotFound, SlowDown
 from broker.operations.context import Context
-from broker.operations.registry import Effect, Json, Operation, Route, Stream
+from broker.operations.registry import Effect, Operation, Route
+from broker.operations.results import Json, Stream
 
 SCRIPT_TYPE = "text/javascript"
 

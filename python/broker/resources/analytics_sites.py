@@ -31,7 +31,8 @@ from broker.domain.values import FreeObject, Id, Model
 from broker.errors import BrokerError, Conflict, NotFound
 from broker.operations.analytics_platform import AnalyticsPlatforms, OpenedProject
 from broker.operations.context import Context
-from broker.operations.registry import Operation, Reply, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Reply
 from broker.storage.analytics import Lease
 
 _SEE_GET = "call GET for details"

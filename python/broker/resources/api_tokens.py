@@ -17,7 +17,8 @@ from broker.domain.values import Id, Model, Name, Time
 from broker.errors import Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
 from broker.operations.context import Context
 from broker.operations.listing import NoParams
-from broker.operations.registry import Operation, Result, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Result
 
 
 class NewApiTokenParams(Model):

@@ -34,7 +34,8 @@ from broker.errors import (
 )
 from broker.fetching.errors import ForbiddenUrl
 from broker.operations.context import Context
-from broker.operations.registry import Forwarded, Operation, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Forwarded
 
 STATUS_HEADER = "X-Upstream-Status"
 _DEFAULT_TYPE = "application/octet-stream"

@@ -22,7 +22,7 @@ from broker.errors import InvalidRequest
 from broker.operations.context import Context
 from broker.operations.listing import MAX_LIMIT
 from broker.operations.program_access import allowed_program
-from broker.operations.registry import Json, Stream
+from broker.operations.results import Json, Stream
 from broker.storage.events import EventRange, ListPlace
 
 NDJSON = "application/x-ndjson"

@@ -27,7 +27,8 @@ from broker.operations.context import Context, nobody_waits
 from broker.operations.listing import MAX_IDS, CommaList, ListParams
 from broker.operations.metadata import compact
 from broker.operations.program_access import allowed_program, check_publisher
-from broker.operations.registry import Json, Operation, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Json
 from broker.owners.commands import DeleteEvent, DeleteEvents, EventChanges, Publish, UpdateEvent
 from broker.owners.encoding import batch_json
 from broker.owners.protocol import NewEventRow

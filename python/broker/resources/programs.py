@@ -25,7 +25,8 @@ from broker.operations.context import Context
 from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
 from broker.operations.metadata import compact
 from broker.operations.program_access import WITHOUT_PROJECT, allowed_program
-from broker.operations.registry import Json, Operation, Route, Stream
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Json, Stream
 from broker.owners.commands import DeleteProgram, ProgramChanges, UpdateProgram
 from broker.storage.programs import ProgramQuery
 

@@ -24,7 +24,8 @@ from broker.operations.context import Context
 from broker.operations.etags import etag_of, require_match
 from broker.operations.listing import NoParams
 from broker.operations.metadata import compact
-from broker.operations.registry import Json, Operation, Route, Stream
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Json, Stream
 from broker.owners.commands import DeleteProgram
 
 _DELETED_AT_ONCE = 16  # programs: each is a command to its owner

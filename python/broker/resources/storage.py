@@ -14,7 +14,8 @@ from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
 from broker.operations.metadata import compact
-from broker.operations.registry import Json, Operation, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Json
 from broker.storage.projects import unknown_project
 from broker.storage.stored_values import NewValue, Quota, StoreOutcome
 

@@ -22,7 +22,8 @@ from broker.errors import (
     UnsupportedGrantType,
 )
 from broker.operations.context import Context
-from broker.operations.registry import Effect, Operation, Reply, Route
+from broker.operations.registry import Effect, Operation, Route
+from broker.operations.results import Reply
 
 PASSWORD_GRANT = "password"  # noqa: S105 - the name of a grant
 API_TOKEN_GRANT = "api_token"  # noqa: S105 - the name of a grant

@@ -17,7 +17,8 @@ from broker.errors import NotFound, Unavailable
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
 from broker.operations.program_access import WITHOUT_PROJECT, is_project
-from broker.operations.registry import Json, Operation, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Json
 from broker.storage.polls import PollCount
 from broker.voting.polls.audience import LiveReply
 from broker.voting.rules import (
