@@ -244,7 +244,7 @@ fn count_votes(hub: &Hub, is_over: &AtomicBool) -> u64 {
         }
         for upcall in hub.upcalls.take(64) {
             if let Upcall::Call { conn, ticket, .. } = upcall {
-                votes += 1; // the poll was closed at that moment
+                counted += 1; // the poll was closed at that moment
                 hub.reply(
                     conn,
                     ticket,
@@ -286,7 +286,7 @@ fn votes_of_many_loops_are_each_taken_and_answered_once() {
             }
         })
     };
-    let voters: Vec<_> = (0..VOTERS)
+    let clients: Vec<_> = (0..VOTERS)
         .map(|number| {
             let port = running.port;
             thread::spawn(move || {
@@ -304,8 +304,8 @@ fn votes_of_many_loops_are_each_taken_and_answered_once() {
             })
         })
         .collect();
-    for voter in voters {
-        voter.join().expect("each vote has been answered");
+    for client in clients {
+        client.join().expect("each vote has been answered");
     }
     is_over.store(true, Ordering::Release);
     opener.join().expect("no panic");
