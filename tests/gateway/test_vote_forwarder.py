@@ -365,7 +365,7 @@ async def test_a_pump_that_fails_is_started_again_and_told(
     assert answers == [ACCEPTED] * 3
     assert await results(world, place) == {"0": votes, "1": 3}
     await world.gateway._beat()
-    with pytest.raises(Unavailable, match="votes: ends again and again"):
+    with pytest.raises(Unavailable, match="votes: fails repeatedly"):
         await HealthChecks(world.product.services)._live_gateways()
 
 

@@ -52,7 +52,7 @@ pub struct Upcalls {
 #[derive(Debug, Default)]
 struct Queue {
     upcalls: VecDeque<Upcall>,
-    /// See [`Upcall::bytes`].
+    /// Bytes that the queued upcalls hold, as `Upcall::bytes` counts them.
     bytes: usize,
 }
 

@@ -35,10 +35,10 @@ class Link(Protocol):
     """The way to one slot; tests put a bad one in its place."""
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
-        """See `SlotLink.call`."""
+        """Call `method` of the actor and return its reply."""
 
     def close(self) -> None:
-        """See `SlotLink.close`."""
+        """End the link; calls in flight fail."""
 
 
 class SlotLink:

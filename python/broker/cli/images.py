@@ -30,7 +30,7 @@ def purge(
 ) -> None:
     """Purge a source and everything derived from it from all nodes. Requires an admin."""
     if (source is None) != everything:
-        raise typer.BadParameter("give either the URL of an original, or --all")
+        raise typer.BadParameter("give either the URL of a source image, or --all")
 
     async def run() -> None:
         async with open_client(url, token, username, password) as client:

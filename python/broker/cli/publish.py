@@ -56,7 +56,7 @@ def read_metadata(text: str | None) -> dict[str, Any] | None:
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise typer.BadParameter(f"--metadata is no JSON: {error}") from None
+        raise typer.BadParameter(f"--metadata is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise typer.BadParameter("--metadata must be a JSON object")
     return value

@@ -95,7 +95,7 @@ def read_lines(file: Path) -> Iterator[dict[str, Any]]:
             try:
                 event = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                raise ValueError(f"{file}, line {number}: no JSON: {error}") from None
+                raise ValueError(f"{file}, line {number}: invalid JSON: {error}") from None
             if not isinstance(event, dict):
                 raise ValueError(f"{file}, line {number}: must be a JSON object")
             yield event

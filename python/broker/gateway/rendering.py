@@ -59,7 +59,7 @@ def unknown_method_json(method: str) -> bytes:
 
 def _too_large(limit_bytes: int) -> PayloadTooLarge:
     return PayloadTooLarge(
-        f"the result is over {limit_bytes} bytes, the most of one answer here; read it by REST"
+        f"the result is over {limit_bytes} bytes, the limit of one reply over WebSocket; read it over REST"
     )
 
 

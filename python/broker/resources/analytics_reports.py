@@ -41,7 +41,7 @@ class SnippetParams(Model):
 async def _report(context: Context, params: ReportParams) -> Json | Stream:
     permissions.require_project(context.rule, context.principal, params.project_id)
     if not params.is_report():
-        raise InsufficientScope(f"{params.method} is no report that can be read here")
+        raise InsufficientScope(f"{params.method} is not a report that can be read here")
     services, account = context.services, context.principal.account
     platforms = services.analytics
     opened = await platforms.open(account, params.project_id)

@@ -127,7 +127,7 @@ async def _create(context: Context, params: SiteParams) -> SiteStatus:
     platforms = context.services.analytics
     async with _set_up(context, params.project_id, "created") as (opened, notebook):
         if opened.ids.id_site is not None or opened.ids.is_malformed:
-            raise SiteExists("the project has a site already: verify it with GET, finish it with PUT")
+            raise SiteExists("the project already has a site: verify it with GET, finish it with PUT")
         state = await _read(platforms, context.principal.account, opened)
         return await _complete(platforms, opened, state, notebook)
 
@@ -238,7 +238,7 @@ class _Notebook:
         assert ids.id_site is not None, "a plan keeps ids of a site"
         is_ours = await self._storage.keep(self._lease, self._url, ids.id_site, ids.merged_into)
         if not is_ours:
-            raise Conflict("the site has become another account's meanwhile")
+            raise Conflict("another account has taken over the site")
 
     async def claim(self, id_site: str) -> None:
         """Make the site the account's. Raises SiteNotFound when it is another one's."""

@@ -42,7 +42,7 @@ async def create_api_token(context: Context, params: NewApiTokenParams) -> NewAp
     services, principal = context.services, context.principal
     now_ms = services.clock.now_ms()
     if params.expires is not None and to_ms(params.expires) <= now_ms:
-        raise InvalidRequest.of_field("expires", "must lie in the future")
+        raise InvalidRequest.of_field("expires", "must be in the future")
     made = NewApiToken.model_construct(
         id=services.ids.uuid7(),
         name=params.name,

@@ -91,7 +91,7 @@ def _media_type(headers: Mapping[str, str]) -> str:
     """The upstream's media type, which goes into a header of ours. Raises BadGateway when it cannot."""
     media_type = headers.get("content-type", _DEFAULT_TYPE)
     if len(media_type) > _MAX_TYPE_CHARACTERS or not (media_type.isascii() and media_type.isprintable()):
-        raise BadGateway("the upstream's Content-Type is none")
+        raise BadGateway("the upstream's Content-Type is invalid")
     return media_type
 
 

@@ -210,11 +210,11 @@ async def _in_order(context: Context, program_id: str, rows: Sequence[NewEventRo
 def _events_of(params: PublishParams, limit: int) -> Sequence[PublishParams | NewEvent]:
     if params.events is None:
         if params.event is None:
-            raise InvalidRequest.of_field("event", "is required, or events")
+            raise InvalidRequest.of_field("event", "is required unless events is given")
         return [params]
     for name in _SINGLE_FIELDS:
         if getattr(params, name) is not None:
-            raise InvalidRequest.of_field(name, "must be absent beside events")
+            raise InvalidRequest.of_field(name, "must not be combined with events")
     if not params.events:
         raise InvalidRequest.of_field("events", "must have at least one event")
     if len(params.events) > limit:

@@ -146,7 +146,7 @@ async def _body_elements(
                 has_events = True
             elif field == "programId":
                 if value not in (program_id, None):
-                    raise InvalidRequest.of_field("programId", "must be the same as in the path")
+                    raise InvalidRequest.of_field("programId", "must equal the one in the path")
             elif field not in ("exportedTime", "access_token"):
                 raise InvalidRequest.of_field(field, "is not a field of this request")
     if not has_events:

@@ -213,13 +213,13 @@ def _range(
         end = interval.ceil(params.to or now)
         start = end - DEFAULT_POINTS * interval.length
     except OverflowError:
-        raise InvalidRequest.of_field("to", "lies too far away") from None
+        raise InvalidRequest.of_field("to", "is too far in the past or the future") from None
     if params.from_ is not None:
         if params.to is not None and params.to < params.from_:
             raise InvalidRequest.of_field("to", "must not be before from")
         start = interval.floor(params.from_)
     if start > end:
-        raise InvalidRequest.of_field("from", "must not lie in the future")
+        raise InvalidRequest.of_field("from", "must not be in the future")
     points = (end - start) // interval.length
     if points > MAX_POINTS:
         raise InvalidRequest.of_field(

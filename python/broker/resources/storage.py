@@ -78,15 +78,15 @@ def _refuse(outcome: StoreOutcome, value: NewValue, values: int, total_bytes: in
         case StoreOutcome.UNKNOWN:
             raise unknown_project(value.project_id)
         case StoreOutcome.TAKEN:
-            raise Conflict(f"there is a value {value.id} already; to replace it takes an access token")
+            raise Conflict(f"there is a value {value.id} already; an access token is required to replace it")
         case StoreOutcome.MANY:
-            raise PayloadTooLarge(f"the project stores {values} values, as many as it may")
+            raise PayloadTooLarge(f"the project has reached its limit of {values} values")
         case StoreOutcome.LARGE:
             raise PayloadTooLarge(f"the project may not store more than {total_bytes} bytes")
         case StoreOutcome.SHARED:
-            raise PayloadTooLarge("callers without a token store as much in the project as they may")
+            raise PayloadTooLarge("callers without a token have reached their limit in this project")
         case StoreOutcome.OWN:
-            raise PayloadTooLarge("without a token you store as much in the project as you may")
+            raise PayloadTooLarge("you have reached the limit of this project for callers without a token")
 
 
 def _stored(body: bytes, project_id: str, value_id: str, outcome: StoreOutcome) -> Json:

@@ -49,7 +49,7 @@ def _check_choice(value: object) -> tuple[int, ...]:
     if not chosen or not all(type(index) is int and 0 <= index <= MAX_OPTION for index in chosen):
         raise ValueError(f"must be the index of an option, 0 to {MAX_OPTION}, or a list of such, not empty")
     if len(set(chosen)) != len(chosen):
-        raise ValueError("must not have an index twice")
+        raise ValueError("must not contain an index twice")
     return tuple(sorted(chosen))
 
 

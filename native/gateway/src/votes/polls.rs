@@ -147,13 +147,13 @@ impl Votes {
             .then(|| self.lane_index(shard))
     }
 
-    /// See `Lane::take`; nothing for a lane that there is not.
+    /// Takes what waits in a lane, as one batch; nothing from a lane that does not exist.
     #[must_use]
     pub fn take(&self, lane: usize) -> Vec<Records> {
         self.lanes.get(lane).map(Lane::take).unwrap_or_default()
     }
 
-    /// See `Lane::unsettled`; 0 for a lane that there is not.
+    /// How many batches a lane still has to settle; 0 for a lane that does not exist.
     #[must_use]
     pub fn unsettled(&self, lane: usize) -> usize {
         self.lanes.get(lane).map_or(0, Lane::unsettled)

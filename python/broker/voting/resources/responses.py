@@ -110,7 +110,7 @@ _Named = tuple[str, AnswerEntry | ImpressionEntry]
 
 async def _add_responses(context: Context, params: AddResponsesParams) -> Counted:
     if not params.model_fields_set & {"responses", "impressions"}:
-        raise InvalidRequest.of_field("responses", "is required, or impressions")
+        raise InvalidRequest.of_field("responses", "is required unless impressions is given")
     limit = context.services.settings.batch_limit_responses
     if len(params.responses) + len(params.impressions) > limit:
         message = f"must not have over {limit} entries with impressions"
