@@ -158,7 +158,7 @@ class ImageCounts:
 
 
 class ImageService:
-    """Serves image requests. Safe for concurrent use within one event loop; `close` ends the work in progress."""
+    """Serves image requests. For concurrent use within one event loop; `close` ends the work in progress."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ class SourceReply:
 
 
 class SourceReplies:
-    """Requests, caches and limits data sources. Use from one event loop; `close` ends the requests in progress."""
+    """Calls data sources, with a cache and limits. Use from one event loop; `close` ends its requests."""
 
     def __init__(self, fetcher: Fetcher, clock: Clock, config: SourceReplyConfig) -> None:
         self._fetcher = fetcher

@@ -109,7 +109,7 @@ class _Pending:
 
 
 class Writer:
-    """Commits the changes of an owner in groups. One task runs `run`; call `submit` on the same event loop."""
+    """Commits the changes of an owner in groups. A task runs `run`; call `submit` on the same event loop."""
 
     def __init__(
         self,
