@@ -103,15 +103,15 @@ OPERATIONS = (
     *(_operation(method) for method in ("GET", "POST", "PUT", "PATCH", "DELETE")),
     Operation(
         name="getAnalyticsSnippet",
-        summary="Get the script that overlays of a project measure with",
+        summary="Get the analytics script for overlays of a project",
         params=SnippetParams,
         result=Script,
         handler=_snippet,
         route=Route(
             "GET",
             "/projects/{projectId}/analytics/snippet",
-            description="Ready for a page: it loads Matomo's tracker, sends to the project's site, and takes"
-            " custom dimensions by name.",
+            description="A script for a web page. It loads Matomo's tracker, sends to the project's site, and"
+            " accepts custom dimensions by name.",
             produces=(SCRIPT_TYPE,),
         ),
         errors=(NotFound,),

@@ -62,7 +62,7 @@ class FaultyDimension(MissingDimension):
     """A custom dimension that is not as it should be."""
 
     reason: str
-    ids: list[str] = Field(description="Matomo's ids of the dimensions that are meant.")
+    ids: list[str] = Field(description="Matomo's ids of these dimensions.")
 
 
 class MissingReport(Model):
@@ -75,21 +75,23 @@ class FaultyReport(MissingReport):
     """A custom report that is not as it should be."""
 
     reason: str
-    ids: list[str] = Field(description="Matomo's ids of the reports that are meant.")
+    ids: list[str] = Field(description="Matomo's ids of these reports.")
 
 
 class SiteStatus(Model):
     """What a project's analytics site is like."""
 
     status: Status
-    message: str = Field(description="What the status follows from.")
+    message: str = Field(description="The reason for the status.")
     id_site: str | None
     site: FreeObject | None = Field(description="The site as Matomo describes it.")
-    dimensions: list[FreeObject] = Field(description="All custom dimensions of the site, as Matomo does.")
+    dimensions: list[FreeObject] = Field(
+        description="All custom dimensions of the site, as Matomo describes them."
+    )
     dimension_ids: DimensionIds
     missing_dimensions: list[MissingDimension]
     bad_dimensions: list[FaultyDimension]
-    reports: list[FreeObject] = Field(description="All custom reports of the site, as Matomo does.")
+    reports: list[FreeObject] = Field(description="All custom reports of the site, as Matomo describes them.")
     report_ids: dict[str, str]
     bad_reports: list[FaultyReport]
     missing_reports: list[MissingReport]
@@ -310,8 +312,9 @@ OPERATIONS = (
         route=Route(
             "GET",
             _PATH,
-            description="Compares what the site should have with what Matomo has. `errors` is what PUT"
-            " cannot mend: something is there twice, not active, or defined differently.",
+            description="Compares the required set-up of the site with Matomo's. The status is `errors` if"
+            " PUT cannot correct a difference: an item exists twice, is inactive, or is defined"
+            " differently.",
         ),
         errors=(NotFound, SiteNotFound, PlatformError),
         example=_ONE,

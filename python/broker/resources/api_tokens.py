@@ -26,7 +26,7 @@ class NewApiTokenParams(Model):
 
     name: Name
     expires: Time | None = Field(
-        default=None, description="From when on it is refused; absent or null never ends it."
+        default=None, description="When the token expires; absent or null means never."
     )
 
 
@@ -84,7 +84,7 @@ _REVOKED_WITH = "A new password or a lower role of the user revokes all of them.
 OPERATIONS = (
     Operation(
         name="createApiToken",
-        summary="Make an API token",
+        summary="Create an API token",
         params=NewApiTokenParams,
         result=NewApiToken | ApiToken,
         handler=create_api_token,
@@ -104,7 +104,7 @@ OPERATIONS = (
     ),
     Operation(
         name="listApiTokens",
-        summary="List the own API tokens",
+        summary="List the caller's API tokens",
         params=NoParams,
         result=list[ApiToken],
         handler=list_api_tokens,
@@ -114,7 +114,7 @@ OPERATIONS = (
     ),
     Operation(
         name="deleteApiToken",
-        summary="Revoke an own API token",
+        summary="Revoke one of the caller's API tokens",
         params=ApiTokenParams,
         result=None,
         handler=delete_api_token,
@@ -122,7 +122,7 @@ OPERATIONS = (
             "DELETE",
             "/users/me/tokens/{tokenId}",
             status=204,
-            description="It is refused, and access tokens that it was exchanged for end, within seconds.",
+            description="Within seconds, the token and access tokens obtained with it are refused.",
         ),
         errors=(Unauthenticated, InsufficientScope, NotFound),
         example={"tokenId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"},

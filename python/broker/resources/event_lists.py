@@ -46,13 +46,18 @@ class ListEventsParams(Model):
     include_created: bool = False
     limit: Annotated[
         int | None,
-        Field(ge=1, le=MAX_LIMIT, description="At most so many, and about a megabyte; all when absent."),
+        Field(
+            ge=1,
+            le=MAX_LIMIT,
+            description="Maximum number of events on a page, which also ends at about a megabyte; all events when"
+            " absent.",
+        ),
     ] = None
     cursor: Annotated[
         str | None,
         Field(
             max_length=MAX_CURSOR_CHARACTERS,
-            description="Where to go on, from `Link: rel=next` of the page before; the range stays the same.",
+            description="Position from `Link: rel=next` of the previous page; the range must stay the same.",
         ),
     ] = None
 

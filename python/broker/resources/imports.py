@@ -178,8 +178,8 @@ OPERATIONS = (
             streams_body=True,
             echoed=("programId",),
             description=(
-                "All or nothing. The events are not pushed: followers are told that history was replaced. An"
-                " `access_token` in the body must be its first member."
+                "Imports all events or none. The events are not pushed; subscribers receive"
+                " `historyReplaced`. An `access_token` in the body must be its first member."
             ),
         ),
         errors=(NotFound, Conflict),

@@ -42,7 +42,7 @@ class ProjectParams(Model):
 class CreateProjectParams(Model):
     """A new project."""
 
-    id: Id | None = Field(default=None, description="Made up when absent.")
+    id: Id | None = Field(default=None, description="Generated when absent.")
     name: Name
     description: Description | None = None
     metadata: FreeObject | None = None
@@ -202,7 +202,7 @@ _ONE = {"projectId": "football"}
 OPERATIONS = (
     Operation(
         name="listProjects",
-        summary="List the projects that the caller belongs to; for admins all",
+        summary="List the projects that the caller belongs to, or all for admins",
         params=NoParams,
         result=list[Project],
         handler=_list_projects,
@@ -256,7 +256,8 @@ OPERATIONS = (
             "DELETE",
             "/projects/{projectId}",
             status=204,
-            description="Its users lose their membership. A project with programs is 409 without `cascade`.",
+            description="The users of the project lose their membership. Deleting a project that has programs is"
+            " 409 without `cascade`.",
         ),
         errors=(NotFound, Conflict),
         example={"projectId": "season-2025", "cascade": True},

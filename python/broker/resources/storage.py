@@ -34,7 +34,7 @@ class StoreValueParams(Model):
     """A value to store."""
 
     project_id: Id
-    id: Id | None = Field(default=None, description="Made up when absent.")
+    id: Id | None = Field(default=None, description="Generated when absent.")
     metadata: FreeObject = Field(
         description="Any JSON object.", json_schema_extra=limited_by("storage_value_limit_bytes")
     )
@@ -132,14 +132,14 @@ OPERATIONS = (
             "/storage/{projectId}",
             status=201,
             description=(
-                "With a token an existing id is replaced, which answers 200; without one it is 409."
-                " Subscribers of the channel `storage:<projectId>` are sent the value as `stored`. A project"
-                " has at most {storage_project_values} values of {storage_project_bytes} bytes together;"
-                " callers without a token share half of both, and one address stores at most a tenth of that"
-                " half (413)."
-                " Without a token one address stores {storage_rate_per_address} a second (in a burst"
-                " {storage_burst_per_address}), one account {storage_rate_per_account} (in a burst"
-                " {storage_burst_per_account}); 0 has no limit."
+                "With a token, storing under an existing id replaces the value and returns 200; without"
+                " one it is 409. Subscribers of the channel `storage:<projectId>` receive the value as"
+                " `stored`. A project holds at most {storage_project_values} values of"
+                " {storage_project_bytes} bytes together. Callers without a token share half of both, and"
+                " one address may use a tenth of that half (413 beyond). Without a token, the rate limits"
+                " are {storage_rate_per_address} values per second per address (burst"
+                " {storage_burst_per_address}) and {storage_rate_per_account} per account (burst"
+                " {storage_burst_per_account}); 0 is no limit."
             ),
             location="/storage/{projectId}/{id}",
             locates_itself=True,
@@ -160,7 +160,7 @@ OPERATIONS = (
             "DELETE",
             "/storage/{projectId}/{itemId}",
             status=204,
-            description="Caches may show it for up to a day.",
+            description="Caches may serve the value for up to a day.",
         ),
         errors=(NotFound,),
         example={"projectId": "football", "itemId": "line-up"},
