@@ -49,8 +49,8 @@ class ListEventsParams(Model):
         Field(
             ge=1,
             le=MAX_LIMIT,
-            description="Maximum number of events on a page, which also ends at about a megabyte; all events when"
-            " absent.",
+            description="Maximum number of events on a page, which also ends at about a megabyte; all events"
+            " when absent.",
         ),
     ] = None
     cursor: Annotated[

@@ -256,8 +256,8 @@ OPERATIONS = (
             "DELETE",
             "/projects/{projectId}",
             status=204,
-            description="The users of the project lose their membership. Deleting a project that has programs is"
-            " 409 without `cascade`.",
+            description="The users of the project lose their membership. Deleting a project that has programs"
+            " is 409 without `cascade`.",
         ),
         errors=(NotFound, Conflict),
         example={"projectId": "season-2025", "cascade": True},
