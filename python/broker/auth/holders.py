@@ -1,4 +1,4 @@
-"""Whose API token a bearer token is, looked up so that invented ones cost little.
+"""Finds the holder of an API token, at little cost for unknown tokens.
 
 Nothing in an API token is signed, so a well-formed one is known only by a query. Found ones are remembered by
 the caller. Four bounds hold for the others, in one process:

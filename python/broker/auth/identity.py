@@ -30,7 +30,7 @@ from broker.storage.identity_providers import IdentityProviders, Match
 from broker.storage.users import Users
 
 FetchKeys = Callable[[str], Awaitable[bytes]]
-"""Reads a key set's document. Raises BrokerError when it cannot be had."""
+"""Reads the document of a key set. Raises BrokerError if it cannot be fetched."""
 
 _FRESH_S = 600.0
 _USABLE_S = 3600.0

@@ -1,4 +1,4 @@
-"""The signing keys: which one signs, which ones verify, and how one gives way to the next.
+"""The signing keys: which one signs, which ones verify, and how they rotate.
 
 A new key is announced before it signs: for `announce_s` every process (each reads the table at least every
 few seconds, and every reader of the JWKS document within its cache time) learns to verify it while the key

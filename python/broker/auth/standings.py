@@ -1,4 +1,4 @@
-"""What this process knows of users whose tokens it has seen, and who is told when that changes.
+"""The state of users whose tokens this process has seen, and who is notified when it changes.
 
 A token is worth what its user is: it is valid while the user exists and its credentials are in the state that
 the token was issued for; the user's present role and projects decide what it may. `Standings` keeps that in

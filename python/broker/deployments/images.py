@@ -1,4 +1,4 @@
-"""Pictures as an application of Ray Serve of their own, so that their bytes pass no process of the API.
+"""The image proxy as an application of Ray Serve of its own, so that images bypass the API.
 
 No replica runs until somebody asks for a picture. HAProxy sends that first request to Ray Serve's own proxy,
 which waits behind the replicas of every application; the proxy tells Serve's controller at once and holds the

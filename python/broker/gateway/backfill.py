@@ -1,4 +1,4 @@
-"""Older pushes for a native log, when a viewer asks for more than the log has.
+"""Older pushes for a native log, when a viewer needs more than the log holds.
 
 Pushes are fetched a page at a time, from the log's oldest one backwards, so that each page joins what is
 there already and memory holds one page, whatever the distance.
@@ -26,7 +26,7 @@ class Backfill:
         self._feed = feed
         self._history_events = history_events
         self._flights: SingleFlight[tuple[str, str, int], None] = SingleFlight()
-        # topic → (epoch, seq before which nothing can be had); what was lost stays lost
+        # topic → (epoch, seq before which everything is lost)
         self._floors: LruCache[str, tuple[str, int]] = LruCache(MAX_FLOORS)
 
     def forget(self, topic: str) -> None:
@@ -37,7 +37,7 @@ class Backfill:
         """Let the log reach back to after `seq` of `epoch`, as far as the history limit allows.
 
         With `is_compared` to `seq` itself, so that its message can be compared with the one that a viewer has
-        seen. What cannot be had is left out: native code then answers that the position is lost.
+        seen. Lost pushes are left out; native code then replies that the position is lost.
 
         Raises:
             Unavailable: the owner cannot be reached in time.

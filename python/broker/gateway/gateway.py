@@ -1,4 +1,4 @@
-"""A gateway: the native server, and all that Python does beside it, put together and kept alive."""
+"""A gateway: the native server and its Python half, assembled and kept alive."""
 
 import asyncio
 import logging
@@ -151,7 +151,7 @@ class Gateway:
 
         Raises:
             Unavailable: the accounts cannot be read.
-            OSError: the port cannot be had.
+            OSError: the port is not available.
         """
         await self._read_accounts()
         self._services.auth.on_revocation(self._revoke)

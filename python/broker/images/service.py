@@ -1,4 +1,4 @@
-"""A picture by its account, options and URL: from the caches, or made once for all who ask at the same time.
+"""An image by account, options and URL: from a cache, or produced once for all concurrent requests.
 
 What is asked for passes, in this order: the account's rules, the options, the memory of this process, the
 directory that processes share, one single flight per picture in this process and one lock per picture between
@@ -102,7 +102,7 @@ class ResultHead(msgspec.Struct, frozen=True):
 
     Attributes:
         source: digest of the source that it was made of.
-        lacks_faces: whether no detector answered, so that it should be made anew soon.
+        lacks_faces: whether no detector answered, so that it should be produced again soon.
     """
 
     type: str

@@ -1,4 +1,4 @@
-"""Source pictures: fetched safely, kept with what lets them be asked for again cheaply.
+"""Source images: fetched safely, and cached with their validators.
 
 A source is fresh for a while; after that it is asked for with the validators that its server gave (RFC 9110,
 section 13.1), and stays as it is when the server says so. A server that fails then does not take its pictures

@@ -1,4 +1,4 @@
-"""The services that operations use; made once a process by the composition root."""
+"""The services that operations use; the composition root creates them once per process."""
 
 from dataclasses import dataclass
 

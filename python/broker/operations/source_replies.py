@@ -1,4 +1,4 @@
-"""Replies of data sources: fetched within a project's share of connections, and used again for a while.
+"""Responses of data sources: fetched within a project's share of connections, and cached.
 
 Only good replies to a GET are kept, each under everything that was sent for it, so that whoever would have
 sent something else gets something else. Equal requests at the same time are sent once where they may be

@@ -1,4 +1,4 @@
-"""Requests of a revision's data sources, sent by the server in place of the browser.
+"""Requests of a revision's data sources, sent by the server instead of the browser.
 
 Whoever reads the project may send them; applications in the hands of the public (`client`) only those of
 published revisions. The upstream's status, media type and body come back as they are. Over WebSocket they

@@ -1,4 +1,4 @@
-"""All events of a program, as one list, in pages, or as a document to be imported again.
+"""All events of a program, as one list, in pages, or as a document for import.
 
 A list is of one moment, whole or in pages. A whole one is sent as it is read, page by page from the database;
 one that is longer than a page is bounded in number and rate (`broker.operations.long_lists`).

@@ -1,4 +1,4 @@
-"""Projects: make, read, change, delete and list them, with their users and programs.
+"""Projects: create, read, change, delete and list them, with their users and programs.
 
 Only admins make, change and delete projects. Those who belong to a project read it; for all others it is not
 there. Belonging to a project is a matter of the user's `projectIds`.

@@ -300,7 +300,7 @@ class RestApp(Door):
         await exchange.whole(200 if is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
 
     async def _serve_metrics(self, exchange: Exchange) -> None:
-        """What all processes of this node tell of themselves."""
+        """The metrics of all processes of this node."""
         body = await page.read_page(self._services.settings.data_dir, self._services.clock)
         await exchange.whole(200, body, page.CONTENT_TYPE, _NO_STORE)
 

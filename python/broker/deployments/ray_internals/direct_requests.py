@@ -1,4 +1,4 @@
-"""Requests go from uvicorn to the API, past what Ray Serve does for each of them.
+"""Passes requests from uvicorn directly to the API, past Ray Serve's work per request.
 
 Behind HAProxy a replica of Ray Serve runs uvicorn itself. Around each request Serve then makes an id and a
 description of it and keeps figures of its own: a quarter of a replica's time in `python -m bench http`, POST
