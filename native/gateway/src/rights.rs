@@ -1,4 +1,4 @@
-//! Who a connection is, and what that lets it follow.
+//! The principal of a connection, and which logs it may follow.
 
 use std::sync::Arc;
 

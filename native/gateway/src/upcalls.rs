@@ -1,4 +1,4 @@
-//! Questions for the application, in one bounded queue.
+//! Upcalls to the application, in one bounded queue.
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;

@@ -1,4 +1,4 @@
-//! What a loop keeps of each connection: small, because most are idle.
+//! A loop's data of each connection: small, because most are idle.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! Logs as the threads share them, and as one loop sees them.
+//! Logs as the threads share them, and as one loop knows them.
 
 use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
