@@ -5,7 +5,7 @@ description of it and keeps figures of its own: a quarter of a replica's time in
 stored value. What Serve needs to know is how many requests run: by that it adds and removes replicas, waits
 before it ends one, and holds back what is too much. So requests of the API are counted with Serve's own
 counters and are the API's otherwise. uvicorn's reading of the client's address is left out: the API has its
-own (`broker.rest.callers`). A request counts from when its body is there: one that is slow to come takes
+own (`broker.rest.callers`). A request's time starts when its body is complete: one that is slow to come takes
 nobody's place, and brings no second replica.
 
 Everything else goes Serve's way: other paths, other protocols, and whatever comes while the replica has as
