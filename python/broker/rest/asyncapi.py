@@ -99,6 +99,7 @@ def asyncapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
     schemas.named["Error"] = ERROR_SCHEMA
     messages = Messages(schemas)
     operations: dict[str, dict[str, Any]] = {}
+    # The operations: subscriptions, notifications, refusals, calls, and the event stream.
     for method, follow in FOLLOWS.items():
         operations[method] = _call(*messages.add_follow(method), follow.summary, "", "WebSocket")
     for told in NOTIFICATIONS:
@@ -121,6 +122,7 @@ def asyncapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
         operations[key_of(operation.name)] = described
     stream = build_stream(schemas)
     operations[STREAM_OPERATION] = describe_opening(stream)
+    # The document around them. Building it has filled `schemas` and `messages`.
     gateway, events = _servers(settings)
     return {
         "asyncapi": "3.0.0",
