@@ -25,7 +25,7 @@ class Backfill:
         self._logs = logs
         self._feed = feed
         self._history_events = history_events
-        self._flights: SingleFlight[tuple[str, str, int], None] = SingleFlight()
+        self._single_flight: SingleFlight[tuple[str, str, int], None] = SingleFlight()
         # topic → (epoch, seq before which everything is lost)
         self._floors: LruCache[str, tuple[str, int]] = LruCache(MAX_FLOORS)
 
@@ -63,7 +63,7 @@ class Backfill:
 
     async def close(self) -> None:
         """End all fetching. Idempotent."""
-        await self._flights.close()
+        await self._single_flight.close()
 
     async def _reach(self, topic: str, epoch: str, seq: int) -> None:
         floor = self._floors.get(topic)
@@ -74,7 +74,7 @@ class Backfill:
                 return
         # Rounded down, so that viewers who left at different moments ask for the same pages.
         goal = seq - seq % PAGE_ENTRIES
-        await self._flights.run((topic, epoch, goal), lambda: self._fill(topic, epoch, goal))
+        await self._single_flight.run((topic, epoch, goal), lambda: self._fill(topic, epoch, goal))
 
     async def _fill(self, topic: str, epoch: str, goal: int) -> None:
         page = PAGE_ENTRIES
