@@ -1,6 +1,7 @@
 """What an owner does when the database, another owner or one of its commands is in trouble."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -16,7 +17,7 @@ from broker.owners import owner as owner_module
 from broker.owners.commands import Accepted, Command, CommandReply, Kept
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, HistoryLost, program_topic
-from broker.owners.writer import WriterLimits
+from broker.owners.writer import WRITER_LIMITS
 from broker.settings import Settings
 from broker.storage.fence import Fenced
 from broker.storage.journal import Journal
@@ -124,7 +125,8 @@ async def test_command_that_cannot_be_written_fails_alone(owner: Owner, dsn: str
 
 
 async def test_full_queue_refuses_at_once(dsn: str) -> None:
-    owner = await Owner.start(SETTINGS, dsn, 0, writer_limits=WriterLimits(queue_commands=2))
+    limits = dataclasses.replace(WRITER_LIMITS, queue_items=2)
+    owner = await Owner.start(SETTINGS, dsn, 0, writer_limits=limits)
     try:
         async with program_locked(dsn):
             waiting = [start(owner, publish())]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from broker.actors.placement import slot_name
 from broker.clock import Clock
+from broker.concurrency.batch_queue import BatchLimits
 from broker.concurrency.periodic import repeat
 from broker.concurrency.tasks import keep_running
 from broker.errors import BrokerError, NotFound, Unavailable
@@ -26,7 +27,7 @@ from broker.owners.placement import OWNER
 from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost
 from broker.owners.sessions import POLL_WAIT_S, Follow, GatewaySession, GatewaySessions, PollReply
 from broker.owners.topics import Hold, ProgramTopic, Topic, Topics
-from broker.owners.writer import Writer, WriterLimits
+from broker.owners.writer import WRITER_LIMITS, Writer
 from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.database_clock import DatabaseClock
@@ -53,7 +54,7 @@ class Owner:
 
     def __init__(
         self, settings: Settings, database: Database, index: int, generation: int, clock: Clock,
-        log_limits: LogLimits, writer_limits: WriterLimits,
+        log_limits: LogLimits, writer_limits: BatchLimits,
     ) -> None:  # fmt: skip
         self._settings = settings
         self._database = database
@@ -100,7 +101,7 @@ class Owner:
         *,
         clock: Clock | None = None,
         log_limits: LogLimits | None = None,
-        writer_limits: WriterLimits | None = None,
+        writer_limits: BatchLimits | None = None,
     ) -> "Owner":
         """Take the slot `index` and begin. Raises Unavailable when the database cannot be reached."""
         slot = slot_name(OWNER, index)
@@ -118,7 +119,7 @@ class Owner:
             raise
         owner = cls(
             settings, database, index, generation, clock or database_clock, log_limits or LogLimits(),
-            writer_limits or WriterLimits(),
+            writer_limits or WRITER_LIMITS,
         )  # fmt: skip
         database.on_loss(owner._doubt)
         owner._tasks = [
