@@ -31,7 +31,7 @@ from broker.owners.writer import WRITER_LIMITS, Writer
 from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.database_clock import DatabaseClock
-from broker.storage.fence import Fenced, connection_name
+from broker.storage.fence import Fenced, connection_name, until_over
 from broker.storage.history import History
 from broker.storage.journal import Journal
 from broker.storage.polls import Polls
@@ -137,13 +137,7 @@ class Owner:
 
     async def ended(self) -> None:
         """Return when the owner can go on no longer: it was shut out, or one of its tasks failed."""
-        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            error = None if task.cancelled() else task.exception()
-            if isinstance(error, Fenced):
-                _log.warning("owner_fenced", extra={"slot": self._slot})
-            elif error is not None:
-                _log.error("owner_failed", extra={"task": task.get_name()}, exc_info=error)
+        await until_over(self._tasks, self._slot)
 
     def figures(self) -> Iterator[Sample]:
         """What the owner has to tell now."""

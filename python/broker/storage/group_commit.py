@@ -85,7 +85,9 @@ class GroupWork(Protocol[PContra, R]):
         Raises Fenced, Unavailable.
         """
 
-    async def commit(self, generation: int, group: Sequence[PContra], earlier: Sequence[Exception]) -> Sequence[R]:
+    async def commit(
+        self, generation: int, group: Sequence[PContra], earlier: Sequence[Exception]
+    ) -> Sequence[R]:
         """Write a group whole or not at all, and return the reply to each item.
 
         Args:

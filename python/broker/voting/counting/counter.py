@@ -27,7 +27,7 @@ from broker.metrics.counts import LOSSES, VOTES, Sample
 from broker.settings import Settings
 from broker.storage.answer_log import MERGED_ROWS, AnswerLog, RecordsLost, Sealed, StoredTally
 from broker.storage.database import Database
-from broker.storage.fence import Fenced, Term, connection_name
+from broker.storage.fence import Term, connection_name, until_over
 from broker.storage.group_commit import GroupCommit, Pending, Refusals
 from broker.voting.counting.batches import BatchReply, Outcomes, VoteBatch, unpack_outcomes
 from broker.voting.counting.work import LATE, NewestBatch, PollShard, ShardTally, Work
@@ -106,13 +106,7 @@ class Counter:
 
     async def ended(self) -> None:
         """Return when the counter can go on no longer: it was shut out, or one of its tasks failed."""
-        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            error = None if task.cancelled() else task.exception()
-            if isinstance(error, Fenced):
-                _log.warning("counter_fenced", extra={"slot": self._slot})
-            elif error is not None:
-                _log.error("counter_failed", extra={"task": task.get_name()}, exc_info=error)
+        await until_over(self._tasks, self._slot)
 
     def figures(self) -> Iterator[Sample]:
         """What the counter has to tell now."""
