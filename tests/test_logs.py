@@ -88,7 +88,9 @@ def test_on_a_cluster_of_others_the_log_goes_to_standard_error(
     configure_logs(replace(settings, ray_address="head:6379"), "owner-0")
     logging.getLogger("broker").warning("here")
     assert list((settings.data_dir / "log").iterdir()) == []
-    assert all(not isinstance(handler, SharedFile) for handler in logging.getLogger("broker").handlers)
+    assert [
+        handler for handler in logging.getLogger("broker").handlers if isinstance(handler, SharedFile)
+    ] == []
 
 
 def write_many(path: Path, name: str, count: int) -> None:
