@@ -49,7 +49,7 @@ R = TypeVar("R")
 
 
 class LinkedOwners:
-    """See `Owners`. Belongs to one event loop; `close` it there."""
+    """The `Owners` over links. Belongs to one event loop; `close` it there."""
 
     def __init__(
         self, settings: Settings, clock: Clock, ids: IdSource, links: Sequence[Link] | None = None
@@ -66,7 +66,7 @@ class LinkedOwners:
         self._late: set[tuple[str, str]] = set()  # channels with news since their nudge began
 
     async def submit(self, command: ProgramCommand[R]) -> R:
-        """See `Owners.submit`."""
+        """Send a command with the next call to its owner, and await its reply."""
         topic = program_topic(command.account, command.program_id)
         client = self._clients[owner_of(topic, self._settings.owners)]
         asked = cast("Command", command)
@@ -81,15 +81,15 @@ class LinkedOwners:
         return cast("R", reply)
 
     async def programs_changed(self, account: str) -> None:
-        """See `Owners.programs_changed`. Does not wait."""
+        """Have the owner of the channel `programs` look for changes. Does not wait."""
         self._begin_nudge(account, PROGRAMS_CHANNEL)
 
     async def value_stored(self, account: str, project_id: str) -> None:
-        """See `Owners.value_stored`. Does not wait."""
+        """Have the owner of the project's storage channel look for new values. Does not wait."""
         self._begin_nudge(account, f"{STORAGE_CHANNEL}{project_id}")
 
     async def votes_counted(self, account: str, program_id: str) -> None:
-        """See `Owners.votes_counted`. Does not wait."""
+        """Have the owner of the program's results channel look for new results. Does not wait."""
         self._begin_nudge(account, f"{RESPONSES_CHANNEL}{program_id}")
 
     async def close(self) -> None:
@@ -139,7 +139,7 @@ class _Commands:
     """A batch is the commands of it that still wait, in their order."""
 
     def pack(self, _batch: _Batch, /) -> Callable[[_Batch], object]:
-        """See `Packing.pack`: nothing is numbered, so a command whose time is over leaves the batch."""
+        """Each try sends the commands that still wait: they have no number, so one whose time is over leaves."""
         return lambda batch: [asked.question for asked in batch]
 
     def settle(self, batch: _Batch, replies: list[CommandReply], /) -> _Batch:

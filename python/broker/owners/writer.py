@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 _EVENT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KNOWN_HEADS = 10_000  # about 5 MB
 _REFUSALS = Refusals(
-    closed="the program's owner is going away",
+    closed="the program's owner is shutting down",
     full="the program's owner is overloaded",
     late="the change could not be stored in time",
     failed="the change could not be stored",
@@ -92,7 +92,7 @@ class _Pending(Pending):
 
 
 class Writer:
-    """See the module's docstring. One task runs `run`; `submit` is called on the same event loop."""
+    """Commits the changes of an owner in groups. A task runs `run`; call `submit` on the same event loop."""
 
     def __init__(
         self,

@@ -135,7 +135,7 @@ class _Numbered:
         self.has_more: Callable[[], bool] = lambda: False
 
     def pack(self, batch: _Batch, /) -> Callable[[_Batch], object]:
-        """See `Packing.pack`: at each try all of it goes, as the number stands for that."""
+        """Number the batch. Each try sends all of it, since the number stands for that."""
         packing = _Packing()
         for asked in batch:
             if isinstance(asked.question, _Entries):
@@ -155,7 +155,7 @@ class _Numbered:
 
 
 class LinkedCounters:
-    """See `Counters`. Belongs to one event loop; `close` it there."""
+    """The `Counters` over links. Belongs to one event loop; `close` it there."""
 
     def __init__(
         self, settings: Settings, clock: Clock, ids: IdSource, links: Sequence[Link] | None = None
@@ -167,7 +167,7 @@ class LinkedCounters:
         self._clients = [_open(link, clock, ids.uuid7()) for link in self._links]
 
     async def submit(self, entries: Sequence[PackedEntry], key: CountKey | None = None) -> list[bool]:
-        """See `Counters.submit`."""
+        """Count votes with the next call to each counter, and await the outcomes."""
         deadline_s = self._clock.monotonic_s() + self._wait_s
         if len(self._clients) == 1 and key is None:
             return _raise_or_return(await self._ask(0, _Entries(entries), None, deadline_s))
@@ -190,7 +190,7 @@ class LinkedCounters:
         return changed
 
     async def count(self, counter: int, take: Callable[[], Sequence[Group]]) -> list[bytes | None]:
-        """See `Counters.count`."""
+        """Count the groups with the next batch, and await their outcomes."""
         deadline_s = self._clock.monotonic_s() + self._wait_s
         return _raise_or_return(await self._clients[counter].ask(_Groups(take), 0, deadline_s))
 
