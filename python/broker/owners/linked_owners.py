@@ -139,7 +139,7 @@ class _Commands:
     """A batch is the commands of it that still wait, in their order."""
 
     def pack(self, _batch: _Batch, /) -> Callable[[_Batch], object]:
-        """Each try sends the commands that still wait: they have no number, so one whose time is over leaves."""
+        """Each try sends the commands that still wait; the batch as a whole has no number."""
         return lambda batch: [asked.question for asked in batch]
 
     def settle(self, batch: _Batch, replies: list[CommandReply], /) -> _Batch:
