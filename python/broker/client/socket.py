@@ -253,7 +253,10 @@ async def open_socket(url: str, token: str | None, config: SocketConfig) -> Sock
     # Not above: whoever imports the SDK need not wait for websockets.
     from broker.client.websocket import connect
 
-    return Socket(await connect(url, token, config), config)
+    connection = await connect(
+        url, token, open_timeout_s=config.open_timeout_s, ping_s=config.ping_s, pong_s=config.pong_s
+    )
+    return Socket(connection, config)
 
 
 def _entry(program_id: str, measure: str, context: str, visitor: str | None) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from broker.client.errors import (
     is_brokers,
     parse_api_error,
 )
-from broker.client.socket import SocketConfig
 
 _MAX_MESSAGE_BYTES = 64 << 20  # an answer may hold a program's whole list of events
 _ABNORMAL = 1006
@@ -43,16 +42,18 @@ class WebSocket:
         await self._connection.close(code)
 
 
-async def connect(url: str, token: str | None, config: SocketConfig) -> WebSocket:
+async def connect(
+    url: str, token: str | None, *, open_timeout_s: float, ping_s: float, pong_s: float
+) -> WebSocket:
     """Connect to a gateway; anonymous without a token. Raises as `broker.client.socket.open_socket` does."""
     try:
         connection = await websockets.connect(
             url,
             additional_headers={} if token is None else {"Authorization": f"Bearer {token}"},
             compression="deflate",
-            open_timeout=config.open_timeout_s,
-            ping_interval=config.ping_s,
-            ping_timeout=config.pong_s,
+            open_timeout=open_timeout_s,
+            ping_interval=ping_s,
+            ping_timeout=pong_s,
             close_timeout=1,
             max_size=_MAX_MESSAGE_BYTES,
             **websocket_options(url),
