@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTHON_DIRS := python tests bench docs
 # Rooms with quick tests (those of analytics and rpc draw many cases or wait for processes); files in which every test needs a server are not even read.
 UNIT_ROOMS := $(addprefix tests/,auth client concurrency domain fetching gateway metrics operations owners resources storage voting)
-UNIT_FILES := $(addprefix tests/,test_architecture.py test_docs.py test_errors.py test_ids.py test_logs.py test_settings.py)
+UNIT_FILES := $(addprefix tests/,test_architecture.py test_assertions.py test_docs.py test_errors.py test_ids.py test_logs.py test_settings.py)
 FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock

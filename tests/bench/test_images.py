@@ -81,7 +81,11 @@ def test_peers_are_pinned_without_addresses() -> None:
     assert {"sharp", "imagor", "thumbor"} <= PEERS.keys()
     lock = (PINS / "sharp" / "package-lock.json").read_text()
     assert "://" not in lock
-    assert all("integrity" in package for name, package in json.loads(lock)["packages"].items() if name)
+    assert [
+        (name, package)
+        for name, package in json.loads(lock)["packages"].items()
+        if name and "integrity" not in package
+    ] == []
     version = re.search(r"cshum/imagor (v\S+)", (PINS / "imagor" / "go.mod").read_text())
     assert version
     assert f"github.com/cshum/imagor {version[1]} h1:" in (PINS / "imagor" / "go.sum").read_text()

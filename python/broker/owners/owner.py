@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from broker.actors.placement import slot_name
 from broker.clock import Clock
+from broker.concurrency.batch_queue import BatchLimits
 from broker.concurrency.periodic import repeat
 from broker.concurrency.tasks import keep_running
 from broker.errors import BrokerError, NotFound, Unavailable
@@ -26,11 +27,11 @@ from broker.owners.placement import OWNER
 from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost
 from broker.owners.sessions import POLL_WAIT_S, Follow, GatewaySession, GatewaySessions, PollReply
 from broker.owners.topics import Hold, ProgramTopic, Topic, Topics
-from broker.owners.writer import Writer, WriterLimits
+from broker.owners.writer import WRITER_LIMITS, Writer
 from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.database_clock import DatabaseClock
-from broker.storage.fence import Fenced, connection_name
+from broker.storage.fence import Fenced, connection_name, until_over
 from broker.storage.history import History
 from broker.storage.journal import Journal
 from broker.storage.polls import Polls
@@ -53,7 +54,7 @@ class Owner:
 
     def __init__(
         self, settings: Settings, database: Database, index: int, generation: int, clock: Clock,
-        log_limits: LogLimits, writer_limits: WriterLimits,
+        log_limits: LogLimits, writer_limits: BatchLimits,
     ) -> None:  # fmt: skip
         self._settings = settings
         self._database = database
@@ -100,7 +101,7 @@ class Owner:
         *,
         clock: Clock | None = None,
         log_limits: LogLimits | None = None,
-        writer_limits: WriterLimits | None = None,
+        writer_limits: BatchLimits | None = None,
     ) -> "Owner":
         """Take the slot `index` and begin. Raises Unavailable when the database cannot be reached."""
         slot = slot_name(OWNER, index)
@@ -118,7 +119,7 @@ class Owner:
             raise
         owner = cls(
             settings, database, index, generation, clock or database_clock, log_limits or LogLimits(),
-            writer_limits or WriterLimits(),
+            writer_limits or WRITER_LIMITS,
         )  # fmt: skip
         database.on_loss(owner._doubt)
         owner._tasks = [
@@ -136,13 +137,7 @@ class Owner:
 
     async def ended(self) -> None:
         """Return when the owner can go on no longer: it was shut out, or one of its tasks failed."""
-        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            error = None if task.cancelled() else task.exception()
-            if isinstance(error, Fenced):
-                _log.warning("owner_fenced", extra={"slot": self._slot})
-            elif error is not None:
-                _log.error("owner_failed", extra={"task": task.get_name()}, exc_info=error)
+        await until_over(self._tasks, self._slot)
 
     def figures(self) -> Iterator[Sample]:
         """What the owner has to tell now."""

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from broker.storage.fence import HOLD, Fence, refusal
+from broker.storage.group_commit import Again
 from broker.storage.idempotency import KEY_LIFETIME
 
 MERGED_ROWS = 64
@@ -132,7 +133,7 @@ class DoorWrite(NamedTuple):
     outcomes: bytes
 
 
-class Sealed(Exception):
+class Sealed(Again):
     """Nothing was written, because `polls` take no more votes."""
 
     def __init__(self, polls: frozenset[int]) -> None:

@@ -17,8 +17,10 @@ generation has been incremented, the transaction has either been committed or ne
 be looked up.
 """
 
+import asyncio
 import logging
 import random
+from collections.abc import Sequence
 
 import asyncpg
 
@@ -138,6 +140,17 @@ class Term:
             self.generation = await self._fence.renew(self.generation, self._target)
             self._target = None
             self.is_doubtful = False
+
+
+async def until_over(tasks: Sequence[asyncio.Task[None]], slot: str) -> None:
+    """Return when the holder of a slot can go on no longer: it was shut out, or one of its tasks failed."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Fenced):
+            _log.warning("slot_fenced", extra={"slot": slot})
+        elif error is not None:
+            _log.error("slot_failed", extra={"slot": slot, "task": task.get_name()}, exc_info=error)
 
 
 def connection_name(slot: str) -> str:
