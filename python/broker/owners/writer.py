@@ -157,6 +157,11 @@ class Writer:
         """Whether `generation` may be behind the database because of this writer itself."""
         return self._term.is_doubtful
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether the topics in memory are known to have what the database has."""
+        return not (self._term.is_doubtful or self._unsettled or self._disputed)
+
     def submit(self, commands: Sequence[Command], wait_s: float) -> Submission:
         """Queue commands in order.
 
@@ -255,7 +260,7 @@ class Writer:
             if self._is_due:
                 self._is_due = False
                 return
-            if not (self._term.is_doubtful or self._unsettled or self._disputed):
+            if self.is_sure:
                 await self._arrived.wait()
                 continue
             try:
