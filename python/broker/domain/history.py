@@ -31,8 +31,9 @@ class HeadRow(NamedTuple):
 
     `uid` is the program's number, `history` that of what happened in this epoch: its events have it.
     `reason` (`created`, `imported`, `erased`, `lost`), `base` and `deleted` tell how the epoch began: the seq
-    before its first push, and how many events its beginning deleted. `free_contexts` is the program's, too. `changed_ms` is None while nothing
+    before its first push, and how many events its beginning deleted. `changed_ms` is None while nothing
     happened. `id` is that of the event that the push `seq` is about; empty when that is not known.
+    `free_contexts`, as `public` and `project_id`, is the program's.
     """
 
     uid: int

@@ -9,8 +9,8 @@ proves nothing: an owner may hang, a link be slow, a fence be lost. So each roun
 programs with used polls stand, and never the database. Those of whose topic everything is here go on; the
 others lapse, and their votes come the ordinary way again, with its errors, as when this process hangs.
 
-An owner answers from memory, and only while it has seen its slot in the database in the last seconds. One that
-was cut off from its successor and not from here may let a change of the successor wait so long.
+An owner answers from memory, and only while it has seen its slot in the database in the last seconds. One
+that was cut off from its successor and not from here may let a change of the successor wait so long.
 """
 
 import asyncio

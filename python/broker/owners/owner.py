@@ -231,7 +231,7 @@ class Owner:
         """Where programs' topics stand with everything that was acknowledged; None of those not in memory.
 
         Returns:
-            None when that is not certain: another may have taken the slot, or the database has lost something.
+            None when that is not certain: another may have taken the slot, or a commit is in doubt.
         """
         if self._clock.monotonic_s() - self._held_s > _HELD_S or not self._writer.is_sure:
             return None
