@@ -328,7 +328,7 @@ def test_gateways_that_die_come_back_without_a_conductor(cluster: Cluster) -> No
         assert time.monotonic() < deadline_s, servers
         time.sleep(0.5)
     instance.start()
-    assert not hung.is_running()
+    hung.wait(BACK_S)
     living = [process for node in cluster.nodes for process in node.processes(TITLES["gateway"])]
     assert len(living) == len(NODES), "the next one exchanges them"
 

@@ -6,7 +6,7 @@ import pytest
 from broker.domain.users import Principal
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
-from broker.operations.registry import Json
+from broker.operations.results import Json
 from broker.resources.connect import OPERATIONS, Advice, Connect, advise
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow, Gateways

@@ -10,7 +10,8 @@ import orjson
 from broker.domain.values import Id, Model
 from broker.operations.context import Context
 from broker.operations.known_gateways import order_gateways
-from broker.operations.registry import Json, Operation, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Json
 from broker.setting_rules import NODE_LABEL
 from broker.settings import Settings
 from broker.storage.gateways import GatewayRow
