@@ -88,7 +88,7 @@ def _programs_url(url: str) -> str:
     return parts._replace(scheme=scheme, path=path, query="", fragment="").geturl()
 
 
-class Place(NamedTuple):
+class NamedServer(NamedTuple):
     """A gateway as a caller is told of it; see `ConnectServer`."""
 
     url: str
@@ -100,7 +100,7 @@ class Advice(NamedTuple):
     """What a caller is told; see `Connect`. A tenth of the time that the models take to make."""
 
     url: str
-    servers: list[Place]
+    servers: list[NamedServer]
     retry_after_ms: int
     stream_url: str | None
 
@@ -126,7 +126,8 @@ def advise(
 
     urls = [_url_of(gateway.url, *known) for gateway in ordered]
     servers = [
-        Place(url, gateway.connections, stream_url(url)) for url, gateway in zip(urls, ordered, strict=True)
+        NamedServer(url, gateway.connections, stream_url(url))
+        for url, gateway in zip(urls, ordered, strict=True)
     ]
     # While more than half of the gateways leave, everybody comes at once: spread them.
     is_calm = bool(taking) and 2 * len(taking) >= len(gateways)
