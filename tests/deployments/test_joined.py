@@ -320,15 +320,7 @@ def test_gateways_that_die_come_back_without_a_conductor(cluster: Cluster) -> No
                 break
             assert time.monotonic() < deadline_s, node
             time.sleep(0.2)
-    # One that hangs is replaced by the next conductor; until then nobody is sent to it.
-    hung = cluster.nodes[1].processes(TITLES["gateway"])[0]
-    hung.suspend()
-    deadline_s = time.monotonic() + BACK_S
-    while len(servers := httpx.get(f"{cluster.url(HEAD)}/api/v1/connect", timeout=20).json()["servers"]) > 1:
-        assert time.monotonic() < deadline_s, servers
-        time.sleep(0.5)
     instance.start()
-    hung.wait(BACK_S)
     living = [process for node in cluster.nodes for process in node.processes(TITLES["gateway"])]
     assert len(living) == len(NODES), "the next one exchanges them"
 

@@ -263,9 +263,6 @@ class GatewayKeeper:
 
     async def _retire(self, actor: Any, over_s: float | None = None) -> None:
         over_s = self._settings.drain_s if over_s is None else over_s
-        if await _hangs(actor):  # it has a share of the port's new connections, and serves none
-            kill(actor)
-            return
         with suppress(RayError, TimeoutError):
             await asyncio.wait_for(_wait(actor.drain.remote(over_s)), over_s + _DRAIN_GRACE_S)
         with suppress(RayError, TimeoutError):
@@ -289,16 +286,6 @@ async def _until_ended(actor: Any) -> None:
         await run
     finally:
         run.cancel()
-
-
-async def _hangs(actor: Any) -> bool:
-    try:
-        await asyncio.wait_for(_wait(actor.find_fault.remote()), _HUNG_S)
-    except TimeoutError:
-        return True
-    except RayError:
-        return False
-    return False
 
 
 def _find_fault(ended: asyncio.Future[None]) -> str:
