@@ -243,7 +243,8 @@ async def test_program_update_tells_attributes_and_the_channel(owner: Owner, dsn
     await gateway.poll()
     (entry,) = gateway.entries[1]
     assert entry.kind == EntryKind.ATTRIBUTES
-    assert orjson.loads(entry.params) == {"public": False, "projectId": "sport"}
+    told = {"public": False, "projectId": "sport", "freeContexts": False}
+    assert orjson.loads(entry.params) == told
     (stored,) = await fetch(
         dsn, "SELECT name, access, project_id, metadata::text FROM programs WHERE id = 'p'"
     )

@@ -11,7 +11,7 @@ gateway stop following the topic at its owner, and a new opening of the same top
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +20,8 @@ import orjson
 from broker.concurrency.single_flight import SingleFlight
 from broker.concurrency.tasks import run_once
 from broker.errors import BrokerError
-from broker.owners.feed import Feed
+from broker.owners.encoding import parse_attributes
+from broker.owners.feed import Feed, HeadSeen
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head, HistoryLost
 
 if TYPE_CHECKING:  # a name of the stub alone
@@ -131,6 +132,11 @@ class FollowedTopics:
         """Up to which seq of which epoch the topic's log has everything; None when it is followed no more."""
         head = self._logs.head(followed.topic) if self.find(followed.topic) is followed else None
         return None if head is None else head[:2]
+
+    async def ask_heads(self, followed: Collection[Followed], seen: HeadSeen) -> None:
+        """Ask owners where these topics stand; see `Feed.ask_heads`."""
+        assert self._feed is not None, "the gateway gives the feed before it starts"
+        await self._feed.ask_heads([each.topic for each in followed], seen)
 
     async def open(self, topic: str, *, from_start: bool = False, pin: str | None = None) -> Followed:
         """Follow `topic` and open its log; at once when it is open.
@@ -313,9 +319,3 @@ def _reset(topic: str, head: Head) -> Entry:
     program_id = topic.rsplit("/", 1)[-1]
     params = {"programId": program_id, "epoch": head.epoch, "seq": head.seq}
     return Entry(EntryKind.RESET, head.epoch, head.seq, "historyReplaced", orjson.dumps(params))
-
-
-def parse_attributes(params: bytes) -> Attributes:
-    """The attributes in an `ATTRIBUTES` entry."""
-    fields = orjson.loads(params)
-    return Attributes(public=fields["public"], project_id=fields.get("projectId"))

@@ -72,5 +72,9 @@ class OwnerActor(SlotActor["Owner"]):
             return owner
         return await owner.history(topic, epoch, after_seq, limit)
 
+    async def heads(self, topics: Sequence[str]) -> "list[Head | None] | None":
+        """See `Owner.heads`."""
+        return None if self._part is None else self._part.heads(topics)
+
     async def _start(self) -> "Owner":
         return await self._open(self._settings, self._dsn, self._index)

@@ -37,5 +37,8 @@ class OwnerCalls(SlotCalls, Protocol):
     async def history(self, topic: str, epoch: str, after_seq: int, limit: int) -> list[Entry] | BrokerError:
         """Read older pushes of a topic."""
 
+    async def heads(self, topics: Sequence[str]) -> list[Head | None] | None:
+        """See `Owner.heads`."""
+
 
 OWNER_CALLS: Calls[OwnerCalls] = Calls(OwnerCalls)

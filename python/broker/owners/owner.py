@@ -45,6 +45,7 @@ _log = logging.getLogger(__name__)
 LINGER_S = 30.0  # how long a topic stays in memory without followers
 _SWEEP_S = 5.0
 _WATCH_S = 4.0  # how soon an owner whose slot was taken notices without writing
+_HELD_S = 6.0  # since it has last seen that it has the slot; a look is late by itself, or fails once
 
 FollowReply = Head | BrokerError
 
@@ -91,6 +92,7 @@ class Owner:
         )
         self._housekeeping = Housekeeping(settings, database, clock)
         self._tasks: list[asyncio.Task[None]] = []
+        self._held_s = clock.monotonic_s()  # when it had the slot for certain
 
     @classmethod
     async def start(
@@ -220,6 +222,16 @@ class Owner:
         except BrokerError as error:
             return error
 
+    def heads(self, topics: Sequence[str]) -> list[Head | None] | None:
+        """Where programs' topics stand with everything that was acknowledged; None of those not in memory.
+
+        Returns:
+            None when that is not certain: another may have taken the slot, or a commit is in doubt.
+        """
+        if self._clock.monotonic_s() - self._held_s > _HELD_S or not self._writer.is_sure:
+            return None
+        return [self._topics.find_head(topic) for topic in topics]
+
     async def _follow(self, session: GatewaySession, follows: Sequence[Follow]) -> list[FollowReply]:
         with Hold() as hold:
             try:
@@ -304,10 +316,13 @@ class Owner:
         """Raise Fenced when the slot has another owner."""
         while True:
             await asyncio.sleep(_WATCH_S)
+            began_s = self._clock.monotonic_s()
             try:
                 newest = await self._journal.generation()
             except Unavailable:
                 continue
+            if newest == self._writer.generation:
+                self._held_s = began_s
             if newest < self._writer.generation:
                 self._writer.doubt(is_forgotten=True)
             # asked after the query: the writer may have renewed meanwhile

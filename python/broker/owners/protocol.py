@@ -63,10 +63,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What decides who may follow a topic and where else its pushes go."""
+    """What decides who may follow a topic, where else its pushes go, and in which contexts its polls are."""
 
     public: bool
     project_id: str | None
+    free_contexts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,6 +291,12 @@ class Topics:
         """The programs whose topics are in memory."""
         return set(self._topics)
 
+    def find_head(self, name: str) -> Head | None:
+        """Where the topic of this name stands; None when it is not in memory."""
+        account, _, rest = name.partition("/")
+        topic = self._topics.get((account, rest.removeprefix("program/")))
+        return None if topic is None or topic.name != name else topic.head()
+
     def find_cursor(self, key: ProgramKey) -> Cursor | None:
         """Where followers of a program stand that have everything; None when its topic is not in memory."""
         topic = self._topics.get(key)

@@ -124,6 +124,7 @@ class Writer:
         self._begun: dict[ProgramKey, set[str]] = {}  # epochs that may have been written
         self._disputed: dict[ProgramKey, set[Cursor]] = {}
         self._unsettled: set[ProgramKey] = set()
+        self._is_settling = False
 
     @property
     def generation(self) -> int:
@@ -134,6 +135,11 @@ class Writer:
     def is_renewing(self) -> bool:
         """Whether `generation` may be behind the database because of this writer itself."""
         return self._term.is_doubtful
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the topics in memory are known to have what the database has."""
+        return not (self._term.is_doubtful or self._is_settling or self.is_unsettled)
 
     def submit(self, commands: Sequence[Command], wait_s: float) -> Submission:
         """Queue commands in order.
@@ -215,6 +221,7 @@ class Writer:
         # Taken out first: more may come while this waits for the database.
         unsettled, self._unsettled = self._unsettled, set()
         disputed, self._disputed = self._disputed, {}
+        self._is_settling = True
         try:
             if unsettled:
                 for key, cursor in (await self._topics.resync(unsettled, self._begun)).items():
@@ -225,6 +232,8 @@ class Writer:
             self._unsettled |= unsettled
             self._dispute(disputed)
             raise
+        finally:
+            self._is_settling = False
 
     async def commit(
         self, generation: int, group: Sequence[_Pending], earlier: Sequence[Exception]
