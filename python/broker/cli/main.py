@@ -20,22 +20,22 @@ PIPE_CLOSED = 141  # 128 + SIGPIPE
 
 COMMANDS = (
     Lazy("up", "broker.cli.up", "up", "Run the whole product on this machine."),
-    Lazy("demo", "broker.cli.demo", "demo", "Play a live programme with viewers, and watch it."),
+    Lazy("demo", "broker.cli.demo", "demo", "Run a demonstration: a live program with viewers and voters."),
     Lazy("publish", "broker.cli.publish", "publish", "Publish an event."),
-    Lazy("tail", "broker.cli.tail", "tail", "Follow a program's events as they are published."),
-    Lazy("results", "broker.cli.results", "results", "Show how the audience has answered."),
-    Lazy("import", "broker.cli.transfer", "import_", "Replace a program's events by those of a file."),
+    Lazy("tail", "broker.cli.tail", "tail", "Print a program's events as they are published."),
+    Lazy("results", "broker.cli.results", "results", "Show the results of a program's polls."),
+    Lazy("import", "broker.cli.transfer", "import_", "Replace a program's events with those of a file."),
     Lazy("export", "broker.cli.transfer", "export", "Write a program's events to a file."),
-    Lazy("image", "broker.cli.image", "image", "Resize, crop or convert a picture."),
-    Lazy("images", "broker.cli.images", "app", "Forget pictures, or make them ahead."),
+    Lazy("image", "broker.cli.image", "image", "Resize, crop or convert an image."),
+    Lazy("images", "broker.cli.images", "app", "Purge cached images, or produce them in advance."),
     Lazy("analytics", "broker.cli.analytics", "app", "Set up and verify a project's analytics site."),
-    Lazy("account", "broker.cli.accounts", "app", "Make and change accounts, in the database."),
-    Lazy("user", "broker.cli.users", "app", "Make and change users, in the database."),
-    Lazy("keys", "broker.cli.keys", "app", "List, rotate and revoke the keys that sign access tokens."),
-    Lazy("migrate", "broker.cli.migrate", "migrate", "Bring the database's schema up to date."),
+    Lazy("account", "broker.cli.accounts", "app", "Create and change accounts in the database."),
+    Lazy("user", "broker.cli.users", "app", "Create and change users in the database."),
+    Lazy("keys", "broker.cli.keys", "app", "List, rotate and revoke the signing keys of access tokens."),
+    Lazy("migrate", "broker.cli.migrate", "migrate", "Update the database schema to this version."),
     Lazy("openapi", "broker.cli.documents", "openapi", "Print the OpenAPI document."),
     Lazy("asyncapi", "broker.cli.documents", "asyncapi", "Print the AsyncAPI document."),
-    Lazy("doctor", "broker.cli.doctor", "doctor", "Say what is wrong with a set-up."),
+    Lazy("doctor", "broker.cli.doctor", "doctor", "Check the configuration and the environment."),
 )
 
 app = typer.Typer(
@@ -56,7 +56,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option(help="Show the trace of a failure.")] = False,
+    debug: Annotated[bool, typer.Option(help="Print the stack trace of a failure.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,

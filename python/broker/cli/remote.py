@@ -10,23 +10,29 @@ from broker.client.subscription import SubscriptionConfig
 Url = Annotated[
     str,
     typer.Option(
-        "--url", envvar="BROKER_URL", help="Where the broker is; the first label names the account."
+        "--url", envvar="BROKER_URL", help="URL of the broker; the first label of the host is the account."
     ),
 ]
 TokenOption = Annotated[
-    str | None, typer.Option("--token", envvar="BROKER_TOKEN", help="An access token.", show_default=False)
+    str | None,
+    typer.Option("--token", envvar="BROKER_TOKEN", help="Access token or API token.", show_default=False),
 ]
 Username = Annotated[
     str | None,
-    typer.Option("--username", envvar="BROKER_USERNAME", help="Log in as.", show_default=False),
+    typer.Option(
+        "--username", envvar="BROKER_USERNAME", help="User name to log in with.", show_default=False
+    ),
 ]
 Password = Annotated[
     str | None,
     typer.Option(
-        "--password", envvar="BROKER_PASSWORD", help="Better in the environment.", show_default=False
+        "--password",
+        envvar="BROKER_PASSWORD",
+        help="Password; prefer the environment variable.",
+        show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]
 
 DEFAULT_URL = "http://localhost:8000"
 _PATIENCE_S = 10.0  # a person waits for the answer; a restart of the broker's parts takes less
