@@ -57,12 +57,12 @@ def test_what_is_slower_than_allowed_is_a_fault() -> None:
 
 
 def test_memory_is_compared_after_it_has_warmed_up() -> None:
-    figures = summarise([(2 * size, size) for size in (10, 50, 100, 100, 100, 100, 110, 110)])
+    figures = summarise([(2.0 * size, float(size)) for size in (10, 50, 100, 100, 100, 100, 110, 110)])
     assert (figures["growth"], figures["most_MB"], figures["most_PSS_MB"]) == (1.1, 110, 220)
 
 
 def test_libraries_that_nobody_else_has_open_any_more_are_no_growth() -> None:
-    assert summarise([(120, 100)] * 6 + [(140, 100)] * 2)["growth"] == 1.0
+    assert summarise([(120.0, 100.0)] * 6 + [(140.0, 100.0)] * 2)["growth"] == 1.0
 
 
 def test_a_round_that_was_disturbed_is_no_median() -> None:
