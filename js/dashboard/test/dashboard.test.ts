@@ -512,7 +512,7 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await close();
   });
 
-  test("keys are told of, go places, and can be switched off", async () => {
+  test("keys are listed, navigate, and can be switched off", async () => {
     const { page, close } = await visit(browser, { viewport: DESKTOP });
     await enter(page, "admin");
     await settle(page);

@@ -3,7 +3,7 @@
  * revision of its project as configuration.
  *
  * It never gives up. A program that is not there yet, a token that ended, a broker that is away: it tries again,
- * what is seen stays, and nothing about it is ever shown on air; `onState` hears of it.
+ * what is seen stays, and nothing about it is shown on air; `onState` is called.
  */
 import {
   ApiError,
@@ -139,7 +139,7 @@ export class Live {
     this.#readCounts(poll).catch((error: unknown) => this.onState("live", error));
   }
 
-  /** The counts of before this overlay heard of the poll; a poll without answers has none. */
+  /** The counts from before this overlay saw the poll; a poll without votes has none. */
   async #readCounts({ id, measure }: { id: string; measure: string }): Promise<void> {
     try {
       this.#tell(

@@ -1,4 +1,4 @@
-//! What a loop keeps of each connection: small, because most are idle.
+//! A loop's data of each connection: small, because most are idle.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -142,9 +142,9 @@ pub(super) struct Queued {
 /// How far what a client sends is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reading {
-    /// There may be something to read that no event will tell of again.
+    /// There may be data to read that no event will announce again.
     pub has_more: bool,
-    /// The client's side of the stream is ended, which no event will tell of again.
+    /// The client has ended its side of the stream, which no event will announce again.
     pub is_ended: bool,
     /// The handler has enough to do for it: nothing is read.
     pub is_paused: bool,

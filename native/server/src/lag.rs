@@ -1,4 +1,4 @@
-//! Who does not keep up, and is closed so that nobody waits for him.
+//! Closes slow consumers, so that nobody waits for them.
 
 use broker_core::log::Lost;
 

@@ -1,4 +1,4 @@
-//! The life of a connection on its loop: taken in, admitted or refused, closed, forgotten.
+//! The life of a connection on its loop: accepted, admitted or refused, closed, removed.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;

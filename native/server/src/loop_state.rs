@@ -38,7 +38,7 @@ pub struct Core<H: Handler> {
     pub(super) touched: VecDeque<SlotIndex>,
     /// Connections whose socket was full; some may have gone on since.
     pub(super) blocked: Vec<SlotIndex>,
-    /// Connections that may have something to read which no event will tell of.
+    /// Connections that may have data to read that no event will announce.
     pub(super) unread: VecDeque<SlotIndex>,
     /// Topics with news for somebody, which has waited longest first.
     pub(super) grown: VecDeque<u32>,

@@ -1,4 +1,4 @@
-//! From logs and out-buffers to sockets: what both paths need.
+//! From logs and out-buffers to sockets: the part that both paths share.
 //!
 //! Two paths. *Broadcast* (`broadcast`): all live subscribers of a log stand at the same cursor, so one span goes to all of
 //! them and nothing needs to be noted for those that took it whole. *Flush* (`catch_up`): a connection that has bytes of its

@@ -104,7 +104,7 @@ def _usage_line(error: typer.TyperException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What to tell of a failure, in one line."""
+    """The one-line message of a failure."""
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("broker"):
         remedy = f"pip install '{DISTRIBUTION}[server]'"
         return f"{error.name} is not installed; this command needs the server: {remedy}"

@@ -1,4 +1,4 @@
-"""The options by which a command finds and signs in to a running broker."""
+"""The options by which a command finds a running broker and logs in."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Where the broker is: its base URL, and names below `localhost`.
+"""The address of the broker: its base URL, and names below `localhost`.
 
 Every name that ends in `.localhost` is the loopback interface (RFC 6761, section 6.3), but resolvers outside
 browsers seldom know. So such a host is connected to at 127.0.0.1, with the `Host` header, by which the broker

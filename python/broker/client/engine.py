@@ -1,4 +1,4 @@
-"""Runs one call: signs it, sends it, tries again where that is safe, and types what comes back.
+"""Runs one call: authenticates it, sends it, retries it where that is safe, and parses the reply.
 
 The rules of trying again are `broker.client.retry`'s; this is the I/O around them.
 """
@@ -244,7 +244,7 @@ class Engine:
                 raise
 
     def forget_token(self, token: str | None) -> bool:
-        """Drop a token that was refused, unless another has taken its place; whether a new one can be had."""
+        """Drop a refused token, unless it has been replaced. Returns whether a new one is available."""
         if not isinstance(self.credentials, LogIn) or token is None:
             return False
         if self._token == token:

@@ -1,4 +1,4 @@
-"""One WebSocket connection that speaks JSON-RPC 2.0: calls out, answers and notifications in.
+"""One WebSocket connection that speaks JSON-RPC 2.0: calls, replies and notifications.
 
 A task of its own reads. Notifications wait in a buffer for whoever iterates; when it is full, reading stops,
 so that TCP slows the broker down and not our memory grows. While a call waits for its answer, which may lie

@@ -1,4 +1,4 @@
-"""A subscription that outlives connections: it reconnects, recovers by cursor and yields nothing twice.
+"""A subscription that outlives connections: it reconnects, recovers by cursor and never repeats an event.
 
 A lost connection, a gateway that shuts down (`reconnect`, 1012), a slow consumer's close (4008) and a hole in
 the sequence are all one case: wait with full jitter, ask `GET /connect` for a gateway, subscribe with the
@@ -100,7 +100,7 @@ class Subscription(Generic[ItemT]):
 
     @property
     def reconnects(self) -> int:
-        """How often the connection has been made anew."""
+        """How often the client has reconnected."""
         return self._reconnects
 
     async def __aiter__(self) -> AsyncIterator[ItemT]:

@@ -1,4 +1,4 @@
-"""A queue that is emptied batch by batch, in its order.
+"""A queue that is drained in batches, in order.
 
 While one batch is delivered, what arrives waits and goes with the next. Nothing is delayed on purpose: an
 item that finds nothing under way is delivered alone, at once. One batch at a time also keeps the order.

@@ -1,4 +1,4 @@
-"""The search for faces as a deployment of Ray Serve that only handles reach.
+"""Face detection as a deployment of Ray Serve that is reached through handles only.
 
 It has replicas only while pictures need them, on a share of a GPU where the cluster has any, else on CPUs;
 the class is the same. What a replica is given decides where it computes. Ray hides no GPU from an actor that

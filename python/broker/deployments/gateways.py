@@ -1,4 +1,4 @@
-"""Gateways on the nodes of the cluster: one on each, replaced when it dies, exchanged without a gap.
+"""Gateways on the nodes of the cluster: one per node, replaced when it dies, exchanged without a gap.
 
 A gateway owns its port with SO_REUSEPORT, so two of one node can listen at a time: an exchange starts the new
 one, then drains the old one, whose clients reconnect to the new one over `drain_s` seconds and go on where

@@ -1,4 +1,4 @@
-"""A program's history as rows: events, the pushes that change them, and where the history stands.
+"""A program's history as rows: events, the pushes that change them, and the head of the history.
 
 The sequencer plans with these types and the journal stores them; neither knows the other.
 """

@@ -1,4 +1,4 @@
-"""Programs: what they are, when they are live, and which of them a filter selects."""
+"""Programs: their fields, when they are live, and which of them a filter selects."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -27,7 +27,7 @@ class ProgramStatus(StrEnum):
 
 
 class ProgramChange(StrEnum):
-    """What a notification on the `programs` channel tells of a program."""
+    """The kind of change in a notification of the channel `programs`."""
 
     CREATED = "created"
     UPDATED = "updated"

@@ -1,4 +1,4 @@
-"""JSON from outside, read the same at every door: one meaning, or a refusal.
+"""Strict JSON from outside: the same reading at every door, one meaning or a refusal.
 
 RFC 8259 leaves open what a repeated name means, how deep a text may be nested and which numbers a reader
 keeps. Two readers that decide it differently see two requests in one text, so all three are refused here:

@@ -1,13 +1,15 @@
-"""Which polls native code takes votes for by itself, because the ordinary way has just served one.
+"""Which polls native code may count by itself, because the ordinary path has just served a vote.
 
-What holds of a poll (its program is public, its event has these options and is open) is read once, after the
-program's topic is followed. From then on whatever changes it comes by the topic: the poll is closed at once,
-and read and opened anew if votes may still be taken. So a change counts here as soon as viewers hear of it.
+The conditions of a poll (its program is public, its event has these options and is open) are read once, after
+the gateway has begun to follow the program's topic. From then on every change arrives through the topic: the
+poll is closed at once, and read and opened again if votes may still be taken. So a change takes effect here
+as soon as viewers are notified.
 
-A poll is opened for a second and a half, and as long as it is used it is opened anew twice a second. Silence
-proves nothing: an owner may hang, a link be slow, a fence be lost. So one query a round asks where all
-programs with used polls stand. Those of whose topic everything is here go on; the others lapse, and their
-votes come the ordinary way again, with its errors, as when the database is away or this process hangs.
+A poll is opened for 1.5 seconds at a time, and reopened twice a second while it is used. Silence of the topic
+proves nothing: an owner may hang, a link may be slow, a fence may be lost. Therefore one query per round
+reads the heads of all programs with used polls. Polls whose topic is complete here are extended; the others
+lapse, and their votes take the ordinary path again, with its errors, as they do when the database is down or
+this process hangs.
 """
 
 import asyncio
@@ -96,7 +98,7 @@ class _Program:
 
 
 class PollTable(Protocol):
-    """The part of the native server that is told of polls."""
+    """What this module needs of the native server, which counts the open polls."""
 
     def open_poll(
         self,

@@ -1,12 +1,12 @@
-"""Which topics this gateway follows, and how what owners say gets into the native logs.
+"""The topics that this gateway follows, and how pushes of owners get into the native logs.
 
-A topic is *opening* from the first interest in it until its owner has answered where it stands, *open* while
-entries flow from the feed into its native log, and gone from the table as soon as the log is closed. What the
-feed brings while the topic is opening waits in a buffer, so that the log begins exactly where the owner said.
+A topic is *opening* from the first request for it until its owner has replied with its head, *open* while
+entries flow from the feed into its native log, and removed as soon as the log is closed. Entries that arrive
+while the topic is opening wait in a buffer, so that the log begins exactly at the head of the reply.
 
-Opening is one flight a topic. Closing is decided natively and at once: `close_log` says no while the log has
-a subscriber, so a subscriber that comes at the last moment keeps the log. Only then is the feed told, and a
-new opening of the same topic waits until the feed has let go.
+Opening is a single flight per topic. Closing is decided natively and at once: `close_log` refuses while the
+log has a subscriber, so a subscriber that arrives at the last moment keeps the log. Only then does the
+gateway stop following the topic at its owner, and a new opening of the same topic waits until that is done.
 """
 
 import asyncio
@@ -216,7 +216,7 @@ class FollowedTopics:
         return followed
 
     async def _early(self, topic: str, epoch: str, seq: int) -> list[Entry]:
-        """The pushes of the epoch up to `seq` when they can be had without a hole, else none."""
+        """The pushes of the epoch up to `seq` if all of them are available, otherwise none."""
         assert self._feed is not None, "the gateway gives the feed before it starts"
         if seq == 0:
             return []

@@ -1,4 +1,4 @@
-"""From the bytes of a picture to the bytes of another one, by libvips.
+"""Turns the bytes of one image into those of another, with libvips.
 
 A picture is cut, resized, and padded as its layout says. Shrinking happens while decoding where the format
 allows it, so a large photograph is never held whole; only what is enlarged is cut first. Pixels become sRGB,

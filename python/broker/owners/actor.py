@@ -1,4 +1,4 @@
-"""An owner as a Ray actor. Thin: what it does is `broker.owners.owner`."""
+"""An owner as a Ray actor. Thin: `broker.owners.owner` does the work."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar

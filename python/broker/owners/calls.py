@@ -1,4 +1,4 @@
-"""What owners are asked over links. The annotations are what travels; see `broker.rpc.calls`."""
+"""The calls of owners over links. `broker.rpc.calls` encodes arguments and replies by the annotations."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""The JSON of pushes. Each is made once; the publisher's reply and every viewer's notification share it."""
+"""The JSON of pushes, encoded once for the publisher's reply and every viewer's notification."""
 
 from collections.abc import Iterable
 from functools import lru_cache

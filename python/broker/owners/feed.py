@@ -1,4 +1,4 @@
-"""A gateway's side of the owners: follow topics by long polls with cursors."""
+"""A gateway's client of the owners: follows topics by long polls with cursors."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol

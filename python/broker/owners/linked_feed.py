@@ -1,10 +1,11 @@
-"""The port `Feed` over links: a gateway's following of topics, whatever happens to the owners.
+"""`Feed` over links: follows topics across failures of owners.
 
-For each owner there is one session there and one task here. The task opens the session with the cursors of
-everything that is followed, then polls: each poll acknowledges the reply before it. A cursor names the last
-message that was taken too, so that an owner sees when the database has another one there. When anything goes
-wrong (the owner died, a reply does not come, the session is unknown) it opens a new session with the
-cursors reached; the owner makes up what was missed. So the sink hears every entry once and in order.
+For each owner there is one session at the owner and one task here. The task opens the session with the
+cursors of all followed topics, then polls; each poll acknowledges the previous reply. A cursor contains the
+id of the last message, so that an owner notices if the database has another message at that position. After
+any failure (the owner died, a reply does not arrive, the session is unknown) the task opens a new session
+with its current cursors, and the owner sends what was missed. So the sink receives every entry once and in
+order.
 """
 
 import asyncio

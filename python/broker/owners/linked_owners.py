@@ -1,9 +1,10 @@
-"""The port `Owners` over links: what the doors publish with.
+"""`Owners` over links: through it the doors publish.
 
-Calls are shared: while one is in flight to an owner, what arrives for it waits and goes with the next one.
-One call at a time and whole batches also keep the order. A call that brings no reply is made again with the
-same commands until their time is over; the owner knows them by their ids and does nothing twice. A command of
-which some call brought no reply may have been done: when its time is over, that is what its caller is told.
+Calls are coalesced: commands that arrive while a call to their owner is in flight are sent together with the
+next one. Sending one call at a time, with whole batches, also preserves the order. A call without a reply is
+repeated with the same commands until their time is over; the owner recognises them by their ids and applies
+them once. If some call with a command brought no reply, the command may have taken effect: when its time is
+over, its caller gets `OutcomeUnknown`.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """One program owner: the writer, the topics in memory and the gateways that follow, without Ray.
 
-An owner has a slot of the pool. It takes the slot by a new generation, which shuts every earlier owner of it
-out of the database. When it finds itself shut out, by a write or by the look it takes every few seconds, it
-is over: `ended` returns, and its process should go, so that who still asks it finds its successor.
+An owner holds one slot of the pool. It takes the slot with a new generation, which excludes every earlier
+owner of the slot from the database. When it finds itself excluded, by a write or by its check every few
+seconds, it ends: `ended` returns, and its process should exit, so that callers find the successor.
 """
 
 import asyncio
@@ -159,7 +159,7 @@ class Owner:
         """End the tasks, the sessions and the connections; what waits is answered `Unavailable`."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has told of those that failed
+        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has reported those that failed
         await self._channels.close()
         self._sessions.close_all()
         if self._recorder is not None:

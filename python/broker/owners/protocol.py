@@ -1,4 +1,4 @@
-"""What travels between owners, the doors that publish and the gateways that follow.
+"""The values that travel between owners, publishing doors and following gateways.
 
 A *topic* is one ordered stream. Topics are named by account, so that no name of one account can be one of
 another: `demo/program/final-2026`, `demo/channel/programs`.

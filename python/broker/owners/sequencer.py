@@ -1,16 +1,16 @@
-"""The order of things: what a group of commands does to the histories of its programs. No I/O.
+"""The order of events: applies a group of commands to the histories of its programs. No I/O.
 
-A group's transaction locks the heads of its programs and reads what the commands name. `Sequencer` then takes
-the commands in the order of acceptance and gives each push the next seq of its program, so that
+A group's transaction locks the heads of its programs and reads what the commands refer to. `Sequencer` then
+applies the commands in the order of acceptance and gives each push the next seq of its program, so that
 
 * seq counts 1, 2, 3 … without a gap over everything pushed in an epoch, and a batch is contiguous;
-* acceptance times never decrease within a program, also when the wall clock steps back;
-* a command that fails leaves no trace and fails nobody else;
-* a command that took effect before (its id or its idempotency key is known) answers the same and does
-  nothing.
+* acceptance times never decrease within a program, even if the wall clock steps back;
+* a command that fails has no effect and does not affect other commands;
+* a command that took effect before (its id or its idempotency key is known) gets the same reply and has no
+  further effect.
 
-Commands that touch a program as a whole come alone: a group holds no other command of that program. The
-writer sees to it; that keeps the rows of a group free of an order among themselves.
+A command on a whole program is the only command of that program in its group. The writer ensures this, so
+that the rows of a group have no order among themselves.
 """
 
 from collections.abc import Callable, Mapping

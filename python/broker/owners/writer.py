@@ -1,21 +1,21 @@
 """The one writer of an owner: drains a queue into one transaction after another.
 
-While a group commits, what arrives waits and goes into the next one. Nothing is delayed on purpose: a command
+Commands that arrive while a group commits go into the next group. Nothing is delayed on purpose: a command
 that finds the writer idle is committed alone. Groups are prefixes of the queue, so the order of acceptance is
 the order of effect.
 
-A transaction that fails in the middle of things may have been committed. The writer then counts its
-generation up (`Journal.renew`), which ends the doubt, brings the topics in memory up to what the database
-says, and writes the group again, this time looking first for what is there already.
+If a transaction fails before its outcome is known, it may have been committed. The writer then takes a new
+generation (`Journal.renew`), which settles the outcome, updates the topics in memory from the database, and
+writes the group again. This time it first looks for rows that are already there.
 
-A server that was promoted or restored may lack what was committed. Under the generation of this writer nobody
-else writes its programs, so such a one stands behind what the writer knows: when a group finds a program's
-head so, and when the topics in memory are compared with the database (`doubt`, `examine`), the program gets a
-new epoch (reason `lost`) before anything else happens to it, and its followers a reset.
+A server that was promoted or restored may lack committed changes. While this writer holds its generation,
+nobody else writes its programs, so a database that is behind the writer has lost changes. The writer notices
+when a group reads the head of a program, and when the topics in memory are compared with the database
+(`doubt`, `examine`). The program then gets a new epoch (reason `lost`) before anything else happens to it,
+and its followers get a reset.
 
-Bounds: the queue (commands and bytes; over them `Unavailable` at once), the group, and the time that a
-command waits (its caller says how long; then `Unavailable`, or `OutcomeUnknown` while a try of it is in
-doubt).
+Bounds: the queue (commands and bytes; beyond them `Unavailable` at once), the group, and the time that a
+command waits (set by its caller; then `Unavailable`, or `OutcomeUnknown` if an attempt of it is in doubt).
 """
 
 import asyncio
@@ -123,7 +123,7 @@ class Writer:
         recorder: Recorder | None = None,
         slot: str = "owner",
     ) -> None:
-        """`recorder` is told of every event that is published; metrics name `slot`."""
+        """`recorder` counts every published event; metrics carry the label `slot`."""
         self._journal = journal
         self._term = Term(journal, generation)
         self._topics = topics

@@ -1,4 +1,4 @@
-"""Which gateway a client should open its WebSocket or its event stream to."""
+"""Finds a gateway for a client's WebSocket or event stream."""
 
 import secrets
 from functools import lru_cache

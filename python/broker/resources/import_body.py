@@ -1,4 +1,4 @@
-"""Reads the body of an import as it comes: `{"programId"?: …, "events": [ … ]}`.
+"""Reads the body of an import as it arrives: `{"programId"?: …, "events": [ … ]}`.
 
 The scanner finds where each member of the object and each element of `events` begins and ends, by strings and
 brackets alone, and hands out their bytes; whether those are JSON, the JSON parser says that reads every other

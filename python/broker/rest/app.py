@@ -149,6 +149,7 @@ class RestApp(Door):
     ) -> None:
         operation, services = endpoint.operation, self._services
         route = endpoint.route
+        # Who calls. A request without a token in its headers may have one in its body, below.
         account = self._account(headers)
         if not services.known_accounts.has(account):
             await services.known_accounts.require(account, caller.address)
@@ -157,8 +158,10 @@ class RestApp(Door):
             principal = _anonymous(account)
         else:
             principal = await services.auth.authenticate(account, token, caller.address)
+        # The form of the response, and the fields of the query.
         accept = "" if route.is_proxy else negotiate(headers, route.produces)
         fields = parse_query(scope.get("query_string", b""), endpoint)
+        # The body: streamed, parsed into fields, or none.
         body: AsyncIterator[bytes] | None = None
         body_type = ""
         if route.streams_body:
@@ -179,6 +182,7 @@ class RestApp(Door):
             if fields and sent and route.takes_query:
                 raise InvalidRequest("give the parameters in the query or in the body, not in both")
             fields |= sent if endpoint.has_body else _no_fields(sent)
+        # The call.
         context = Context(
             services=services,
             principal=principal,
@@ -300,7 +304,7 @@ class RestApp(Door):
         await exchange.whole(200 if is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
 
     async def _serve_metrics(self, exchange: Exchange) -> None:
-        """What all processes of this node tell of themselves."""
+        """The metrics of all processes of this node."""
         body = await page.read_page(self._services.settings.data_dir, self._services.clock)
         await exchange.whole(200, body, page.CONTENT_TYPE, _NO_STORE)
 

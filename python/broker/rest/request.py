@@ -1,4 +1,4 @@
-"""Reading a request: headers, query, body, token. Everything here is untrusted and bounded."""
+"""Reads a request: headers, query, body, token. All of it is untrusted and bounded."""
 
 import asyncio
 import re

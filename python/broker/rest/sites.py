@@ -1,4 +1,4 @@
-"""What browsers get beside the API: by name, the folder that the build made and the headers of its files."""
+"""The web pages beside the API: the folders of the build, by name, and the headers of their files."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where counters write: what their tallies have counted, and what they need to count on after a start.
+"""The SQL of counters: what their tallies have counted, and what they need after a restart.
 
 A commit is one statement, one round trip. It holds the fence (`broker.storage.fence`) and the rows of its
 polls, so that the deletion of a program either waits for it or is seen by it: of a poll that is gone nothing

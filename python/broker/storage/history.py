@@ -1,4 +1,4 @@
-"""Reads programs' histories back: where they stand, and what was pushed, word for word.
+"""Reads programs' histories: their heads, and their pushes exactly as they were sent.
 
 A push is either the row of its event or a row of `event_changes`. An event that was changed later was told
 with the content that it had before its first change.

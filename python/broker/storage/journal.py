@@ -1,4 +1,4 @@
-"""Where owners write: one transaction for a group of commands over many programs.
+"""The general path of owners: one transaction for a group of commands over many programs.
 
 A transaction begins with the fence (`broker.storage.fence`). Then it locks the heads of its programs. What is
 planned from them is written whole or not at all.

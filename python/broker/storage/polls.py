@@ -1,4 +1,4 @@
-"""Polls for doors and readers: which there are, under which secret visitors are hashed, and what was counted.
+"""Polls for doors and readers: the known polls, the keys for visitor hashes, and the counts.
 
 A poll is a measure in a context of a program. The context is the id of an event, or any text where the
 program allows it; an id counts as one only as the server writes it, so that no event has two polls of one

@@ -1,4 +1,4 @@
-//! Where the values of a JSON text begin and end.
+//! Finds where the values of a JSON text begin and end.
 //!
 //! One pass, without recursion and without a copy: a message of the largest size holds an event loop for no longer
 //! than its bytes take to be looked at once. What takes longest is many small values, so their number has a bound.

@@ -1,4 +1,4 @@
-//! The farewell: clients are told when to reconnect, spread over time, and closed then.
+//! Shutdown: tells clients when to reconnect, spread over time, and then closes.
 
 use super::super::connection::{NEVER, SlotIndex, State};
 use super::super::handler::{ClientState, Handler};

@@ -1,4 +1,4 @@
-//! What comes in: connections, request heads, frames.
+//! Input: connections, request heads, frames.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;

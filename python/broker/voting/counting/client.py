@@ -1,4 +1,4 @@
-"""What operations count answers with: the caller's side of the counters."""
+"""The interface through which operations count votes: the client of the counters."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

@@ -1,17 +1,17 @@
-"""One counter: what its shards of the polls have counted, and the way of batches into the database.
+"""One counter: the tallies of its shards, and how batches get into the database.
 
-Batches are committed in groups: while one commit runs, what arrives waits and goes into the next. A group
-is applied to the tallies in memory, and what is new of it is stored with the totals and the doors' numbers in
-one statement. Only then are the doors answered.
+Batches are committed in groups: batches that arrive while one commit runs go into the next one. A group is
+applied to the tallies in memory, and its new votes are stored together with the totals and the numbers of the
+doors' batches in one statement. Only then are the doors answered.
 
-When a commit fails, memory is ahead of the database or the database ahead of memory; nobody knows which. The
-tallies and doors that it touched are forgotten, the counter's generation is counted up, which ends the doubt
-(`broker.storage.fence`), and they are read again from the database, where a batch that did get through is
-found by its door and number. So it is when the database turns out to have lost what it had.
+If a commit fails, either memory or the database may be ahead; it is unknown which. The counter then drops the
+affected tallies and doors, increments its generation, which settles the commit (`broker.storage.fence`), and
+reads them from the database again. A batch that was committed is recognised by its door and number. The same
+happens when the database turns out to have lost commits.
 
-Bounds: the queue (batches and bytes; over them `Unavailable` at once), the group, the time that a batch waits
-(its door says how long; then `Unavailable`, or `OutcomeUnknown` while a commit of it is in doubt), and how
-long a tally that nobody counts in stays in memory.
+Bounds: the queue (batches and bytes; beyond them `Unavailable` at once), the group, the time that a batch
+waits (set by its door; then `Unavailable`, or `OutcomeUnknown` if a commit of it is in doubt), and the time
+that an unused tally stays in memory.
 """
 
 import asyncio
@@ -151,7 +151,7 @@ class Counter:
         """End the tasks and the connections; what waits is answered `Unavailable` or `OutcomeUnknown`."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has told of those that failed
+        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has reported those that failed
         await self._database.close()
 
     # -- the writer

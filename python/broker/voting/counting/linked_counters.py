@@ -1,4 +1,4 @@
-"""The port `Counters` over links: how a door's answers reach the counters.
+"""`Counters` over links: how the votes of a door reach the counters.
 
 Calls are shared: while one is in flight to a counter, what arrives for it waits and goes with the next, as
 one batch. A batch that brings no reply is sent again under its number until the time of those who wait for

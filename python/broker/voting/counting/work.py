@@ -1,4 +1,4 @@
-"""What a counter holds in memory of its polls and of the doors, and how a group of batches changes it."""
+"""A counter's state in memory (polls and doors), and how a group of batches changes it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

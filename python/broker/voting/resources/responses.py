@@ -1,4 +1,4 @@
-"""Taking audience answers: a batch over REST, one entry at a time over WebSocket.
+"""Accepts votes and impressions: a batch over REST, one at a time over WebSocket.
 
 Anybody answers a program that it may read. Nothing is counted unless all of a request is good, and what is
 answered here is durable. Who answers is known here only: what goes on to the counters is a keyed hash.
