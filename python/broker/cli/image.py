@@ -8,7 +8,7 @@ import httpx
 import typer
 
 from broker.cli.output import write_line
-from broker.cli.remote import DEFAULT_URL, Url
+from broker.cli.remote import Url, find_url
 from broker.client.address import LOOPBACK, account_of, is_local_name, parse_base_url
 from broker.image_urls import image_path
 
@@ -24,10 +24,10 @@ def image(
     account: Annotated[
         str | None, typer.Option(help="Account; else the first label of --url.", show_default=False)
     ] = None,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
 ) -> None:
     """Resize, crop or convert a picture; without -o print its URL."""
-    base_url = parse_base_url(url)
+    base_url = parse_base_url(find_url(url))
     target = base_url.join(image_path(account or account_of(base_url), options, source))
     if output is None:
         write_line(str(target))

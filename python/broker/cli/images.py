@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import DEFAULT_URL, Json, Password, TokenOption, Url, Username, open_client
+from broker.cli.remote import Json, Password, TokenOption, Url, Username, connected
 from broker.client import WarmedPicture
 
 app = typer.Typer(
@@ -22,7 +22,7 @@ def purge(
         str | None, typer.Argument(help="URL of the original, as pictures name it.", show_default=False)
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All pictures of the account.")] = False,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
@@ -32,7 +32,7 @@ def purge(
         raise typer.BadParameter("give either the URL of an original, or --all")
 
     async def run() -> None:
-        async with open_client(url, token, username, password) as client:
+        async with connected(url, token, username, password) as client:
             if source is None:
                 await client.images.purge_all()
             else:
@@ -48,7 +48,7 @@ def warm(
         list[str] | None,
         typer.Option(help="Such as w=400,h=300,fit=face; any number of times.", show_default=False),
     ] = None,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
@@ -57,7 +57,7 @@ def warm(
     """Make pictures before somebody asks for them; fails unless all are there."""
 
     async def run() -> tuple[WarmedPicture, ...]:
-        async with open_client(url, token, username, password) as client:
+        async with connected(url, token, username, password) as client:
             return await client.images.warm(sources, options or ["-"])
 
     made = asyncio.run(run())

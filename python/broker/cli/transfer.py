@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from broker.cli.output import transfer_bar, write_json, write_line
-from broker.cli.remote import DEFAULT_URL, Json, Password, TokenOption, Url, Username, open_client
+from broker.cli.remote import Json, Password, TokenOption, Url, Username, open_client
 from broker.client import Imported
 
 _LINE_SUFFIXES = (".ndjson", ".jsonl")
@@ -24,7 +24,7 @@ def import_(
     ndjson: Annotated[
         bool, typer.Option("--ndjson", help="The file has one event a line; so do *.ndjson and *.jsonl.")
     ] = False,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
@@ -50,7 +50,7 @@ def export(
     program: Annotated[str, typer.Argument(help="Id of the program.")],
     file: Annotated[Path | None, typer.Argument(dir_okay=False, help="Standard output when absent.")] = None,
     ndjson: Annotated[bool, typer.Option("--ndjson", help="Write one event a line.")] = False,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
