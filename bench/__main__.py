@@ -9,7 +9,7 @@
     python -m bench votes [--runs N] [--quick]
     python -m bench images [PART …] [--runs N] [--seconds S] [--requests N] [--quick]
     python -m bench images-quality
-    python -m bench ballots [--runs N] [--connections N] [--quick]
+    python -m bench socket-votes [--runs N] [--connections N] [--quick]
     python -m bench disruption [--clients N] [--seconds S] [--runs N] [--quick]
     python -m bench page [--rate N] [--seconds S] [--runs N] [--quick]
 
@@ -25,7 +25,7 @@ import sys
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import ballots, disruption, owner, page, startup, storms, viewers, votes
+from bench import disruption, owner, page, socket_votes, startup, storms, viewers, votes
 from bench.child import ChildError
 from bench.contenders import CONTENDERS, Contender, build_examples, keep_installed
 from bench.images import command as images
@@ -126,7 +126,6 @@ def run_product(runs: int, console: Console) -> tuple[dict[str, dict[str, float]
 
 
 PARTS = {
-    "ballots": ballots.main,
     "disruption": disruption.main,
     "http": http.main,
     "images": images.main,
@@ -134,6 +133,7 @@ PARTS = {
     "owner": owner.main,
     "page": page.main,
     "publish": publish.main,
+    "socket-votes": socket_votes.main,
     "startup": startup.main,
     "storms": storms.main,
     "viewers": viewers.main,

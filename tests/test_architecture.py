@@ -5,6 +5,8 @@ import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
+
 from docs.draw import PICTURE, SOURCE, draw
 
 ROOT = Path(__file__).parent.parent
@@ -33,6 +35,13 @@ def test_every_file_on_the_map_is_there() -> None:
         and not any((base / name).exists() for base in (ROOT, ROOT / "python" / "broker", ROOT / "native"))
     ]
     assert lacking == []
+
+
+def test_no_module_imports_in_a_circle() -> None:
+    graph = grimp.build_graph("broker", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert sum(map(len, imports.values())) > 1_000
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
 def test_no_file_of_the_native_gateway_imports_in_a_circle() -> None:

@@ -83,6 +83,45 @@ def test_links_in_the_documentation_lead_somewhere() -> None:
             assert (page.parent / link).exists(), f"{page.name} → {link}"
 
 
+def test_files_and_modules_named_in_text_exist() -> None:
+    """A file or module that moves is renamed in every page, docstring and comment that names it."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=True).stdout.split("\n")
+    files = [name for name in listed if name and (ROOT / name).is_file()]
+    lacking = []
+    for name in files:
+        if not name.endswith((".md", ".py", ".pyi", ".rs", ".ts", ".tsx", ".sql", ".yml")):
+            continue
+        text = (ROOT / name).read_text()
+        paths = re.findall(rf"`((?:{_FOLDERS})/[\w./-]+\.(?:{_SUFFIXES}))`", text)
+        lacking += [(name, path) for path in set(paths) if not (ROOT / path).exists()]
+        modules = set(re.findall(r"`(broker(?:\.[a-z_]+)+(?:\.\w+)*)`", text)) - _NO_MODULES
+        lacking += [(name, module) for module in modules if not _is_there(module)]
+    assert len(files) > 1_000
+    assert lacking == []
+
+
+_FOLDERS = "python|native|tests|docs|bench|deploy|examples|js|models"
+_SUFFIXES = "py|pyi|rs|ts|tsx|mjs|md|toml|json|sql|svg|yml|env|service"
+_NO_MODULES = {"broker.service", "broker.log", "broker.log.1"}
+
+
+def _is_there(dotted: str) -> bool:
+    """Whether a module has that name, or a module has something in it that is called so."""
+    place, names = ROOT / "python", dotted.split(".")
+    while names and (place / names[0]).is_dir():
+        place /= names.pop(0)
+    sources = [place / "__init__.py"]
+    if names:
+        sources = [place / f"{names[0]}{suffix}" for suffix in (".py", ".pyi")]
+        if any(source.exists() for source in sources):
+            names.pop(0)
+        else:
+            sources = [place / "__init__.py"]
+    text = "".join(source.read_text() for source in sources if source.exists())
+    return bool(text or not names) and all(re.search(rf"\b{name}\b", text) for name in names)
+
+
 def test_the_index_of_decisions_has_every_entry_once() -> None:
     index, *entries = (ROOT / "docs" / "decisions.md").read_text().split("\n## ")
     titles = [entry.partition("\n")[0] for entry in entries]

@@ -37,7 +37,7 @@ Upcall: TypeAlias = tuple[Any, ...]
   absent); answer exactly once with `reply` or `retry`. Calls of one connection come in the order sent.
 * `("idle", topic)`: a log has had no subscriber for the linger time; `close_log` it or let it be.
 * `("access", topic, [reader, ...])`: the log became private; `allow` each reader again, or it loses its subscriptions.
-* `("ballots", lane)`: `take_ballots` has something for a counter; told once until it had nothing.
+* `("votes", lane)`: `take_votes` has something for a counter; told once until it had nothing.
 """
 
 @final
@@ -159,7 +159,7 @@ class Server:
 
     # -- votes
 
-    def prepare_ballots(self, door: str, per_connection: Rates, per_address: Rates, lanes: int) -> None:
+    def prepare_votes(self, door: str, per_connection: Rates, per_address: Rates, lanes: int) -> None:
         """Let `respond` and `impression` be taken natively; before `start`, once.
 
         Args:
@@ -197,16 +197,16 @@ class Server:
     def close_poll(self, account: str, program_id: str, context_id: str, measure_name: str) -> None:
         """Leave the votes of a poll to Python from now on; those that were taken stay."""
 
-    def take_ballots(self, lane: int) -> list[tuple[int, int, bool, bool, bytes]]:
+    def take_votes(self, lane: int) -> list[tuple[int, int, bool, bool, bytes]]:
         """(poll, shard, allow_change, whether of answers, records) of at most 4,000 records, in the order they came.
 
         Empty while what was taken before is not settled, or when nothing waits; then the next is an upcall again.
         """
 
-    def unsettled_ballots(self, lane: int) -> int:
-        """How many times `settle_ballots` will have been called when all that has come by now is settled."""
+    def unsettled_votes(self, lane: int) -> int:
+        """How many times `settle_votes` will have been called when all that has come by now is settled."""
 
-    def settle_ballots(self, lane: int, fates: list[tuple[bool, bytes]]) -> None:
+    def settle_votes(self, lane: int, fates: list[tuple[bool, bytes]]) -> None:
         """Answer the voters of what was taken, by group: (True, a byte a record) or (False, a JSON-RPC error object).
 
         Raises:
@@ -233,7 +233,7 @@ class Server:
     def stats(self) -> dict[str, Any]:
         """Counters since start and gauges now: connections, subscriptions, deliveries, delivered_bytes,
         messages_in, slow_consumers, handshakes, refused, rate_limited (calls of connections that send too much),
-        answers_native (votes taken without Python), `closes` (how connections ended: our close code, its reason and
+        votes_native (votes taken without Python), `closes` (how connections ended: our close code, its reason and
         how many; `client` or `lost` for code and reason), `dead_loops`, `loop_lags_us` (of each event loop at the newest `probe`), logs,
         log_bytes, send (the strategy in use), `send_reason` (why that one), draining; `topics` maps topic to subscribers, `topic_deliveries` topic to notifications given to connections
         since its log was opened, `accounts` account to open connections."""

@@ -22,11 +22,11 @@ class SystemClock:
     """The machine's clocks."""
 
     def now_ms(self) -> int:
-        """See `Clock.now_ms`."""
+        """Milliseconds since the epoch, by the machine's wall clock."""
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """See `Clock.monotonic_s`."""
+        """Seconds of a clock that nobody sets."""
         return time.monotonic()
 
 

@@ -56,18 +56,19 @@ class Settings:
     )
     public_ws_url: str = _setting(
         "",
-        "URL of the WebSocket endpoint as clients reach it, with `{account}` and `{node}` for the labels of"
-        " the account and of the gateway's node, such as `10-0-0-7`; empty makes it from host and port.",
+        "URL of the WebSocket endpoint as clients reach it, with `{account}` and `{node}` for the"
+        " labels of the account and of the gateway's node, such as `10-0-0-7`; empty derives it"
+        " from host and port.",
     )
-    data_dir: Path = _setting(Path(".broker"), "Directory of everything that is kept on this machine.")
+    data_dir: Path = _setting(Path(".broker"), "Directory of all data on this machine.")
     database_url: str = _setting(
         "", "PostgreSQL to use, version 14 or newer; empty starts an embedded one.", secret=True
     )
     postgres_bin: str = _setting("", "Directory of PostgreSQL's programs for the embedded server.")
     ray_address: str = _setting("", "Ray cluster to join; empty starts a local one.")
-    default_account: str = _setting("demo", "Account of a host name without an account label.")
+    default_account: str = _setting("demo", "Account for host names without an account label.")
     admin_password: str = _setting(
-        "", "Password of `admin` at the first start; empty makes one up and prints it.", secret=True
+        "", "Password of `admin` at the first start; empty generates one and prints it.", secret=True
     )
     token_lifetime_s: int = _setting(3600, "Lifetime of an access token.", low=10, high=31_536_000)
     client_ids: tuple[str, ...] = _setting(
@@ -82,310 +83,340 @@ class Settings:
         "Accepted values of `client_id`.",
     )
     trusted_proxies: tuple[str, ...] = _setting(
-        (), "Networks of front doors, whose `X-Forwarded-For` is believed; the own ingress needs no entry."
+        (), "Networks of proxies whose `X-Forwarded-For` is trusted; the broker's own ingress needs no entry."
     )
     ingress_key: str = _setting(
         "",
-        "By this replicas know the ingress; empty makes one at each start, on a cluster from Ray's token.",
+        "Secret by which the ingress authenticates to replicas; empty generates one at each"
+        " start, or derives it from Ray's token on a cluster.",
         secret=True,
     )
     http_connections: int = _setting(
-        30_000, "Connections of the HTTP port; fewer where a process may open fewer files.", low=100
+        30_000, "Maximum connections of the HTTP port; fewer if the limit of open files is lower.", low=100
     )
     http_connections_per_address: int = _setting(
-        12_000, "Connections to it from one IPv4 address or IPv6 /64 network; 0 has no limit.", low=0
+        12_000,
+        "Maximum connections to the HTTP port from one IPv4 address or IPv6 /64 network; 0 is no limit.",
+        low=0,
     )
     http_long_bodies_per_address: int = _setting(
-        256, "Requests from one such address at a time with a body over 15 kB; 0 has no limit.", low=0
+        256, "Maximum concurrent requests with a body over 15 kB from one such address; 0 is no limit.", low=0
     )
     ops_host: str = _setting(
-        "127.0.0.1", "Address for operators: `/metrics`, `/readyz` and Ray Serve's routes; `node` as above."
+        "127.0.0.1",
+        "Address for operators, which serves `/metrics`, `/readyz` and Ray Serve's routes; `node` as above.",
     )
     ops_port: int = _setting(
-        0, "Port of that address; 0 is the HTTP port and 50, or less 50 at its end.", low=0, high=65535
+        0,
+        "Port of that address; 0 is the HTTP port plus 50, or minus 50 if the sum exceeds 65535.",
+        low=0,
+        high=65535,
     )
-    log_level: str = _setting("info", "debug, info, warning or error.")
+    log_level: str = _setting("info", "Log level: debug, info, warning or error.")
     log_limit_bytes: int = _setting(
-        1 << 30, "What all logs may take in the data directory; the oldest lines go first.", low=1 << 20
+        1 << 30,
+        "Maximum size of all logs in the data directory; the oldest lines are deleted first.",
+        low=1 << 20,
     )
 
     owners: int = _setting(
-        1, "Program owners in the pool, a process each; one orders thousands of programs.", low=1, high=1024
+        1,
+        "Number of program owners, one process each; one owner can order thousands of programs.",
+        low=1,
+        high=1024,
     )
     counters: int = _setting(
         1,
-        "Counters of audience answers in the pool, a process each; a poll spreads over all.",
+        "Number of counters of votes, one process each; a poll is spread over all of them.",
         low=1,
         high=1024,
     )
     api_replicas_min: int = _setting(
-        1, "Smallest number of API replicas; one has a spare beside it.", low=1, high=1000
+        1, "Minimum number of API replicas; a single one has a spare.", low=1, high=1000
     )
     http_timeout_s: float = _setting(
-        120.0, "How long an HTTP request may take from its first byte to the last of its answer.", low=1
+        120.0, "Maximum time of an HTTP request, from its first byte to the last byte of the response.", low=1
     )
-    api_replicas_max: int = _setting(8, "Largest number of API replicas.", low=1, high=1000)
-    gateway_loops: int = _setting(0, "Event loops of a gateway; 0 is one a core.", low=0, high=64)
-    gateway_send: str = _setting("auto", "How a gateway writes: auto, io_uring or send.")
+    api_replicas_max: int = _setting(8, "Maximum number of API replicas.", low=1, high=1000)
+    gateway_loops: int = _setting(0, "Native event loops of a gateway; 0 is one per core.", low=0, high=64)
+    gateway_send: str = _setting("auto", "How a gateway writes to sockets: auto, io_uring or send.")
     drain_s: float = _setting(
-        5.0, "Over how long a gateway that shuts down spreads its reconnects.", low=0, high=600
+        5.0,
+        "Time over which a gateway that shuts down spreads the reconnects of its clients.",
+        low=0,
+        high=600,
     )
 
-    history_events: int = _setting(10_000, "Pushes that recovery reaches back.", low=1, high=1_000_000)
-    history_hours: float = _setting(24.0, "Hours that recovery reaches back.", low=0.001, high=8_760)
+    history_events: int = _setting(10_000, "Pushes per program that recovery covers.", low=1, high=1_000_000)
+    history_hours: float = _setting(24.0, "Hours of pushes that recovery covers.", low=0.001, high=8_760)
     history_bytes: int = _setting(
         64 << 20,
-        "Bytes of pushes that a gateway keeps of one program for recovery.",
+        "Bytes of pushes per program that a gateway keeps for recovery.",
         low=1 << 20,
         high=1 << 40,
     )
     body_limit_bytes: int = _setting(1 << 20, "Largest request body.", low=1024)
     import_limit_bytes: int = _setting(64 << 20, "Largest body of an import.", low=1024)
     batch_limit_events: int = _setting(1_000, "Events in one batch.", low=1, high=100_000)
-    batch_limit_responses: int = _setting(1_000, "Answers and impressions in one batch.", low=1, high=100_000)
+    batch_limit_responses: int = _setting(1_000, "Votes and impressions in one batch.", low=1, high=100_000)
     import_limit_events: int = _setting(100_000, "Events in one import.", low=1, high=10_000_000)
-    metadata_limit_bytes: int = _setting(64 << 10, "Compact UTF-8 of one event's metadata.", low=2)
-    storage_value_limit_bytes: int = _setting(256 << 10, "Compact UTF-8 of one stored value.", low=2)
-    storage_project_values: int = _setting(10_000, "Values that one project may store.", low=1)
-    storage_project_bytes: int = _setting(64 << 20, "Bytes that one project may store in all.", low=1024)
+    metadata_limit_bytes: int = _setting(64 << 10, "Largest metadata of one event, as compact UTF-8.", low=2)
+    storage_value_limit_bytes: int = _setting(256 << 10, "Largest stored value, as compact UTF-8.", low=2)
+    storage_project_values: int = _setting(10_000, "Maximum stored values of one project.", low=1)
+    storage_project_bytes: int = _setting(
+        64 << 20, "Maximum total size of the stored values of one project.", low=1024
+    )
     storage_rate_per_address: float = _setting(
-        10.0, "Values a second that one address may store without a token; 0 has no limit.", low=0
+        10.0, "Values per second that one address may store without a token; 0 is no limit.", low=0
     )
-    storage_burst_per_address: int = _setting(100, "Such values of one address in a burst.", low=1)
+    storage_burst_per_address: int = _setting(100, "Burst of such values from one address.", low=1)
     storage_rate_per_account: float = _setting(
-        500.0, "Values a second that may be stored without a token in one account; 0 has no limit.", low=0
+        500.0, "Values per second that may be stored without a token in one account; 0 is no limit.", low=0
     )
-    storage_burst_per_account: int = _setting(5_000, "Such values of one account in a burst.", low=1)
+    storage_burst_per_account: int = _setting(5_000, "Burst of such values in one account.", low=1)
 
     lists_per_address: int = _setting(
         8,
-        "Lists and exports of over 200 events that one address reads at a time in one process.",
+        "Maximum lists and exports of over 200 events that one address reads concurrently in one process.",
         low=1,
     )
     lists_per_account: int = _setting(
         64,
-        "Such lists read at a time in one account and process: with a token, and as many without one.",
+        "Maximum such lists read concurrently per account and process: this many with a token,"
+        " and as many without.",
         low=1,
     )
     lists_rate_per_address: float = _setting(
-        5.0, "Such lists a second that one address may begin in one process; 0 has no limit.", low=0
+        5.0, "Such lists per second that one address may begin in one process; 0 is no limit.", low=0
     )
-    lists_burst_per_address: int = _setting(100, "Such lists of one address in a burst.", low=1)
+    lists_burst_per_address: int = _setting(100, "Burst of such lists from one address.", low=1)
     lists_rate_per_account: float = _setting(
-        50.0, "Such lists a second in one account and process, counted as above; 0 has no limit.", low=0
+        50.0, "Such lists per second per account and process, counted as above; 0 is no limit.", low=0
     )
-    lists_burst_per_account: int = _setting(500, "Such lists of one account in a burst.", low=1)
+    lists_burst_per_account: int = _setting(500, "Burst of such lists in one account.", low=1)
 
     program_polls: int = _setting(
-        10_000, "Measures of contexts that are no events that a program with free contexts may have.", low=1
+        10_000, "Maximum polls of a program with free contexts whose contexts are not events.", low=1
     )
     responses_rate_per_address: float = _setting(
-        200.0, "Answers and impressions a second from one address in one process; 0 has no limit.", low=0
+        200.0, "Votes and impressions per second from one address in one process; 0 is no limit.", low=0
     )
-    responses_burst_per_address: int = _setting(2_000, "Such entries of one address in a burst.", low=1)
+    responses_burst_per_address: int = _setting(
+        2_000, "Burst of votes and impressions from one address.", low=1
+    )
     responses_names_rate_per_address: float = _setting(
-        1.0, "Measures a second that no event declares and that one address may begin; 0 has no limit.", low=0
+        1.0, "Undeclared measure names per second that one address may introduce; 0 is no limit.", low=0
     )
-    responses_names_burst_per_address: int = _setting(200, "Such measures of one address in a burst.", low=1)
+    responses_names_burst_per_address: int = _setting(200, "Burst of such names from one address.", low=1)
     responses_rate_per_connection: float = _setting(
-        10.0, "Answers and impressions a second over one WebSocket connection; 0 has no limit.", low=0
+        10.0, "Votes and impressions per second over one WebSocket connection; 0 is no limit.", low=0
     )
-    responses_burst_per_connection: int = _setting(50, "Such entries of one connection in a burst.", low=1)
+    responses_burst_per_connection: int = _setting(
+        50, "Burst of votes and impressions over one connection.", low=1
+    )
 
     ws_message_limit_bytes: int = _setting(
-        1 << 20, "Largest message of a WebSocket client; over it closes 1009.", low=1024
+        1 << 20,
+        "Largest message from a WebSocket client; a larger one closes the connection with 1009.",
+        low=1024,
     )
-    ws_ping_s: float = _setting(25.0, "Between a gateway's pings.", low=0.1)
-    ws_pong_s: float = _setting(10.0, "How long a pong may take.", low=0.1)
-    ws_handshake_s: float = _setting(10.0, "How long a WebSocket handshake may take.", low=0.1)
+    ws_ping_s: float = _setting(25.0, "Interval of a gateway's pings.", low=0.1)
+    ws_pong_s: float = _setting(10.0, "Time within which a client must answer a ping.", low=0.1)
+    ws_handshake_s: float = _setting(10.0, "Maximum time of a WebSocket handshake.", low=0.1)
     ws_lag_bytes: int = _setting(
-        1 << 20, "How far a slow consumer may fall behind that takes nothing for a second.", low=1024
+        1 << 20,
+        "Unsent bytes at which a slow consumer that has read nothing for a second is closed.",
+        low=1024,
     )
-    ws_lag_s: float = _setting(15.0, "How long a slow consumer may be behind before it is closed.", low=0.1)
+    ws_lag_s: float = _setting(
+        15.0, "Time for which a slow consumer may be behind before it is closed.", low=0.1
+    )
     ws_connections: int = _setting(
         1_000_000,
-        "Connections of one gateway; never more than the limit of open files leaves room for.",
+        "Maximum connections of one gateway; lower if the limit of open files is lower.",
         low=1,
     )
     ws_connections_per_address: int = _setting(
         20_000,
-        "Connections from one IPv4 address or IPv6 /64 network on one gateway; 0 has no limit.",
+        "Maximum connections from one IPv4 address or IPv6 /64 network to one gateway; 0 is no limit.",
         low=0,
     )
     ws_unlimited_addresses: tuple[str, ...] = _setting(
-        (), "Networks without that limit: venues with more viewers behind one address, balancers."
+        (),
+        "Networks exempt from that limit, such as load balancers and venues with many viewers"
+        " behind one address.",
     )
     ws_waiting_bytes: int = _setting(
         256 << 20,
-        "What all connections of a gateway may have waiting: unfinished messages, calls, unread answers.",
+        "Memory for data that waits for clients of a gateway, over all connections: unfinished"
+        " messages, calls, unread replies.",
         low=1 << 20,
     )
-    ws_subscriptions: int = _setting(100, "Subscriptions of one connection.", low=1, high=1_000_000)
+    ws_subscriptions: int = _setting(100, "Maximum subscriptions of one connection.", low=1, high=1_000_000)
     ws_messages_per_s: float = _setting(
-        100.0, "Requests a second of one connection, each 64 KiB counting as one more; 0 has no limit.", low=0
+        100.0, "Requests per second of one connection; every 64 KiB count as one more. 0 is no limit.", low=0
     )
-    ws_messages_burst: int = _setting(1_000, "Requests of one connection in a burst.", low=1)
+    ws_messages_burst: int = _setting(1_000, "Burst of requests of one connection.", low=1)
 
-    statistics: bool = _setting(True, "Whether statistics are kept and can be read.")
+    statistics: bool = _setting(True, "Whether statistics are recorded and can be read.")
     statistics_minute_days: int = _setting(
-        7, "Days for which minutes of statistics are kept.", low=1, high=366
+        7, "Days for which statistics by the minute are kept.", low=1, high=366
     )
     statistics_hour_days: int = _setting(
-        92, "Days for which hours of statistics are kept.", low=2, high=3_660
+        92, "Days for which statistics by the hour are kept.", low=2, high=3_660
     )
     statistics_day_days: int = _setting(
-        1_100, "Days for which days of statistics are kept.", low=2, high=36_600
+        1_100, "Days for which statistics by the day are kept.", low=2, high=36_600
     )
     audit_days: int = _setting(
         400, "Days for which the audit log is kept; 0 keeps it for ever.", low=0, high=36_600
     )
 
-    database_pool: int = _setting(8, "Connections to PostgreSQL of one process.", low=1, high=1000)
+    database_pool: int = _setting(8, "Maximum connections of one process to PostgreSQL.", low=1, high=1000)
     database_timeout_s: float = _setting(
-        10.0, "How long a statement, or the wait for a connection, may take.", low=0.1
+        10.0, "Maximum time of a statement, and of the wait for a connection.", low=0.1
     )
     publish_timeout_s: float = _setting(
-        10.0, "How long a publish is retried inside before it answers 503.", low=0.1
+        10.0, "Time for which the broker itself retries a publish before it returns 503.", low=0.1
     )
-    login_tries_per_user: int = _setting(10, "Failed log-ins a minute for one user name.", low=1)
+    login_tries_per_user: int = _setting(10, "Failed log-ins per minute for one user name.", low=1)
     login_tries_per_address: int = _setting(
         30,
-        "Failed log-ins a minute from one address, and in each process unknown API tokens that it sends as"
-        " bearer tokens.",
+        "Failed log-ins per minute from one address; also, in each process, unknown API tokens"
+        " sent as bearer tokens.",
         low=1,
     )
     login_rate_per_address: float = _setting(
-        200.0, "Log-ins a second, good or failed, from one address; 0 has no limit.", low=0
+        200.0, "Log-ins per second from one address, successful or not; 0 is no limit.", low=0
     )
-    login_burst_per_address: int = _setting(2_000, "Such log-ins of one address in a burst.", low=1)
+    login_burst_per_address: int = _setting(2_000, "Burst of log-ins from one address.", low=1)
     login_rate_per_account: float = _setting(
-        1_000.0, "Log-ins a second, good or failed, in one account; 0 has no limit.", low=0
+        1_000.0, "Log-ins per second in one account, successful or not; 0 is no limit.", low=0
     )
-    login_burst_per_account: int = _setting(10_000, "Such log-ins of one account in a burst.", low=1)
+    login_burst_per_account: int = _setting(10_000, "Burst of log-ins in one account.", low=1)
 
     fetch_allow_hosts: tuple[str, ...] = _setting(
         (),
-        "Hosts, as `host[:port]`, that data sources may be at although their addresses are not public;"
-        " without a port all ports of the host.",
+        "Hosts, as `host[:port]`, of data sources whose addresses need not be public; without a"
+        " port, all ports of the host.",
     )
     fetch_timeout_s: float = _setting(
-        10.0, "How long a request of a data source may take that names no time of its own.", low=0.1, high=60
+        10.0, "Time-out of a data-source request, unless the data source sets its own.", low=0.1, high=60
     )
-    fetch_limit_bytes: int = _setting(10 << 20, "Largest reply of a data source.", low=1024)
+    fetch_limit_bytes: int = _setting(10 << 20, "Largest response of a data source.", low=1024)
     fetch_project_requests: int = _setting(
-        20, "Requests of data sources that one project may have under way in one process.", low=1, high=1000
+        20, "Maximum concurrent data-source requests of one project in one process.", low=1, high=1000
     )
-    fetch_cache_bytes: int = _setting(
-        64 << 20, "Replies of data sources that one process keeps to use them again.", low=0
-    )
+    fetch_cache_bytes: int = _setting(64 << 20, "Cache of data-source responses in one process.", low=0)
     fetch_rate_per_address: float = _setting(
-        20.0, "Requests of data sources a second from one address; 0 has no limit.", low=0
+        20.0, "Data-source requests per second from one address; 0 is no limit.", low=0
     )
-    fetch_burst_per_address: int = _setting(200, "Such requests of one address in a burst.", low=1)
+    fetch_burst_per_address: int = _setting(200, "Burst of such requests from one address.", low=1)
     fetch_rate_per_account: float = _setting(
-        200.0, "Requests of data sources a second in one account; 0 has no limit.", low=0
+        200.0, "Data-source requests per second in one account; 0 is no limit.", low=0
     )
-    fetch_burst_per_account: int = _setting(2_000, "Such requests of one account in a burst.", low=1)
+    fetch_burst_per_account: int = _setting(2_000, "Burst of such requests in one account.", low=1)
 
     images_allow_hosts: tuple[str, ...] = _setting(
         (),
-        "Hosts, as `host[:port]`, that pictures may come from although their addresses are not public;"
-        " anybody may ask for pictures, so it is a list of its own.",
+        "Hosts, as `host[:port]`, of image sources whose addresses need not be public. Separate"
+        " from the list of data sources, because anyone may request images.",
     )
-    images_ports: tuple[str, ...] = _setting(("80", "443"), "Ports that pictures may come from.")
+    images_ports: tuple[str, ...] = _setting(("80", "443"), "Allowed ports of image sources.")
     images_timeout_s: float = _setting(
         30.0,
-        "How long a picture may take; within it the first replica starts, too.",
+        "Time-out of an image request, including the start of the first replica.",
         low=1,
         high=600,
     )
     images_fetch_timeout_s: float = _setting(
-        10.0, "How long fetching a source may take, over all redirects.", low=0.1, high=60
+        10.0, "Time-out of fetching a source, over all redirects.", low=0.1, high=60
     )
-    images_source_limit_bytes: int = _setting(20 << 20, "Largest source of a picture.", low=1024)
+    images_source_limit_bytes: int = _setting(20 << 20, "Largest source image.", low=1024)
     images_sources_bytes: int = _setting(
         256 << 20,
-        "Sources that one replica holds at a time; what would be more is answered 503.",
+        "Memory for source images of one replica; requests beyond it get 503.",
         low=1 << 20,
     )
     images_rate_per_address: float = _setting(
-        50.0, "Pictures a second that a replica makes for one address; 0 has no limit.", low=0
+        50.0, "Images per second that a replica produces for one address; 0 is no limit.", low=0
     )
-    images_burst_per_address: int = _setting(1_000, "Such pictures of one address in a burst.", low=1)
+    images_burst_per_address: int = _setting(1_000, "Burst of such images for one address.", low=1)
     images_rate_per_account: float = _setting(
-        200.0, "Pictures a second that a replica makes for one account; 0 has no limit.", low=0
+        200.0, "Images per second that a replica produces for one account; 0 is no limit.", low=0
     )
-    images_burst_per_account: int = _setting(4_000, "Such pictures of one account in a burst.", low=1)
+    images_burst_per_account: int = _setting(4_000, "Burst of such images for one account.", low=1)
     images_processes: int = _setting(
-        2, "Processes of one replica that decode; they start when they are needed.", low=1, high=256
+        2, "Decoder processes of one replica, started on demand.", low=1, high=256
     )
     images_process_bytes: int = _setting(
-        1 << 30, "Private memory of each; a picture that takes more is refused.", low=256 << 20
+        1 << 30,
+        "Maximum private memory of a decoder process; an image that needs more is refused.",
+        low=256 << 20,
     )
-    images_cache_bytes: int = _setting(64 << 20, "Finished pictures that one replica keeps in memory.", low=0)
+    images_cache_bytes: int = _setting(64 << 20, "Cache of results in the memory of one replica.", low=0)
     images_disk_bytes: int = _setting(
-        2 << 30, "Sources and finished pictures that a node keeps in the data directory.", low=1 << 20
+        2 << 30, "Cache of sources and results in the data directory of a node.", low=1 << 20
     )
     images_replicas_min: int = _setting(
         0,
-        "Smallest number of replicas for pictures; with 0 the first request starts one, except on a joined"
-        " cluster, where one runs.",
+        "Minimum number of image replicas; with 0 the first request starts one. On a joined"
+        " cluster at least one runs.",
         low=0,
         high=1000,
     )
-    images_replicas_max: int = _setting(4, "Largest number of them.", low=1, high=1000)
+    images_replicas_max: int = _setting(4, "Maximum number of image replicas.", low=1, high=1000)
     images_idle_s: float = _setting(
-        300.0, "After how long a replica that is not needed ends; each end reloads the ingress.", low=300
+        300.0, "Time after which an unused image replica ends; each end reloads the ingress.", low=300
     )
 
     images_warm_fields: tuple[str, ...] = _setting(
         (),
-        "Fields of an event's metadata, such as `player.photo`, whose URLs are made into pictures when it is"
-        " published; lists on the way are looked through.",
+        "Fields of an event's metadata, such as `player.photo`, whose images are produced when"
+        " the event is published; lists on the path are searched.",
     )
     images_warm_options: str = _setting(
-        "", "Options of those pictures, separated by spaces, such as `preset=card w=200,f=webp`."
+        "", "Options of those images, separated by spaces, such as `preset=card w=200,f=webp`."
     )
 
     faces_models: str = _setting(
-        "", "Directory of models in insightface's format; empty takes those that the build made."
+        "", "Directory of models in insightface's format; empty uses the models of the build."
     )
     faces_detector: str = _setting(
-        "ssd", "Of the built models: ssd, or tiny, which is faster and misses more."
+        "ssd", "Detector of the build: ssd, or tiny, which is faster and misses more faces."
     )
-    faces_min_score: float = _setting(
-        0.5, "How sure the detector has to be that a face is one.", low=0.01, high=1
-    )
+    faces_min_score: float = _setting(0.5, "Minimum score of a detected face.", low=0.01, high=1)
     faces_timeout_s: float = _setting(
-        10.0, "How long the faces of a picture may take; then it is cropped by attention.", low=0.1, high=60
+        10.0, "Time-out of face detection; afterwards the image is cropped by attention.", low=0.1, high=60
     )
     faces_replicas_max: int = _setting(
         4,
-        "Largest number of replicas that look for faces; there are none while nobody asks.",
+        "Maximum number of face-detection replicas; none run while they are not needed.",
         low=1,
         high=1000,
     )
     faces_gpu_share: float = _setting(
-        0.25, "Share of a GPU that each of them claims where the cluster has one.", low=0.01, high=1
+        0.25, "Share of a GPU that each of them reserves if the cluster has one.", low=0.01, high=1
     )
 
     identity_allow_hosts: tuple[str, ...] = _setting(
-        (), "Hosts, as `host[:port]`, that keys of identity providers may be read from inside the network."
+        (),
+        "Hosts, as `host[:port]`, inside the network from which keys of identity providers may be fetched.",
     )
 
     matomo_url: str = _setting(
         "",
-        "Matomo 5 of the default account, such as `https://matomo.example.com`; empty has no analytics.",
+        "Matomo 5 of the default account, such as `https://matomo.example.com`; empty disables analytics.",
     )
-    matomo_token: str = _setting("", "Token of a superuser of it, who sets sites up.", secret=True)
-    matomo_reader: str = _setting("", "Name of a user of it who only reads, for reports.")
+    matomo_token: str = _setting("", "Token of a Matomo superuser, which sets up sites.", secret=True)
+    matomo_reader: str = _setting("", "Name of a read-only Matomo user, which reads reports.")
     matomo_reader_token: str = _setting("", "Token of that user.", secret=True)
     matomo_setup: str = _setting(
-        "", "YAML file of the dimensions and reports that sites have; empty takes the one that is shipped."
+        "", "YAML file with the dimensions and reports of sites; empty uses the one that is shipped."
     )
-    matomo_timeout_s: float = _setting(30.0, "How long one request to a Matomo may take.", low=0.1, high=600)
+    matomo_timeout_s: float = _setting(30.0, "Time-out of one request to Matomo.", low=0.1, high=600)
     report_limit_bytes: int = _setting(50 << 20, "Largest report.", low=1024)
-    report_cache_bytes: int = _setting(64 << 20, "Reports that one process keeps to use them again.", low=0)
+    report_cache_bytes: int = _setting(64 << 20, "Cache of reports in one process.", low=0)
 
     @property
     def operations_port(self) -> int:

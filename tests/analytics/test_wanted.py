@@ -23,7 +23,7 @@ def test_another_file_takes_its_place(tmp_path: Path) -> None:
     ("text", "what"),
     [
         ("", "f: "),
-        ("- [", "f: is no YAML"),
+        ("- [", "f: is not valid YAML"),
         ("version: 0", "f: version"),
         ("version: 1\nmore: 2", "f: more"),
         (

@@ -98,7 +98,7 @@ async def test_the_commands(opened: tuple[str, StandIn], capsys: pytest.CaptureF
     assert "  dimension action.programEvent is 4" in text.splitlines()
     assert await command("create", "own") == (
         1,
-        "error: 500 Already exists: the project has a site already: verify it with GET, finish it with PUT\n",
+        "error: 500 Already exists: the project already has a site: verify it with GET, finish it with PUT\n",
     )
     stand_in.sites[1].reports.clear()
     assert (await command("status", "own"))[0] == 1

@@ -60,21 +60,21 @@ def test_acknowledged_event_that_is_not_kept_is_a_fault(acknowledged: dict[int, 
     assert "acknowledged and is not kept" in faults[0]
 
 
-def _ballots() -> VoteFigures:
+def _votes() -> VoteFigures:
     """Three first answers and a repeat acknowledged, one too late."""
-    ballots = VoteFigures(sent=5, late=1)
+    votes = VoteFigures(sent=5, late=1)
     for option, is_repeat in ((0, False), (1, False), (1, False), (0, True)):
-        ballots.acknowledge("a", option, is_repeat=is_repeat)
-    return ballots
+        votes.acknowledge("a", option, is_repeat=is_repeat)
+    return votes
 
 
 RIGHT = {"a": {0: 1, 1: 2, 2: 0}}
 
 
 def test_answers_that_are_all_counted_are_fine() -> None:
-    ballots = _ballots()
-    assert ballots.acknowledged == 4
-    assert judge_answers(ballots, RIGHT | {"b": {0: 0}}, {"a": {0: 1, 1: 2}}) == ()
+    votes = _votes()
+    assert votes.acknowledged == 4
+    assert judge_answers(votes, RIGHT | {"b": {0: 0}}, {"a": {0: 1, 1: 2}}) == ()
     assert judge_answers(VoteFigures(), {}, {}) == ()
 
 
@@ -82,17 +82,17 @@ def test_answers_that_are_all_counted_are_fine() -> None:
     "wrong", [{}, {"a": {0: 1, 1: 1}}, {"a": {0: 2, 1: 2}}, {"a": {0: 2, 1: 1}}, RIGHT | {"b": {0: 1}}]
 )
 def test_answers_that_are_lost_doubled_or_made_up_are_faults(wrong: dict[str, dict[int, int]]) -> None:
-    (fault,) = judge_answers(_ballots(), wrong, RIGHT)
+    (fault,) = judge_answers(_votes(), wrong, RIGHT)
     assert fault.startswith("the report has ")
-    (fault,) = judge_answers(_ballots(), RIGHT, wrong)
+    (fault,) = judge_answers(_votes(), RIGHT, wrong)
     assert fault.startswith("the channel has ")
 
 
 def test_answer_without_an_outcome_is_a_fault() -> None:
-    ballots = _ballots()
-    ballots.sent += 2
-    ballots.faults.append("voter-1 could not answer: why")
-    assert judge_answers(ballots, RIGHT, RIGHT) == (
+    votes = _votes()
+    votes.sent += 2
+    votes.faults.append("voter-1 could not answer: why")
+    assert judge_answers(votes, RIGHT, RIGHT) == (
         "voter-1 could not answer: why",
         "1 answers were neither acknowledged nor refused",
     )

@@ -47,22 +47,22 @@ async def test_answers_over_connections_that_are_lost_count_once(world: World) -
             voters.hear(await admin.publish("final", "Score#update"))
             for event in (poll, await _ask(admin, 2)):
                 voters.hear(event)
-            while voters.ballots.acknowledged < VOTERS // 2:  # noqa: ASYNC110 - it tells by nothing else
+            while voters.votes.acknowledged < VOTERS // 2:  # noqa: ASYNC110 - it tells by nothing else
                 await asyncio.sleep(0.02)
             doors.relay.cut()
-            while len(voters.ballots.counted) < 2:  # noqa: ASYNC110
+            while len(voters.votes.counted) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             voters.end()
             await tasks[0]
-            counted = voters.ballots.counted
+            counted = voters.votes.counted
             await results.wait_for({context: counts.total() for context, counts in counted.items()})
             tasks[1].cancel()
             report = {
                 entry.context_id: {option.measure_value: option.total for option in entry.options}
                 for entry in await admin.responses.get_report("final")
             }
-    assert judge_answers(voters.ballots, report, results.told) == ()
-    assert voters.ballots.sent - voters.ballots.late == voters.ballots.acknowledged >= VOTERS // 2
+    assert judge_answers(voters.votes, report, results.told) == ()
+    assert voters.votes.sent - voters.votes.late == voters.votes.acknowledged >= VOTERS // 2
 
 
 async def test_answer_after_the_end_is_late(world: World) -> None:
@@ -75,8 +75,8 @@ async def test_answer_after_the_end_is_late(world: World) -> None:
         voting = asyncio.create_task(voters.vote())
         voters.hear(await _ask(admin, 0))
         async with asyncio.timeout(30):
-            while voters.ballots.late < 4:  # noqa: ASYNC110 - it tells by nothing else
+            while voters.votes.late < 4:  # noqa: ASYNC110 - it tells by nothing else
                 await asyncio.sleep(0.02)
             voters.end()
             await voting
-    assert (voters.ballots.sent, voters.ballots.acknowledged, voters.ballots.faults) == (4, 0, [])
+    assert (voters.votes.sent, voters.votes.acknowledged, voters.votes.faults) == (4, 0, [])

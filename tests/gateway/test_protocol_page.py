@@ -162,10 +162,8 @@ async def test_the_transcripts_happen_as_they_are_written(world: World) -> None:
 def test_the_page_says_what_the_document_says() -> None:
     """Codes, limits and notifications that the page names are those of the tables."""
     told = {}
-    for codes, then in re.findall(
-        r"^\| ([\d, ]+)(?: or without a close frame)? \| (.*) \|$", PAGE, re.MULTILINE
-    ):
-        told |= {int(code): "connect again" in then for code in re.findall(r"\d{4}", codes)}
+    for codes, then in re.findall(r"^\| ([\d, ]+)(?: or no close frame)? \| (.*) \|$", PAGE, re.MULTILINE):
+        told |= {int(code): then.startswith("reconnect and") for code in re.findall(r"\d{4}", codes)}
     assert told == {close.code: close.comes_back for close in CLOSES}
     endings = re.findall(r"^\| ([\d, ]+) \| (`.*) \| (.*) \|$", STREAMS_PAGE, re.MULTILINE)
     codes = [(int(code), reasons, then) for codes, reasons, then in endings for code in codes.split(",")]

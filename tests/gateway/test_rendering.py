@@ -5,7 +5,7 @@ import pytest
 
 from broker.errors import InvalidClient, InvalidRequest, NotFound, PayloadTooLarge, SlowDown
 from broker.gateway.rendering import error_json, result_json, unknown_method_json
-from broker.operations.registry import Json, Reply, Stream
+from broker.operations.results import Json, Reply, Stream
 from broker.resources.connect import Connect
 
 pytestmark = pytest.mark.anyio

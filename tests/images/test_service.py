@@ -509,7 +509,7 @@ def test_only_hosts_of_the_account_are_asked_and_led_to(tmp_path: Path) -> None:
         for host, path in (("cdn.test", "/"), ("notupstream.test", "/"), ("upstream.test", "/away")):
             error = await fail(stage, "w=50", upstream.url(path, host))
             assert isinstance(error, ForbiddenUrl)
-            assert error.message == "the account takes no pictures from this host"
+            assert error.message == "the account does not allow images from this host"
 
     rules = AccountRules(HostRules.of(["upstream.test", "*.cdn.test"]))
     run(tmp_path, answer, work, accounts={"demo": rules})

@@ -25,8 +25,9 @@ from broker.ids import IdSource
 from broker.metrics import catalogue, counts
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
-from broker.operations.registry import Effect, Json, Operation, Registry, Reply, Route
+from broker.operations.registry import Effect, Operation, Registry, Route
 from broker.operations.rendering import result_json
+from broker.operations.results import Json, Reply
 from broker.operations.services import Services
 from broker.resources.catalogue import build_registry
 from broker.settings import Settings

@@ -5,8 +5,8 @@ import pytest
 
 from broker.errors import PayloadTooLarge
 from broker.gateway import rendering as gateway
-from broker.operations.registry import Forwarded
 from broker.operations.rendering import result_json
+from broker.operations.results import Forwarded
 
 JSON = "application/json; charset=utf-8"
 

@@ -1,7 +1,7 @@
 """A database that has lost what was committed: a standby promoted too early, or a backup that was restored.
 
 Here the rows are taken back by SQL, and all connections are ended as a server that is exchanged ends them.
-`tests/storage/test_failover.py` does it with servers.
+`tests/gateway/test_failover.py` does it with servers.
 """
 
 from collections.abc import AsyncIterator

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import ray
 
-from broker.actors.pool import SlotPool, get_actor
+from broker.actors.named import get_actor
+from broker.actors.pool import SlotPool
 from broker.clock import SystemClock
 from broker.domain.programs import Access
 from broker.errors import BrokerError, NotFound

@@ -25,7 +25,8 @@ from broker.errors import (
 )
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
-from broker.operations.registry import Json, Registry
+from broker.operations.registry import Registry
+from broker.operations.results import Json
 from broker.operations.services import Services
 from broker.resources import api_tokens, tokens, users
 from broker.storage.idempotency import Idempotency

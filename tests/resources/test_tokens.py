@@ -14,7 +14,7 @@ from broker.errors import (
 )
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
-from broker.operations.registry import Reply
+from broker.operations.results import Reply
 from broker.operations.services import Services
 from broker.resources.tokens import LOGIN, LoginParams, TokenResponse
 from tests.auth.services import PASSWORD, make_user, open_services

@@ -151,7 +151,7 @@ CHANGES: dict[str, Change] = {
 WITH_MATOMO = {"createAnalyticsSite", "completeAnalyticsSite"}
 """They need a Matomo, and know by themselves what is there already."""
 BY_SOCKET = {"respond", "impression"}
-"""They have no route; `tests.gateway.test_ballots` has them."""
+"""They have no route; `tests.gateway.test_vote_forwarder` has them."""
 MAKE_WITHOUT_SECRET = {"createApiToken"}
 
 

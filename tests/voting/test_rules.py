@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from broker.voting.rules import (
@@ -12,39 +10,12 @@ from broker.voting.rules import (
     AnswerEntry,
     Declaration,
     ImpressionEntry,
-    camel_case,
     count_options,
     live_results,
     parse_declaration,
 )
 
 ENTRY = {"measureName": "vote", "contextId": "c", "measureValue": 1, "visitorId": "v"}
-
-
-@pytest.mark.parametrize(
-    ("title", "name"),
-    [
-        ("Who wins", "whoWins"),
-        ("Who wins?", "whoWins"),
-        ("  best   player - 2026 ", "bestPlayer2026"),
-        ("Man of the Match", "manOfTheMatch"),
-        ("FIFA world cup", "fifaWorldCup"),
-        ("Who's the MVP", "whosTheMvp"),
-        ("iPhone or eReader", "iPhoneOrEReader"),
-        ("vote", "vote"),
-        ("Über uns", "überUns"),
-        ("snake_case-and-dash", "snakeCaseAndDash"),
-        ("?!", ""),
-    ],
-)
-def test_a_title_is_camel_cased(title: str, name: str) -> None:
-    assert camel_case(title) == name
-
-
-@given(st.text(max_size=40))
-def test_a_camel_cased_title_has_nothing_but_letters_and_digits(title: str) -> None:
-    name = camel_case(title)
-    assert name == "" or name.isalnum()
 
 
 def test_a_declaration_is_read_in_full() -> None:

@@ -1,4 +1,4 @@
-//! Calls of one connection that wait for an answer, and batches that wait for their last one.
+//! Calls of one connection that wait for a reply, and batches that wait for the last of theirs.
 
 use super::votes::Settlement;
 
@@ -13,13 +13,13 @@ pub(super) struct Pending {
     pub subscribe: Option<Box<str>>,
     /// An `unsubscribe` of the same topic came after this `subscribe`.
     pub is_cancelled: bool,
-    pub ballot: Option<Pieces>,
+    pub vote: Option<Uncounted>,
 }
 
-/// A vote in the outbox.
+/// A vote, or an impression, that waits for its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pieces {
-    /// Records that are not settled yet, 1 or 2.
+pub(super) struct Uncounted {
+    /// Parts that are not settled yet: 1 of a vote, 2 of an impression.
     pub missing: u8,
     /// Whether the vote has changed a count, as far as is known.
     pub changed: bool,
@@ -73,7 +73,7 @@ impl Calls {
 
     /// Whether the application has a call of this connection.
     pub(super) fn has_asked(&self) -> bool {
-        self.pending.iter().any(|pending| pending.ballot.is_none())
+        self.pending.iter().any(|pending| pending.vote.is_none())
     }
 
     /// Notes that a record of a vote is settled. Takes the vote out when all of it is, or when it has failed.
@@ -82,15 +82,15 @@ impl Calls {
             .pending
             .iter()
             .position(|pending| pending.ticket == ticket)?;
-        let pieces = self.pending[at].ballot.as_mut()?;
+        let uncounted = self.pending[at].vote.as_mut()?;
         if let Settlement::Counted(changed) = outcome {
-            pieces.changed |= changed.unwrap_or(false);
-            pieces.missing -= 1;
-            if pieces.missing > 0 {
+            uncounted.changed |= changed.unwrap_or(false);
+            uncounted.missing -= 1;
+            if uncounted.missing > 0 {
                 return None;
             }
         }
-        let changed = pieces.changed;
+        let changed = uncounted.changed;
         Some((self.remove(at), changed))
     }
 
@@ -203,7 +203,7 @@ mod tests {
             batch: None,
             subscribe: None,
             is_cancelled: false,
-            ballot: Some(Pieces {
+            vote: Some(Uncounted {
                 missing: 2,
                 changed: false,
             }),

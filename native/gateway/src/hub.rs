@@ -11,7 +11,7 @@ use super::commands::{Answer, Command, Shared, Undecided};
 use super::grants::Grants;
 use super::sessions::Session;
 use super::upcalls::{Upcall, Upcalls};
-use super::votes::{Ballots, Fate, Mismatch, Settled};
+use super::votes::{Fate, Mismatch, Settled, Votes};
 
 /// How long the application may take to say what readers of a log that became private may do.
 pub(super) const DECIDE_MS: u64 = 10_000;
@@ -37,7 +37,7 @@ pub struct Hub {
     /// Program topic → channel topics that show its notifications too.
     links: Lock<HashMap<String, Vec<String>>>,
     /// What votes need to be taken here; without it the application takes all.
-    pub ballots: OnceLock<Ballots>,
+    pub votes: OnceLock<Votes>,
     numbers: AtomicU64,
     next_upkeep_ms: AtomicU64,
     next_sweep_ms: AtomicU64,
@@ -55,7 +55,7 @@ impl Hub {
             logs: Lock::default(),
             grants: Grants::default(),
             links: Lock::default(),
-            ballots: OnceLock::new(),
+            votes: OnceLock::new(),
             numbers: AtomicU64::new(1),
             next_upkeep_ms: AtomicU64::new(0),
             next_sweep_ms: AtomicU64::new(0),
@@ -166,10 +166,10 @@ impl Hub {
     /// # Errors
     /// [`Mismatch`]; nothing is answered then.
     pub fn settle(&self, lane: usize, fates: Vec<Fate>) -> Result<(), Mismatch> {
-        let ballots = self.ballots.get().ok_or(Mismatch)?;
+        let votes = self.votes.get().ok_or(Mismatch)?;
         let mut by_loop: Vec<Vec<Settled>> = Vec::new();
         by_loop.resize_with(self.shared.mailboxes.len(), Vec::new);
-        for one in ballots.settle(lane, fates)? {
+        for one in votes.settle(lane, fates)? {
             if let Some(settled) = by_loop.get_mut(one.conn.loop_index()) {
                 settled.push(one);
             }
@@ -233,8 +233,8 @@ impl Hub {
                 .store(now_ms + SWEEP_MS, Ordering::Relaxed);
             self.grants.sweep(self.shared.wall_ms());
         }
-        if let Some(ballots) = self.ballots.get() {
-            ballots.sweep(now_ms);
+        if let Some(votes) = self.votes.get() {
+            votes.sweep(now_ms);
         }
         let logs: Vec<_> = self.logs.lock().values().cloned().collect();
         for shared_log in logs {

@@ -72,5 +72,5 @@ pub use logs::OwnedEntry;
 pub use sessions::{Attached, Session};
 pub use upcalls::{Upcall, Upcalls};
 pub use votes::{
-    Ballots, Fate, GroupKey, Mismatch, OpenPoll, PollName, Rates, Records, Settled, Settlement,
+    Fate, GroupKey, Mismatch, OpenPoll, PollName, Rates, Records, Settled, Settlement, Votes,
 };

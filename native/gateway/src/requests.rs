@@ -166,7 +166,7 @@ impl Gateway {
             subscribe: (call.method == "subscribe")
                 .then(|| Box::from(call.params.unwrap_or_default())),
             is_cancelled: false,
-            ballot: None,
+            vote: None,
         };
         Self::await_answer(core, slot, pending);
         None

@@ -196,7 +196,7 @@ fn read_start(request: &Request) -> Result<Start, Refusal> {
         (None, None) => Start::Now,
         (Some(text), None) => read_position("since", text)?,
         (None, Some(text)) => read_history(text)?,
-        (Some(_), Some(_)) => return Err(fault("history", "must not come with since")),
+        (Some(_), Some(_)) => return Err(fault("history", "must not be combined with since")),
     };
     Ok(last_seen.unwrap_or(start))
 }
@@ -280,7 +280,7 @@ fn refusal_of(error: &[u8]) -> Refusal {
         let status = u16::try_from(body.get("status")?.as_u64()?).ok()?;
         (400..600).contains(&status).then_some((body, status))
     }) else {
-        return Refusal::json(500, "internal_error", "something went wrong here");
+        return Refusal::json(500, "internal_error", "an internal error");
     };
     let retry_after = body.remove("retryAfter");
     let mut refusal = Refusal {

@@ -39,7 +39,7 @@ pub enum Upcall {
     /// The rights of these readers of a private log must be looked at again.
     Access { topic: String, readers: Vec<u64> },
     /// Records for this counter wait to be taken.
-    Ballots { lane: usize },
+    Votes { lane: usize },
 }
 
 /// The queue; its descriptor is readable while something is in it.
@@ -52,7 +52,7 @@ pub struct Upcalls {
 #[derive(Debug, Default)]
 struct Queue {
     upcalls: VecDeque<Upcall>,
-    /// See [`Upcall::bytes`].
+    /// Bytes that the queued upcalls hold, as `Upcall::bytes` counts them.
     bytes: usize,
 }
 
@@ -71,7 +71,7 @@ impl Upcall {
         match self {
             Self::Call { method, params, .. } => method.len() + params.len(),
             Self::Authenticate { token, .. } => token.len(),
-            Self::Idle { .. } | Self::Access { .. } | Self::Ballots { .. } => 0,
+            Self::Idle { .. } | Self::Access { .. } | Self::Votes { .. } => 0,
         }
     }
 }
@@ -200,7 +200,7 @@ mod tests {
                 let upcalls = std::sync::Arc::clone(&upcalls);
                 std::thread::spawn(move || {
                     for lane in 0..EACH {
-                        upcalls.tell(Upcall::Ballots { lane });
+                        upcalls.tell(Upcall::Votes { lane });
                     }
                 })
             })

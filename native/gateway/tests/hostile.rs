@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use broker_core::protocol::frame::{Opcode, encode_masked};
 use broker_core::protocol::{Decoder, Deflater, Inflater, Item, Role};
-use broker_gateway::{Answer, Ballots, Hub, OpenPoll, PollName, Rates, Upcall};
+use broker_gateway::{Answer, Hub, OpenPoll, PollName, Rates, Upcall, Votes};
 use broker_server::{Config, ConnId, SendChoice};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use support::{
@@ -710,7 +710,7 @@ fn votes_that_wait_for_their_counter_share_a_bound() {
     for times in [1, 2] {
         let mut scene = Scene::prepared(small(), |hub| {
             let rates = || std::sync::Arc::new(Rates::new(0.0, 1.0, 10));
-            let ballots = Ballots::new("d".to_owned(), rates(), rates(), 1);
+            let votes = Votes::new("d".to_owned(), rates(), rates(), 1);
             let poll = OpenPoll {
                 uid: 1,
                 shards: 1,
@@ -720,8 +720,8 @@ fn votes_that_wait_for_their_counter_share_a_bound() {
                 projects: Vec::new(),
                 until_ms: u64::MAX,
             };
-            ballots.open(&name, poll);
-            assert!(hub.ballots.set(ballots).is_ok());
+            votes.open(&name, poll);
+            assert!(hub.votes.set(votes).is_ok());
         });
         let mut attackers = scene.attackers(40 * times);
         let choice: Vec<_> = (0..1_000).collect();
@@ -737,7 +737,7 @@ fn votes_that_wait_for_their_counter_share_a_bound() {
         scene.check();
         // Reading so many long votes takes a slow machine longer than anything else here.
         let deadline = Instant::now() + 6 * WAIT;
-        let waiting = |running: &Running| running.hub.ballots.get().map_or(0, |b| b.unsettled(0));
+        let waiting = |running: &Running| running.hub.votes.get().map_or(0, |b| b.unsettled(0));
         while waiting(&scene.running) < LANE_BATCHES {
             assert!(Instant::now() < deadline, "the lane fills");
             std::thread::sleep(Duration::from_millis(50));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use broker_core::log::Kind;
 use broker_gateway::{
-    Answer, Ballots, Fate, Hub, OpenPoll, OwnedEntry, PollName, Rates, Session, Upcall,
+    Answer, Fate, Hub, OpenPoll, OwnedEntry, PollName, Rates, Session, Upcall, Votes,
 };
 use broker_server::{Config, SendChoice};
 use support::{Client, Running, WAIT, config, push, start, start_prepared};
@@ -50,7 +50,7 @@ fn answer_upcalls(hub: &Hub, is_over: &AtomicBool) {
                     }
                 }
                 Upcall::Authenticate { conn, .. } => hub.resume(conn),
-                Upcall::Ballots { .. } => unreachable!("no poll is open"),
+                Upcall::Votes { .. } => unreachable!("no poll is open"),
             }
         }
         thread::yield_now();
@@ -200,7 +200,7 @@ fn a_program_that_ends_while_viewers_come_tells_them_or_refuses_them() {
 }
 
 /// The poll that all vote in, opened for a while.
-fn open_poll(ballots: &Ballots, until_ms: u64) {
+fn open_poll(votes: &Votes, until_ms: u64) {
     let name = PollName {
         account: "main",
         program: "p",
@@ -217,24 +217,24 @@ fn open_poll(ballots: &Ballots, until_ms: u64) {
         until_ms,
     };
     if until_ms == 0 {
-        ballots.close(&name);
+        votes.close(&name);
     } else {
-        ballots.open(&name, poll);
+        votes.open(&name, poll);
     }
 }
 
 /// Takes votes as the counters do, all new, until it is over; returns how many there were.
 fn count_votes(hub: &Hub, is_over: &AtomicBool) -> u64 {
-    let ballots = hub.ballots.get().expect("prepared");
-    let mut votes = 0;
+    let votes = hub.votes.get().expect("prepared");
+    let mut counted = 0;
     while !is_over.load(Ordering::Acquire) {
         for lane in 0..LANES {
-            let taken = ballots.take(lane);
+            let taken = votes.take(lane);
             let fates: Vec<_> = taken
                 .iter()
                 .map(|(_, records)| Fate::Counted(vec![1; records.len() / 9]))
                 .collect();
-            votes += taken
+            counted += taken
                 .iter()
                 .map(|(_, records)| records.len() as u64 / 9)
                 .sum::<u64>();
@@ -244,7 +244,7 @@ fn count_votes(hub: &Hub, is_over: &AtomicBool) -> u64 {
         }
         for upcall in hub.upcalls.take(64) {
             if let Upcall::Call { conn, ticket, .. } = upcall {
-                votes += 1; // the poll was closed at that moment
+                counted += 1; // the poll was closed at that moment
                 hub.reply(
                     conn,
                     ticket,
@@ -255,20 +255,20 @@ fn count_votes(hub: &Hub, is_over: &AtomicBool) -> u64 {
         }
         thread::yield_now();
     }
-    votes
+    counted
 }
 
 #[test]
 fn votes_of_many_loops_are_each_taken_and_answered_once() {
     let rates = || Arc::new(Rates::new(0.0, 0.0, 100));
-    let ballots = Ballots::new("d".to_owned(), rates(), rates(), LANES);
+    let votes = Votes::new("d".to_owned(), rates(), rates(), LANES);
     let config = Config {
         loops: 4,
         ping_ms: 600_000,
         ..config(SendChoice::Send)
     };
     let running = Arc::new(start_prepared(config, |hub| {
-        assert!(hub.ballots.set(ballots).is_ok());
+        assert!(hub.votes.set(votes).is_ok());
     }));
     let is_over = Arc::new(AtomicBool::new(false));
     let counter = {
@@ -278,15 +278,15 @@ fn votes_of_many_loops_are_each_taken_and_answered_once() {
     let opener = {
         let (running, is_over) = (Arc::clone(&running), Arc::clone(&is_over));
         thread::spawn(move || {
-            let ballots = running.hub.ballots.get().expect("prepared");
+            let votes = running.hub.votes.get().expect("prepared");
             while !is_over.load(Ordering::Acquire) {
-                open_poll(ballots, u64::MAX);
+                open_poll(votes, u64::MAX);
                 thread::sleep(Duration::from_millis(5));
-                open_poll(ballots, 0);
+                open_poll(votes, 0);
             }
         })
     };
-    let voters: Vec<_> = (0..VOTERS)
+    let clients: Vec<_> = (0..VOTERS)
         .map(|number| {
             let port = running.port;
             thread::spawn(move || {
@@ -304,13 +304,13 @@ fn votes_of_many_loops_are_each_taken_and_answered_once() {
             })
         })
         .collect();
-    for voter in voters {
-        voter.join().expect("each vote has been answered");
+    for client in clients {
+        client.join().expect("each vote has been answered");
     }
     is_over.store(true, Ordering::Release);
     opener.join().expect("no panic");
     assert_eq!(counter.join().expect("no panic"), VOTERS * VOTES);
-    let ballots = running.hub.ballots.get().expect("prepared");
-    let natively = ballots.taken.load(Ordering::Relaxed);
+    let votes = running.hub.votes.get().expect("prepared");
+    let natively = votes.taken.load(Ordering::Relaxed);
     assert!(natively > VOTERS * VOTES / 2, "{natively} natively");
 }

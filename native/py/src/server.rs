@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use broker_core::log::Limits;
-use broker_gateway::{Answer, Ballots, Gateway, Hub, Mismatch, PollName, Session, Upcall};
+use broker_gateway::{Answer, Gateway, Hub, Mismatch, PollName, Session, Upcall, Votes};
 use broker_server::{Config, ConnId, Refusal, StartError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -279,18 +279,18 @@ impl Server {
         py.detach(|| self.hub.notify(ConnId(conn), message));
     }
 
-    fn prepare_ballots(
+    fn prepare_votes(
         &self,
         door: String,
         per_connection: &Rates,
         per_address: &Rates,
         lanes: usize,
     ) -> PyResult<()> {
-        let ballots = Ballots::new(door, per_connection.share(), per_address.share(), lanes);
+        let votes = Votes::new(door, per_connection.share(), per_address.share(), lanes);
         self.hub
-            .ballots
-            .set(ballots)
-            .map_err(|_| PyValueError::new_err("prepare_ballots comes once"))
+            .votes
+            .set(votes)
+            .map_err(|_| PyValueError::new_err("prepare_votes comes once"))
     }
 
     #[pyo3(signature = (
@@ -314,14 +314,14 @@ impl Server {
     ) -> PyResult<()> {
         let until_ms = self.hub.shared().now_ms() + milliseconds("open_s", open_s)?;
         let poll = read_poll(poll, shards, key, options, allow_change, projects, until_ms)?;
-        let ballots = prepared(&self.hub)?;
+        let votes = prepared(&self.hub)?;
         let name = PollName {
             account,
             program: program_id,
             context: context_id,
             measure: measure_name,
         };
-        py.detach(|| ballots.open(&name, poll));
+        py.detach(|| votes.open(&name, poll));
         Ok(())
     }
 
@@ -333,28 +333,28 @@ impl Server {
         context_id: &str,
         measure_name: &str,
     ) -> PyResult<()> {
-        let ballots = prepared(&self.hub)?;
+        let votes = prepared(&self.hub)?;
         let name = PollName {
             account,
             program: program_id,
             context: context_id,
             measure: measure_name,
         };
-        py.detach(|| ballots.close(&name));
+        py.detach(|| votes.close(&name));
         Ok(())
     }
 
-    fn take_ballots<'py>(&self, py: Python<'py>, lane: usize) -> PyResult<Vec<Group<'py>>> {
-        let ballots = prepared(&self.hub)?;
-        let groups = py.detach(|| ballots.take(lane));
+    fn take_votes<'py>(&self, py: Python<'py>, lane: usize) -> PyResult<Vec<Group<'py>>> {
+        let votes = prepared(&self.hub)?;
+        let groups = py.detach(|| votes.take(lane));
         Ok(build_groups(py, groups))
     }
 
-    fn unsettled_ballots(&self, lane: usize) -> PyResult<usize> {
+    fn unsettled_votes(&self, lane: usize) -> PyResult<usize> {
         Ok(prepared(&self.hub)?.unsettled(lane))
     }
 
-    fn settle_ballots(&self, py: Python<'_>, lane: usize, fates: Vec<GivenFate>) -> PyResult<()> {
+    fn settle_votes(&self, py: Python<'_>, lane: usize, fates: Vec<GivenFate>) -> PyResult<()> {
         let fates = read_fates(fates);
         py.detach(|| self.hub.settle(lane, fates))
             .map_err(|Mismatch| PyValueError::new_err("fates must be those of the groups taken"))
@@ -421,6 +421,6 @@ fn build_upcall(py: Python<'_>, upcall: Upcall) -> PyResult<Bound<'_, PyTuple>> 
         }
         Upcall::Idle { topic } => ("idle", topic).into_pyobject(py),
         Upcall::Access { topic, readers } => ("access", topic, readers).into_pyobject(py),
-        Upcall::Ballots { lane } => ("ballots", lane).into_pyobject(py),
+        Upcall::Votes { lane } => ("votes", lane).into_pyobject(py),
     }
 }

@@ -34,10 +34,10 @@ pub(super) fn build_stats<'py>(
     stats.set_item("handshakes", counters.handshakes.load(Ordering::Relaxed))?;
     stats.set_item("refused", counters.refused.load(Ordering::Relaxed))?;
     stats.set_item(
-        "answers_native",
-        hub.ballots
+        "votes_native",
+        hub.votes
             .get()
-            .map_or(0, |ballots| ballots.taken.load(Ordering::Relaxed)),
+            .map_or(0, |votes| votes.taken.load(Ordering::Relaxed)),
     )?;
     stats.set_item(
         "rate_limited",

@@ -1,11 +1,11 @@
-//! What Python and the ballots of a server hand each other.
+//! What Python and the votes of a server hand each other.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
-use broker_gateway::{Ballots, Fate, Hub, OpenPoll, Records};
+use broker_gateway::{Fate, Hub, OpenPoll, Records, Votes};
 
 /// (poll, shard, `allow_change`, whether of answers, records)
 pub(super) type Group<'py> = (u64, u64, bool, bool, Bound<'py, PyBytes>);
@@ -41,14 +41,14 @@ pub(super) fn read_fates(fates: Vec<GivenFate>) -> Vec<Fate> {
         .collect()
 }
 
-/// The ballots of a server that has been prepared for them.
+/// The votes of a server that has been prepared for them.
 ///
 /// # Errors
 /// `ValueError` when it has not.
-pub(super) fn prepared(hub: &Hub) -> PyResult<&Ballots> {
-    hub.ballots
+pub(super) fn prepared(hub: &Hub) -> PyResult<&Votes> {
+    hub.votes
         .get()
-        .ok_or_else(|| PyValueError::new_err("prepare_ballots comes first"))
+        .ok_or_else(|| PyValueError::new_err("prepare_votes comes first"))
 }
 
 /// A poll from its arguments.

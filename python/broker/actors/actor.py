@@ -104,7 +104,7 @@ class SlotActor(ABC, Generic[P]):
         part = await self._get()
         if isinstance(part, BrokerError):
             return part
-        return Unavailable(f"{', '.join(names)}: ends again and again") if (names := failing()) else None
+        return Unavailable(f"{', '.join(names)}: fails repeatedly") if (names := failing()) else None
 
     async def process_id(self) -> int:
         """The operating system's number of this process; answers at once, also without a slot."""

@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 from ray.exceptions import RayError
 
+from broker.actors.named import get_actor
 from broker.actors.placement import slot_name
-from broker.actors.pool import get_actor
 from broker.concurrency.back_off import Backoff, Delays
 from broker.rpc.calls import Calls
 from broker.rpc.connection import Connection, ConnectionEnded, LinkRefused, open_connection
@@ -35,10 +35,10 @@ class Link(Protocol):
     """The way to one slot; tests put a bad one in its place."""
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
-        """See `SlotLink.call`."""
+        """Call `method` of the actor and return its reply."""
 
     def close(self) -> None:
-        """See `SlotLink.close`."""
+        """End the link; calls in flight fail."""
 
 
 class SlotLink:

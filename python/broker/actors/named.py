@@ -1,10 +1,16 @@
-"""Named Ray actors and the nodes they run on, as pools and gateways ask Ray for them. All of it blocks."""
+"""Queries to Ray for named actors and the nodes they run on. Every function blocks."""
 
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
+from ray.actor import ActorHandle
 from ray.exceptions import RayError
+
+from broker.actors.placement import slot_name
+
+if TYPE_CHECKING:
+    from broker.actors.actor import SlotActor
 
 NAMESPACE = "broker"
 """Ray's namespace of all actors of the product."""
@@ -22,6 +28,33 @@ def find_actor(name: str) -> Any:
     with suppress(ValueError):
         return ray.get_actor(name, namespace=NAMESPACE)
     return None
+
+
+def get_actor(kind: str, index: int) -> "ActorHandle[SlotActor[Any]]":
+    """The handle of a slot's newest actor. Two round trips to Ray.
+
+    Raises:
+        ValueError: none runs.
+    """
+    slot = slot_name(kind, index)
+    names = list_slot_names(slot)
+    if not names:
+        raise ValueError(f"{slot} does not run")
+    return ray.get_actor(names[-1], namespace=NAMESPACE)
+
+
+def list_slot_names(slot: str) -> list[str]:
+    """The names of a slot's actors, the newest last."""
+    return sorted(list_names(f"{slot}."), key=_age)
+
+
+def number_of(name: str) -> int:
+    """The number of an actor among those that its slot has had, which its name carries."""
+    return int(name.split(".")[1])
+
+
+def _age(name: str) -> tuple[int, str]:
+    return number_of(name), name
 
 
 def live_nodes() -> list[str]:

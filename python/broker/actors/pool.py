@@ -19,13 +19,22 @@ from contextlib import suppress
 from typing import Any
 
 import ray
-from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from broker.actors.actor import SlotActor
-from broker.actors.named import NAMESPACE, find_actor, kill, list_names, live_nodes
+from broker.actors.named import (
+    NAMESPACE,
+    find_actor,
+    get_actor,
+    kill,
+    list_names,
+    list_slot_names,
+    live_nodes,
+    number_of,
+)
 from broker.actors.placement import node_of, slot_name
+from broker.actors.pulse import watch_pulse
 from broker.concurrency.periodic import repeat
 from broker.errors import BrokerError, Unavailable
 from broker.metrics.counts import SLOT_EXCHANGES
@@ -91,8 +100,6 @@ class SlotPool:
 
     async def watch(self) -> None:
         """Exchange actors that hang or have ended for good, until cancelled."""
-        from broker.actors.pulse import watch_pulse  # which imports this module
-
         slots = range(len(self._locks))
         # The process of an actor that is not detached is on this machine.
         pulses = () if self._detached else (watch_pulse(self._kind, index) for index in slots)
@@ -105,7 +112,7 @@ class SlotPool:
 
     async def _next_number(self) -> int:
         """A number that no actor has: actors of one number are spread over the nodes."""
-        return 1 + max(map(_number, await self._names()), default=0)
+        return 1 + max(map(number_of, await self._names()), default=0)
 
     async def _names(self) -> list[str]:
         """The names of all actors that the slots have."""
@@ -120,8 +127,8 @@ class SlotPool:
     async def _succeed(self, index: int, least: int = 1) -> None:
         """Put a new actor into a slot, with the next number or `least`, in the place of those that it has."""
         slot = self._name(index)
-        old = await asyncio.to_thread(_of_slot, slot)
-        number = max(least, 1 + max(map(_number, old), default=0))
+        old = await asyncio.to_thread(list_slot_names, slot)
+        number = max(least, 1 + max(map(number_of, old), default=0))
         handle = await asyncio.to_thread(self._create, index, number)
         try:
             async with asyncio.timeout(_START_S):
@@ -186,19 +193,6 @@ class SlotPool:
         return actor.remote(self._settings, self._dsn, index)
 
 
-def get_actor(kind: str, index: int) -> "ActorHandle[SlotActor[Any]]":
-    """The handle of a slot's newest actor. Blocks for two round trips to Ray.
-
-    Raises:
-        ValueError: none runs.
-    """
-    slot = slot_name(kind, index)
-    names = _of_slot(slot)
-    if not names:
-        raise ValueError(f"{slot} does not run")
-    return ray.get_actor(names[-1], namespace=NAMESPACE)
-
-
 async def _await_slot(handle: Any, slot: str) -> None:
     error: BrokerError | None = None
     try:
@@ -211,19 +205,6 @@ async def _await_slot(handle: Any, slot: str) -> None:
     except (TimeoutError, RayError) as reason:
         text = repr(reason) if error is None else error.log_text
         raise Unavailable(f"{slot} does not start", retry_after_s=1, log_text=text) from reason
-
-
-def _of_slot(slot: str) -> list[str]:
-    """The names of a slot's actors, the newest last. Blocks."""
-    return sorted(list_names(f"{slot}."), key=_age)
-
-
-def _age(name: str) -> tuple[int, str]:
-    return _number(name), name
-
-
-def _number(name: str) -> int:
-    return int(name.split(".")[1])
 
 
 async def _end(name: str) -> None:

@@ -109,14 +109,14 @@ class Matomo:
                 if not left or not error.is_passing:
                     raise
                 await delays.wait()
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     async def read_all(self, *requests: Request) -> list[Any]:
         """What several methods that change nothing answer; a `MatomoError` stands for one that failed."""
         urls = [_urlencoded({"method": one.method, **one.parameters}) for one in requests]
         replies = await self.read("API.getBulkRequest", urls=urls)
         if not isinstance(replies, list) or len(replies) != len(requests):
-            raise MatomoError("Matomo answers a call of several methods with something else")
+            raise MatomoError("Matomo's reply to a bulk request is malformed")
         return [_outcome(one.method, reply) for one, reply in zip(requests, replies, strict=True)]
 
     async def change(self, method: str, **parameters: Value) -> Any:
@@ -217,7 +217,7 @@ class OpenReport:
         while part := await self._next():
             yield part
         if not self._last.rstrip().endswith((b"]", b"}")):
-            raise MatomoError("Matomo broke a report off", log_text=f"{self._method}: no end")
+            raise MatomoError("Matomo did not complete the report", log_text=f"{self._method}: no end")
 
     async def close(self) -> None:
         """End the request; Matomo sees the connection close when the report is not read to its end."""
@@ -269,7 +269,7 @@ def _require_json(method: str, reply: httpx.Response) -> None:
     """Raise what a reply that is no JSON tells."""
     status = reply.status_code
     if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise MatomoError("Matomo compresses its replies unasked", log_text=f"{method}: {status}")
+        raise MatomoError("Matomo compresses replies against the request", log_text=f"{method}: {status}")
     if reply.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/json":
         return
     if status == 401:
@@ -278,21 +278,21 @@ def _require_json(method: str, reply: httpx.Response) -> None:
         )
     if 300 <= status < 400:
         raise MatomoError(
-            "Matomo redirects; the URL must be the one that it is at", log_text=f"{method}: {status}"
+            "Matomo redirects; configure the URL that it redirects to", log_text=f"{method}: {status}"
         )
     raise _bad_status(method, status)
 
 
 def _bad_status(method: str, status: int) -> MatomoError:
     return MatomoError(
-        "Matomo does not answer as it should", log_text=f"{method}: {status}", is_passing=status >= 500
+        "Matomo's reply is malformed", log_text=f"{method}: {status}", is_passing=status >= 500
     )
 
 
 def _late(*, is_sent: bool = True) -> MatomoError:
     # Not tried again once it was sent: who waits has waited long enough, and Matomo has enough to do.
     return MatomoError(
-        "Matomo does not answer in time", is_late=True, is_passing=not is_sent, is_going_on=is_sent
+        "Matomo did not reply in time", is_late=True, is_passing=not is_sent, is_going_on=is_sent
     )
 
 

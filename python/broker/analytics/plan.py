@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from broker.analytics.site import Dimension, FoundSite, Reader, Report, SiteIds, report_dimension
 from broker.analytics.wanted import Scope, Wanted, WantedDimension, WantedReport
-from broker.voting.rules import camel_case
+from broker.domain.titles import camel_case
 
 T = TypeVar("T", Dimension, Report)
 

@@ -103,7 +103,7 @@ def _date(value: str) -> str:
         try:
             date.fromisoformat(part)
         except ValueError:
-            raise ValueError(f"{part} is no date") from None
+            raise ValueError(f"{part} is not a date") from None
     return value
 
 

@@ -125,7 +125,7 @@ async def complete(
         state = advance(state, step, new_id)
         if state.ids.id_site is not None and state.found is None:
             state = replace(state, found=await read_site(platform, state.ids.id_site))
-    raise PlatformError("Matomo does not keep what it is told")
+    raise PlatformError("Matomo did not store the change")
 
 
 async def _do(step: Step, platform: Platform, project: SiteProject, state: State, notebook: Notebook) -> str:
@@ -171,7 +171,7 @@ async def _do(step: Step, platform: Platform, project: SiteProject, state: State
             return ""
     new_id = parse_id(made)
     if new_id is None:
-        raise PlatformError("Matomo does not tell the id of what it made", log_text=f"{step!r}: {made!r}")
+        raise PlatformError("Matomo did not return the id of what it created", log_text=f"{step!r}: {made!r}")
     return new_id
 
 
@@ -199,7 +199,9 @@ async def _ask_site(matomo: Matomo, id_site: str) -> tuple[dict[str, Any], _Rest
         known = await matomo.read("SitesManager.getSitesIdWithAtLeastViewAccess")
         if isinstance(known, list) and id_site not in [parse_id(one) for one in known]:
             raise SiteNotFound(f"Matomo has no site {id_site}")
-        raise site if isinstance(site, MatomoError) else PlatformError("Matomo tells nothing of the site")
+        raise (
+            site if isinstance(site, MatomoError) else PlatformError("Matomo returned no data of the site")
+        )
     requests = [Request("UsersManager.getUsersAccessFromSite", of_site)]
     if _is_on(has_dimensions):
         requests.append(Request("CustomDimensions.getConfiguredCustomDimensions", of_site))
@@ -264,9 +266,7 @@ def _parsed(parse: Any, reply: Any) -> tuple[Any, ...]:
     try:
         return tuple(parse(one) for one in found)
     except (ValueError, TypeError, AttributeError) as error:
-        raise PlatformError(
-            "Matomo describes the site in a way that is not understood", log_text=repr(error)
-        ) from error
+        raise PlatformError("Matomo's description of the site is malformed", log_text=repr(error)) from error
 
 
 def _free_slots(reply: Any) -> dict[str, int]:
@@ -274,7 +274,7 @@ def _free_slots(reply: Any) -> dict[str, int]:
     try:
         return {str(one["value"]): int(one["numSlotsLeft"]) for one in scopes}
     except (ValueError, TypeError, KeyError) as error:
-        raise PlatformError("Matomo does not tell its free slots", log_text=repr(error)) from error
+        raise PlatformError("Matomo did not return its free slots", log_text=repr(error)) from error
 
 
 def _reader(seen: Any, id_site: str, *, is_listed: bool) -> Reader:

@@ -14,8 +14,8 @@ from typing import Annotated, Self
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from broker.domain.titles import camel_case
 from broker.domain.values import Model
-from broker.voting.rules import camel_case
 
 _MAX_FILE_BYTES = 1 << 20
 _NAME = re.compile(r"[\w -]{1,255}")  # what Matomo takes for a dimension
@@ -135,7 +135,7 @@ def parse_wanted(content: bytes, place: str) -> Wanted:
     try:
         return Wanted.model_validate(yaml.safe_load(content), by_alias=True, by_name=False)
     except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
-        raise WantedError(f"{place}: is no YAML: {' '.join(str(error).split())}") from None
+        raise WantedError(f"{place}: is not valid YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in fault["loc"])

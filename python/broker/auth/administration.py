@@ -97,13 +97,15 @@ class Administration:
     ) -> IdentityProvider:
         """Trust an identity provider, or replace what is known of its issuer. Raises NotFound."""
         if not issuer or not issuer.isprintable():
-            raise InvalidRequest.of_field("issuer", "must be the text that the provider writes as `iss`")
+            raise InvalidRequest.of_field("issuer", "must be the provider's `iss`")
         if not audiences or not all(audiences):
-            raise InvalidRequest.of_field("audience", "must be given, or tokens for others would do")
+            raise InvalidRequest.of_field(
+                "audience", "must be given; tokens of other applications are refused"
+            )
         if not jwks_url.startswith(("https://", "http://")):
             raise InvalidRequest.of_field("jwks_url", "must begin with https:// or http://")
         if roles and not role_claim:
-            raise InvalidRequest.of_field("role_claim", "must name the claim that the roles are mapped from")
+            raise InvalidRequest.of_field("role_claim", "must name the claim that determines the role")
         provider = IdentityProvider(issuer, audiences, jwks_url, role_claim, dict(roles or {}))
         await self._providers.put(account, provider, Actor.operator())
         return provider

@@ -59,7 +59,7 @@ class AuthConfig:
     token_lifetime_s: int
     throttle: ThrottleConfig = ThrottleConfig()
     passwords: PasswordConfig = PasswordConfig()
-    poll_s: float = 2.0
+    poll_s: float = 2.9
     listens: bool = True
 
     @classmethod

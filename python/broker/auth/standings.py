@@ -53,11 +53,11 @@ class Standings:
         self._change_callbacks: list[Callable[[str, str], None]] = []
 
     def on_revocation(self, callback: RevocationCallback) -> None:
-        """See `Authenticator.on_revocation`."""
+        """Call `callback` once for every revocation from now on."""
         self._revocation_callbacks.append(callback)
 
     def on_change(self, callback: Callable[[str, str], None]) -> None:
-        """See `Authenticator.on_change`."""
+        """Call `callback` when the rights of a known user change."""
         self._change_callbacks.append(callback)
 
     def is_revoked(self, subject: Subject, valid_from_ms: int, api_token_id: str | None = None) -> bool:

@@ -19,15 +19,13 @@ from broker.storage.accounts import Account
 from broker.storage.analytics import MatomoAccess
 
 app = typer.Typer(
-    help="Make and change accounts, in the database.", no_args_is_help=True, add_completion=False
+    help="Create and change accounts in the database.", no_args_is_help=True, add_completion=False
 )
 
 Name = Annotated[str, typer.Argument(help="Lowercase letters, digits and hyphens.")]
 Origins = Annotated[
     list[str] | None,
-    typer.Option(
-        "--origin", help="A web origin whose pages may connect; repeat for more.", show_default=False
-    ),
+    typer.Option("--origin", help="Web origin whose pages may connect; can be repeated.", show_default=False),
 ]
 
 
@@ -39,7 +37,7 @@ def add(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Make an account; without --origin pages of any origin may connect."""
+    """Create an account. Without --origin, pages of any origin may connect."""
     settings = Settings.load(data_dir=data_dir, database_url=database_url)
     origins = None if origin is None else tuple(origin)
     account = administer(settings, lambda administration: administration.add_account(name, origins))
@@ -59,41 +57,43 @@ def set_(
     name: Name,
     origin: Origins = None,
     any_origin: Annotated[
-        bool, typer.Option("--any-origin", help="Let pages of any origin connect.")
+        bool, typer.Option("--any-origin", help="Allow pages of any origin to connect.")
     ] = False,
-    no_origin: Annotated[bool, typer.Option("--no-origin", help="Let no page connect.")] = False,
+    no_origin: Annotated[bool, typer.Option("--no-origin", help="Allow no page to connect.")] = False,
     matomo_url: Annotated[
-        str | None, typer.Option(help="Where the account's Matomo is.", show_default=False)
+        str | None, typer.Option(help="URL of the account's Matomo.", show_default=False)
     ] = None,
     matomo_token_file: Annotated[
         Path | None,
-        typer.Option(help="File with a superuser's token; - is standard input.", show_default=False),
+        typer.Option(help="File with the token of a superuser; - is standard input.", show_default=False),
     ] = None,
     matomo_reader: Annotated[
-        str | None, typer.Option(help="The user there who reads reports.", show_default=False)
+        str | None, typer.Option(help="Matomo user that reads reports.", show_default=False)
     ] = None,
     matomo_reader_token_file: Annotated[
         Path | None, typer.Option(help="File with the token of that user.", show_default=False)
     ] = None,
-    no_matomo: Annotated[bool, typer.Option("--no-matomo", help="Forget the account's Matomo.")] = False,
+    no_matomo: Annotated[
+        bool, typer.Option("--no-matomo", help="Remove the account's Matomo configuration.")
+    ] = False,
     image_host: Annotated[
         list[str] | None,
         typer.Option(
-            help="A host that pictures may come from, *. before it for all below; repeat for more.",
+            help="Host that images may come from; *.HOST allows its subdomains. Can be repeated.",
             show_default=False,
         ),
     ] = None,
     any_image_host: Annotated[
-        bool, typer.Option("--any-image-host", help="Let pictures come from any public host.")
+        bool, typer.Option("--any-image-host", help="Allow images from any public host.")
     ] = False,
     image_preset: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=OPTIONS for preset=NAME; NAME= removes it.", show_default=False),
+        typer.Option(help="NAME=OPTIONS defines preset=NAME; NAME= removes it.", show_default=False),
     ] = None,
     image_signing: Annotated[
         str | None,
         typer.Option(
-            help="Whether URLs of pictures must be signed: on, off, or rotate for a new key.",
+            help="Require signed image URLs: on, off, or rotate for a new key.",
             show_default=False,
         ),
     ] = None,
@@ -101,7 +101,7 @@ def set_(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Replace an account's allowed origins, its Matomo, or its rules for pictures."""
+    """Set an account's allowed origins, its Matomo, or its rules for images."""
     origin_options = (origin is not None) + any_origin + no_origin
     matomo_options = (matomo_url, matomo_token_file, matomo_reader, matomo_reader_token_file)
     has_matomo = any(option is not None for option in matomo_options)
@@ -132,21 +132,23 @@ def set_(
 @app.command("trust")
 def trust(
     name: Name,
-    issuer: Annotated[str, typer.Argument(help="What the identity provider writes as `iss`.")],
-    audience: Annotated[list[str], typer.Option("--audience", help="Accepted `aud`; repeat for more.")],
-    jwks_url: Annotated[str, typer.Option("--jwks-url", help="Where its keys are.")],
+    issuer: Annotated[str, typer.Argument(help="The identity provider's `iss`.")],
+    audience: Annotated[list[str], typer.Option("--audience", help="Accepted `aud`; can be repeated.")],
+    jwks_url: Annotated[str, typer.Option("--jwks-url", help="URL of the provider's keys.")],
     role_claim: Annotated[
-        str | None, typer.Option("--role-claim", help="Claim that roles are mapped from.", show_default=False)
+        str | None, typer.Option("--role-claim", help="Claim that determines the role.", show_default=False)
     ] = None,
     role: Annotated[
         list[str] | None,
-        typer.Option("--role", help="VALUE=ROLE, for each value of the claim.", show_default=False),
+        typer.Option(
+            "--role", help="VALUE=ROLE for a value of the claim; can be repeated.", show_default=False
+        ),
     ] = None,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Let users of an account log in with tokens of an identity provider; again to replace it."""
+    """Accept tokens of an identity provider for log-in to an account; again to replace the provider."""
     roles = dict(_role(text) for text in role or ())
     settings = Settings.load(data_dir=data_dir, database_url=database_url)
     provider = administer(
@@ -171,11 +173,11 @@ def trusted(
 @app.command("distrust")
 def distrust(
     name: Name,
-    issuer: Annotated[str, typer.Argument(help="As it was given to `trust`.")],
+    issuer: Annotated[str, typer.Argument(help="The issuer given to `trust`.")],
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Accept an identity provider's tokens no more."""
+    """Stop accepting an identity provider's tokens."""
     settings = Settings.load(data_dir=data_dir, database_url=database_url)
     administer(settings, lambda administration: administration.remove_provider(name, issuer))
 

@@ -9,7 +9,7 @@ from broker.cli.output import write_json, write_line
 from broker.cli.remote import Json, Password, TokenOption, Url, Username, call
 from broker.client import AnalyticsSite
 
-app = typer.Typer(help="Set up and verify analytics.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="Set up and verify analytics sites.", no_args_is_help=True, add_completion=False)
 site = typer.Typer(help="The site of a project in Matomo.", no_args_is_help=True, add_completion=False)
 app.add_typer(site, name="site")
 
@@ -25,7 +25,7 @@ def status(
     password: Password = None,
     json: Json = False,
 ) -> None:
-    """Verify a project's site; fails unless its status is ok."""
+    """Verify a project's site. Fails unless its status is ok."""
     found = call(lambda client: client.analytics.get_site(project), url, token, username, password)
     _show(found, json)
     if found.status != "ok":
@@ -54,7 +54,7 @@ def complete(
     password: Password = None,
     json: Json = False,
 ) -> None:
-    """Add what a project's site lacks."""
+    """Add the missing dimensions and reports to a project's site."""
     _show(call(lambda client: client.analytics.complete_site(project), url, token, username, password), json)
 
 

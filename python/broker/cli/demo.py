@@ -17,23 +17,35 @@ from broker.settings import Settings
 def demo(
     seconds: Annotated[
         float | None,
-        typer.Option(min=1, help="End by itself after so long; Ctrl-C when absent.", show_default=False),
+        typer.Option(
+            min=1, help="Seconds after which it ends; without it, Ctrl-C ends it.", show_default=False
+        ),
     ] = None,
-    viewers: Annotated[int, typer.Option(min=1, max=5000, help="Simulated viewers.")] = 200,
-    voters: Annotated[int, typer.Option(min=1, max=5000, help="Simulated voters.")] = 500,
-    data_dir: Annotated[Path, typer.Option(help="Where the demonstration keeps its database.")] = Path(
+    viewers: Annotated[int, typer.Option(min=1, max=5000, help="Number of simulated viewers.")] = 200,
+    voters: Annotated[int, typer.Option(min=1, max=5000, help="Number of simulated voters.")] = 500,
+    data_dir: Annotated[Path, typer.Option(help="Directory of the demonstration's database.")] = Path(
         ".broker-demo"
     ),
     http_port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="8000 if it is free, else any.", show_default=False),
+        typer.Option(
+            min=1,
+            max=65535,
+            help="HTTP port; 8000 if it is free, otherwise any free port.",
+            show_default=False,
+        ),
     ] = None,
     ws_port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="8001 if it is free, else any.", show_default=False),
+        typer.Option(
+            min=1,
+            max=65535,
+            help="WebSocket port; 8001 if it is free, otherwise any free port.",
+            show_default=False,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Another seed is another final.")] = 2026,
-    speed: Annotated[float, typer.Option(min=1, max=600, help="How much faster than real.")] = 30.0,
+    seed: Annotated[int, typer.Option(help="Seed of the random final.")] = 2026,
+    speed: Annotated[float, typer.Option(min=1, max=600, help="Speed relative to real time.")] = 30.0,
 ) -> None:
     """Play a scripted final to simulated viewers and voters.
 

@@ -16,7 +16,7 @@ _COLOURS = {CheckVerdict.OK: "green", CheckVerdict.WARNING: "yellow", CheckVerdi
 
 
 def doctor(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False) -> None:
-    """Say what is wrong with a set-up. Exits with 1 when the product would not run."""
+    """Check the configuration and the environment. Exits with 1 if the product would not run."""
     settings = Settings.load(data_dir=data_dir, database_url=database_url)
     findings = asyncio.run(examine(settings))
     if json:

@@ -16,17 +16,17 @@ _WAIT_S = 60.0  # the first picture waits until a replica has started
 
 
 def image(
-    source: Annotated[str, typer.Argument(help="URL of the original.")],
-    options: Annotated[str, typer.Option(help="Such as w=400,h=300,fit=face,f=webp.")] = "-",
+    source: Annotated[str, typer.Argument(help="URL of the source image.")],
+    options: Annotated[str, typer.Option(help="Image options, such as w=400,h=300,fit=face,f=webp.")] = "-",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; - is standard output.")
     ] = None,
     account: Annotated[
-        str | None, typer.Option(help="Account; else the first label of --url.", show_default=False)
+        str | None, typer.Option(help="Account; by default the first label of --url.", show_default=False)
     ] = None,
     url: Url = None,
 ) -> None:
-    """Resize, crop or convert a picture; without -o print its URL."""
+    """Resize, crop or convert an image. Without -o, print its URL."""
     base_url = parse_base_url(find_url(url))
     target = base_url.join(image_path(account or account_of(base_url), options, source))
     if output is None:

@@ -10,7 +10,7 @@ from broker.cli.remote import Json, Password, TokenOption, Url, Username, connec
 from broker.client import WarmedPicture
 
 app = typer.Typer(
-    help="What caches keep of pictures.",
+    help="Manage cached images.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -19,17 +19,18 @@ app = typer.Typer(
 @app.command()
 def purge(
     source: Annotated[
-        str | None, typer.Argument(help="URL of the original, as pictures name it.", show_default=False)
+        str | None,
+        typer.Argument(help="URL of the source image, spelled as in image requests.", show_default=False),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All pictures of the account.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All images of the account.")] = False,
     url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
 ) -> None:
-    """Forget a source and all that was made of it, on every node; needs an admin."""
+    """Purge a source and everything derived from it from all nodes. Requires an admin."""
     if (source is None) != everything:
-        raise typer.BadParameter("give either the URL of an original, or --all")
+        raise typer.BadParameter("give either the URL of a source image, or --all")
 
     async def run() -> None:
         async with connected(url, token, username, password) as client:
@@ -43,10 +44,12 @@ def purge(
 
 @app.command()
 def warm(
-    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="URLs of originals.")],
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="URLs of source images.")],
     options: Annotated[
         list[str] | None,
-        typer.Option(help="Such as w=400,h=300,fit=face; any number of times.", show_default=False),
+        typer.Option(
+            help="Image options, such as w=400,h=300,fit=face; can be repeated.", show_default=False
+        ),
     ] = None,
     url: Url = None,
     token: TokenOption = None,
@@ -54,7 +57,7 @@ def warm(
     password: Password = None,
     json: Json = False,
 ) -> None:
-    """Make pictures before somebody asks for them; fails unless all are there."""
+    """Produce images before they are requested. Fails unless all of them succeed."""
 
     async def run() -> tuple[WarmedPicture, ...]:
         async with connected(url, token, username, password) as client:

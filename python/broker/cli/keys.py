@@ -12,7 +12,7 @@ from broker.cli.remote import Json
 from broker.settings import Settings
 
 app = typer.Typer(
-    help="List, rotate and revoke the keys that sign access tokens, in the database.",
+    help="List, rotate and revoke the signing keys of access tokens in the database.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -27,20 +27,24 @@ def list_(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json
 
 @app.command()
 def rotate(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False) -> None:
-    """Make a new key, which signs a minute later; nobody is logged out. Done by itself every 30 days."""
+    """Create a new key, which signs a minute later. Logs nobody out. Runs by itself every 30 days."""
     settings = Settings.load(data_dir=data_dir, database_url=database_url)
     _show(administer(settings, lambda administration: administration.rotate_keys()), json)
 
 
 @app.command()
 def revoke(
-    kids: Annotated[list[str] | None, typer.Argument(metavar="KID...", help="As `list` shows them.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All keys, as when the database has leaked.")] = False,
+    kids: Annotated[
+        list[str] | None, typer.Argument(metavar="KID...", help="Ids of the keys, as shown by `list`.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All keys, for example after a leak of the database.")
+    ] = False,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """End keys that may have leaked: all that they signed is refused within 5 s, and a new key signs."""
+    """Revoke keys that may have leaked. Their tokens are refused within 5 s, and a new key signs."""
     if bool(kids) == every:
         raise typer.BadParameter("give either the keys or --all")
     settings = Settings.load(data_dir=data_dir, database_url=database_url)

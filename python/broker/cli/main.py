@@ -34,7 +34,7 @@ COMMANDS = (
         "demo",
         "broker.cli.demo",
         "demo",
-        "Play a live programme with viewers, and watch it.",
+        "Run a demonstration: a live program with viewers and voters.",
         examples=(
             "broker demo",
             "broker demo --seconds 30 --viewers 500 --voters 1000",
@@ -44,7 +44,7 @@ COMMANDS = (
         "login",
         "broker.cli.login",
         "login",
-        "Log in, so that other commands need no user name.",
+        "Log in and save the token for other commands.",
         examples=(
             "broker login --username admin",
             "broker login --url http://arena.localhost:8000",
@@ -55,21 +55,21 @@ COMMANDS = (
         "logout",
         "broker.cli.login",
         "logout",
-        "Forget a log-in.",
+        "Delete a saved log-in.",
         examples=("broker logout",),
     ),
     Lazy(
         "whoami",
         "broker.cli.login",
         "whoami",
-        "Say who you are to the broker.",
+        "Show the current user and log-in.",
         examples=("broker whoami --json",),
     ),
     Lazy(
         "program",
         "broker.cli.programs",
         "app",
-        "Make, list and delete programs.",
+        "Create, list, show and delete programs.",
         examples=(
             "broker program create final --name 'The final'",
             "broker program list --live",
@@ -91,7 +91,7 @@ COMMANDS = (
         "tail",
         "broker.cli.tail",
         "tail",
-        "Follow a program's events as they are published.",
+        "Print a program's events as they are published.",
         examples=(
             "broker tail final",
             "broker tail final --history 10 --json",
@@ -101,14 +101,14 @@ COMMANDS = (
         "results",
         "broker.cli.results",
         "results",
-        "Show how the audience has answered.",
+        "Show the results of a program's polls.",
         examples=("broker results final --watch",),
     ),
     Lazy(
         "import",
         "broker.cli.transfer",
         "import_",
-        "Replace a program's events by those of a file.",
+        "Replace a program's events with those of a file.",
         examples=("broker import final final.json",),
     ),
     Lazy(
@@ -125,7 +125,7 @@ COMMANDS = (
         "image",
         "broker.cli.image",
         "image",
-        "Resize, crop or convert a picture.",
+        "Resize, crop or convert an image.",
         examples=(
             "broker image https://example.com/player.jpg --options w=400,h=300,fit=face -o player.jpg",
         ),
@@ -134,7 +134,7 @@ COMMANDS = (
         "images",
         "broker.cli.images",
         "app",
-        "Forget pictures, or make them ahead.",
+        "Purge cached images, or produce them in advance.",
         examples=(
             "broker images warm https://example.com/player.jpg --options w=400,h=300,fit=face",
             "broker images purge --all",
@@ -144,7 +144,7 @@ COMMANDS = (
         "token",
         "broker.cli.api_tokens",
         "app",
-        "Make, list and revoke your API tokens.",
+        "Create, list and revoke your API tokens.",
         examples=(
             "broker token create 'scoreboard of the arena'",
             "broker token list",
@@ -165,7 +165,7 @@ COMMANDS = (
         "account",
         "broker.cli.accounts",
         "app",
-        "Make and change accounts, in the database.",
+        "Create and change accounts in the database.",
         examples=(
             "broker account add arena",
             "broker account set arena --origin https://overlay.example.org",
@@ -175,7 +175,7 @@ COMMANDS = (
         "user",
         "broker.cli.users",
         "app",
-        "Make and change users, in the database.",
+        "Create and change users in the database.",
         examples=(
             "broker user add ada --role producer",
             "broker user passwd ada",
@@ -185,7 +185,7 @@ COMMANDS = (
         "keys",
         "broker.cli.keys",
         "app",
-        "List, rotate and revoke the keys that sign access tokens.",
+        "List, rotate and revoke the signing keys of access tokens.",
         examples=(
             "broker keys list",
             "broker keys rotate",
@@ -195,7 +195,7 @@ COMMANDS = (
         "migrate",
         "broker.cli.migrate",
         "migrate",
-        "Bring the database's schema up to date.",
+        "Update the database schema to this version.",
         examples=("broker migrate --database-url postgresql://broker@db.example.org/broker",),
     ),
     Lazy(
@@ -216,7 +216,7 @@ COMMANDS = (
         "doctor",
         "broker.cli.doctor",
         "doctor",
-        "Say what is wrong with a set-up.",
+        "Check the configuration and the environment.",
         examples=("broker doctor",),
     ),
 )
@@ -239,7 +239,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option(help="Show the trace of a failure.")] = False,
+    debug: Annotated[bool, typer.Option(help="Print the stack trace of a failure.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,

@@ -14,7 +14,7 @@ from broker.storage.migrations import migrate as run_migrations
 
 
 def migrate(data_dir: DataDir = None, database_url: DatabaseUrl = None, json: Json = False) -> None:
-    """Bring the database's schema up to date; does nothing when it is."""
+    """Update the database schema to this version, if necessary."""
     settings = Settings.load(data_dir=data_dir, database_url=database_url)
     try:
         applied = asyncio.run(_migrate(settings))

@@ -16,20 +16,20 @@ from broker.client import Event, NewEvent
 def publish(
     program: Annotated[str, typer.Argument(help="Id of the program.")],
     event: Annotated[str, typer.Argument(help="Component#action, such as Score#update.")],
-    metadata: Annotated[
-        str | None, typer.Option(help="A JSON object, @FILE with one, or - for standard input.")
-    ] = None,
+    metadata: Annotated[str | None, typer.Option(help="JSON object, @FILE, or - for standard input.")] = None,
     timestamp: Annotated[
-        int | None, typer.Option(help="When it happened, in milliseconds since 1970.")
+        int | None, typer.Option(help="Time of the event, in milliseconds since 1970.")
     ] = None,
-    timecode: Annotated[int | None, typer.Option(help="Its place in the programme, likewise.")] = None,
+    timecode: Annotated[
+        int | None, typer.Option(help="Position of the event in the program, in milliseconds since 1970.")
+    ] = None,
     url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
     json: Json = False,
 ) -> None:
-    """Publish an event; returns once it is durable and on its way to every viewer."""
+    """Publish an event. Returns when the event is durable."""
     new = NewEvent(event, read_metadata(metadata), timestamp, timecode)
 
     async def run() -> Event:
@@ -56,7 +56,7 @@ def read_metadata(text: str | None) -> dict[str, Any] | None:
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise typer.BadParameter(f"--metadata is no JSON: {error}") from None
+        raise typer.BadParameter(f"--metadata is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise typer.BadParameter("--metadata must be a JSON object")
     return value

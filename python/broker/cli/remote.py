@@ -20,8 +20,8 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="BROKER_URL",
-        help="Where the broker is; the first label of its host names the account. "
-        f"When absent, where you logged in last; else {DEFAULT_URL}.",
+        help="URL of the broker; the first label of the host is the account. "
+        f"By default that of the last log-in, or {DEFAULT_URL}.",
         show_default=False,
     ),
 ]
@@ -30,21 +30,26 @@ TokenOption = Annotated[
     typer.Option(
         "--token",
         envvar="BROKER_TOKEN",
-        help="An access token or an API token, in place of the log-in that `broker login` kept.",
+        help="Access token or API token, instead of the saved log-in.",
         show_default=False,
     ),
 ]
 Username = Annotated[
     str | None,
-    typer.Option("--username", envvar="BROKER_USERNAME", help="Log in as.", show_default=False),
+    typer.Option(
+        "--username", envvar="BROKER_USERNAME", help="User name to log in with.", show_default=False
+    ),
 ]
 Password = Annotated[
     str | None,
     typer.Option(
-        "--password", envvar="BROKER_PASSWORD", help="Better in the environment.", show_default=False
+        "--password",
+        envvar="BROKER_PASSWORD",
+        help="Password; prefer the environment variable.",
+        show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]
 
 _PATIENCE_S = 10.0  # a person waits for the answer; a restart of the broker's parts takes less
 NOTICE_S = 1.5  # nobody looks at a silent terminal for longer than two seconds

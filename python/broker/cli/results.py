@@ -32,10 +32,12 @@ _BAR = 20  # characters of a bar that is all answers
 
 def results(
     program: Annotated[str, typer.Argument(help="Id of the program.")],
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, and write again what has changed.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Continue, and write a poll again when its results change.")
+    ] = False,
     account: Annotated[
         str | None,
-        typer.Option(help="The account, where the URL's host does not name it.", show_default=False),
+        typer.Option(help="Account, if the host of the URL does not name it.", show_default=False),
     ] = None,
     url: Url = None,
     token: TokenOption = None,
@@ -43,7 +45,7 @@ def results(
     password: Password = None,
     json: Json = False,
 ) -> None:
-    """Show what the audience of a program has answered so far; it takes a log-in."""
+    """Show the results of a program's polls. Requires a log-in."""
 
     async def run() -> None:
         async with open_client(url, token, username, password, account) as client:

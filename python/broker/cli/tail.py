@@ -83,20 +83,20 @@ def tail(
     program: Annotated[str, typer.Argument(help="Id of the program.")],
     since: Annotated[
         str | None,
-        typer.Option(metavar="EPOCH:SEQ[:ID]", help="Go on after this position.", show_default=False),
+        typer.Option(metavar="EPOCH:SEQ[:ID]", help="Continue after this position.", show_default=False),
     ] = None,
-    history: Annotated[int, typer.Option(min=0, help="Begin with the last so many events.")] = 0,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many.", show_default=False)] = None,
-    changes: Annotated[bool, typer.Option("--changes", help="Show changed and deleted events too.")] = False,
+    history: Annotated[int, typer.Option(min=0, help="Start with the last N events.")] = 0,
+    count: Annotated[int | None, typer.Option(min=1, help="End after N events.", show_default=False)] = None,
+    changes: Annotated[bool, typer.Option("--changes", help="Also show changed and deleted events.")] = False,
     url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
     json: Json = False,
 ) -> None:
-    """Follow a program; reconnects and recovers by itself until Ctrl-C.
+    """Print a program's events as they are published. Reconnects and recovers until Ctrl-C.
 
-    The state of the connection goes to standard error, what is followed to standard output.
+    The state of the connection goes to standard error.
     """
     cursor = parse_cursor(since)
 

@@ -19,10 +19,16 @@ _LINE_SUFFIXES = (".ndjson", ".jsonl")
 def import_(
     program: Annotated[str, typer.Argument(help="Id of the program.")],
     file: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="As `broker export` writes it.")
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, readable=True, help="File in the format of `broker export`."
+        ),
     ],
     ndjson: Annotated[
-        bool, typer.Option("--ndjson", help="The file has one event a line; so do *.ndjson and *.jsonl.")
+        bool,
+        typer.Option(
+            "--ndjson", help="The file has one event per line; the default for *.ndjson and *.jsonl."
+        ),
     ] = False,
     url: Url = None,
     token: TokenOption = None,
@@ -30,7 +36,7 @@ def import_(
     password: Password = None,
     json: Json = False,
 ) -> None:
-    """Replace all events of a program by those of a file, all or none."""
+    """Replace all events of a program with those of a file. If one is invalid, nothing changes."""
     has_lines = ndjson or file.suffix in _LINE_SUFFIXES
 
     async def run() -> Imported:
@@ -48,14 +54,16 @@ def import_(
 
 def export(
     program: Annotated[str, typer.Argument(help="Id of the program.")],
-    file: Annotated[Path | None, typer.Argument(dir_okay=False, help="Standard output when absent.")] = None,
-    ndjson: Annotated[bool, typer.Option("--ndjson", help="Write one event a line.")] = False,
+    file: Annotated[
+        Path | None, typer.Argument(dir_okay=False, help="File to write; standard output by default.")
+    ] = None,
+    ndjson: Annotated[bool, typer.Option("--ndjson", help="Write one event per line.")] = False,
     url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
 ) -> None:
-    """Write a program's events; the file appears only when it is complete."""
+    """Write a program's events to a file, which appears only when it is complete."""
 
     async def run(target: BinaryIO) -> None:
         done = 0
@@ -87,7 +95,7 @@ def read_lines(file: Path) -> Iterator[dict[str, Any]]:
             try:
                 event = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                raise ValueError(f"{file}, line {number}: no JSON: {error}") from None
+                raise ValueError(f"{file}, line {number}: invalid JSON: {error}") from None
             if not isinstance(event, dict):
                 raise ValueError(f"{file}, line {number}: must be a JSON object")
             yield event

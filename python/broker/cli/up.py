@@ -18,11 +18,12 @@ def up(
         int | None, typer.Option(help="Port of the HTTP API.  [env var: BROKER_HTTP_PORT; default: 8000]")
     ] = None,
     ws_port: Annotated[
-        int | None, typer.Option(help="Port of the WebSocket door.  [env var: BROKER_WS_PORT; default: 8001]")
+        int | None,
+        typer.Option(help="Port of the WebSocket gateway.  [env var: BROKER_WS_PORT; default: 8001]"),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Directory of what is kept.  [env var: BROKER_DATA_DIR; default: .broker]"),
+        typer.Option(help="Data directory.  [env var: BROKER_DATA_DIR; default: .broker]"),
     ] = None,
     public_host: Annotated[
         str | None,
@@ -30,14 +31,14 @@ def up(
     ] = None,
     database_url: Annotated[
         str | None,
-        typer.Option(help="PostgreSQL to use; without it an embedded one.  [env var: BROKER_DATABASE_URL]"),
+        typer.Option(help="PostgreSQL to use; by default an embedded one.  [env var: BROKER_DATABASE_URL]"),
     ] = None,
     ray_address: Annotated[
         str | None,
-        typer.Option(help="Ray cluster to join; without it a local one.  [env var: BROKER_RAY_ADDRESS]"),
+        typer.Option(help="Ray cluster to join; by default a local one.  [env var: BROKER_RAY_ADDRESS]"),
     ] = None,
     owners: Annotated[
-        int | None, typer.Option(help="Program owners in the pool.  [env var: BROKER_OWNERS; default: 1]")
+        int | None, typer.Option(help="Number of program owners.  [env var: BROKER_OWNERS; default: 1]")
     ] = None,
 ) -> None:
     """Run the whole product on this machine.

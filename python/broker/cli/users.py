@@ -11,31 +11,33 @@ from broker.cli.remote import Json
 from broker.domain.users import Role, User
 from broker.settings import Settings
 
-app = typer.Typer(help="Make and change users, in the database.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="Create and change users in the database.", no_args_is_help=True, add_completion=False)
 
-Username = Annotated[str, typer.Argument(help="The user's name.")]
+Username = Annotated[str, typer.Argument(help="User name.")]
 AccountOption = Annotated[
-    str | None, typer.Option("--account", help="The default account when absent.", show_default=False)
+    str | None, typer.Option("--account", help="Account; the default account if absent.", show_default=False)
 ]
 PasswordOption = Annotated[
     str | None,
-    typer.Option(help="Asked for when absent; - reads a line of standard input.", show_default=False),
+    typer.Option(
+        help="Password; prompted for if absent, - reads a line of standard input.", show_default=False
+    ),
 ]
 
 
 @app.command()
 def add(
     username: Username,
-    role: Annotated[Role, typer.Option(help="What the user may do.")],
+    role: Annotated[Role, typer.Option(help="Role of the user.")],
     password: PasswordOption = None,
-    name: Annotated[str | None, typer.Option(help="The person's name.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option(help="Full name.", show_default=False)] = None,
     email: Annotated[str | None, typer.Option(help="E-mail address.", show_default=False)] = None,
     account: AccountOption = None,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Make a user."""
+    """Create a user."""
     settings = _settings(data_dir, database_url, account)
     secret = read_password(password)
     user = administer(
@@ -54,7 +56,7 @@ def list_(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """List an account's users."""
+    """List the users of an account."""
     settings = _settings(data_dir, database_url, account)
     users = administer(settings, lambda administration: administration.list_users(settings.default_account))
     for user in users:
@@ -70,7 +72,7 @@ def passwd(
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Give a user another password; its tokens end."""
+    """Change a user's password. The user's tokens are revoked."""
     settings = _settings(data_dir, database_url, account)
     secret = read_password(password)
     user = administer(
@@ -83,13 +85,13 @@ def passwd(
 @app.command()
 def role(
     username: Username,
-    role: Annotated[Role, typer.Argument(help="What the user may do from now on.")],
+    role: Annotated[Role, typer.Argument(help="New role of the user.")],
     account: AccountOption = None,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
     json: Json = False,
 ) -> None:
-    """Give a user another role."""
+    """Change a user's role."""
     settings = _settings(data_dir, database_url, account)
     user = administer(
         settings, lambda administration: administration.set_role(settings.default_account, username, role)
@@ -104,7 +106,7 @@ def delete(
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Remove a user; its tokens end."""
+    """Delete a user. The user's tokens are revoked."""
     settings = _settings(data_dir, database_url, account)
     administer(
         settings, lambda administration: administration.delete_user(settings.default_account, username)

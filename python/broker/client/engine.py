@@ -198,7 +198,7 @@ class Engine:
         try:
             yield reply
         except httpx.TransportError as error:
-            raise ConnectionFailed(f"the answer broke off: {error or type(error).__name__}") from error
+            raise ConnectionFailed(f"the response was cut off: {error or type(error).__name__}") from error
         finally:
             await reply.aclose()
 

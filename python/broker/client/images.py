@@ -109,7 +109,7 @@ class Images(Group):
             body = await reply.aread()
             media_type = reply.headers.get("Content-Type")
             if media_type is None:
-                raise ProtocolError("a picture without a type")
+                raise ProtocolError("the image has no Content-Type")
             return Picture(body, media_type, reply.headers.get("X-Cache") == "HIT")
 
     async def describe(

@@ -218,7 +218,7 @@ class Socket:
             if self._waiting and len(self._buffer) < self._config.buffer * _HARD_FACTOR:
                 return
             if self._waiting:
-                raise ProtocolError("too many notifications came before an answer")
+                raise ProtocolError("too many notifications arrived before the reply")
             self._room.clear()
             await self._room.wait()
 

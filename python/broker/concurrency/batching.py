@@ -63,7 +63,7 @@ class Batcher(Generic[K, V]):
             OutcomeUnknown: the groups have been closed while `work` changed something.
         """
         if self._closed or self._calls >= _WAITING:
-            raise Unavailable("the database takes no more at present; try again", retry_after_s=1)
+            raise Unavailable("the database is overloaded; try again", retry_after_s=1)
         answer: asyncio.Future[V | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(answer)
         self._calls += 1

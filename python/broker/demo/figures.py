@@ -117,20 +117,20 @@ class VoteFigures:
 
 
 def judge_answers(
-    ballots: VoteFigures, report: Mapping[str, Mapping[int, int]], told: Mapping[str, Mapping[int, int]]
+    votes: VoteFigures, report: Mapping[str, Mapping[int, int]], told: Mapping[str, Mapping[int, int]]
 ) -> tuple[str, ...]:
     """What differs between the acknowledged answers, the report, and what the channel told last.
 
     Args:
         report, told: context → option → answers.
     """
-    faults = [*ballots.faults]
-    open_ends = ballots.sent - ballots.acknowledged - ballots.late - len(ballots.faults)
+    faults = [*votes.faults]
+    open_ends = votes.sent - votes.acknowledged - votes.late - len(votes.faults)
     if open_ends:
         faults.append(f"{open_ends} answers were neither acknowledged nor refused")
     for who, counts in (("the report", report), ("the channel", told)):
-        for context in sorted({*ballots.counted, *counts}):
-            found, right = +Counter(counts.get(context, {})), ballots.counted.get(context, Counter())
+        for context in sorted({*votes.counted, *counts}):
+            found, right = +Counter(counts.get(context, {})), votes.counted.get(context, Counter())
             if found != right:
                 faults.append(
                     f"{who} has {_text(found)} of poll {context}, and {_text(right)} were acknowledged"

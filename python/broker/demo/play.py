@@ -144,7 +144,7 @@ async def _perform(
 async def _judge_answers(
     client: AsyncClient, program: Program, voters: Voters, results: Results
 ) -> tuple[str, ...]:
-    counted = voters.ballots.counted
+    counted = voters.votes.counted
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_SETTLE_S):
             await results.wait_for({context: counts.total() for context, counts in counted.items()})
@@ -152,7 +152,7 @@ async def _judge_answers(
     kept = {
         entry.context_id: {option.measure_value: option.total for option in entry.options} for entry in report
     }
-    return judge_answers(voters.ballots, kept, results.told)
+    return judge_answers(voters.votes, kept, results.told)
 
 
 async def _show(
@@ -223,11 +223,11 @@ def _summarise(console: Console, verdict: ShowVerdict, audience: Crowd) -> None:
 
 
 def _summarise_answers(console: Console, voters: Voters, faults: tuple[str, ...]) -> None:
-    ballots = voters.ballots
+    votes = voters.votes
     console.print(
-        f"{voters.size} voters, {ballots.sent:,} answers sent,"
-        f" {ballots.acknowledged:,} acknowledged ({ballots.repeats:,} of them repeats),"
-        f" {ballots.late:,} too late",
+        f"{voters.size} voters, {votes.sent:,} answers sent,"
+        f" {votes.acknowledged:,} acknowledged ({votes.repeats:,} of them repeats),"
+        f" {votes.late:,} too late",
         soft_wrap=True,
         highlight=False,
     )

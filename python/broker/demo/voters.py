@@ -43,7 +43,7 @@ class Voters:
         self._asked: asyncio.Queue[Event | None] = asyncio.Queue()  # a final has three polls
         self._over = asyncio.Event()
         self.size = size
-        self.ballots = VoteFigures()
+        self.votes = VoteFigures()
 
     def hear(self, event: Event) -> None:
         """Take an event; one that asks something is answered."""
@@ -75,24 +75,24 @@ class Voters:
             return
         liked = min(draw.randrange(options), draw.randrange(options))
         answer = Answer(measure, poll.id, liked, f"voter-{number}")
-        if not await self._send_ballot(answer, send) or draw.random() >= _SECOND_THOUGHTS:
+        if not await self._send_vote(answer, send) or draw.random() >= _SECOND_THOUGHTS:
             return
         again = Answer(measure, poll.id, (liked + 1) % options, answer.visitor_id)
-        await self._send_ballot(again, send, is_repeat=True)
+        await self._send_vote(again, send, is_repeat=True)
 
-    async def _send_ballot(self, answer: Answer, send: _Send, *, is_repeat: bool = False) -> bool:
+    async def _send_vote(self, answer: Answer, send: _Send, *, is_repeat: bool = False) -> bool:
         """Whether it was acknowledged."""
-        self.ballots.sent += 1
+        self.votes.sent += 1
         try:
             await send(answer)
         except Conflict:
-            self.ballots.late += 1
+            self.votes.late += 1
         except ClientError as error:
-            self.ballots.faults.append(f"{answer.visitor_id} could not answer: {error}")
+            self.votes.faults.append(f"{answer.visitor_id} could not answer: {error}")
         else:
             # a first answer may come back as a duplicate: of a try whose acknowledgement got lost
             assert isinstance(answer.measure_value, int), "voters choose one option"
-            self.ballots.acknowledge(answer.context_id, answer.measure_value, is_repeat=is_repeat)
+            self.votes.acknowledge(answer.context_id, answer.measure_value, is_repeat=is_repeat)
             return True
         return False
 

@@ -105,6 +105,8 @@ def serve_environment() -> dict[str, str]:
         # Serve's proxy tells that a request waits for a first replica; the first time with old figures, where
         # Serve is not changed (`serve_pace`).
         "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
+        # What it counts for Ray's metrics, which are off, it would sum up ten times a second.
+        "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "10000",
         # Ten rounds a second are half of what the controller of an idle product takes.
         "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
     }
@@ -155,6 +157,8 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         "RAY_object_manager_timer_freq_ms": "1000",
         **serve_environment(),
         "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "10",
+        # At rest; it goes round faster by itself while a replica is missing (`serve_pace`).
+        "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "1",
         # Two of an instance's may listen at a time, while another Ray takes over.
         "SERVE_SOCKET_REUSE_PORT_ENABLED": "1",
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),

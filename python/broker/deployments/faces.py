@@ -187,7 +187,7 @@ class ServedFaceFinder:
         except TimeoutError:
             raise FacesUnavailable(f"no answer within {self._timeout_s:g} s") from None
         except (RayError, RayServeException) as error:
-            raise FacesUnavailable(f"no replica looks for faces: {error}") from error
+            raise FacesUnavailable(f"no face-detection replica is available: {error}") from error
         if isinstance(reply, FaceRefusal):
             raise FacesUnavailable(reply.reason)
         faces: tuple[Face, ...] = reply

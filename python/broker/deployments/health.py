@@ -67,7 +67,7 @@ class HealthChecks:
 
 def _require_running(names: Collection[str]) -> None:
     if names:
-        raise Unavailable(f"{', '.join(sorted(names))}: ends again and again")
+        raise Unavailable(f"{', '.join(sorted(names))}: fails repeatedly")
 
 
 async def _require(slot: str, link: SlotLink) -> None:

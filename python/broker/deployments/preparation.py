@@ -52,7 +52,7 @@ async def prepare_apart(settings: Settings, dsn: str) -> Prepared:
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        raise SetupError("the database could not be prepared; what is above says why")
+        raise SetupError("the database could not be prepared; the messages above say why")
     answer = orjson.loads(told)
     if "failed" in answer:
         raise SetupError(answer["failed"])

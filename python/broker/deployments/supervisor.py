@@ -134,7 +134,7 @@ class Supervisor:
             pass
         except TimeoutError:
             raise SetupError(
-                f"the parts did not come up within {_START_S:g} s; see {held.path / 'log'}"
+                f"the parts did not start within {_START_S:g} s; see {held.path / 'log'}"
             ) from None
         finally:
             await self._stop_conductor(held)
@@ -176,7 +176,7 @@ class Supervisor:
                 continue  # nobody else can take it either
             if not is_ours:
                 self._is_ready.clear()  # so that the conductor ends without stopping anything
-                raise SetupError("another `broker up` conducts on this database since this one was away")
+                raise SetupError("another `broker up` took over this database while this one was unreachable")
 
     async def _prune_logs(self, held: Claim) -> None:
         """Keep what Ray writes within its share, until cancelled."""
@@ -242,7 +242,7 @@ class Supervisor:
                 limit_s = _START_S if self._was_ready_once else None
                 await self._first_of(conductor.wait(), conductor.is_ready.wait(), timeout_s=limit_s)
                 if conductor.is_running and not conductor.is_ready.is_set():
-                    return f"the parts did not come up within {_START_S:g} s"
+                    return f"the parts did not start within {_START_S:g} s"
             if conductor.is_ready.is_set() and not self._is_ready.is_set():
                 self._note_ready()
             await self._first_of(conductor.wait(), conductor.is_damaged.wait())

@@ -190,7 +190,7 @@ def _url(source: DataSource, query: Parameters) -> str:
         parts = urlsplit(source.url)
         written = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
-        raise _misconfigured(source.id, "url: is no URL") from None
+        raise _misconfigured(source.id, "url: is not a URL") from None
     merged: dict[str, Any] = {}
     for name, value in written:
         merged.setdefault(name, []).append(value)

@@ -145,7 +145,7 @@ def _pointer(operation: dict[str, Any], member: str, field: str) -> list[str]:
     except jsonpointer.JsonPointerException:
         raise InvalidRequest.of_field(f"{field}.{member}", "must be a JSON Pointer") from None
     if len(tokens) > MAX_DEPTH + 1:
-        raise InvalidRequest.of_field(f"{field}.{member}", f"must not reach more than {MAX_DEPTH} deep")
+        raise InvalidRequest.of_field(f"{field}.{member}", f"must not be deeper than {MAX_DEPTH}")
     return [str(token) for token in tokens]
 
 
@@ -170,7 +170,7 @@ def _apply(document: dict[str, Any], operation: dict[str, Any], field: str) -> d
     except jsonpatch.JsonPatchTestFailed:
         raise Conflict(f"{field}: the test failed") from None
     except jsonpatch.InvalidJsonPatch:
-        raise InvalidRequest.of_field(field, "is no operation of RFC 6902") from None
+        raise InvalidRequest.of_field(field, "is not an operation of RFC 6902") from None
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException):
         raise _misfit(field) from None
     except RecursionError:
@@ -179,7 +179,7 @@ def _apply(document: dict[str, Any], operation: dict[str, Any], field: str) -> d
 
 
 def _misfit(field: str) -> Conflict:
-    return Conflict(f"{field}: there is no such place in the document")
+    return Conflict(f"{field}: the path does not exist in the document")
 
 
 def _listed(names: Collection[str]) -> str:

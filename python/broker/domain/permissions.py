@@ -176,7 +176,7 @@ def require_own_login(principal: Principal, what: str) -> None:
 def require_grantable(principal: Principal, role: Role) -> None:
     """Raise when `role` stands above the caller's own."""
     if principal.role is None or _RANK[role] > _RANK[principal.role]:
-        raise InsufficientScope(f"the role {role} stands above your own")
+        raise InsufficientScope(f"the role {role} is above your own")
 
 
 def is_demotion(before: Role, after: Role) -> bool:

@@ -98,7 +98,7 @@ def _build_unpacker(encoding: str) -> _Unpacker | None:
             return _Unpacker(is_gzip=True)
         case "deflate":
             return _Unpacker(is_gzip=False)
-    raise UpstreamFailed("the upstream's reply has a Content-Encoding that was not asked for")
+    raise UpstreamFailed("the upstream's response has a Content-Encoding that was not requested")
 
 
 def _broken() -> UpstreamFailed:

@@ -101,7 +101,7 @@ class Fetched:
 
 
 class Fetcher:
-    """See the module's docstring. Safe for concurrent use within one event loop; `close` ends connections.
+    """Fetches URLs safely. For concurrent use within one event loop; `close` ends its connections.
 
     Args:
         tls: for https; None verifies against `SSL_CERT_FILE` or `SSL_CERT_DIR`, else the shipped authorities.
@@ -164,7 +164,7 @@ class Fetcher:
             FetchRequest(url, _DOCUMENT_S, _DOCUMENT_BYTES, headers={"accept": "application/json"})
         )
         if fetched.status != 200:
-            raise UpstreamFailed("the document cannot be had", log_text=f"{url} answers {fetched.status}")
+            raise UpstreamFailed("the document cannot be fetched", log_text=f"{url} answers {fetched.status}")
         return fetched.body
 
     async def _follow(self, request: FetchRequest, target: ParsedUrl) -> Fetched:
@@ -202,9 +202,9 @@ class Fetcher:
             ) as reply:
                 return await _read(reply, request, target)
         except httpcore.TimeoutException as error:
-            raise UpstreamTimeout("the upstream does not take connections", log_text=repr(error)) from error
+            raise UpstreamTimeout("the upstream does not accept connections", log_text=repr(error)) from error
         except (httpcore.NetworkError, httpcore.ProtocolError) as error:
-            raise UpstreamFailed("the upstream cannot be asked", log_text=repr(error)) from error
+            raise UpstreamFailed("the upstream cannot be reached", log_text=repr(error)) from error
 
 
 async def _read(reply: httpcore.Response, request: FetchRequest, target: ParsedUrl) -> Fetched:
@@ -212,7 +212,7 @@ async def _read(reply: httpcore.Response, request: FetchRequest, target: ParsedU
     if reply.status < 200:
         raise UpstreamFailed("the upstream changes the protocol")
     if reply.status > _LAST_STATUS:
-        raise UpstreamFailed("the upstream answers with a status that HTTP does not have")
+        raise UpstreamFailed("the upstream's status is not a status of HTTP")
     if reply.status in _REDIRECTS and "location" in headers:
         return Fetched(
             reply.status, headers, b"", target.text

@@ -74,7 +74,7 @@ class CheckedNetwork(httpcore.AsyncNetworkBackend):
         raise httpcore.ConnectError("the name has no address")
 
     async def sleep(self, seconds: float) -> None:
-        """See `httpcore.AsyncNetworkBackend.sleep`."""
+        """Sleep, as `httpcore.AsyncNetworkBackend` demands."""
         await self._inner.sleep(seconds)
 
     async def _checked(self, host: str, port: int) -> list[str]:

@@ -30,7 +30,8 @@ from broker.gateway.upcalls import OperationCall
 from broker.operations.context import Context
 from broker.operations.invoke import MAX_KEY_CHARACTERS, invoke, require_audience
 from broker.operations.jsonrpc import MAX_RESULT_BYTES
-from broker.operations.registry import Effect, Json, Operation, Registry, Route
+from broker.operations.registry import Effect, Operation, Registry, Route
+from broker.operations.results import Json
 from broker.operations.services import Services
 
 _log = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class Dispatcher:
             raise
         except Exception:
             _log.exception("call_failed", extra={"operation": call.method, "requestId": request_id})
-            self._refuse(call, InternalError(f"something went wrong here; request {request_id}"))
+            self._refuse(call, InternalError(f"an internal error; its request id is {request_id}"))
         else:
             if result is None:
                 self._replies.retry(call.conn, call.ticket)
@@ -144,7 +145,7 @@ class Dispatcher:
         except TimeoutError:
             if not timeout.expired():
                 raise
-            raise self._broken_off(call, f"no answer within {CALL_TIMEOUT_S:.0f} seconds") from None
+            raise self._broken_off(call, f"no reply within {CALL_TIMEOUT_S:.0f} seconds") from None
 
     def _broken_off(self, call: OperationCall, why: str) -> BrokerError:
         """The error of a call that ran and came to no end."""

@@ -10,7 +10,6 @@ from broker.concurrency.periodic import Periodic
 from broker.concurrency.tasks import failing, run_once
 from broker.errors import BrokerError
 from broker.gateway.backfill import Backfill
-from broker.gateway.ballots import BallotPumps
 from broker.gateway.dispatcher import Dispatcher
 from broker.gateway.handshakes import Handshakes
 from broker.gateway.open_files import most_connections
@@ -30,6 +29,7 @@ from broker.gateway.upcalls import (
     UpcallPump,
     VotesWaiting,
 )
+from broker.gateway.vote_forwarder import VoteForwarder
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.operations.registry import Registry
@@ -60,7 +60,7 @@ _FIGURES = (
     ("messages_in", catalogue.MESSAGES),
     ("handshakes", catalogue.HANDSHAKES),
     ("refused", catalogue.REFUSED),
-    ("answers_native", catalogue.NATIVE_VOTES),
+    ("votes_native", catalogue.NATIVE_VOTES),
     ("sessions", catalogue.SESSIONS),
     ("calls_running", catalogue.CALLS_RUNNING),
     ("dead_loops", catalogue.DEAD_LOOPS),
@@ -113,7 +113,7 @@ class Gateway:
             services,
         )
         self._polls = OpenPolls(self._server, self._topics, services)
-        self._ballots = BallotPumps(self._server, self._polls, services)
+        self._votes = VoteForwarder(self._server, self._polls, services)
         self._dispatcher = Dispatcher(
             self._server,
             services,
@@ -124,9 +124,9 @@ class Gateway:
                 "unsubscribe": self._subscriptions.unsubscribe,
             },
             answered={"respond": self._polls.answered, "impression": self._polls.answered},
-            votes_before=self._ballots.all_before,
+            votes_before=self._votes.all_before,
         )
-        self._server.prepare_ballots(
+        self._server.prepare_votes(
             self._dispatcher.name,
             services.audience.per_connection.buckets,
             services.audience.per_address.buckets,
@@ -162,7 +162,7 @@ class Gateway:
         self._pump.start()
         self._handshakes.start()
         self._polls.start()
-        self._ballots.start()
+        self._votes.start()
         for each in self._rounds:
             each.start()
         await self._try_beat()
@@ -195,7 +195,7 @@ class Gateway:
         # What has come is answered, and what still comes too, until the connections are closed.
         await self._polls.stop()
         await self._dispatcher.close()
-        await self._ballots.stop()
+        await self._votes.stop()
         self._pump.stop()
         await self._handshakes.stop()
         await self._backfill.close()
@@ -242,7 +242,7 @@ class Gateway:
         elif isinstance(request, Idle):
             self._subscriptions.close_if_idle(request)
         elif isinstance(request, VotesWaiting):
-            self._ballots.arrived(request.lane)
+            self._votes.arrived(request.lane)
         else:
             assert isinstance(request, AccessChange), "every kind of upcall has its place"
             self._subscriptions.decide_again(request)

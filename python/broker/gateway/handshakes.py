@@ -68,7 +68,7 @@ class Handshakes:
                 self._refuse(handshake, error)
             except Exception:
                 _log.exception("handshake_failed")
-                self._refuse(handshake, InternalError("something went wrong here"))
+                self._refuse(handshake, InternalError("an internal error"))
             else:
                 self._door.resume(handshake.conn)
 

@@ -113,14 +113,14 @@ class PollTable(Protocol):
         projects: list[str],
         open_s: float,
     ) -> None:
-        """See `broker._native.Server.open_poll`."""
+        """Let native code take the votes of a poll for a while."""
 
     def close_poll(self, account: str, program_id: str, context_id: str, measure_name: str) -> None:
-        """See `broker._native.Server.close_poll`."""
+        """Leave the votes of a poll to Python again."""
 
 
 class OpenPolls:
-    """See the module's docstring. `start` and `stop` on one event loop; nothing here fails a vote."""
+    """Opens polls to native code. `start` and `stop` on one event loop; no fault here fails a vote."""
 
     def __init__(self, table: PollTable, topics: FollowedTopics, services: Services) -> None:
         self._table = table

@@ -6,7 +6,7 @@ from broker.errors import BrokerError, InvalidRequest, PayloadTooLarge
 from broker.operations import rendering
 from broker.operations.etags import etag_of
 from broker.operations.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
-from broker.operations.registry import Forwarded, Result, Stream
+from broker.operations.results import Forwarded, Result, Stream
 
 
 async def result_json(result: Result, limit_bytes: int) -> bytes:
@@ -59,7 +59,7 @@ def unknown_method_json(method: str) -> bytes:
 
 def _too_large(limit_bytes: int) -> PayloadTooLarge:
     return PayloadTooLarge(
-        f"the result is over {limit_bytes} bytes, the most of one answer here; read it by REST"
+        f"the result is over {limit_bytes} bytes, the limit of one reply over WebSocket; read it over REST"
     )
 
 

@@ -17,7 +17,7 @@ class Counts(Protocol):
     """The part of the native server that is looked at."""
 
     def stats(self) -> dict[str, Any]:
-        """See `broker._native.Server.stats`."""
+        """The counts of the native server since its start."""
 
 
 class Follows(Protocol):

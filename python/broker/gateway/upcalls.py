@@ -100,7 +100,7 @@ def parse_upcall(upcall: "Upcall") -> Request:
         case "access":
             topic, readers = fields
             return AccessChange(topic, tuple(readers))
-        case "ballots":
+        case "votes":
             return VotesWaiting(*fields)
     raise ValueError(f"the native server made an unknown upcall: {kind}")
 

@@ -91,7 +91,7 @@ def _work(connection: Connection, job: Job, data: bytes) -> None:
     except MemoryError:
         reply, body = JobReply("the picture takes too much memory"), b""
     except Exception as error:  # of a library that stumbles over a picture; the process is as good as before
-        reply, body = JobReply("the picture cannot be processed", repr(error)[:500]), b""
+        reply, body = JobReply("the image cannot be processed", repr(error)[:500]), b""
     connection.send_bytes(encode(msgspec.structs.replace(reply, memory_bytes=_peak_bytes())))
     connection.send_bytes(body)
 

@@ -113,7 +113,7 @@ def srgb_options(header: Header) -> dict[str, str]:
 
 def broken(error: Exception) -> UnprocessableImage:
     """The error for a picture that libvips gives up."""
-    return UnprocessableImage("the picture is broken or incomplete", log_text=str(error)[:500])
+    return UnprocessableImage("the image is damaged or incomplete", log_text=str(error)[:500])
 
 
 def _field(image: Any, name: str, default: int) -> int:
@@ -123,9 +123,9 @@ def _field(image: Any, name: str, default: int) -> int:
 def _check(header: Header, limits: DecodeLimits) -> None:
     size = header.size
     if max(size.width, size.height) > limits.side_px:
-        raise UnprocessableImage(f"the picture has a side of over {limits.side_px} pixels")
+        raise UnprocessableImage(f"the image has a side of over {limits.side_px} pixels")
     if size.width * size.height > limits.frame_pixels:
-        raise UnprocessableImage(f"the picture has over {limits.frame_pixels / 1e6:g} megapixels")
+        raise UnprocessableImage(f"the image has over {limits.frame_pixels / 1e6:g} megapixels")
     if header.frames > limits.frames:
         raise UnprocessableImage(f"the animation has over {limits.frames} frames")
     if header.pixels > limits.total_pixels:
@@ -143,7 +143,7 @@ def _sniff(data: bytes) -> tuple[Format, str]:
         return Format.WEBP, "image/webp"
     if data[4:8] == b"ftyp" and _AVIF_BRANDS & set(_brands(data)):
         return Format.WEBP, "image/avif"
-    raise UnprocessableImage("the upstream's reply is no JPEG, PNG, GIF, WebP or AVIF picture")
+    raise UnprocessableImage("the upstream's response is not a JPEG, PNG, GIF, WebP or AVIF image")
 
 
 def _brands(data: bytes) -> Iterator[bytes]:
@@ -167,12 +167,12 @@ def _check_gif_end(data: bytes) -> None:
             elif data[at] == _GIF_IMAGE:
                 at += 11 + _gif_table_bytes(data[at + 9])
             else:
-                raise UnprocessableImage("the picture is broken")
+                raise UnprocessableImage("the image is damaged")
             while data[at]:
                 at += 1 + data[at]
             at += 1
     except IndexError:
-        raise UnprocessableImage("the picture is cut off") from None
+        raise UnprocessableImage("the image is truncated") from None
 
 
 def _gif_table_bytes(packed: int) -> int:

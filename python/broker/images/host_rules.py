@@ -47,4 +47,4 @@ class HostRules:
             return
         host = target.host.removesuffix(".")
         if host not in self.exact and not any(host.endswith(f".{name}") for name in self.below):
-            raise ForbiddenUrl("the account takes no pictures from this host")
+            raise ForbiddenUrl("the account does not allow images from this host")

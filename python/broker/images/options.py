@@ -180,7 +180,7 @@ def _build(pairs: Mapping[str, str]) -> Options:
 def _check_together(options: Options, pairs: Mapping[str, str]) -> None:
     if options.format is Format.JSON and len(pairs) > 1:
         other = next(name for name in pairs if name != "f")
-        raise invalid_option(other, "makes no sense beside f=json, which describes the source")
+        raise invalid_option(other, "cannot be combined with f=json, which describes the source")
     if options.padding is not None and not options.fit.is_face:
         raise invalid_option("padding", "needs fit=face or fit=face-and-shoulders")
     if options.fit in _NEEDS_BOTH_SIDES and (options.width is None or options.height is None):

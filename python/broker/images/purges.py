@@ -40,7 +40,7 @@ class StoredPurges(Protocol):
     """Where purges are read."""
 
     async def list_after(self, number: int) -> tuple[int, list[Purge]]:
-        """See `ImagePurges.list_after`."""
+        """The purges after one of that number, oldest first."""
         ...
 
 
@@ -61,7 +61,7 @@ class PurgeBook:
             Unavailable: none was read yet, so nothing may be shown.
         """
         if self._number < 0:
-            raise Unavailable("the purges of pictures are not read yet", retry_after_s=1)
+            raise Unavailable("the list of image purges has not been read yet", retry_after_s=1)
         return self._number
 
     @property

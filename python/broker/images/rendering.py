@@ -287,7 +287,7 @@ def _colored(image: Any) -> Any:
 
 def _check_output(format_: Format, size: Size) -> None:
     if format_ is Format.WEBP and max(size.width, size.height) > _WEBP_SIDE_PX:
-        raise UnprocessableImage(f"WebP holds no picture with a side of over {_WEBP_SIDE_PX} pixels")
+        raise UnprocessableImage(f"WebP cannot hold an image with a side of over {_WEBP_SIDE_PX} pixels")
 
 
 def _encode(image: Any, format_: Format, quality: int) -> bytes:
@@ -304,5 +304,5 @@ def _encode(image: Any, format_: Format, quality: int) -> bytes:
         case Format.WEBP:
             body = image.webpsave_buffer(Q=quality, keep="icc")
         case Format.JSON:
-            raise AssertionError("a description is no picture")
+            raise AssertionError("a description is not an image")
     return bytes(body)

@@ -158,7 +158,7 @@ class ImageCounts:
 
 
 class ImageService:
-    """See the module's docstring. Safe for concurrent use within one event loop; `close` ends what runs."""
+    """Serves image requests. For concurrent use within one event loop; `close` ends the work in progress."""
 
     def __init__(
         self,
@@ -288,7 +288,7 @@ class ImageService:
             async with asyncio.timeout(self._config.timeout_s), self._locks.held(key):
                 return await self._find_or_make(key, origin, asker, options, url, rules)
         except TimeoutError:
-            raise Unavailable("the picture took too long; try again", retry_after_s=1) from None
+            raise Unavailable("the image took too long; try again", retry_after_s=1) from None
         except _PERSONAL:
             raise
         except BrokerError as error:

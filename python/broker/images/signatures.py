@@ -27,7 +27,7 @@ def check_signature(
     The time that it takes does not tell how much of a wrong signature is right.
     """
     if given is None:
-        raise ForbiddenUrl("the account takes signed URLs only; `expires` and `signature` are missing")
+        raise ForbiddenUrl("the account accepts signed URLs only; `expires` and `signature` are missing")
     matches = [
         hmac.compare_digest(
             sign(key, account, options, url, given.expires).encode(), given.signature.encode()

@@ -136,11 +136,11 @@ class Workers:
                 raise _stopping() from None
             if leash.is_ended:
                 raise Unavailable(
-                    "there is no time to process the picture",
+                    "the server is too busy to process the image",
                     retry_after_s=_BUSY_S,
                     log_text=f"a decoder was not done within {self._config.wall_s:g} s",
                 ) from error
-            raise DecoderEnded("the picture cannot be processed", log_text=worker.tell_end(error)) from error
+            raise DecoderEnded("the image cannot be processed", log_text=worker.tell_end(error)) from error
         finally:
             self._give_back(worker, is_usable=is_usable)
         if reply.error is not None:
@@ -165,7 +165,7 @@ class Workers:
             try:
                 worker = _Worker(self._config)
             except OSError as error:
-                raise Unavailable("no process for pictures", retry_after_s=1, log_text=repr(error)) from error
+                raise Unavailable("no decoder process", retry_after_s=1, log_text=repr(error)) from error
             self._started.add(worker)
             return worker
 

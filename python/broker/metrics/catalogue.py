@@ -41,135 +41,145 @@ def _gauge(name: str, text: str, *labels: str) -> Definition:
 
 
 UP = _gauge("broker_process_up", "1 for a process that answered this scrape, 0 for one that did not in time.")
-INFO = _gauge("broker_process_info", "1, with the version and what the process is for.", "name", "version")
-START = _gauge("broker_process_start_time_seconds", "When the process began to tell, as a Unix time.")
-CPU = _counter("broker_process_cpu_seconds_total", "Processor time, user and system.")
+INFO = _gauge(
+    "broker_process_info",
+    "Always 1; the labels have the version and the purpose of the process.",
+    "name",
+    "version",
+)
+START = _gauge("broker_process_start_time_seconds", "Start time of the process, as a Unix time.")
+CPU = _counter("broker_process_cpu_seconds_total", "CPU time, user and system.")
 RESIDENT = _gauge("broker_process_resident_memory_bytes", "Resident memory.")
-FILES = _gauge("broker_process_open_fds", "Open descriptors, where the kernel tells (Linux 6.2 or newer).")
-LAG = _gauge("broker_event_loop_lag_seconds", "Time until the process's Python loop took up this scrape.")
+FILES = _gauge("broker_process_open_fds", "Open file descriptors (Linux 6.2 or newer).")
+LAG = _gauge(
+    "broker_event_loop_lag_seconds", "Delay until the Python event loop of the process handled this scrape."
+)
 
 OPERATIONS = _counter(
     "broker_operations_total",
-    "Operations run, by name and outcome (`ok`, `cancelled` or the name of the error).",
+    "Operations, by name and outcome (`ok`, `cancelled` or the name of the error).",
     "operation",
     "outcome",
 )
 OPERATION_SECONDS = Definition(
     "broker_operation_duration_seconds",
     "histogram",
-    "Time from the call to its result; a streamed result counts to its first part.",
+    "Time from the call to its result, or to the first chunk of a streamed result.",
     ("operation",),
     _CALL_S,
 )
-LOGINS_FAILED = _counter("broker_logins_failed_total", "Log-ins refused for wrong credentials.")
+LOGINS_FAILED = _counter("broker_logins_failed_total", "Log-ins refused because of wrong credentials.")
 RATE_LIMITED = _counter(
     "broker_rate_limited_total",
-    "Requests refused as too many: `login`, `login_failures`, `api_tokens`, `storage`, `fetch`, `lists`,"
-    " `accounts`, `images`, `responses`, `names` of measures, `messages`.",
+    "Requests refused by a rate limit: `login`, `login_failures`, `api_tokens`, `storage`,"
+    " `fetch`, `lists`, `accounts`, `images`, `responses`, `names` of measures, `messages`.",
     "limit",
 )
 TASK_RESTARTS = _counter(
-    "broker_task_restarts_total", "Long-lived tasks that ended by a fault and were started again.", "task"
+    "broker_task_restarts_total", "Long-lived tasks that failed and were restarted.", "task"
 )
 HTTP_RESPONSES = _counter("broker_http_responses_total", "HTTP responses, by class of status.", "status")
-HTTP_REQUESTS = _gauge("broker_http_requests_in_progress", "HTTP requests that are being answered.")
+HTTP_REQUESTS = _gauge("broker_http_requests_in_progress", "HTTP requests in progress.")
 
 COMMIT_SECONDS = Definition(
-    "broker_commit_duration_seconds", "histogram", "Time of one group commit.", ("slot",), _COMMIT_S
+    "broker_commit_duration_seconds", "histogram", "Duration of a group commit.", ("slot",), _COMMIT_S
 )
-COMMITTED = _counter("broker_committed_total", "Changes, or batches of answers, in those commits.", "slot")
-DOUBTS = _counter("broker_commits_in_doubt_total", "Commits whose outcome had to be looked up.", "slot")
+COMMITTED = _counter("broker_committed_total", "Changes, or batches of votes, in those commits.", "slot")
+DOUBTS = _counter(
+    "broker_commits_in_doubt_total", "Commits whose outcome was unknown and had to be looked up.", "slot"
+)
 LOSSES = _counter(
-    "broker_histories_lost_total", "Histories of programs, and tallies, whose end the database had lost."
+    "broker_histories_lost_total",
+    "Histories of programs, and tallies, of which the database had lost the latest part.",
 )
 GENERATION = _gauge(
     "broker_slot_generation",
-    "Fence of the slot: rises when a process takes it from another, and with each commit in doubt.",
+    "Generation of the slot: rises when a process takes over the slot, and with each commit in doubt.",
     "slot",
 )
 QUEUE = _gauge(
     "broker_queue_length",
-    "What waits: `writer` and `counting` for a commit, `owners` and `counters` for a way there, `calls` of"
-    " WebSocket clients for their turn, `database` for a connection.",
+    "Queue lengths: `writer` and `counting` wait for a commit, `owners` and `counters` for a"
+    " call to them, `calls` are those of WebSocket clients, `database` waits for a"
+    " connection.",
     "queue",
 )
-QUEUE_BYTES = _gauge("broker_queue_bytes", "Bytes of what waits for a commit.", "queue")
+QUEUE_BYTES = _gauge("broker_queue_bytes", "Bytes that wait for a commit.", "queue")
 TOPICS = _gauge("broker_owner_topics", "Programs and channels that an owner has in memory.")
-FOLLOWERS = _gauge("broker_owner_gateways", "Gateways that follow an owner.")
-VOTES = _counter(
-    "broker_answers_total", "Answers and impressions counted, by whether they changed a count.", "outcome"
-)
-TALLIES = _gauge("broker_tallies", "Shards of polls that a counter has in memory.")
+FOLLOWERS = _gauge("broker_owner_gateways", "Gateways that follow this owner.")
+VOTES = _counter("broker_votes_total", "Votes and impressions, by whether they changed a count.", "outcome")
+TALLIES = _gauge("broker_tallies", "Shards of polls that this counter has in memory.")
 DATABASE = _gauge(
-    "broker_database_connections", "Connections of the pool, by state: `used`, `idle`.", "state"
+    "broker_database_connections", "Connections of the database pool, by state: `used`, `idle`.", "state"
 )
-DATABASE_MAX = _gauge("broker_database_connections_max", "Connections that the pool may have.")
+DATABASE_MAX = _gauge("broker_database_connections_max", "Maximum size of the database pool.")
 
-CONNECTIONS = _gauge(
-    "broker_gateway_connections", "WebSocket connections, those in their handshake included."
-)
+CONNECTIONS = _gauge("broker_gateway_connections", "WebSocket connections, including those in the handshake.")
 SUBSCRIPTIONS = _gauge("broker_gateway_subscriptions", "Subscriptions of open connections.")
-LOGS = _gauge("broker_gateway_logs", "Topics whose pushes are kept in memory.")
-LOG_BYTES = _gauge("broker_gateway_log_bytes", "Bytes of those pushes.")
+LOGS = _gauge("broker_gateway_logs", "Topics whose log is in memory.")
+LOG_BYTES = _gauge("broker_gateway_log_bytes", "Bytes of those logs.")
 SESSIONS = _gauge("broker_gateway_sessions", "Access tokens in use.")
-CALLS_RUNNING = _gauge("broker_gateway_calls_running", "Calls that run in Python now.")
+CALLS_RUNNING = _gauge("broker_gateway_calls_running", "Calls that currently run in Python.")
 LOOP_LAG = _gauge(
-    "broker_gateway_loop_lag_seconds", "Time until a native event loop took up the scrape before.", "loop"
+    "broker_gateway_loop_lag_seconds", "Delay until a native event loop handled the previous scrape.", "loop"
 )
 DEAD_LOOPS = _gauge(
-    "broker_gateway_dead_loops", "Native event loops that a fault has ended; the gateway is exchanged."
+    "broker_gateway_dead_loops", "Native event loops that have failed; the gateway is replaced."
 )
-DELIVERIES = _counter("broker_gateway_deliveries_total", "Notifications given to connections.")
+DELIVERIES = _counter("broker_gateway_deliveries_total", "Notifications sent to connections.")
 DELIVERED_BYTES = _counter("broker_gateway_delivered_bytes_total", "Bytes of those notifications.")
 MESSAGES = _counter("broker_gateway_messages_total", "Messages from clients.")
 HANDSHAKES = _counter("broker_gateway_handshakes_total", "WebSocket handshakes completed.")
 REFUSED = _counter("broker_gateway_refused_total", "Connections and handshakes refused.")
-NATIVE_VOTES = _counter("broker_gateway_answers_native_total", "Votes taken without Python.")
+NATIVE_VOTES = _counter("broker_gateway_native_votes_total", "Votes taken by native code.")
 CLOSES = _counter(
     "broker_gateway_closes_total",
-    "Open connections that ended: by our close code and its reason, by the `client`, or `lost` without a"
-    " close frame.",
+    "Connections that ended: by the gateway's close code and its reason, by the `client`, or"
+    " `lost` without a close frame.",
     "code",
     "reason",
 )
 
 IMAGES = _counter(
     "broker_images_total",
-    "Pictures: from `memory`, from `disk`, `made`, or `refused` with an error of their own.",
+    "Image requests: served from `memory`, from `disk`, `made`, or `refused` with an error.",
     "outcome",
 )
-IMAGE_FETCHES = _counter("broker_image_fetches_total", "Requests for sources of pictures.")
-IMAGE_CRASHES = _counter("broker_image_crashes_total", "Pictures that ended the process that decoded them.")
-IMAGE_BYTES = _counter("broker_image_sent_bytes_total", "Bytes of pictures that were sent.")
+IMAGE_FETCHES = _counter("broker_image_fetches_total", "Requests for source images.")
+IMAGE_CRASHES = _counter("broker_image_crashes_total", "Images that crashed their decoder process.")
+IMAGE_BYTES = _counter("broker_image_sent_bytes_total", "Bytes of images sent.")
 IMAGE_WARMINGS = _counter(
     "broker_image_warmings_total",
-    "Pictures of published events: `made` ahead, there already (`hit`), `failed`, or `dropped` because too"
-    " many waited.",
+    "Images of published events: `made` ahead of requests, already cached (`hit`), `failed`,"
+    " or `dropped` because the queue was full.",
     "outcome",
 )
 FACE_SEARCHES = _counter(
     "broker_face_searches_total",
-    "Pictures that faces were looked for in: `answered` by a detector, or `missing`, cropped by attention.",
+    "Face detections: `answered` by a detector, or `missing`, in which case the image is"
+    " cropped by attention.",
     "outcome",
 )
 FACE_MODELS = _gauge(
     "broker_face_models",
-    "1 where a replica has loaded models that find faces, 0 where it has none; `provider` of ONNX Runtime"
-    " computes them.",
+    "1 if a replica has loaded face models, 0 if it has none; `provider` is that of ONNX Runtime.",
     "models",
     "provider",
 )
 
 SLOT_EXCHANGES = _counter(
     "broker_slot_exchanges_total",
-    "Owners and counters that were exchanged because they hung or had ended.",
+    "Owners and counters that were replaced because they hung or had died.",
     "slot",
 )
 GATEWAY_REPLACEMENTS = _counter(
-    "broker_gateway_replacements_total", "Gateways that died, hung or lost an event loop."
+    "broker_gateway_replacements_total",
+    "Gateways that were replaced because they died, hung or lost an event loop.",
 )
-GATEWAYS = _gauge("broker_gateways", "Gateways that take connections, on all nodes.")
-IMAGES_UP = _gauge("broker_images_up", "1 while pictures are made, or would be if somebody asked, else 0.")
+GATEWAYS = _gauge("broker_gateways", "Gateways that accept connections, on all nodes.")
+IMAGES_UP = _gauge(
+    "broker_images_up", "1 if the image proxy serves requests, or would start for the first one; otherwise 0."
+)
 
 CATALOGUE = (
     UP, INFO, START, CPU, RESIDENT, FILES, LAG,

@@ -137,7 +137,7 @@ def make_private(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise PermissionError(f"{directory} belongs to somebody else")
+        raise PermissionError(f"{directory} belongs to another user")
     if stat.S_IMODE(status.st_mode) != 0o700:
         directory.chmod(0o700)
 

@@ -117,8 +117,8 @@ class AnalyticsPlatforms:
         settings = self._settings
         if account != settings.default_account:
             raise AnalyticsNotConfigured(
-                "this account has no Matomo; `broker account set` gives it one (BROKER_MATOMO_URL and the"
-                " others are the default account's)"
+                "this account has no Matomo; configure it with `broker account set` (BROKER_MATOMO_URL and"
+                " the others are the default account's)"
             )
         for name in ("matomo_url", "matomo_token", "matomo_reader", "matomo_reader_token"):
             if not getattr(settings, name):

@@ -16,4 +16,4 @@ def require_match(if_match: str | None, etag: str) -> None:
         return
     wanted = [tag.strip() for tag in if_match.split(",")]
     if wanted != ["*"] and etag not in wanted:
-        raise PreconditionFailed("it has changed since; read it again")
+        raise PreconditionFailed("the resource has changed; read it again")

@@ -65,7 +65,7 @@ def check_options(settings: Settings) -> None:
 
 
 class ImageWarmer:
-    """See the module's docstring. `run` in a task where `is_on`; `close` it in the end.
+    """Produces the images of published events. Call `run` in a task if `is_on`, and `close` at the end.
 
     Args:
         host: of the ingress of this node.

@@ -34,8 +34,9 @@ from broker.errors import (
 from broker.metrics.counts import LOGINS_FAILED, OPERATION_SECONDS, OPERATIONS
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
-from broker.operations.registry import Effect, Json, Operation, Result
+from broker.operations.registry import Effect, Operation
 from broker.operations.rendering import result_json
+from broker.operations.results import Json, Result
 
 MAX_KEY_CHARACTERS = 255
 

@@ -31,7 +31,7 @@ _FREE = 20  # connections that a gateway may have in any case: means of a few sa
 
 
 class KnownGateways:
-    """See the module's docstring. Belongs to one event loop."""
+    """A cached list of the gateways that are alive. Belongs to one event loop."""
 
     def __init__(self, gateways: Gateways, clock: Clock) -> None:
         self._gateways = gateways

@@ -23,7 +23,7 @@ _RETRY_S = 2  # about as long as a list of 100,000 events takes
 
 
 class LongLists:
-    """See the module's docstring. Use from one event loop."""
+    """Limits long lists per address and account. Use from one event loop."""
 
     def __init__(self, clock: Clock, settings: Settings) -> None:
         self._most_of_address = settings.lists_per_address

@@ -9,7 +9,7 @@ The params model is the union of path, query and body fields under their wire na
 path's program. REST fills it from path, query and body; WebSocket from `params`.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from string import Formatter
@@ -22,67 +22,7 @@ from broker.domain.permissions import rule_of
 from broker.domain.users import Role
 from broker.errors import BrokerError
 from broker.operations.context import Context
-
-
-@dataclass(slots=True)
-class Json:
-    """A result that is JSON already: `body` is finished UTF-8 and is sent as it is.
-
-    `status` takes the place of the route's over HTTP. `cursor` is where a list in pages goes on. Nobody
-    changes it; it is not frozen because that triples the time of making it.
-    """
-
-    body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
-    status: int | None = None
-    cursor: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """A large result in chunks of UTF-8 that together make one document of `media_type`.
-
-    The REST door sends it as it comes; the WebSocket door joins it, up to its message limit. Either closes
-    it, however far it has read.
-
-    Attributes:
-        release: gives up what the chunks are made from; called once, behind them, even when none was read.
-    """
-
-    chunks: AsyncIterator[bytes]
-    media_type: str = "application/json"
-    headers: Mapping[str, str] = field(default_factory=dict)
-    release: Callable[[], Awaitable[None]] | None = None
-
-    async def close(self) -> None:
-        """End it; called once. A generator left half-way would hold what it has until it is collected."""
-        try:
-            if isinstance(self.chunks, AsyncGenerator):
-                await self.chunks.aclose()
-        finally:
-            if self.release is not None:
-                await self.release()
-
-
-@dataclass(frozen=True, slots=True)
-class Forwarded:
-    """A reply of a server of others, handed on: over HTTP as it is, over WebSocket as one JSON object."""
-
-    status: int
-    media_type: str
-    body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A model result with HTTP headers of its own (`ETag`, `Cache-Control`, `Location`)."""
-
-    value: BaseModel | list[Any] | dict[str, Any] | None
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-Result = BaseModel | list[Any] | dict[str, Any] | Json | Stream | Forwarded | Reply | None
+from broker.operations.results import Result
 
 
 class Effect(Enum):

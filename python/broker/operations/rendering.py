@@ -5,7 +5,7 @@ import base64
 import orjson
 from pydantic_core import to_json
 
-from broker.operations.registry import Forwarded, Json, Reply, Result, Stream
+from broker.operations.results import Forwarded, Json, Reply, Result, Stream
 
 
 def result_json(result: Result) -> bytes:

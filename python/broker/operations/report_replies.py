@@ -25,7 +25,7 @@ from broker.analytics.matomo import Matomo, OpenReport, Request
 from broker.clock import Clock
 from broker.concurrency.caches import TtlCache
 from broker.errors import BrokerError, SlowDown
-from broker.operations.registry import Json, Stream
+from broker.operations.results import Json, Stream
 
 _KEPT_BYTES = 1 << 20  # of one report; a table of 10,000 rows has about that
 _PART_BYTES = 64 << 10  # of a kept one, sent at a time: what a slow reader holds of it
@@ -66,7 +66,7 @@ _Outcome = _Kept | BrokerError | _End
 
 
 class ReportReplies:
-    """See the module's docstring. Use from one event loop."""
+    """Reads, caches and limits reports of Matomo. Use from one event loop."""
 
     def __init__(self, clock: Clock, config: ReportConfig) -> None:
         self._clock = clock
@@ -175,7 +175,7 @@ class ReportReplies:
         is_full = self._busy[project] >= config.project_requests
         if is_full or self._busy[account] >= config.account_requests:
             whose = "this project" if is_full else "this account"
-            raise SlowDown(f"too many reports of {whose} are under way", retry_after_s=1)
+            raise SlowDown(f"too many reports of {whose} are in progress", retry_after_s=1)
         self._busy.update((project, account))
 
     def _leave_share(self, project: tuple[str, str]) -> None:

@@ -46,7 +46,7 @@ class SourceReply:
 
 
 class SourceReplies:
-    """See the module's docstring. Use from one event loop; `close` ends what is under way."""
+    """Calls data sources, with a cache and limits. Use from one event loop; `close` ends its requests."""
 
     def __init__(self, fetcher: Fetcher, clock: Clock, config: SourceReplyConfig) -> None:
         self._fetcher = fetcher
@@ -96,7 +96,7 @@ class SourceReplies:
 
     async def _fetch(self, project: tuple[str, str], request: OutgoingRequest, total_s: float) -> Fetched:
         if self._busy[project] >= self._config.project_requests:
-            raise SlowDown("too many requests of this project are under way", retry_after_s=1)
+            raise SlowDown("too many requests of this project are in progress", retry_after_s=1)
         self._busy[project] += 1
         try:
             return await self._fetcher.fetch(

@@ -31,42 +31,42 @@ class OwnerActor(SlotActor["Owner"]):
     async def submit(
         self, commands: "Sequence[Command]", wait_s: float
     ) -> "list[CommandReply] | BrokerError":
-        """See `Owner.submit`."""
+        """Apply commands in order; each has its own reply."""
         owner = await self._get()
         return owner if isinstance(owner, BrokerError) else await owner.submit(commands, wait_s)
 
     async def nudge(self, account: str, channel: str) -> None:
-        """See `Owner.nudge`."""
+        """Have a channel look for news in the database."""
         if self._part is not None:
             self._part.nudge(account, channel)
 
     async def open(self, name: str, follows: "Sequence[Follow]") -> "list[Head | BrokerError] | BrokerError":
-        """See `Owner.open`."""
+        """Open a session of a gateway with the topics that it follows."""
         owner = await self._get()
         return owner if isinstance(owner, BrokerError) else await owner.open(name, follows)
 
     async def follow(self, name: str, follows: "Sequence[Follow]") -> "list[Head | BrokerError] | None":
-        """See `Owner.follow`."""
+        """Follow topics in a session; returns the head of each."""
         return None if self._part is None else await self._part.follow(name, follows)
 
     async def unfollow(self, name: str, numbers: Sequence[int]) -> None:
-        """See `Owner.unfollow`."""
+        """Stop following topics."""
         if self._part is not None:
             self._part.unfollow(name, numbers)
 
     async def poll(self, name: str, ack: int) -> "PollReply | BrokerError | None":
-        """See `Owner.poll`."""
+        """Wait for pushes after the cursors of a session."""
         return None if self._part is None else await self._part.poll(name, ack)
 
     async def leave(self, name: str) -> None:
-        """See `Owner.leave`."""
+        """End a session."""
         if self._part is not None:
             self._part.leave(name)
 
     async def history(
         self, topic: str, epoch: str, after_seq: int, limit: int
     ) -> "list[Entry] | BrokerError":
-        """See `Owner.history`."""
+        """Read older pushes of a topic."""
         owner = await self._get()
         if isinstance(owner, BrokerError):
             return owner

@@ -14,28 +14,28 @@ class OwnerCalls(SlotCalls, Protocol):
     """The owner's side is `broker.owners.actor.OwnerActor`; what the calls do is `Owner`'s."""
 
     async def submit(self, commands: Sequence[Command], wait_s: float) -> list[CommandReply] | BrokerError:
-        """See `Owner.submit`."""
+        """Apply commands in order; each has its own reply."""
 
     async def nudge(self, account: str, channel: str) -> None:
-        """See `Owner.nudge`."""
+        """Have a channel look for news in the database."""
 
     async def open(self, name: str, follows: Sequence[Follow]) -> list[Head | BrokerError] | BrokerError:
-        """See `Owner.open`."""
+        """Open a session of a gateway with the topics that it follows."""
 
     async def follow(self, name: str, follows: Sequence[Follow]) -> list[Head | BrokerError] | None:
-        """See `Owner.follow`."""
+        """Follow topics in a session; returns the head of each."""
 
     async def unfollow(self, name: str, numbers: Sequence[int]) -> None:
-        """See `Owner.unfollow`."""
+        """Stop following topics."""
 
     async def poll(self, name: str, ack: int) -> PollReply | BrokerError | None:
-        """See `Owner.poll`."""
+        """Wait for pushes after the cursors of a session."""
 
     async def leave(self, name: str) -> None:
-        """See `Owner.leave`."""
+        """End a session."""
 
     async def history(self, topic: str, epoch: str, after_seq: int, limit: int) -> list[Entry] | BrokerError:
-        """See `Owner.history`."""
+        """Read older pushes of a topic."""
 
 
 OWNER_CALLS: Calls[OwnerCalls] = Calls(OwnerCalls)

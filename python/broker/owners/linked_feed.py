@@ -59,7 +59,7 @@ class _Following:
 
 
 class LinkedFeed:
-    """See `Feed`. Belongs to one event loop; `close` it there.
+    """The `Feed` over links to owners. Belongs to one event loop; `close` it there.
 
     The entries after a head come no sooner than the loop's next turn after `follow` has returned, so whoever
     awaits `follow` directly can get ready for them.
@@ -84,7 +84,7 @@ class LinkedFeed:
         ]
 
     async def follow(self, topic: str, cursor: Cursor | None = None) -> Head:
-        """See `Feed.follow`."""
+        """Follow a topic at its owner, with the promises of `Feed.follow`."""
         following = self._followings.get(topic)
         if following is not None:
             if following.cursor is not None and following.attributes is not None:
@@ -106,14 +106,14 @@ class LinkedFeed:
         return head
 
     async def unfollow(self, topic: str) -> None:
-        """See `Feed.unfollow`. The owner is told when it can be reached."""
+        """Stop following a topic. The owner is told as soon as it can be reached."""
         following = self._followings.get(topic)
         if following is not None:
             self._forget(following)
             await self._poller(topic).unfollow(following)
 
     async def history(self, topic: str, epoch: str, after_seq: int, limit: int) -> list[Entry]:
-        """See `Feed.history`."""
+        """Read older pushes of a topic from its owner."""
         poller = self._poller(topic)
         reply = await poller.insist(
             self._clock, self._settings.publish_timeout_s, "history", topic, epoch, after_seq, limit
@@ -124,7 +124,7 @@ class LinkedFeed:
         return entries
 
     async def close(self) -> None:
-        """See `Feed.close`."""
+        """End all sessions and links."""
         self._followings.clear()
         await asyncio.gather(*(poller.close() for poller in self._polls))
         for link in self._links:

@@ -62,7 +62,7 @@ R = TypeVar("R")
 
 
 class LinkedOwners:
-    """See `Owners`. Belongs to one event loop; `close` it there."""
+    """The `Owners` over links. Belongs to one event loop; `close` it there."""
 
     def __init__(
         self, settings: Settings, clock: Clock, ids: IdSource, links: Sequence[Link] | None = None
@@ -77,7 +77,7 @@ class LinkedOwners:
         self._late: set[tuple[str, str]] = set()  # channels with news since their nudge began
 
     async def submit(self, command: ProgramCommand[R]) -> R:
-        """See `Owners.submit`."""
+        """Send a command with the next call to its owner, and await its reply."""
         topic = program_topic(command.account, command.program_id)
         lane = self._lanes[owner_of(topic, self._settings.owners)]
         wait_s = self._settings.publish_timeout_s
@@ -91,15 +91,15 @@ class LinkedOwners:
         return cast("R", reply)
 
     async def programs_changed(self, account: str) -> None:
-        """See `Owners.programs_changed`. Does not wait."""
+        """Have the owner of the channel `programs` look for changes. Does not wait."""
         self._begin_nudge(account, PROGRAMS_CHANNEL)
 
     async def value_stored(self, account: str, project_id: str) -> None:
-        """See `Owners.value_stored`. Does not wait."""
+        """Have the owner of the project's storage channel look for new values. Does not wait."""
         self._begin_nudge(account, f"{STORAGE_CHANNEL}{project_id}")
 
     async def votes_counted(self, account: str, program_id: str) -> None:
-        """See `Owners.votes_counted`. Does not wait."""
+        """Have the owner of the program's results channel look for new results. Does not wait."""
         self._begin_nudge(account, f"{RESPONSES_CHANNEL}{program_id}")
 
     async def close(self) -> None:

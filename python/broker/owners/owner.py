@@ -49,7 +49,7 @@ FollowReply = Head | BrokerError
 
 
 class Owner:
-    """See the module's docstring. `start` makes one; all methods belong to one event loop."""
+    """One program owner. `start` creates it; all methods belong to one event loop."""
 
     def __init__(
         self, settings: Settings, database: Database, index: int, generation: int, clock: Clock,
@@ -219,7 +219,7 @@ class Owner:
         self._sessions.close(name)
 
     async def history(self, topic: str, epoch: str, after_seq: int, limit: int) -> list[Entry] | BrokerError:
-        """See `Feed.history`; errors are values."""
+        """Read older pushes of a topic, from memory or the database. Returns errors as values."""
         try:
             return await self._read_history(topic, epoch, after_seq, limit)
         except BrokerError as error:

@@ -67,7 +67,7 @@ class ResponsesChannel(Channel):
         return cls(account, program, told, programs, polls, clock, limits)
 
     async def read_behind(self, epoch: str, seq: int, limit: int) -> tuple[Sequence[Step], int | None]:
-        """See `Topic.read_behind`: what the results are now stands for all that was missed."""
+        """The current results, which stand for all pushes that were missed."""
         del epoch, limit
         end, number = self.log.end, self._seq
         if seq >= number:

@@ -254,7 +254,7 @@ class Sequencer:
         history, rows = self._found.staged.get(command.import_id, (0, 0))  # an empty one was never staged
         if rows != command.rows:
             # purged: it took longer than anybody was expected to wait
-            raise Unavailable("the import was lost on the way; send it again", retry_after_s=1)
+            raise Unavailable("the import was lost before it was committed; send it again", retry_after_s=1)
         if rows:
             self.writes.adoptions.append((head.uid, history, command.import_id))
         else:

@@ -39,7 +39,7 @@ class Channel(ABC):
         self._is_doubtful = False
 
     def head(self) -> Head:
-        """See `Topic.head`."""
+        """Epoch, `seq` and id of the latest push."""
         return Head("", self._seq, self._attributes)
 
     def nudge(self) -> None:
@@ -53,7 +53,7 @@ class Channel(ABC):
 
     @abstractmethod
     async def read_behind(self, epoch: str, seq: int, limit: int) -> tuple[Sequence[Step], int | None]:
-        """See `Topic.read_behind`. Raises Unavailable."""
+        """Pushes after `seq`, from memory or the database. Raises Unavailable."""
 
     async def run(self) -> None:
         """Look for news until cancelled; survives a database that is away."""
@@ -98,7 +98,7 @@ class TailedChannel(Channel):
         self._page = page
 
     async def read_behind(self, epoch: str, seq: int, limit: int) -> tuple[Sequence[Step], int | None]:
-        """See `Topic.read_behind`. Rows that were purged are left out. Raises Unavailable."""
+        """Pushes after `seq`, without rows that were purged. Raises Unavailable."""
         del epoch
         end, newest = self.log.end, self._seq
         limit = min(limit, self._page)

@@ -69,7 +69,7 @@ class Hold:
         self._held.append(topic)
 
     def wake(self) -> None:
-        """See `Waiter.wake`: it reads nothing."""
+        """Do nothing: this waiter reads no pushes."""
 
 
 class Topic(Protocol):
@@ -119,7 +119,7 @@ class ProgramTopic:
         return self._loaded_id if self._newest is None else message_id(self._newest.params)
 
     def head(self) -> Head:
-        """See `Topic.head`."""
+        """Epoch, `seq` and id of the latest push."""
         return Head(self.epoch, self.seq, self.attributes, self.id, self.uid)
 
     def cursor(self) -> Cursor:
@@ -166,7 +166,7 @@ class ProgramTopic:
         return True
 
     async def read_behind(self, epoch: str, seq: int, limit: int) -> tuple[Sequence[Step], int | None]:
-        """See `Topic.read_behind`. Raises Unavailable."""
+        """Pushes after `seq`, from the database. Raises Unavailable."""
         read = await self._try_behind(epoch, seq, limit)
         if read is not None:
             return read

@@ -109,7 +109,7 @@ class _Pending:
 
 
 class Writer:
-    """See the module's docstring. One task runs `run`; `submit` is called on the same event loop."""
+    """Commits the changes of an owner in groups. A task runs `run`; call `submit` on the same event loop."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Writer:
         """Queue a command; or why it cannot be."""
         limits = self._limits
         if self._closed:
-            return "the program's owner is going away"
+            return "the program's owner is shutting down"
         is_full = len(self._queue) >= limits.queue_commands
         if is_full or self._queued_bytes + pending.size_bytes > limits.queue_bytes:
             return "the program's owner is overloaded"
@@ -212,7 +212,7 @@ class Writer:
         except Fenced:
             self._is_due = True
             self._arrived.set()  # `run` meets it too, and ends
-            raise _unavailable("the program's owner is going away") from None
+            raise _unavailable("the program's owner is shutting down") from None
 
     def figures(self) -> Iterator[Sample]:
         """What waits, and under which generation it is written."""
@@ -246,7 +246,7 @@ class Writer:
             for pending in self._writing:
                 pending.is_doubtful = True
             for pending in list(self._pending.values()):
-                self._give_up(pending, "the program's owner is going away")
+                self._give_up(pending, "the program's owner is shutting down")
 
     async def _wait(self) -> None:
         """Until something is queued; with doubts left, not for long."""

@@ -18,7 +18,8 @@ from broker.domain import permissions
 from broker.domain.values import Id, Model
 from broker.errors import BadGateway, GatewayTimeout, InsufficientScope, NotFound, SlowDown
 from broker.operations.context import Context
-from broker.operations.registry import Effect, Json, Operation, Route, Stream
+from broker.operations.registry import Effect, Operation, Route
+from broker.operations.results import Json, Stream
 
 SCRIPT_TYPE = "text/javascript"
 
@@ -40,7 +41,7 @@ class SnippetParams(Model):
 async def _report(context: Context, params: ReportParams) -> Json | Stream:
     permissions.require_project(context.rule, context.principal, params.project_id)
     if not params.is_report():
-        raise InsufficientScope(f"{params.method} is no report that can be read here")
+        raise InsufficientScope(f"{params.method} is not a report that can be read here")
     services, account = context.services, context.principal.account
     platforms = services.analytics
     opened = await platforms.open(account, params.project_id)
@@ -102,15 +103,15 @@ OPERATIONS = (
     *(_operation(method) for method in ("GET", "POST", "PUT", "PATCH", "DELETE")),
     Operation(
         name="getAnalyticsSnippet",
-        summary="Get the script that overlays of a project measure with",
+        summary="Get the analytics script for overlays of a project",
         params=SnippetParams,
         result=Script,
         handler=_snippet,
         route=Route(
             "GET",
             "/projects/{projectId}/analytics/snippet",
-            description="Ready for a page: it loads Matomo's tracker, sends to the project's site, and takes"
-            " custom dimensions by name.",
+            description="A script for a web page. It loads Matomo's tracker, sends to the project's site, and"
+            " accepts custom dimensions by name.",
             produces=(SCRIPT_TYPE,),
         ),
         errors=(NotFound,),

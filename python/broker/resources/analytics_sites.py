@@ -31,7 +31,8 @@ from broker.domain.values import FreeObject, Id, Model
 from broker.errors import BrokerError, Conflict, NotFound
 from broker.operations.analytics_platform import AnalyticsPlatforms, OpenedProject
 from broker.operations.context import Context
-from broker.operations.registry import Operation, Reply, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Reply
 from broker.storage.analytics import Lease
 
 _SEE_GET = "call GET for details"
@@ -61,7 +62,7 @@ class FaultyDimension(MissingDimension):
     """A custom dimension that is not as it should be."""
 
     reason: str
-    ids: list[str] = Field(description="Matomo's ids of the dimensions that are meant.")
+    ids: list[str] = Field(description="Matomo's ids of these dimensions.")
 
 
 class MissingReport(Model):
@@ -74,21 +75,23 @@ class FaultyReport(MissingReport):
     """A custom report that is not as it should be."""
 
     reason: str
-    ids: list[str] = Field(description="Matomo's ids of the reports that are meant.")
+    ids: list[str] = Field(description="Matomo's ids of these reports.")
 
 
 class SiteStatus(Model):
     """What a project's analytics site is like."""
 
     status: Status
-    message: str = Field(description="What the status follows from.")
+    message: str = Field(description="The reason for the status.")
     id_site: str | None
     site: FreeObject | None = Field(description="The site as Matomo describes it.")
-    dimensions: list[FreeObject] = Field(description="All custom dimensions of the site, as Matomo does.")
+    dimensions: list[FreeObject] = Field(
+        description="All custom dimensions of the site, as Matomo describes them."
+    )
     dimension_ids: DimensionIds
     missing_dimensions: list[MissingDimension]
     bad_dimensions: list[FaultyDimension]
-    reports: list[FreeObject] = Field(description="All custom reports of the site, as Matomo does.")
+    reports: list[FreeObject] = Field(description="All custom reports of the site, as Matomo describes them.")
     report_ids: dict[str, str]
     bad_reports: list[FaultyReport]
     missing_reports: list[MissingReport]
@@ -126,7 +129,7 @@ async def _create(context: Context, params: SiteParams) -> SiteStatus:
     platforms = context.services.analytics
     async with _set_up(context, params.project_id, "created") as (opened, notebook):
         if opened.ids.id_site is not None or opened.ids.is_malformed:
-            raise SiteExists("the project has a site already: verify it with GET, finish it with PUT")
+            raise SiteExists("the project already has a site: verify it with GET, finish it with PUT")
         state = await _read(platforms, context.principal.account, opened)
         return await _complete(platforms, opened, state, notebook)
 
@@ -237,7 +240,7 @@ class _Notebook:
         assert ids.id_site is not None, "a plan keeps ids of a site"
         is_ours = await self._storage.keep(self._lease, self._url, ids.id_site, ids.merged_into)
         if not is_ours:
-            raise Conflict("the site has become another account's meanwhile")
+            raise Conflict("another account has taken over the site")
 
     async def claim(self, id_site: str) -> None:
         """Make the site the account's. Raises SiteNotFound when it is another one's."""
@@ -309,8 +312,9 @@ OPERATIONS = (
         route=Route(
             "GET",
             _PATH,
-            description="Compares what the site should have with what Matomo has. `errors` is what PUT"
-            " cannot mend: something is there twice, not active, or defined differently.",
+            description="Compares the required set-up of the site with Matomo's. The status is `errors` if"
+            " PUT cannot correct a difference: an item exists twice, is inactive, or is defined"
+            " differently.",
         ),
         errors=(NotFound, SiteNotFound, PlatformError),
         example=_ONE,

@@ -17,7 +17,8 @@ from broker.domain.values import Id, Model, Name, Time
 from broker.errors import Conflict, InsufficientScope, InvalidRequest, NotFound, Unauthenticated
 from broker.operations.context import Context
 from broker.operations.listing import NoParams
-from broker.operations.registry import Operation, Result, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Result
 
 
 class NewApiTokenParams(Model):
@@ -25,7 +26,7 @@ class NewApiTokenParams(Model):
 
     name: Name
     expires: Time | None = Field(
-        default=None, description="From when on it is refused; absent or null never ends it."
+        default=None, description="When the token expires; absent or null means never."
     )
 
 
@@ -41,7 +42,7 @@ async def create_api_token(context: Context, params: NewApiTokenParams) -> NewAp
     services, principal = context.services, context.principal
     now_ms = services.clock.now_ms()
     if params.expires is not None and to_ms(params.expires) <= now_ms:
-        raise InvalidRequest.of_field("expires", "must lie in the future")
+        raise InvalidRequest.of_field("expires", "must be in the future")
     made = NewApiToken.model_construct(
         id=services.ids.uuid7(),
         name=params.name,
@@ -83,7 +84,7 @@ _REVOKED_WITH = "A new password or a lower role of the user revokes all of them.
 OPERATIONS = (
     Operation(
         name="createApiToken",
-        summary="Make an API token",
+        summary="Create an API token",
         params=NewApiTokenParams,
         result=NewApiToken | ApiToken,
         handler=create_api_token,
@@ -103,7 +104,7 @@ OPERATIONS = (
     ),
     Operation(
         name="listApiTokens",
-        summary="List the own API tokens",
+        summary="List the caller's API tokens",
         params=NoParams,
         result=list[ApiToken],
         handler=list_api_tokens,
@@ -113,7 +114,7 @@ OPERATIONS = (
     ),
     Operation(
         name="deleteApiToken",
-        summary="Revoke an own API token",
+        summary="Revoke one of the caller's API tokens",
         params=ApiTokenParams,
         result=None,
         handler=delete_api_token,
@@ -121,7 +122,7 @@ OPERATIONS = (
             "DELETE",
             "/users/me/tokens/{tokenId}",
             status=204,
-            description="It is refused, and access tokens that it was exchanged for end, within seconds.",
+            description="Within seconds, the token and access tokens obtained with it are refused.",
         ),
         errors=(Unauthenticated, InsufficientScope, NotFound),
         example={"tokenId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"},

@@ -34,7 +34,8 @@ from broker.errors import (
 )
 from broker.fetching.errors import ForbiddenUrl
 from broker.operations.context import Context
-from broker.operations.registry import Forwarded, Operation, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Forwarded
 
 STATUS_HEADER = "X-Upstream-Status"
 _DEFAULT_TYPE = "application/octet-stream"
@@ -50,17 +51,21 @@ class ApplicationRequestParams(Model):
     version: Name = Field(description="Id or version of the revision.")
     data_source_id: Name
     query: ParameterObject = Field(
-        default_factory=dict, description="Query parameters, in place of the data source's by name."
+        default_factory=dict,
+        description="Query parameters; each replaces the data source's parameter of the same name.",
     )
     headers: InstanceOf[dict[str, str]] = Field(
-        default_factory=dict, description="Over WebSocket: headers, of those that the data source lists."
+        default_factory=dict,
+        description="Over WebSocket: headers, limited to those that the data source lists.",
     )
 
 
 class ApplicationRequestBodyParams(ApplicationRequestParams):
     """The same for the methods that send a body."""
 
-    body: Any = Field(default=None, description="JSON; members of an object override those of the default.")
+    body: Any = Field(
+        default=None, description="JSON; members of an object override members of the default body."
+    )
 
 
 async def _request(context: Context, params: ApplicationRequestParams, method: Method) -> Forwarded:
@@ -90,7 +95,7 @@ def _media_type(headers: Mapping[str, str]) -> str:
     """The upstream's media type, which goes into a header of ours. Raises BadGateway when it cannot."""
     media_type = headers.get("content-type", _DEFAULT_TYPE)
     if len(media_type) > _MAX_TYPE_CHARACTERS or not (media_type.isascii() and media_type.isprintable()):
-        raise BadGateway("the upstream's Content-Type is none")
+        raise BadGateway("the upstream's Content-Type is invalid")
     return media_type
 
 
@@ -136,14 +141,15 @@ def _operation(method: Method, *, has_body: bool) -> Operation:
         route=Route(
             method,
             "/projects/{projectId}/application/requests/{version}/{dataSourceId}",
-            description="Query parameters, members of a JSON body, and headers that the data source lists"
-            " (`Accept` and `Content-Type` too) override its defaults one by one. The upstream's status,"
-            " media type and body come back, with the header `X-Upstream-Status`, which no answer of our own"
-            " has; at most {fetch_limit_bytes} bytes in {fetch_timeout_s} s. Role `client`: published"
-            " revisions only. One address sends {fetch_rate_per_address} requests a second (in a burst"
-            " {fetch_burst_per_address}), one account {fetch_rate_per_account} (in a burst"
-            " {fetch_burst_per_account}); 0 has no limit. A project has {fetch_project_requests} under way at"
-            " a time.",
+            description="Query parameters, members of a JSON body, and headers that the data source lists (and"
+            " `Accept` and `Content-Type`) override its defaults individually. The response has the"
+            " upstream's status, media type and body, and the header `X-Upstream-Status`, which the"
+            " broker's own responses never have. The upstream may send at most {fetch_limit_bytes}"
+            " bytes within {fetch_timeout_s} s. The role `client` may use published revisions only."
+            " Rate limits: {fetch_rate_per_address} requests per second per address (burst"
+            " {fetch_burst_per_address}) and {fetch_rate_per_account} per account (burst"
+            " {fetch_burst_per_account}); 0 is no limit. A project may have {fetch_project_requests}"
+            " requests in progress.",
             whole_body="body" if has_body else None,
             is_proxy=True,
             headers=(STATUS_HEADER,),

@@ -91,10 +91,10 @@ OPERATIONS = (
             "GET",
             "/audit",
             description=(
-                "Who changed or deleted what of accounts, identity providers, users, API tokens, projects,"
-                " revisions and programs, and when; without passwords and tokens. `from` is inclusive, `to`"
-                " exclusive; `search` looks in actions, targets and user names. Entries are kept for"
-                " {audit_days} days; 0 is for ever."
+                "Changes and deletions of accounts, identity providers, users, API tokens, projects,"
+                " revisions and programs: who made them, and when. Entries contain no passwords and no"
+                " tokens. `from` is inclusive, `to` exclusive. `search` matches actions, targets and user"
+                " names. Entries are kept for {audit_days} days; 0 is for ever."
             ),
         ),
         errors=(InvalidRequest,),

@@ -125,7 +125,7 @@ async def connect(context: Context, params: ConnectParams) -> Connect:
 OPERATIONS = (
     Operation(
         name="connect",
-        summary="Find a gateway to open a WebSocket or an event stream to",
+        summary="Find a gateway for a WebSocket or an event stream",
         params=ConnectParams,
         result=Connect,
         handler=connect,

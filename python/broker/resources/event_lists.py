@@ -22,7 +22,7 @@ from broker.errors import InvalidRequest
 from broker.operations.context import Context
 from broker.operations.listing import MAX_LIMIT
 from broker.operations.program_access import allowed_program
-from broker.operations.registry import Json, Stream
+from broker.operations.results import Json, Stream
 from broker.storage.events import EventRange, ListPlace
 
 NDJSON = "application/x-ndjson"
@@ -46,13 +46,18 @@ class ListEventsParams(Model):
     include_created: bool = False
     limit: Annotated[
         int | None,
-        Field(ge=1, le=MAX_LIMIT, description="At most so many, and about a megabyte; all when absent."),
+        Field(
+            ge=1,
+            le=MAX_LIMIT,
+            description="Maximum number of events on a page, which also ends at about a megabyte; all events when"
+            " absent.",
+        ),
     ] = None
     cursor: Annotated[
         str | None,
         Field(
             max_length=MAX_CURSOR_CHARACTERS,
-            description="Where to go on, from `Link: rel=next` of the page before; the range stays the same.",
+            description="Position from `Link: rel=next` of the previous page; the range must stay the same.",
         ),
     ] = None
 
@@ -168,6 +173,6 @@ def _parse_cursor(cursor: str) -> ListPlace:
         text = ""
     match = _PLACE.fullmatch(text)
     if match is None:
-        raise InvalidRequest.of_field("cursor", "must be one that a `Link` of this list has")
+        raise InvalidRequest.of_field("cursor", "must be the cursor of a `Link` of this list")
     epoch, *numbers = match.groups()
     return ListPlace(epoch, *map(int, numbers))

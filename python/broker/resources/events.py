@@ -27,7 +27,8 @@ from broker.operations.context import Context, nobody_waits
 from broker.operations.listing import MAX_IDS, CommaList, ListParams
 from broker.operations.metadata import compact
 from broker.operations.program_access import allowed_program, check_publisher
-from broker.operations.registry import Json, Operation, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Json
 from broker.owners.commands import DeleteEvent, DeleteEvents, EventChanges, Publish, UpdateEvent
 from broker.owners.encoding import batch_json
 from broker.owners.protocol import NewEventRow
@@ -66,10 +67,14 @@ class PublishParams(Model):
     event: Annotated[EventName | None, Field(description="`Component#action`")] = None
     timestamp: Annotated[
         Integer | None,
-        Field(description="When it occurred, ms since 1970-01-01T00:00:00Z; the server's time when absent."),
+        Field(
+            description="When the event occurred, in ms since 1970-01-01T00:00:00Z; the server's time when"
+            " absent."
+        ),
     ] = None
     timecode: Annotated[
-        Integer | None, Field(description="Its place in the program, ms; `timestamp` when absent.")
+        Integer | None,
+        Field(description="Position of the event in the program, in ms; `timestamp` when absent."),
     ] = None
     metadata: FreeObject | None = Field(default=None, json_schema_extra=limited_by("metadata_limit_bytes"))
     events: Annotated[list[NewEvent], FIRST_FAULT, bounded(NewEvent)] | None = Field(
@@ -209,11 +214,11 @@ async def _in_order(context: Context, program_id: str, rows: Sequence[NewEventRo
 def _events_of(params: PublishParams, limit: int) -> Sequence[PublishParams | NewEvent]:
     if params.events is None:
         if params.event is None:
-            raise InvalidRequest.of_field("event", "is required, or events")
+            raise InvalidRequest.of_field("event", "is required unless events is given")
         return [params]
     for name in _SINGLE_FIELDS:
         if getattr(params, name) is not None:
-            raise InvalidRequest.of_field(name, "must be absent beside events")
+            raise InvalidRequest.of_field(name, "must not be combined with events")
     if not params.events:
         raise InvalidRequest.of_field("events", "must have at least one event")
     if len(params.events) > limit:
@@ -294,7 +299,7 @@ def _event_id(params: EventParams | UpdateEventParams) -> str:
 OPERATIONS = (
     Operation(
         name="getProgramEvents",
-        summary="All events of a program, ordered by timecode and seq",
+        summary="List all events of a program, ordered by timecode and seq",
         params=ListEventsParams,
         result=list[Event],
         handler=list_events,
@@ -302,16 +307,16 @@ OPERATIONS = (
             "GET",
             "/programs/{programId}/events",
             description=(
-                "With `to`, a cache may keep the answer: an hour when `to` is over a minute past. The"
-                " list is of one moment, however long it takes to read. With `limit` it comes in pages of"
-                " that moment: while there is more, `Link` with `rel=next` (RFC 8288) is the URL of the"
-                " next page. A page whose events were erased or replaced since the first one is 409."
-                " Without `limit`, one address reads {lists_per_address} lists of over 200 events at a"
-                " time and begins {lists_rate_per_address} a second (in a burst"
-                " {lists_burst_per_address}), one account {lists_per_account} and"
-                " {lists_rate_per_account} (in a burst {lists_burst_per_account}), as many with a token"
-                " as without; 0 has no limit. Over WebSocket `withCursor: true` makes the result an"
-                " object of `items` and `cursor`, null after the last page."
+                "With `to`, caches may keep the response, for an hour if `to` is over a minute in the"
+                " past. The list is a snapshot, however long it takes to read. With `limit` the snapshot"
+                " is read in pages: as long as there are more, `Link` with `rel=next` (RFC 8288) is the"
+                " URL of the next page. If the events have been erased or replaced since the first page,"
+                " the next one is 409. Without `limit`, one address may read {lists_per_address} lists of"
+                " over 200 events concurrently and begin {lists_rate_per_address} per second (burst"
+                " {lists_burst_per_address}), and one account {lists_per_account} and"
+                " {lists_rate_per_account} (burst {lists_burst_per_account}), counted separately with and"
+                " without a token; 0 is no limit. Over WebSocket `withCursor: true` makes the result an"
+                " object of `items` and `cursor`, which is null after the last page."
             ),
             headers=("Link",),
         ),
@@ -323,7 +328,7 @@ OPERATIONS = (
     ),
     Operation(
         name="producer",
-        summary="Publish one event, or a batch as a whole, to everybody who follows the program",
+        summary="Publish one event, or a batch of events, to all subscribers of the program",
         params=PublishParams,
         result=Event | EventBatch,
         handler=_publish,
@@ -331,7 +336,7 @@ OPERATIONS = (
             "POST",
             "/programs/{programId}/events",
             status=201,
-            description="Answers once the events are durable: the event, or `events` for a batch.",
+            description="Returns when the events are durable: the event, or `events` for a batch.",
             location="/programs/{programId}/events/{id}",
             locates_itself=True,
         ),
@@ -360,7 +365,7 @@ OPERATIONS = (
         result=EventPage,
         handler=_filter_events,
         route=Route(
-            "GET", "/programs/{programId}/events/filter", description="`search` looks in names and metadata."
+            "GET", "/programs/{programId}/events/filter", description="`search` matches names and metadata."
         ),
         errors=(NotFound,),
         example={"programId": "final-2026", "search": "score", "limit": 20},
@@ -396,15 +401,15 @@ OPERATIONS = (
     ),
     Operation(
         name="updateProgramEvent",
-        summary="Change an event; followers of the program are told",
+        summary="Change an event and notify the subscribers of the program",
         params=UpdateEventParams,
         result=Event,
         handler=_update_event,
         route=Route(
             "PUT",
             "/programs/{programId}/events/{eventId}",
-            description="Answers what the notification `eventUpdated` says, with its `seq`. The stored event"
-            " keeps the `seq` of its publishing, by which lists order it.",
+            description="Returns the content of the notification `eventUpdated`, with its `seq`. The stored event"
+            " keeps the `seq` of its publishing, by which lists are ordered.",
         ),
         errors=(NotFound,),
         is_owners=True,
@@ -413,7 +418,7 @@ OPERATIONS = (
     ),
     Operation(
         name="deleteProgramEvent",
-        summary="Delete an event; followers of the program are told",
+        summary="Delete an event and notify the subscribers of the program",
         params=EventParams,
         result=None,
         handler=_delete_event,

@@ -102,9 +102,9 @@ def parse_subscribe(params: dict[str, Any]) -> SubscribeParams:
     parsed = _parse(SubscribeParams, params)
     for name in ("since", "history"):
         if parsed.channel is not None and getattr(parsed, name) is not None:
-            raise InvalidRequest.of_field(name, "goes with programId only; a channel has no history")
+            raise InvalidRequest.of_field(name, "is allowed with programId only; a channel has no history")
     if parsed.since is not None and parsed.history is not None:
-        raise InvalidRequest.of_field("history", "must not come with since")
+        raise InvalidRequest.of_field("history", "must not be combined with since")
     return parsed
 
 

@@ -37,7 +37,7 @@ class WarmParams(Model):
     options: Annotated[
         list[OptionsText] | None,
         FIRST_FAULT,
-        Field(min_length=1, description="As in the path of a picture; `-` alone when absent."),
+        Field(min_length=1, description="Options as in the path of an image request; `-` alone when absent."),
     ] = None
 
 
@@ -46,7 +46,7 @@ class WarmedPicture(Model):
 
     url: str
     options: str
-    status: Annotated[int, Field(description="200 for a picture that is there.")]
+    status: Annotated[int, Field(description="200 if the image is ready.")]
     error: Annotated[str | None, Field(description="Name of the error, null without one.")]
 
 
@@ -93,7 +93,7 @@ _URL = "https://cdn.example.com/players/kim.jpg"
 OPERATIONS = (
     Operation(
         name="purgeImages",
-        summary="Forget what caches have of a source, or of all of the account",
+        summary="Purge a source image, or all of the account, from the caches",
         params=PurgeParams,
         result=None,
         handler=_purge,
@@ -102,8 +102,8 @@ OPERATIONS = (
             "/images/purge",
             status=204,
             description=(
-                "Results, the source, its faces and remembered errors, in memory and on disk, on every node;"
-                " all follow within five seconds. What browsers and caches in between keep stays there."
+                "Removes results, the source, its faces and cached errors from memory and disk of every"
+                " node within five seconds. Copies in browsers and intermediate caches remain."
             ),
         ),
         example={"url": _URL},
@@ -111,7 +111,7 @@ OPERATIONS = (
     ),
     Operation(
         name="warmImages",
-        summary="Have pictures made before the first viewer asks",
+        summary="Produce images before they are requested",
         params=WarmParams,
         result=WarmedPictures,
         handler=_warm,

@@ -120,7 +120,7 @@ class ImportScanner:
             case _State.AFTER_ELEMENT:
                 return self._pass(byte == b",", _State.ELEMENT)
             case _State.END:
-                raise _malformed("something follows its end")
+                raise _malformed("there is data after its end")
 
     def _pass(self, is_right: bool, state: _State, message: str = "") -> tuple[str, bytes]:
         if not is_right:

@@ -146,7 +146,7 @@ async def _body_elements(
                 has_events = True
             elif field == "programId":
                 if value not in (program_id, None):
-                    raise InvalidRequest.of_field("programId", "must be the same as in the path")
+                    raise InvalidRequest.of_field("programId", "must equal the one in the path")
             elif field not in ("exportedTime", "access_token"):
                 raise InvalidRequest.of_field(field, "is not a field of this request")
     if not has_events:
@@ -178,8 +178,8 @@ OPERATIONS = (
             streams_body=True,
             echoed=("programId",),
             description=(
-                "All or nothing. The events are not pushed: followers are told that history was replaced. An"
-                " `access_token` in the body must be its first member."
+                "Imports all events or none. The events are not pushed; subscribers receive"
+                " `historyReplaced`. An `access_token` in the body must be its first member."
             ),
         ),
         errors=(NotFound, Conflict),

@@ -25,7 +25,7 @@ class Notice(Model):
 class ProgramNotice(Notice):
     """What a program tells its followers. Those of `project:<id>` get it with the channel's name."""
 
-    channel: str = Field(default="", description="`project:<id>` where the channel is followed.")
+    channel: str = Field(default="", description="`project:<id>`, on that channel only.")
 
 
 class EventNotice(Event, ProgramNotice):
@@ -162,7 +162,7 @@ NOTIFICATIONS = (
     Notification("event", "An event was published.", EventNotice, _OF_PROGRAM, True),
     Notification(
         "eventUpdated",
-        "An event was changed: this is its new state, and `seq` is the place of the change.",
+        "An event was changed. Contains its new state; `seq` is the position of the change.",
         EventNotice,
         _OF_PROGRAM,
         True,
@@ -173,7 +173,8 @@ NOTIFICATIONS = (
     ),
     Notification(
         "historyReplaced",
-        "An import has replaced the events, or the broker has lost some that it had told: read them by REST.",
+        "An import has replaced the events, or the broker has lost some that it had pushed: read"
+        " the events over REST.",
         HistoryReplacedNotice,
         _OF_PROGRAM,
         True,
@@ -186,32 +187,34 @@ NOTIFICATIONS = (
     ),
     Notification(
         "unsubscribed",
-        "A right has ended: the program became private (`private`), the token does not allow it"
-        " (`insufficient_scope`), has ended (`token_expired`) or was revoked (`token_revoked`).",
+        "The subscription has ended: the program became private (`private`), the token does not"
+        " permit it (`insufficient_scope`), has expired (`token_expired`) or was revoked"
+        " (`token_revoked`).",
         UnsubscribedNotice,
         ("program", "programs", "project:", "storage:", "responses:"),
     ),
     Notification(
         "program",
-        "A program was made, changed or deleted, went live or ended.",
+        "A program was created, changed or deleted, went live or ended.",
         ProgramChangeNotice,
         ("programs",),
     ),
     Notification("stored", "A value was stored in the project.", StoredNotice, ("storage:",)),
     Notification(
         "results",
-        "Live results have changed; each measure of a context is told at most once a second.",
+        "Live results have changed. Each measure of a context is sent at most once per second.",
         ResultsNotice,
         ("responses:",),
     ),
     Notification(
         "tokenExpiring",
-        "A minute before the token ends, or at once where less is left: `login` renews it.",
+        "The token expires in a minute or less: `login` renews it.",
         TokenExpiringNotice,
     ),
     Notification(
         "reconnect",
-        "The gateway stops. It closes the connection with 1012 at the time named, when no call waits.",
+        "The gateway is shutting down. It closes the connection with 1012 after the given time,"
+        " when no call is pending.",
         ReconnectNotice,
     ),
 )
@@ -220,13 +223,13 @@ NOTIFICATIONS = (
 STREAM_NOTIFICATIONS = (
     Notification(
         "subscribed",
-        "Always the first: the position that the stream goes on after. What was missed comes behind it.",
+        "Always the first event: the position after which the stream continues. Missed events follow.",
         SubscribedNotice,
         ("program",),
         True,
     ),
     *(told for told in NOTIFICATIONS if not told.of or "program" in told.of),
-    Notification("closed", "Always the last, where the gateway ends the stream by itself.", ClosedNotice),
+    Notification("closed", "Always the last event when the gateway ends the stream.", ClosedNotice),
 )
 """What comes on an event stream, which follows one program."""
 
@@ -249,19 +252,17 @@ class Close:
 
 
 CLOSES = (
-    Close(1001, "stopping", "The gateway stops at once.", True, ("going_away",)),
+    Close(1001, "stopping", "The gateway stops immediately.", True, ("going_away",)),
     Close(1002, "protocol", "A frame breaks RFC 6455.", False),
     Close(1003, "binary", "A binary message: messages are text.", False),
-    Close(1007, "malformed", "A text that is not UTF-8, or what cannot be inflated.", False),
-    Close(1008, "flood", "Far more messages than one connection may send.", False, ("message flood",)),
-    Close(1008, "slow_message", "A message that takes over a minute to come.", False),
-    Close(1009, "too_long", "A message over the limit.", False),
-    Close(1011, "no_pong", "No pong, nor any other byte, came in time.", True),
-    Close(1012, "draining", "The gateway restarts; `reconnect` said so before.", True, ("service_restart",)),
-    Close(1013, "crowded", "All connections together have too much waiting: try again later.", True),
-    Close(
-        4008, "slow_consumer", "The client reads more slowly than it is sent to.", True, ("slow_consumer",)
-    ),
+    Close(1007, "malformed", "Invalid UTF-8, or compressed data that cannot be inflated.", False),
+    Close(1008, "flood", "The client sends far more messages than allowed.", False, ("message flood",)),
+    Close(1008, "slow_message", "A message took over a minute to arrive.", False),
+    Close(1009, "too_long", "A message exceeds the limit.", False),
+    Close(1011, "no_pong", "No pong, nor any other byte, arrived in time.", True),
+    Close(1012, "draining", "The gateway restarts, as announced by `reconnect`.", True, ("service_restart",)),
+    Close(1013, "crowded", "All connections together hold too much waiting data: try again later.", True),
+    Close(4008, "slow_consumer", "The client reads too slowly.", True, ("slow_consumer",)),
 )
 
 
@@ -269,14 +270,14 @@ STREAM_ENDS = (
     Close(
         1000,
         "program_deleted",
-        "The program is deleted; `programDeleted` said so before.",
+        "The program was deleted, as announced by `programDeleted`.",
         False,
         ("program_deleted",),
     ),
     Close(
         1000,
         "unsubscribed",
-        "The reader may do so no longer; `unsubscribed` said so before.",
+        "The reader lost its right, as announced by `unsubscribed`.",
         False,
         ("private", "insufficient_scope", "token_expired", "token_revoked"),
     ),
@@ -294,38 +295,46 @@ class Refusal:
     headers: tuple[str, ...] = ()
 
 
-_TOO_SLOW = Refusal(408, "request_timeout", "The request did not come, or was not decided, in time.")
+_TOO_SLOW = Refusal(408, "request_timeout", "The request did not arrive, or could not be decided, in time.")
 _CROWDED = (
     Refusal(429, "slow_down", "Too many connections, or bad tokens, from this address.", ("Retry-After",)),
     Refusal(431, "invalid_request", "The head of the request is too large."),
-    Refusal(500, "internal_error", "A bug of ours."),
-    Refusal(503, "unavailable", "The gateway is full, or cannot decide now.", ("Retry-After",)),
+    Refusal(500, "internal_error", "A bug in the broker."),
+    Refusal(503, "unavailable", "The gateway is full, or cannot decide at present.", ("Retry-After",)),
 )
 
 REFUSALS = (
-    Refusal(400, "invalid_request", "The request is no handshake: RFC 6455, section 4.2.1, says what is."),
+    Refusal(400, "invalid_request", "The request is not a valid handshake (RFC 6455, section 4.2.1)."),
     Refusal(401, "invalid_token", "The token is malformed, expired or revoked.", ("WWW-Authenticate",)),
     Refusal(403, "insufficient_scope", "The account does not allow this `Origin`."),
-    Refusal(404, "not_found", "Another path, or a host name without an account."),
-    Refusal(405, "method_not_allowed", "Another method than GET.", ("Allow",)),
+    Refusal(404, "not_found", "The path does not exist, or the host name has no account."),
+    Refusal(405, "method_not_allowed", "The method is not GET.", ("Allow",)),
     _TOO_SLOW,
     Refusal(426, "upgrade_required", "No `Upgrade: websocket`.", ("Upgrade",)),
-    Refusal(426, "invalid_request", "Another version than 13.", ("Sec-WebSocket-Version", "Upgrade")),
+    Refusal(426, "invalid_request", "The WebSocket version is not 13.", ("Sec-WebSocket-Version", "Upgrade")),
     *_CROWDED,
 )
 """What a gateway answers in place of 101."""
 
 STREAM_REFUSALS = (
-    Refusal(400, "invalid_request", "Something about the request is wrong; `errors` names the field."),
+    Refusal(400, "invalid_request", "The request is invalid; `errors` names the field."),
     Refusal(
         401,
         "invalid_token",
         "The token is malformed, expired or revoked, or there is none and the program is not public.",
         ("WWW-Authenticate",),
     ),
-    Refusal(403, "insufficient_scope", "The token, or the account for this `Origin`, does not allow it."),
-    Refusal(404, "not_found", "A token's holder sees no such program, or the host name has no account."),
-    Refusal(405, "method_not_allowed", "Another method than GET and OPTIONS.", ("Allow",)),
+    Refusal(
+        403,
+        "insufficient_scope",
+        "The token does not permit it, or the account does not allow this `Origin`.",
+    ),
+    Refusal(
+        404,
+        "not_found",
+        "The program does not exist or is not visible to the caller, or the host name has no account.",
+    ),
+    Refusal(405, "method_not_allowed", "The method is neither GET nor OPTIONS.", ("Allow",)),
     _TOO_SLOW,
     *_CROWDED,
 )

@@ -25,7 +25,8 @@ from broker.operations.context import Context
 from broker.operations.listing import MAX_IDS, CommaList, ListParams, NoParams
 from broker.operations.metadata import compact
 from broker.operations.program_access import WITHOUT_PROJECT, allowed_program
-from broker.operations.registry import Json, Operation, Route, Stream
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Json, Stream
 from broker.owners.commands import DeleteProgram, ProgramChanges, UpdateProgram
 from broker.storage.programs import ProgramQuery
 
@@ -267,7 +268,7 @@ OPERATIONS = (
     ),
     Operation(
         name="getProducerPrograms",
-        summary="Programs that have not ended and that the caller may publish to, newest first",
+        summary="List programs that have not ended and that the caller may publish to, newest first",
         params=NoParams,
         result=list[ProgramResource],
         handler=_get_producer_programs,
@@ -284,8 +285,8 @@ OPERATIONS = (
             "GET",
             "/programs/filter",
             description=(
-                "`search` looks in ids and names. `from` and `to` select programs whose scheduled interval"
-                " overlaps the range; a missing scheduled time is without bound. `projectId=undefined`"
+                "`search` matches ids and names. `from` and `to` select programs whose scheduled interval"
+                " overlaps the range; a missing scheduled time is unbounded. `projectId=undefined`"
                 " selects programs without a project."
             ),
         ),
@@ -330,7 +331,7 @@ OPERATIONS = (
     ),
     Operation(
         name="getLastUpdate",
-        summary="When the program last changed, and where its history stands",
+        summary="Get the time of the last change of a program and the position of its history",
         params=ProgramParams,
         result=LastUpdate,
         handler=_get_last_update,

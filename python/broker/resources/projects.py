@@ -24,7 +24,8 @@ from broker.operations.context import Context
 from broker.operations.etags import etag_of, require_match
 from broker.operations.listing import NoParams
 from broker.operations.metadata import compact
-from broker.operations.registry import Json, Operation, Route, Stream
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Json, Stream
 from broker.owners.commands import DeleteProgram
 
 _DELETED_AT_ONCE = 16  # programs: each is a command to its owner
@@ -41,7 +42,7 @@ class ProjectParams(Model):
 class CreateProjectParams(Model):
     """A new project."""
 
-    id: Id | None = Field(default=None, description="Made up when absent.")
+    id: Id | None = Field(default=None, description="Generated when absent.")
     name: Name
     description: Description | None = None
     metadata: FreeObject | None = None
@@ -201,7 +202,7 @@ _ONE = {"projectId": "football"}
 OPERATIONS = (
     Operation(
         name="listProjects",
-        summary="List the projects that the caller belongs to; for admins all",
+        summary="List the projects that the caller belongs to, or all for admins",
         params=NoParams,
         result=list[Project],
         handler=_list_projects,
@@ -255,7 +256,8 @@ OPERATIONS = (
             "DELETE",
             "/projects/{projectId}",
             status=204,
-            description="Its users lose their membership. A project with programs is 409 without `cascade`.",
+            description="The users of the project lose their membership. Deleting a project that has programs is"
+            " 409 without `cascade`.",
         ),
         errors=(NotFound, Conflict),
         example={"projectId": "season-2025", "cascade": True},

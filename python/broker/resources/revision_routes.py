@@ -79,7 +79,7 @@ OPERATIONS = (
         route=Route(
             "GET",
             f"{_AT}/version/{{version}}",
-            description="An id is looked for first.",
+            description="An id takes precedence over a version.",
         ),
         errors=(NotFound,),
         example=_PROJECT | {"version": "1"},
@@ -88,7 +88,7 @@ OPERATIONS = (
     ),
     Operation(
         name="getLiveRevision",
-        summary="Get what end users see of a published revision",
+        summary="Get the end-user view of a published revision",
         params=revisions.VersionParams,
         result=LiveRevision,
         handler=revisions.get_live,
@@ -96,9 +96,9 @@ OPERATIONS = (
             "GET",
             f"{_AT}/live/{{version}}",
             description=(
-                "By id or version; `latest` is the published one that was made last. Data sources have"
-                " only `id`, `name` and `type`, and whatever is named like"
-                " a credential is left out, at any depth."
+                "By id or version; `latest` is the most recently created published revision. Data sources"
+                " have only `id`, `name` and `type`. Members named like a credential are removed at any"
+                " depth."
             ),
         ),
         errors=(NotFound,),

@@ -34,7 +34,7 @@ from broker.operations.context import Context
 from broker.operations.etags import etag_of, require_match
 from broker.operations.invoke import validate
 from broker.operations.metadata import compact
-from broker.operations.registry import Json, Stream
+from broker.operations.results import Json, Stream
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

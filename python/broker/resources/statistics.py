@@ -69,12 +69,12 @@ class ImageSeriesPoint(Model):
     """What became of pictures in one interval from `time` on."""
 
     time: Time
-    images: Annotated[int, Field(description="Requests for pictures.")]
-    hits: Annotated[int, Field(description="Of them, those that a cache answered.")]
-    errors: Annotated[int, Field(description="Of them, those that got an error.")]
-    fetches: Annotated[int, Field(description="Requests for sources.")]
-    sent_bytes: Annotated[int, Field(description="Bytes of pictures that were sent.")]
-    face_searches: Annotated[int, Field(description="Sources that faces were looked for in.")]
+    images: Annotated[int, Field(description="Image requests.")]
+    hits: Annotated[int, Field(description="Requests answered from a cache.")]
+    errors: Annotated[int, Field(description="Requests that failed.")]
+    fetches: Annotated[int, Field(description="Requests for source images.")]
+    sent_bytes: Annotated[int, Field(description="Bytes of images sent.")]
+    face_searches: Annotated[int, Field(description="Face detections.")]
 
 
 class ImageSeries(Model):
@@ -213,13 +213,13 @@ def _range(
         end = interval.ceil(params.to or now)
         start = end - DEFAULT_POINTS * interval.length
     except OverflowError:
-        raise InvalidRequest.of_field("to", "lies too far away") from None
+        raise InvalidRequest.of_field("to", "is too far in the past or the future") from None
     if params.from_ is not None:
         if params.to is not None and params.to < params.from_:
             raise InvalidRequest.of_field("to", "must not be before from")
         start = interval.floor(params.from_)
     if start > end:
-        raise InvalidRequest.of_field("from", "must not lie in the future")
+        raise InvalidRequest.of_field("from", "must not be in the future")
     points = (end - start) // interval.length
     if points > MAX_POINTS:
         raise InvalidRequest.of_field(
@@ -259,7 +259,7 @@ _TAG = "Statistics"
 OPERATIONS = (
     Operation(
         name="getDashboard",
-        summary="How many viewers there are now, and what is going on",
+        summary="Get the current numbers of viewers and activity",
         params=NoParams,
         result=Dashboard,
         handler=_get_dashboard,
@@ -267,9 +267,9 @@ OPERATIONS = (
             "GET",
             "/statistics/dashboard",
             description=(
-                "Admins see the account; others the programs of their projects, those without a project,"
-                " and the producers they share a project with. `connections` are the account's for all."
-                " At most some seconds behind."
+                "Admins see the whole account. Other users see the programs of their projects, programs"
+                " without a project, and producers who share a project with them. `connections` always"
+                " counts the whole account. The numbers may be a few seconds old."
             ),
         ),
         errors=(NotFound,),
@@ -285,10 +285,11 @@ OPERATIONS = (
             "GET",
             "/statistics/filtered",
             description=(
-                "Whole intervals (UTC) around `from` and `to`, at most 1,500 of them; zeros where nothing"
-                " is known. `connections`, always the account's, and `subscribers` are the highest in the"
-                " interval. Minutes are kept for {statistics_minute_days} days, hours for"
-                " {statistics_hour_days} and days for {statistics_day_days}."
+                "Complete UTC intervals that cover `from` to `to`, at most 1,500 of them; zeros where"
+                " there is no data. `connections`, which always counts the whole account, and"
+                " `subscribers` are the maxima of the interval. Minutes are kept for"
+                " {statistics_minute_days} days, hours for {statistics_hour_days} days and days for"
+                " {statistics_day_days} days."
             ),
         ),
         errors=(InvalidRequest, NotFound),
@@ -297,14 +298,14 @@ OPERATIONS = (
     ),
     Operation(
         name="filterImageStatistics",
-        summary="What the account's pictures took over time",
+        summary="Get the image usage of the account over time",
         params=ImageSeriesParams,
         result=ImageSeries,
         handler=_get_image_series,
         route=Route(
             "GET",
             "/statistics/images",
-            description="Intervals, and how long they are kept, as for `/statistics/filtered`.",
+            description="Intervals and retention are those of `/statistics/filtered`.",
         ),
         errors=(InvalidRequest, NotFound),
         example={"from": "2026-07-19T18:00:00Z", "to": "2026-07-19T21:00:00Z", "interval": "hour"},
@@ -312,14 +313,14 @@ OPERATIONS = (
     ),
     Operation(
         name="admin/getLivePrograms",
-        summary="Programs that are live now, the latest started first",
+        summary="List live programs, the latest started first",
         params=NoParams,
         result=list[ProgramResource],
         handler=_get_live_programs,
         route=Route(
             "GET",
             "/statistics/livePrograms",
-            description="Those that the caller reads statistics of, at most 1,000.",
+            description="Programs whose statistics the caller may read, at most 1,000.",
         ),
         errors=(NotFound,),
         tag=_TAG,

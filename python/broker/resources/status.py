@@ -71,7 +71,7 @@ async def _servertime(context: Context, params: ServerTimeParams) -> dict[str, A
 OPERATIONS = (
     Operation(
         name="getVersion",
-        summary="Version, build number and build date of the server",
+        summary="Get the version, build number and build date of the server",
         params=NoParams,
         result=Version,
         handler=_get_version,
@@ -80,7 +80,7 @@ OPERATIONS = (
     ),
     Operation(
         name="ping",
-        summary="Tell that the client is still there",
+        summary="Report that the client is still online",
         params=NoParams,
         result=Pong,
         handler=_ping,
@@ -89,13 +89,13 @@ OPERATIONS = (
             "POST",
             "/ping",
             form=True,
-            description="Recommended once a minute while no events are sent; it marks a producer online.",
+            description="Recommended once per minute while no events are sent. Marks a producer as online.",
         ),
         tag="Status",
     ),
     Operation(
         name="servertime",
-        summary="The server's time, to correct a clock by",
+        summary="Get the server's time, to correct a client's clock",
         params=ServerTimeParams,
         result=ServerTime,
         handler=_servertime,

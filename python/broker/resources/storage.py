@@ -14,7 +14,8 @@ from broker.errors import Conflict, NotFound, PayloadTooLarge, SlowDown
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
 from broker.operations.metadata import compact
-from broker.operations.registry import Json, Operation, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Json
 from broker.storage.projects import unknown_project
 from broker.storage.stored_values import NewValue, Quota, StoreOutcome
 
@@ -33,7 +34,7 @@ class StoreValueParams(Model):
     """A value to store."""
 
     project_id: Id
-    id: Id | None = Field(default=None, description="Made up when absent.")
+    id: Id | None = Field(default=None, description="Generated when absent.")
     metadata: FreeObject = Field(
         description="Any JSON object.", json_schema_extra=limited_by("storage_value_limit_bytes")
     )
@@ -77,15 +78,15 @@ def _refuse(outcome: StoreOutcome, value: NewValue, values: int, total_bytes: in
         case StoreOutcome.UNKNOWN:
             raise unknown_project(value.project_id)
         case StoreOutcome.TAKEN:
-            raise Conflict(f"there is a value {value.id} already; to replace it takes an access token")
+            raise Conflict(f"there is a value {value.id} already; an access token is required to replace it")
         case StoreOutcome.MANY:
-            raise PayloadTooLarge(f"the project stores {values} values, as many as it may")
+            raise PayloadTooLarge(f"the project has reached its limit of {values} values")
         case StoreOutcome.LARGE:
             raise PayloadTooLarge(f"the project may not store more than {total_bytes} bytes")
         case StoreOutcome.SHARED:
-            raise PayloadTooLarge("callers without a token store as much in the project as they may")
+            raise PayloadTooLarge("callers without a token have reached their limit in this project")
         case StoreOutcome.OWN:
-            raise PayloadTooLarge("without a token you store as much in the project as you may")
+            raise PayloadTooLarge("you have reached the limit of this project for callers without a token")
 
 
 def _stored(body: bytes, project_id: str, value_id: str, outcome: StoreOutcome) -> Json:
@@ -131,14 +132,14 @@ OPERATIONS = (
             "/storage/{projectId}",
             status=201,
             description=(
-                "With a token an existing id is replaced, which answers 200; without one it is 409."
-                " Subscribers of the channel `storage:<projectId>` are sent the value as `stored`. A project"
-                " has at most {storage_project_values} values of {storage_project_bytes} bytes together;"
-                " callers without a token share half of both, and one address stores at most a tenth of that"
-                " half (413)."
-                " Without a token one address stores {storage_rate_per_address} a second (in a burst"
-                " {storage_burst_per_address}), one account {storage_rate_per_account} (in a burst"
-                " {storage_burst_per_account}); 0 has no limit."
+                "With a token, storing under an existing id replaces the value and returns 200; without"
+                " one it is 409. Subscribers of the channel `storage:<projectId>` receive the value as"
+                " `stored`. A project holds at most {storage_project_values} values of"
+                " {storage_project_bytes} bytes together. Callers without a token share half of both, and"
+                " one address may use a tenth of that half (413 beyond). Without a token, the rate limits"
+                " are {storage_rate_per_address} values per second per address (burst"
+                " {storage_burst_per_address}) and {storage_rate_per_account} per account (burst"
+                " {storage_burst_per_account}); 0 is no limit."
             ),
             location="/storage/{projectId}/{id}",
             locates_itself=True,
@@ -159,7 +160,7 @@ OPERATIONS = (
             "DELETE",
             "/storage/{projectId}/{itemId}",
             status=204,
-            description="Caches may show it for up to a day.",
+            description="Caches may serve the value for up to a day.",
         ),
         errors=(NotFound,),
         example={"projectId": "football", "itemId": "line-up"},

@@ -22,7 +22,8 @@ from broker.errors import (
     UnsupportedGrantType,
 )
 from broker.operations.context import Context
-from broker.operations.registry import Effect, Operation, Reply, Route
+from broker.operations.registry import Effect, Operation, Route
+from broker.operations.results import Reply
 
 PASSWORD_GRANT = "password"  # noqa: S105 - the name of a grant
 API_TOKEN_GRANT = "api_token"  # noqa: S105 - the name of a grant
@@ -61,14 +62,14 @@ class LoginParams(Model):
     )
     client_id: str | None = Field(
         default=None,
-        description="Kind of the application; required but with an identity token.",
+        description="Type of the application; required except with an identity token.",
         json_schema_extra=limited_by("client_ids"),
     )
     username: str | None = Field(
-        default=None, max_length=MAX_NAME_CHARACTERS, description="Of the grant `password`."
+        default=None, max_length=MAX_NAME_CHARACTERS, description="For the grant `password`."
     )
     password: str | None = Field(
-        default=None, max_length=MAX_PASSWORD_CHARACTERS, repr=False, description="Of the grant `password`."
+        default=None, max_length=MAX_PASSWORD_CHARACTERS, repr=False, description="For the grant `password`."
     )
     token: str | None = Field(
         default=None,
@@ -156,12 +157,13 @@ LOGIN = Operation(
         "/token",
         form=True,
         description="Exchanges a user name and a password (`grant_type` `password`), an API token"
-        " (`api_token`), or the token of an identity provider of the account, for an access token that lasts"
-        " {token_lifetime_s} s. After {login_tries_per_user} failed tries a minute for one user name or"
-        " token, or {login_tries_per_address} from one address, every try is refused for a while, the right"
-        " one too. One address logs in {login_rate_per_address} times a second (in a burst"
-        " {login_burst_per_address}), one account {login_rate_per_account} (in a burst"
-        " {login_burst_per_account}); 0 has no limit.",
+        " (`api_token`), or a token of the account's identity provider for an access token that"
+        " is valid for {token_lifetime_s} s. After {login_tries_per_user} failed attempts per"
+        " minute for one user name or token, or {login_tries_per_address} from one address, all"
+        " further attempts are refused for a while, even with the right password. Rate limits:"
+        " {login_rate_per_address} log-ins per second per address (burst"
+        " {login_burst_per_address}) and {login_rate_per_account} per account (burst"
+        " {login_burst_per_account}); 0 is no limit.",
     ),
     errors=(InvalidRequest, InvalidClient, UnsupportedGrantType, BadCredentials, SlowDown, Unavailable),
     example={

@@ -42,7 +42,7 @@ class ProfileParams(Model):
     role: Role = Field(default=Role.USER, strict=False)
     name: PersonName | None = None
     email: Email | None = None
-    project_ids: ProjectIds | None = Field(default=None, description="An admin's to change.")
+    project_ids: ProjectIds | None = Field(default=None, description="Only an admin may change it.")
 
     def apply(self, before: User) -> User:
         """The user with the fields that the request carries."""
@@ -173,7 +173,7 @@ OPERATIONS = (
     ),
     Operation(
         name="updateCurrentUser",
-        summary="Change the own name, e-mail address or password",
+        summary="Change the caller's name, e-mail address or password",
         params=ProfileParams,
         result=User,
         handler=update_current_user,
@@ -209,7 +209,7 @@ OPERATIONS = (
     ),
     Operation(
         name="listRoles",
-        summary="List the names of the roles",
+        summary="List the role names",
         params=NoParams,
         result=list[str],
         handler=list_roles,

@@ -90,7 +90,7 @@ def build_app(services: Services, health: Health, registry: Registry) -> "RestAp
 
 
 class RestApp(Door):
-    """See the module's docstring. Safe for any number of requests at a time on one event loop."""
+    """The ASGI application of the HTTP door. Safe for any number of concurrent requests on one event loop."""
 
     def __init__(self, services: Services, health: Health, registry: Registry) -> None:
         super().__init__(services.settings, services.clock, services.ids)
@@ -256,7 +256,7 @@ class RestApp(Door):
             await self._serve_document(self._documents[name], method, exchange)
             return
         if f"/{name}/".startswith(f"{PICTURES}/"):  # else the ingress leads to their own application
-            raise Unavailable("pictures are not made at present", retry_after_s=_PICTURES_S)
+            raise Unavailable("the image proxy is not available", retry_after_s=_PICTURES_S)
         if segments == [""]:
             await self._serve_start(method, headers, exchange)
             return

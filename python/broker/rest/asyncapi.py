@@ -112,7 +112,7 @@ def asyncapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
     operations["refuse"] = {
         "action": "send",
         "channel": {"$ref": _HERE},
-        "summary": "What is no request of a known method.",
+        "summary": "A message that is not a request of a known method.",
         "tags": [{"name": "WebSocket"}],
         "messages": [_reference(name) for name in messages.add_protocol_errors()],
     }
@@ -195,10 +195,10 @@ def _servers(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
     host = host.replace(NODE_LABEL, "{node}")
     variables: dict[str, Any] = {}
     if "{account}" in host:
-        text = "The account's label with a dot behind it; the default account needs none."
+        text = "The account's label followed by a dot; the default account needs none."
         variables["account"] = {"default": f"{settings.default_account}.", "description": text}
     if "{node}" in host:
-        variables["node"] = {"description": "The gateway's node, as `GET /connect` names it."}
+        variables["node"] = {"description": "The gateway's node, as in the URLs of `GET /connect`."}
     place = {"host": host, "pathname": f"/{path.rpartition('/')[0]}"}
     rest_of_it = {
         **({"variables": variables} if variables else {}),
@@ -206,11 +206,11 @@ def _servers(settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     gateway = place | {
         "protocol": protocol,
-        "description": "A gateway, by the URL that `GET /api/v1/connect` answers.",
+        "description": "A gateway, at the URL that `GET /api/v1/connect` returns.",
     }
     events = place | {
         "protocol": "https" if protocol == "wss" else "http",
-        "description": "The same gateway, by the `streamUrl` that `GET /api/v1/connect?programId=…` answers.",
+        "description": "The same gateway, at the `streamUrl` that `GET /api/v1/connect?programId=…` returns.",
     }
     return gateway | rest_of_it, events | rest_of_it
 
@@ -245,14 +245,21 @@ def _limits(settings: Settings, names: tuple[str, ...]) -> list[dict[str, Any]]:
 
 def _handshake() -> dict[str, Any]:
     """The WebSocket binding: what a handshake may carry beside what RFC 6455 asks for."""
-    token = {"type": "string", "minLength": 1, "description": "A token, where no header can be sent."}
+    token = {
+        "type": "string",
+        "minLength": 1,
+        "description": "A token, if the client cannot send the header.",
+    }
     headers = {
         "Authorization": {
             "type": "string",
             "pattern": "^[Bb][Ee][Aa][Rr][Ee][Rr] .+",
-            "description": "It counts before the query.",
+            "description": "Takes precedence over the query.",
         },
-        "Origin": {"type": "string", "description": "One that the account allows, where it names any."},
+        "Origin": {
+            "type": "string",
+            "description": "Must be allowed by the account, if the account restricts origins.",
+        },
         "Sec-WebSocket-Extensions": {
             "type": "string",
             "description": "`permessage-deflate` is agreed on; what many are sent is deflated once for all.",

@@ -51,7 +51,7 @@ _ID: Schema = {
 _CORRELATION = {"location": "$message.payload#/id"}
 _TOKEN: Schema = {
     "type": "string",
-    "description": "Authenticates this call; `subscribe` and `login` give the connection its rights.",
+    "description": "Authenticates this call; with `subscribe` and `login` it authenticates the connection.",
 }
 _KEY: Schema = {
     "type": "string",
@@ -62,9 +62,12 @@ _KEY: Schema = {
 }
 _MATCH: Schema = {
     "type": "string",
-    "description": "Change only what still has this tag; over HTTP it is `If-Match`.",
+    "description": "Make the change only if the resource still has this tag; over HTTP it is `If-Match`.",
 }
-_WITH_ETAG: Schema = {"type": "boolean", "description": "Whether the result has its tag as a member `etag`."}
+_WITH_ETAG: Schema = {
+    "type": "boolean",
+    "description": "Whether the result contains its tag as the member `etag`.",
+}
 _WITH_CURSOR: Schema = {
     "type": "boolean",
     "description": "Whether the result is `{items, cursor}`, for lists in pages.",
@@ -76,7 +79,7 @@ _FORWARDED: Schema = {
     "properties": {
         "status": {"type": "integer"},
         "contentType": {"type": "string"},
-        "body": {"description": "JSON where it is JSON, else text, else base64."},
+        "body": {"description": "JSON if possible, otherwise text, otherwise base64."},
         "encoding": {"const": "base64"},
     },
     "additionalProperties": False,
@@ -96,8 +99,12 @@ _FOLLOW_ERRORS = (
     Unavailable,
 )
 PROTOCOL_ERRORS = (
-    (PARSE_ERROR, "Parse error", "The message is no JSON, nests too deep or has too many values."),
-    (INVALID_REQUEST, "Invalid Request", "The message is no request of JSON-RPC 2.0, or too large a batch."),
+    (PARSE_ERROR, "Parse error", "The message is not JSON, is nested too deeply or has too many values."),
+    (
+        INVALID_REQUEST,
+        "Invalid Request",
+        "The message is not a request of JSON-RPC 2.0, or the batch is too large.",
+    ),
     (METHOD_NOT_FOUND, "Method not found", "There is no such method."),
 )
 
@@ -122,7 +129,7 @@ FOLLOWS: Mapping[str, _Follow] = {
         {"programId": "final-2026", "epoch": _EPOCH, "seq": 41, "recovered": True, "events": []},
     ),
     "unsubscribe": _Follow(
-        "Follow a program or a channel no more",
+        "Stop following a program or a channel",
         TargetParams,
         (Unsubscribed,),
         {"programId": "final-2026"},
@@ -253,10 +260,13 @@ class Messages:
         if operation.has_etag:
             # What `withEtag` adds stands inside the resource, which has no other members than its own.
             resource = self._schemas.named[schema["$ref"].rpartition("/")[2]]
-            tag = {"etag": {"type": "string", "description": "Where `withEtag` asked for it."}}
+            tag = {"etag": {"type": "string", "description": "Present if `withEtag` was set."}}
             return resource | {"properties": resource["properties"] | tag}
         if operation.has_cursor:
-            cursor = {"type": ["string", "null"], "description": "Of the next page; null after the last one."}
+            cursor = {
+                "type": ["string", "null"],
+                "description": "Cursor of the next page; null after the last one.",
+            }
             return {"anyOf": [schema, _object({"items": schema, "cursor": cursor})]}
         return schema
 
@@ -264,7 +274,7 @@ class Messages:
 _RETRY_AFTER: Schema = {
     "type": "integer",
     "minimum": 1,
-    "description": "After how many seconds to try again; over HTTP it is `Retry-After`.",
+    "description": "Seconds to wait before a retry; over HTTP it is `Retry-After`.",
 }
 
 

@@ -49,33 +49,37 @@ to be sent after the request.
 _POSITION: Schema = {
     "type": "string",
     "pattern": "^[^:]{1,64}:[0-9]{1,16}(:.{1,64})?$",
-    "description": "A position: `EPOCH:SEQ`, or `EPOCH:SEQ:ID` where the message there is known.",
+    "description": "A position: `EPOCH:SEQ`, or `EPOCH:SEQ:ID` if the message there is known.",
 }
 _EPOCH = "0198b2c4-6f00-7a11-8b22-9c33ad44be55"
 _QUERY: dict[str, Schema] = {
-    "since": _POSITION | {"description": "Go on after this position: `EPOCH:SEQ` or `EPOCH:SEQ:ID`."},
+    "since": _POSITION | {"description": "Continue after this position: `EPOCH:SEQ` or `EPOCH:SEQ:ID`."},
     "history": {
         "type": "integer",
         "minimum": 0,
-        "description": "Begin with so many of the last pushes; not together with `since`.",
+        "description": "Start with the last N pushes; not together with `since`.",
     },
     "access_token": {
         "type": "string",
         "minLength": 1,
-        "description": "A token, where no header can be sent.",
+        "description": "A token, if the client cannot send the header.",
     },
 }
 _REQUEST_HEADERS: dict[str, Schema] = {
     "Authorization": {
         "type": "string",
         "pattern": "^[Bb][Ee][Aa][Rr][Ee][Rr] .+",
-        "description": "It counts before the query.",
+        "description": "Takes precedence over the query.",
     },
     "Last-Event-ID": {
         "anyOf": [_POSITION, {"const": ""}],
-        "description": "Go on after this position, whatever the query says; an `EventSource` sends it.",
+        "description": "Continue after this position; takes precedence over the query. An `EventSource` sends"
+        " it.",
     },
-    "Origin": {"type": "string", "description": "One that the account allows, where it names any."},
+    "Origin": {
+        "type": "string",
+        "description": "Must be allowed by the account, if the account restricts origins.",
+    },
 }
 _HEAD: dict[str, Schema] = {
     "Content-Type": {"const": "text/event-stream"},
@@ -150,7 +154,7 @@ def _event(told: Notification, schemas: Schemas) -> dict[str, Any]:
         lines["retry"] = {
             "type": "integer",
             "minimum": 0,
-            "description": "Milliseconds to wait before another request; drawn anew for each stream.",
+            "description": "Milliseconds to wait before another request, random for each stream.",
         }
         example["retry"] = data.get("afterMs", 3_127)
     # A push of an epoch that was replaced meanwhile has no `id`: there is no coming back to it.

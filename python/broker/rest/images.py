@@ -93,7 +93,7 @@ class ImageApp(Door):
         del headers, receive
         segments = split_path((scope.get("raw_path") or scope["path"].encode())[len(PREFIX) :])
         if len(segments) != 2 or not is_account_name(segments[0]):
-            raise NotFound("pictures are at /api/v2/imgproxy/{account}/{options}?url={url}")
+            raise NotFound("images are at /api/v2/imgproxy/{account}/{options}?url={url}")
         method = scope["method"]
         if method == "OPTIONS":
             await exchange.whole(204, b"", "", _PREFLIGHT)

@@ -44,7 +44,7 @@ _MATCH_PARAMETER = {
 _NONE_MATCH_PARAMETER = {
     "name": "If-None-Match",
     "in": "header",
-    "description": "Answer 304 without a body while the resource still has this `ETag`.",
+    "description": "Return 304 without a body if the resource still has this `ETag`.",
     "schema": {"type": "string"},
     "example": HEADERS["ETag"]["example"],
 }

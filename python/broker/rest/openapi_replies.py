@@ -32,15 +32,15 @@ from broker.rest.routing import Endpoint
 
 ERROR_SCHEMA: Schema = {
     "type": "object",
-    "description": "Every error has this form.",
+    "description": "The form of every error.",
     "required": ["error", "error_description", "status"],
     "properties": {
         "error": {"type": "string", "description": "Stable name of the error."},
-        "error_description": {"type": "string", "description": "What is wrong, for people."},
+        "error_description": {"type": "string", "description": "A description of the error for people."},
         "status": {"type": "integer", "description": "The HTTP status."},
         "errors": {
             "type": "array",
-            "description": "The fields at fault, where fields are.",
+            "description": "The invalid fields, if any.",
             "items": {
                 "type": "object",
                 "required": ["field", "message"],
@@ -51,13 +51,13 @@ ERROR_SCHEMA: Schema = {
 }
 HEADERS: dict[str, Schema] = {
     "Allow": {
-        "description": "The methods that the path has.",
+        "description": "The methods that the path supports.",
         "required": True,
         "schema": {"type": "string"},
         "example": "GET, HEAD, OPTIONS",
     },
     "Cache-Control": {
-        "description": "Whether and for how long the reply may be used again.",
+        "description": "Whether and for how long caches may reuse the response.",
         "required": True,
         "schema": {"type": "string"},
         "example": "no-store",
@@ -69,7 +69,7 @@ HEADERS: dict[str, Schema] = {
         "example": 'attachment; filename="final-2026-events.json"',
     },
     "ETag": {
-        "description": "Names this state of the resource, for `If-Match` and `If-None-Match`.",
+        "description": "Identifies this state of the resource, for `If-Match` and `If-None-Match`.",
         "required": True,
         "schema": {"type": "string", "pattern": '^"[^"]+"$'},
         "example": '"5d41402abc4b2a76"',
@@ -80,12 +80,12 @@ HEADERS: dict[str, Schema] = {
         "example": '</api/v1/programs/final-2026/events?limit=100&cursor=Li4u>; rel="next"',
     },
     "Location": {
-        "description": "Where the created resource is.",
+        "description": "URL of the created resource.",
         "schema": {"type": "string", "pattern": "^/api/v1/"},
         "example": "/api/v1/programs/final-2026",
     },
     "Retry-After": {
-        "description": "After how many seconds to try again.",
+        "description": "Seconds to wait before a retry.",
         "required": True,
         "schema": {"type": "integer", "minimum": 1},
         "example": 3,
@@ -97,13 +97,14 @@ HEADERS: dict[str, Schema] = {
         "example": "Bearer",
     },
     "X-Upstream-Status": {
-        "description": "The upstream's own status: this answer is the upstream's, not the broker's.",
+        "description": "The upstream's status; marks a response of the upstream, not of the broker.",
         "required": True,
         "schema": {"type": "integer", "minimum": 200, "maximum": 599},
         "example": 200,
     },
     "X-Request-Id": {
-        "description": "The id of the request: the caller's own, of 1 to 128 printable characters, or ours.",
+        "description": "The id of the request: the caller's, of 1 to 128 printable characters, or a generated"
+        " one.",
         "required": True,
         "schema": {"type": "string", "pattern": "^[!-~]{1,128}$"},
         "example": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f",
@@ -144,7 +145,7 @@ def replies(endpoint: Endpoint, schemas: Schemas, *, is_shadowed: bool) -> dict[
         found[str(status)] = _success(endpoint, schemas, text, creates=False)
     if route.method == "GET" and operation.has_etag:
         found["304"] = {
-            "description": "The caller has it already, as its `If-None-Match` says.",
+            "description": "The caller has the current state, according to its `If-None-Match`.",
             "headers": _headers(*_ALWAYS, "ETag"),
         }
     errors = errors_of(operation)
@@ -152,7 +153,7 @@ def replies(endpoint: Endpoint, schemas: Schemas, *, is_shadowed: bool) -> dict[
         errors.append(MethodNotAllowed)
     found |= failures(errors, schemas)
     if route.is_proxy:
-        found["default"] = _success(endpoint, schemas, "Whatever else the upstream answers.", creates=False)
+        found["default"] = _success(endpoint, schemas, "Any other response of the upstream.", creates=False)
     return found
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from broker.errors import BrokerError, Unauthenticated
-from broker.operations.registry import Forwarded, Json, Reply, Result, Stream
 from broker.operations.rendering import result_json
+from broker.operations.results import Forwarded, Json, Reply, Result, Stream
 from broker.rest.headers import EVERY_REPLY, Header
 from broker.rest.request import ClientGone, Receive
 from broker.rest.routing import Endpoint

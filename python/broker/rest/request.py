@@ -116,7 +116,7 @@ def negotiate(headers: Headers, produces: tuple[str, ...]) -> str:
     ranges = _media_ranges(accept.decode("latin-1"))
     best = max(produces, key=lambda media_type: _quality(ranges, media_type))  # the first of equal ones
     if _quality(ranges, best) <= 0:
-        raise NotAcceptable(f"this can be had as {' or '.join(produces)}")
+        raise NotAcceptable(f"the available media types are {' or '.join(produces)}")
     return best
 
 
@@ -246,7 +246,7 @@ async def _next_chunk(receive: Receive, waits: Deadlines) -> tuple[bytes, bool]:
     finally:
         waits.end(wait)
     if message["type"] == "http.disconnect":
-        raise ClientGone("the connection ended before the body did")
+        raise ClientGone("the connection ended before the body was complete")
     return message.get("body", b""), message.get("more_body", False)
 
 
@@ -357,6 +357,6 @@ def merge_path(fields: dict[str, Any], endpoint: Endpoint, values: Sequence[str]
         fields.setdefault(name, None)
     for name, value in zip(endpoint.names, values, strict=True):
         if fields.get(name, value) not in (value, None):
-            raise InvalidRequest.of_field(name, "must be the same as in the path")
+            raise InvalidRequest.of_field(name, "must equal the one in the path")
         fields[name] = value
     return fields

@@ -258,7 +258,7 @@ def _to_data(value: object) -> object:
         return ModelData(
             type(value).__name__, value.model_dump_json(by_alias=True, exclude_unset=True).encode()
         )
-    raise TypeError(f"{type(value).__name__} cannot travel")
+    raise TypeError(f"{type(value).__name__} cannot be sent over a link")
 
 
 def _without_error(hint: Any) -> Any:
@@ -273,10 +273,10 @@ class SlotCalls(Protocol):
     """What the actor of every slot can be asked."""
 
     async def ready(self) -> BrokerError | None:
-        """See `broker.actors.actor.SlotActor.ready`."""
+        """Return when the actor can take calls, or the error that keeps it from doing so."""
 
     async def process_id(self) -> int:
-        """See `broker.actors.actor.SlotActor.process_id`."""
+        """The id of the actor's process."""
 
 
 SLOT_CALLS: Calls[SlotCalls] = Calls(SlotCalls)

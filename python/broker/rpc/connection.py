@@ -21,7 +21,7 @@ class LinkRefused(ConnectionEnded):
 
 
 class Connection(CallerWire):
-    """See the module's docstring; `open_connection` makes one. `end` it on the same loop."""
+    """A link from the calling side. `open_connection` creates it; `end` it on the same event loop."""
 
     def __init__(self, secret: bytes, calls: Calls[Any]) -> None:
         super().__init__(secret)

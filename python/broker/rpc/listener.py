@@ -104,7 +104,7 @@ class _Peer(ListenerWire):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
+        """Admit the connection and start the time-out of its greeting."""
         super().connection_made(transport)
         self._listener._admit(self)
         self._timer = asyncio.get_running_loop().call_later(_GREETING_S, self.transport.abort)

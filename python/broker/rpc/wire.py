@@ -172,11 +172,11 @@ class Wire(asyncio.Protocol, ABC):
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
+        """Keep the transport."""
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
+        """Process what has arrived, as far as it is complete."""
         self._received += data
         try:
             while self._advance():
@@ -192,7 +192,7 @@ class Wire(asyncio.Protocol, ABC):
             raise
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
+        """Tell the subclass that the connection is over."""
         self._end()
 
     # -- what both ends do alike
@@ -275,7 +275,7 @@ class CallerWire(Wire):
     """The caller's end."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
+        """Keep the transport and send the greeting."""
         super().connection_made(transport)
         self.transport.write(self._greeting)
 

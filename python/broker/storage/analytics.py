@@ -132,7 +132,7 @@ class Analytics:
             except asyncpg.ForeignKeyViolationError:
                 raise unknown_project(lease.project_id) from None
         if not taken:
-            raise Conflict("a set-up of this project's site is under way, or was broken off a moment ago")
+            raise Conflict("a set-up of this project's site is in progress, or was interrupted a moment ago")
 
     async def release(self, lease: Lease) -> None:
         """End a set-up, so that the next one need not wait."""

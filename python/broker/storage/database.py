@@ -258,7 +258,7 @@ class _Losses:
 
 
 class _Unit(AbstractAsyncContextManager[None]):
-    """See `Database.unit`. `connection` is that of the transaction, None before it begins."""
+    """The transaction of `Database.unit`. `connection` is None before it begins."""
 
     def __init__(
         self, database: Database, begin: Callable[[], AbstractAsyncContextManager[asyncpg.Connection]]

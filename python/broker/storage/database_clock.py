@@ -24,7 +24,7 @@ _NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
 class DatabaseClock:
-    """See `Clock`, and the module's docstring. `open` makes one; `run` keeps it right."""
+    """A `Clock` that follows the database's. `open` creates it; `run` keeps it right."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -38,11 +38,11 @@ class DatabaseClock:
         return clock
 
     def now_ms(self) -> int:
-        """See `Clock.now_ms`; steps by what was measured only."""
+        """Milliseconds since the epoch by the database's clock; it steps only when a measurement says so."""
         return int((time.clock_gettime(_STEADY) + self._ahead_s) * 1_000)
 
     def monotonic_s(self) -> float:
-        """See `Clock.monotonic_s`."""
+        """Seconds of a clock that nobody sets."""
         return time.monotonic()
 
     async def run(self) -> None:

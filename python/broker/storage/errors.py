@@ -59,7 +59,7 @@ def unavailable(error: BaseException) -> Unavailable:
 def outcome_unknown(error: BaseException) -> OutcomeUnknown:
     """The broker's error for a commit that was never answered."""
     return OutcomeUnknown(
-        "the database was lost while the change was stored; repeat the request with the same key",
+        "the database connection was lost during the commit; repeat the request with the same key",
         retry_after_s=_RETRY_AFTER_S,
         log_text=f"PostgreSQL: {_one_line(error)}",
     )

@@ -58,7 +58,7 @@ async def refusal(connection: asyncpg.Connection, slot: str, generation: int) ->
     newest = await connection.fetchval(_GENERATION, slot)
     if newest is not None and newest > generation:
         return Fenced(slot)
-    return Unavailable("the database has lost what it had", retry_after_s=1, log_text="generation_lost")
+    return Unavailable("the database has lost committed changes", retry_after_s=1, log_text="generation_lost")
 
 
 class Fence:

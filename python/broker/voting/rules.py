@@ -1,4 +1,4 @@
-"""Audience answers: what an event declares of a poll, what an entry is, and how counts are told.
+"""Polls: what an event declares, what a vote and an impression look like, and the form of results.
 
 An event is the *context* of the answers that name its id. Its metadata declares what it asks:
 `{"title", "measureName", "options": [label or {"label"}], "opens", "closes" (ms), "allowChange"}`. Producers
@@ -12,6 +12,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
+from broker.domain.titles import camel_case
 from broker.domain.values import MAX_INTEGER, Model
 
 MAX_OPTION = 999
@@ -25,8 +26,6 @@ _UNPRINTABLE = "\\u0000-\\u001f\\u007f-\\u009f\\u200b-\\u200f\\u2028-\\u202f\\u2
 _PRINTABLE = f"^[^{_UNPRINTABLE}]+$"
 _IS_PRINTABLE = re.compile(_PRINTABLE[:-1]).fullmatch
 _IS_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}").fullmatch
-_WORD: re.Pattern[str] = re.compile(r"[^\W_]+")
-_APOSTROPHE = re.compile(r"['\u2019]")
 
 
 def _check_printable(value: str) -> str:
@@ -37,10 +36,9 @@ def _check_printable(value: str) -> str:
 
 def lower_uuid(value: str) -> str:
     """The one spelling of an event's id, so that one event is one context."""
-    is_as_ours = (
-        len(value) != _UUID_CHARACTERS or value.islower()
-    )  # nearly always, and no pattern is looked for
-    return value if is_as_ours or not _IS_UUID(value) else value.lower()
+    # Nearly every id is in lower case already, and then the pattern is not tried.
+    is_lower = len(value) != _UUID_CHARACTERS or value.islower()
+    return value if is_lower or not _IS_UUID(value) else value.lower()
 
 
 def _check_choice(value: object) -> tuple[int, ...]:
@@ -51,7 +49,7 @@ def _check_choice(value: object) -> tuple[int, ...]:
     if not chosen or not all(type(index) is int and 0 <= index <= MAX_OPTION for index in chosen):
         raise ValueError(f"must be the index of an option, 0 to {MAX_OPTION}, or a list of such, not empty")
     if len(set(chosen)) != len(chosen):
-        raise ValueError("must not have an index twice")
+        raise ValueError("must not contain an index twice")
     return tuple(sorted(chosen))
 
 
@@ -195,19 +193,6 @@ def parse_declaration(metadata: object) -> Declaration:
         opens_ms=_ms(metadata.get("opens")),
         closes_ms=_ms(metadata.get("closes")),
         allow_change=metadata.get("allowChange") is True,
-    )
-
-
-def camel_case(title: str) -> str:
-    """The response name of a title: its words without what stands between, all but the first capitalised.
-
-    Letters and digits of any script make words; an apostrophe divides none. A word in capitals is written as
-    any other, and one with capitals inside keeps them: `Who's the FIFA cup's "MVP"?` is
-    `whosTheFifaCupsMvp`. A title without a word has no name: "".
-    """
-    words = [word.lower() if word.isupper() else word for word in _WORD.findall(_APOSTROPHE.sub("", title))]
-    return "".join(word[:1].lower() + word[1:] for word in words[:1]) + "".join(
-        word[:1].upper() + word[1:] for word in words[1:]
     )
 
 

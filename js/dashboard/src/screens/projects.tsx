@@ -80,7 +80,7 @@ function NewProject({ onClose }: { onClose: () => void }) {
         }}
       >
         <Text label="Name" required value={name} onText={setName} />
-        <Text label="Id" value={id} onText={setId} hint="Made up when empty; it never changes." />
+        <Text label="Id" value={id} onText={setId} hint="Generated when empty; it never changes." />
         <Text label="Description" value={description} onText={setDescription} />
         <Progress of={action} />
         <div class="actions end">

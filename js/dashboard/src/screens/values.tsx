@@ -88,7 +88,7 @@ export function ValuesTab({ projectId }: { projectId: string }) {
             value={draft.id}
             maxLength={128}
             onText={(id) => setDraft({ ...draft, id })}
-            hint="Made up when empty."
+            hint="Generated when empty."
           />
           <div class="actions">
             <button type="submit" disabled={!path.itemId || read.isRunning}>

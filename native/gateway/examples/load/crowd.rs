@@ -149,7 +149,7 @@ impl Crowd {
     /// Reads until `is_over` says so or the time has passed.
     ///
     /// # Errors
-    /// See [`turn`](Self::turn).
+    /// Those of [`turn`](Self::turn).
     pub fn wait(&mut self, seconds: f64, is_over: impl Fn(&Round) -> bool) -> Outcome<()> {
         let (limit, began) = (Duration::try_from_secs_f64(seconds)?, Instant::now());
         while !is_over(&self.round) && began.elapsed() < limit {

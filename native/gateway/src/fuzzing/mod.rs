@@ -15,7 +15,7 @@ use serde_json::Value;
 pub use broker_core::fuzzing::{answers, frames, log};
 
 use super::params::{parse_servertime, parse_subscribe, parse_unsubscribe};
-use super::votes::parse_ballot;
+use super::votes::parse_vote;
 
 /// Request heads, and the address that a proxy names in one.
 ///
@@ -61,6 +61,6 @@ fn check_params(call: &Call<'_>) {
     }
     parse_servertime(params);
     for is_answer in [false, true] {
-        params.and_then(|params| parse_ballot(params, is_answer));
+        params.and_then(|params| parse_vote(params, is_answer));
     }
 }

@@ -24,9 +24,9 @@ mod rates;
 mod taking;
 
 pub use lane::{Fate, GroupKey, Mismatch, Records, Settled, Settlement};
-pub use polls::{Ballots, OpenPoll, PollName};
+pub use polls::{OpenPoll, PollName, Votes};
 pub use rates::Rates;
 
 pub(crate) use names::Names;
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use params::parse_ballot;
+pub(crate) use params::parse_vote;

@@ -30,7 +30,7 @@ struct Raw<'a>(&'a str);
 
 /// One answer or one impression. Names of things are as sent, to be looked up.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Ballot<'a> {
+pub(crate) struct Vote<'a> {
     pub account: Option<&'a str>,
     pub project: Option<&'a str>,
     pub program: &'a str,
@@ -42,8 +42,8 @@ pub(crate) struct Ballot<'a> {
     pub choice: Vec<u16>,
 }
 
-/// A ballot that is plainly right, whatever the poll is; None leaves it to the application.
-pub(crate) fn parse_ballot(params: &str, is_answer: bool) -> Option<Ballot<'_>> {
+/// A vote that is plainly right, whatever the poll is; None leaves it to the application.
+pub(crate) fn parse_vote(params: &str, is_answer: bool) -> Option<Vote<'_>> {
     if !params.starts_with('{') {
         return None; // serde would take an array too
     }
@@ -57,7 +57,7 @@ pub(crate) fn parse_ballot(params: &str, is_answer: bool) -> Option<Ballot<'_>> 
     if !texts.into_iter().flatten().all(is_plain) {
         return None;
     }
-    Some(Ballot {
+    Some(Vote {
         account: params.account_id,
         project: params.project_id,
         program: params.program_id,
@@ -100,11 +100,11 @@ mod tests {
 
     fn parse(more: &str) -> Option<Vec<u16>> {
         let params = format!("{{{PLACE}{more}}}");
-        parse_ballot(&params, true).map(|ballot| ballot.choice)
+        parse_vote(&params, true).map(|vote| vote.choice)
     }
 
     #[test]
-    fn plain_ballots_are_read() {
+    fn plain_votes_are_read() {
         assert_eq!(parse(r#","measureValue":999"#), Some(vec![999]));
         assert_eq!(parse(r#","measureValue":[ 2, 0 ]"#), Some(vec![2, 0]));
         assert_eq!(
@@ -112,7 +112,7 @@ mod tests {
             Some(vec![0])
         );
         let params = format!(r#"{{{PLACE},"visitorId":"v ~","sessionId":"s"}}"#);
-        let shown = parse_ballot(&params, false).expect("plain");
+        let shown = parse_vote(&params, false).expect("plain");
         assert_eq!((shown.visitor, shown.session), (Some("v ~"), Some("s")));
         assert_eq!(
             (shown.program, shown.measure, shown.context),
@@ -155,15 +155,15 @@ mod tests {
         let endless = "0,".repeat(4_000);
         assert!(parse(&format!(r#","measureValue":[{endless}0]"#)).is_none());
         let shown = format!(r#"{{{PLACE},"measureValue":null}}"#);
-        assert_eq!(parse_ballot(&shown, false), None);
-        assert_eq!(parse_ballot("[]", true), None);
-        assert_eq!(parse_ballot("{}", true), None);
+        assert_eq!(parse_vote(&shown, false), None);
+        assert_eq!(parse_vote("[]", true), None);
+        assert_eq!(parse_vote("{}", true), None);
     }
 
     proptest! {
         #[test]
         fn whatever_is_sent_is_read_or_left(params in r#"\{("[a-zA-Z]{0,13}":("[ -~]{0,3}"|[0-9\[\],]{0,6}),?){0,8}\}"#) {
-            let _ = (parse_ballot(&params, true), parse_ballot(&params, false));
+            let _ = (parse_vote(&params, true), parse_vote(&params, false));
         }
 
         #[test]

@@ -53,10 +53,10 @@ impl PollName<'_> {
 
 /// Open polls, limits, and a lane to each counter. Every method is short and may be called from any thread.
 #[derive(Debug)]
-pub struct Ballots {
+pub struct Votes {
     /// Before the number of a connection it names that among all gateways'.
     pub(super) door: String,
-    /// Votes that were taken without the application, since the start.
+    /// Votes that were taken without the application since the start.
     pub taken: AtomicU64,
     per_connection: Arc<Rates>,
     per_address: Arc<Rates>,
@@ -64,7 +64,7 @@ pub struct Ballots {
     lanes: Vec<Lane>,
 }
 
-impl Ballots {
+impl Votes {
     /// A record of shard `n` goes to lane `n` modulo `lanes`, of which there is at least one.
     #[must_use]
     pub fn new(
@@ -90,7 +90,7 @@ impl Ballots {
         self.polls.lock().insert(text, Arc::new(poll));
     }
 
-    /// Leaves the votes of a poll to the application; those that wait go their way.
+    /// Leaves later votes of a poll to the application; votes that are queued are still counted.
     pub fn close(&self, name: &PollName<'_>) {
         let mut text = String::new();
         name.put(&mut text);
@@ -121,34 +121,39 @@ impl Ballots {
             && self.per_address.take(address, 1.0, now_s) == 0.0
     }
 
-    /// Whether one of these records would find its lane full.
-    pub(super) fn is_full(&self, poll: &OpenPoll, pieces: &[Piece]) -> bool {
-        pieces
+    /// Whether the lane of one of these parts is full.
+    pub(super) fn is_full(&self, poll: &OpenPoll, parts: &[PackedVote]) -> bool {
+        parts
             .iter()
-            .any(|piece| self.lane(piece.shard(poll)).is_full())
+            .any(|part| self.lane(part.shard(poll)).is_full())
     }
 
-    /// Leaves a record for its counter; returns the lane whose news the application must be told of, if so.
-    pub(super) fn push(&self, poll: &OpenPoll, piece: &Piece, waiting: Waiting) -> Option<usize> {
-        let shard = piece.shard(poll);
+    /// Queues a part for its counter. Returns the lane if the application must be told that it is no longer empty.
+    pub(super) fn push(
+        &self,
+        poll: &OpenPoll,
+        part: &PackedVote,
+        waiting: Waiting,
+    ) -> Option<usize> {
+        let shard = part.shard(poll);
         let key = GroupKey {
             poll: poll.uid,
             shard,
             allow_change: poll.allow_change,
-            is_answer: piece.is_answer,
+            is_answer: part.is_answer,
         };
         self.lane(shard)
-            .push(key, &piece.record, waiting)
+            .push(key, &part.record, waiting)
             .then(|| self.lane_index(shard))
     }
 
-    /// See `Lane::take`; nothing for a lane that there is not.
+    /// Takes what waits in a lane, as one batch; nothing from a lane that does not exist.
     #[must_use]
     pub fn take(&self, lane: usize) -> Vec<Records> {
         self.lanes.get(lane).map(Lane::take).unwrap_or_default()
     }
 
-    /// See `Lane::unsettled`; 0 for a lane that there is not.
+    /// How many batches a lane still has to settle; 0 for a lane that does not exist.
     #[must_use]
     pub fn unsettled(&self, lane: usize) -> usize {
         self.lanes.get(lane).map_or(0, Lane::unsettled)
@@ -167,44 +172,44 @@ impl Ballots {
     }
 }
 
-/// One record of a vote.
+/// A vote, or one of the two parts of an impression, packed for its counter.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct PackedVote {
     record: Vec<u8>,
     hash: u64,
     is_answer: bool,
 }
 
-impl Piece {
+impl PackedVote {
     fn shard(&self, poll: &OpenPoll) -> u64 {
         self.hash % poll.shards.max(1)
     }
 }
 
 impl OpenPoll {
-    /// The record of an answer; None for one that the poll does not have, which the application refuses.
-    pub(super) fn answer(&self, visitor: &str, choice: &[u16]) -> Option<Piece> {
+    /// Packs a vote. None if the poll does not have such an option, which the application refuses.
+    pub(super) fn answer(&self, visitor: &str, choice: &[u16]) -> Option<PackedVote> {
         if choice.iter().any(|index| *index >= self.options) {
             return None;
         }
         let hash = Hasher::new(&self.key, self.uid).answer(visitor);
         let mut record = Vec::with_capacity(10);
         answers::encode_answer(choice, hash, &mut record).ok()?;
-        Some(Piece {
+        Some(PackedVote {
             record,
             hash,
             is_answer: true,
         })
     }
 
-    /// The records of an impression; the first tells whether it has changed a count.
-    pub(super) fn impression(&self, visitor: &str, session: &str) -> [Piece; 2] {
+    /// Packs an impression. The outcome of the first part says whether it has changed a count.
+    pub(super) fn impression(&self, visitor: &str, session: &str) -> [PackedVote; 2] {
         let hasher = Hasher::new(&self.key, self.uid);
         let (visitor, session) = (hasher.impression(visitor), hasher.session(session));
         let (mut shown, mut seen) = (Vec::with_capacity(9), Vec::with_capacity(9));
         answers::encode_impression(visitor, &mut shown);
         answers::encode_session(session, &mut seen);
-        [(shown, visitor), (seen, session)].map(|(record, hash)| Piece {
+        [(shown, visitor), (seen, session)].map(|(record, hash)| PackedVote {
             record,
             hash,
             is_answer: false,
@@ -245,17 +250,17 @@ mod tests {
         }
     }
 
-    fn ballots() -> Ballots {
+    fn votes() -> Votes {
         let rates = |burst| Arc::new(Rates::new(1e-3, burst, 10));
-        Ballots::new("d".to_owned(), rates(1.0), rates(2.0), 2)
+        Votes::new("d".to_owned(), rates(1.0), rates(2.0), 2)
     }
 
     #[test]
     fn a_poll_is_open_until_it_lapses_or_is_closed() {
-        let (ballots, mut scratch) = (ballots(), String::new());
-        let mut find = |name: &PollName<'_>, now_ms| ballots.find(name, now_ms, &mut scratch);
+        let (votes, mut scratch) = (votes(), String::new());
+        let mut find = |name: &PollName<'_>, now_ms| votes.find(name, now_ms, &mut scratch);
         assert!(find(&NAME, 0).is_none());
-        ballots.open(&NAME, poll());
+        votes.open(&NAME, poll());
         assert!(find(&NAME, 99).is_some() && find(&NAME, 100).is_none());
         for other in [
             PollName {
@@ -277,12 +282,12 @@ mod tests {
         ] {
             assert!(find(&other, 0).is_none());
         }
-        ballots.sweep(99);
+        votes.sweep(99);
         assert!(find(&NAME, 0).is_some());
-        ballots.close(&NAME);
+        votes.close(&NAME);
         assert!(find(&NAME, 0).is_none());
-        ballots.open(&NAME, poll());
-        ballots.sweep(100);
+        votes.open(&NAME, poll());
+        votes.sweep(100);
         assert!(find(&NAME, 0).is_none());
     }
 
@@ -296,27 +301,27 @@ mod tests {
 
     #[test]
     fn each_limit_refuses() {
-        let ballots = ballots();
-        assert!(ballots.take_tokens("a", "x"));
-        assert!(!ballots.take_tokens("a", "x"), "the connection's");
-        assert!(ballots.take_tokens("b", "x"));
-        assert!(!ballots.take_tokens("c", "x"), "the address's");
+        let votes = votes();
+        assert!(votes.take_tokens("a", "x"));
+        assert!(!votes.take_tokens("a", "x"), "the connection's");
+        assert!(votes.take_tokens("b", "x"));
+        assert!(!votes.take_tokens("c", "x"), "the address's");
     }
 
     #[test]
     fn records_go_to_the_lane_of_their_shard() {
-        let (ballots, poll) = (ballots(), poll());
+        let (votes, poll) = (votes(), poll());
         for number in 0..100 {
-            let piece = poll.answer(&number.to_string(), &[0]).expect("an answer");
+            let part = poll.answer(&number.to_string(), &[0]).expect("an answer");
             let waiting = Waiting {
                 conn: broker_server::ConnId(0),
                 ticket: number,
                 tells: true,
             };
-            ballots.push(&poll, &piece, waiting);
+            votes.push(&poll, &part, waiting);
         }
         for lane in 0..2 {
-            for (key, records) in ballots.take(lane) {
+            for (key, records) in votes.take(lane) {
                 assert_eq!(key.shard % 2, lane as u64);
                 for record in records.chunks(9) {
                     let hash = u64::from_le_bytes(record[1..].try_into().expect("8 bytes"));
@@ -324,6 +329,6 @@ mod tests {
                 }
             }
         }
-        assert!(ballots.take(2).is_empty());
+        assert!(votes.take(2).is_empty());
     }
 }

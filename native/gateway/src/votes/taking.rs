@@ -10,9 +10,9 @@ use broker_core::protocol::jsonrpc::Call;
 use broker_server::{Counters, SlotIndex, household};
 
 use super::lane::{Settled, Settlement, Waiting};
-use super::params::{Ballot, parse_ballot};
-use super::polls::{Ballots, OpenPoll, Piece, PollName};
-use crate::calls::{Pending, Pieces};
+use super::params::{Vote, parse_vote};
+use super::polls::{OpenPoll, PackedVote, PollName, Votes};
+use crate::calls::{Pending, Uncounted};
 use crate::gateway::{Core, Gateway};
 use crate::outcome::Outcome;
 use crate::upcalls::Upcall;
@@ -30,34 +30,34 @@ impl Gateway {
         batch: Option<u64>,
         is_answer: bool,
     ) -> Outcome {
-        let ballot = call.params.and_then(|params| {
+        let vote = call.params.and_then(|params| {
             // Looked at first: without it, nothing is worth reading.
-            self.hub.ballots.get()?;
-            parse_ballot(params, is_answer)
+            self.hub.votes.get()?;
+            parse_vote(params, is_answer)
         });
         let hub = Arc::clone(&self.hub);
-        let (Some(ballot), Some(ballots)) = (ballot, hub.ballots.get()) else {
+        let (Some(vote), Some(votes)) = (vote, hub.votes.get()) else {
             return Outcome::Ask;
         };
-        let Some((poll, pieces)) = self.read_vote(core, slot, ballots, &ballot) else {
+        let Some((poll, parts)) = self.read_vote(core, slot, votes, &vote) else {
             return Outcome::Ask;
         };
-        if ballots.is_full(&poll, &pieces) {
+        if votes.is_full(&poll, &parts) {
             return Outcome::error(503, "unavailable", "too many answers are waiting");
         }
-        if !ballots.take_tokens(&self.names.connection, &self.names.address) {
+        if !votes.take_tokens(&self.names.connection, &self.names.address) {
             return Outcome::Ask; // refused there in full
         }
         let (ticket, conn) = (hub.next_number(), core.id(slot));
-        for (number, piece) in pieces.iter().enumerate() {
+        for (number, part) in parts.iter().enumerate() {
             let tells = number == 0;
             let waiting = Waiting {
                 conn,
                 ticket,
                 tells,
             };
-            if let Some(lane) = ballots.push(&poll, piece, waiting) {
-                hub.upcalls.tell(Upcall::Ballots { lane });
+            if let Some(lane) = votes.push(&poll, part, waiting) {
+                hub.upcalls.tell(Upcall::Votes { lane });
             }
         }
         let pending = Pending {
@@ -66,13 +66,13 @@ impl Gateway {
             batch,
             subscribe: None,
             is_cancelled: false,
-            ballot: Some(Pieces {
+            vote: Some(Uncounted {
                 missing: if is_answer { 1 } else { 2 },
                 changed: false,
             }),
         };
         Self::await_answer(core, slot, pending);
-        Counters::add(&ballots.taken, 1);
+        Counters::add(&votes.taken, 1);
         Outcome::Later
     }
 
@@ -82,9 +82,9 @@ impl Gateway {
         &mut self,
         core: &mut Core,
         slot: SlotIndex,
-        ballots: &Ballots,
-        ballot: &Ballot<'_>,
-    ) -> Option<(Arc<OpenPoll>, Vec<Piece>)> {
+        votes: &Votes,
+        vote: &Vote<'_>,
+    ) -> Option<(Arc<OpenPoll>, Vec<PackedVote>)> {
         // Looked at for its effect too: an expired session names nobody.
         let is_anonymous = Self::reader(core, slot).is_none();
         let (now_ms, conn) = (core.shared.now_ms(), core.id(slot));
@@ -93,18 +93,18 @@ impl Gateway {
         let account = client.account.as_ref()?;
         let name = PollName {
             account: &account.name,
-            program: ballot.program,
-            context: ballot.context,
-            measure: ballot.measure,
+            program: vote.program,
+            context: vote.context,
+            measure: vote.measure,
         };
-        let poll = ballots.find(&name, now_ms, &mut self.names.poll)?;
-        let is_elsewhere = ballot.account.is_some_and(|name| name != account.name)
-            || ballot
+        let poll = votes.find(&name, now_ms, &mut self.names.poll)?;
+        let is_elsewhere = vote.account.is_some_and(|name| name != account.name)
+            || vote
                 .project
                 .is_some_and(|name| !poll.projects.iter().any(|project| project == name));
         // A log-in may be under way, or an earlier vote.
         let has_asked = || client.calls.as_ref().is_some_and(|calls| calls.has_asked());
-        let is_nameless = ballot.visitor.is_none();
+        let is_nameless = vote.visitor.is_none();
         if is_elsewhere
             || (is_nameless && !is_anonymous)
             || ((is_nameless || poll.allow_change) && has_asked())
@@ -112,7 +112,7 @@ impl Gateway {
             return None;
         }
         self.names.connection.clear();
-        write!(self.names.connection, "{}/{}", ballots.door, conn.0).ok()?;
+        write!(self.names.connection, "{}/{}", votes.door, conn.0).ok()?;
         self.names.address.clear();
         let size = if address.is_ipv6() { "/64" } else { "" };
         write!(
@@ -122,14 +122,14 @@ impl Gateway {
             household(address)
         )
         .ok()?;
-        let visitor = ballot.visitor.unwrap_or(&self.names.connection);
-        let session = ballot.session.unwrap_or(&self.names.connection);
-        let pieces = if ballot.choice.is_empty() {
+        let visitor = vote.visitor.unwrap_or(&self.names.connection);
+        let session = vote.session.unwrap_or(&self.names.connection);
+        let parts = if vote.choice.is_empty() {
             Vec::from(poll.impression(visitor, session))
         } else {
-            vec![poll.answer(visitor, &ballot.choice)?]
+            vec![poll.answer(visitor, &vote.choice)?]
         };
-        Some((poll, pieces))
+        Some((poll, parts))
     }
 
     /// Answers votes whose records have been counted, or not.

@@ -101,4 +101,4 @@ def _require_whole(file: Path, digest: str | None) -> None:
     except OSError as error:
         raise FacesUnavailable(f"{file} cannot be read: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != digest:
-        raise FacesUnavailable(f"{file} is not what was built; run `make build` again")
+        raise FacesUnavailable(f"{file} differs from the build; run `make build` again")

@@ -96,7 +96,7 @@ def reachable(binaries: Binaries, user: OsUser) -> Binaries:
     if not target.exists():
         _copy(prefix, target)
     if target.is_symlink() or target.stat().st_uid != os.geteuid():
-        raise SetupError(f"{target}: belongs to somebody else; remove it")
+        raise SetupError(f"{target}: belongs to another user; remove it")
     return Binaries(target / prefix.parent.name / prefix.name / "bin", binaries.major)
 
 

@@ -62,4 +62,4 @@ def choose(cluster: Path) -> OsUser:
         except KeyError:
             continue
         return OsUser(entry.pw_uid, entry.pw_gid, is_other=True)
-    raise SetupError("PostgreSQL cannot run as root and there is no user `postgres` or `nobody`; make one")
+    raise SetupError("PostgreSQL cannot run as root and there is no user `postgres` or `nobody`; create one")

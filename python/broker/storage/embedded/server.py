@@ -164,5 +164,5 @@ class EmbeddedPostgres:
             # In a directory that all may write to, somebody may have been there first.
             status = directory.lstat()
             if directory.is_symlink() or status.st_uid not in (user.uid, os.geteuid()):
-                raise SetupError(f"{directory}: belongs to somebody else; remove it") from None
+                raise SetupError(f"{directory}: belongs to another user; remove it") from None
         user.own(directory)

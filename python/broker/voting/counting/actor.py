@@ -28,7 +28,7 @@ class CounterActor(SlotActor["Counter"]):
         self._open = Counter.start
 
     async def submit(self, batch: "VoteBatch", wait_s: float) -> "BatchReply":
-        """See `Counter.submit`."""
+        """Count groups of votes and return an outcome for each."""
         counter = await self._get()
         return counter if isinstance(counter, BrokerError) else await counter.submit(batch, wait_s)
 

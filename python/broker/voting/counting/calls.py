@@ -10,7 +10,7 @@ class CounterCalls(SlotCalls, Protocol):
     """The counter's side is `broker.voting.counting.actor.CounterActor`; what the calls do is `Counter`'s."""
 
     async def submit(self, batch: VoteBatch, wait_s: float) -> BatchReply:
-        """See `Counter.submit`."""
+        """Count groups of votes and return an outcome for each."""
 
 
 COUNTER_CALLS: Calls[CounterCalls] = Calls(CounterCalls)

@@ -62,7 +62,7 @@ class _Pending:
 
 
 class Counter:
-    """See the module's docstring. `start` makes one; all methods belong to one event loop."""
+    """One counter. `start` creates it; all methods belong to one event loop."""
 
     def __init__(
         self, database: Database, slot: str, generation: int, clock: Clock, limits: CounterLimits

@@ -98,17 +98,17 @@ class _Entries:
         self._places: list[tuple[int, int]] = []
 
     def pack(self, packing: _Packing) -> None:
-        """See `_Call.pack`."""
+        """Add the votes to the batch."""
         self._places = [packing.add(entry) for entry in self._entries]
 
     def answer(self, reply: BatchReply) -> None:
-        """See `_Call.answer`."""
+        """Complete the call with the outcomes of its votes."""
         if not self.changed.done():
             result = reply if isinstance(reply, BrokerError) else _changed(reply, self._places)
             self.changed.set_result(result)
 
     def is_given_up(self) -> bool:
-        """See `_Call.is_given_up`."""
+        """Whether nobody waits for the outcome any more."""
         return self.changed.cancelled()
 
 
@@ -122,11 +122,11 @@ class _Groups:
         self._places: list[int] = []
 
     def pack(self, packing: _Packing) -> None:
-        """See `_Call.pack`."""
+        """Add the groups to the batch."""
         self._places = [packing.add_group(group) for group in self._groups]
 
     def answer(self, reply: BatchReply) -> None:
-        """See `_Call.answer`."""
+        """Complete the call with the outcomes of its groups."""
         if self.outcomes.done():
             return
         if isinstance(reply, BrokerError):
@@ -135,7 +135,7 @@ class _Groups:
             self.outcomes.set_result([reply[place] for place in self._places])
 
     def is_given_up(self) -> bool:
-        """See `_Call.is_given_up`. Somebody may not wait, but voters do."""
+        """Never: the voters wait, even if the caller does not."""
         return False
 
 
@@ -148,7 +148,7 @@ class _Waiting:
 
 
 class LinkedCounters:
-    """See `Counters`. Belongs to one event loop; `close` it there."""
+    """The `Counters` over links. Belongs to one event loop; `close` it there."""
 
     def __init__(
         self, settings: Settings, clock: Clock, ids: IdSource, links: Sequence[Link] | None = None
@@ -160,7 +160,7 @@ class LinkedCounters:
         self._lanes = [_Lane(link, clock, ids.uuid7()) for link in self._links]
 
     async def submit(self, entries: Sequence[PackedEntry], key: CountKey | None = None) -> list[bool]:
-        """See `Counters.submit`."""
+        """Count votes with the next call to each counter, and await the outcomes."""
         deadline_s = self._clock.monotonic_s() + self._wait_s
         if len(self._lanes) == 1 and key is None:
             call = _Entries(entries)
@@ -187,7 +187,7 @@ class LinkedCounters:
         return changed
 
     async def count(self, groups: Sequence[Group]) -> list[bytes | None]:
-        """See `Counters.count`."""
+        """Count whole groups of one counter, and await their outcomes."""
         lanes = {group.shard % len(self._lanes) for group in groups}
         if len(lanes) > 1:
             raise ValueError("groups must be for one counter")

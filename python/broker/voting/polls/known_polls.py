@@ -32,7 +32,7 @@ _Some = tuple[int, frozenset[Measure]]  # measures of a program
 
 
 class KnownPolls:
-    """See the module's docstring. Every method raises `Unavailable` while what it needs cannot be read."""
+    """A cache of polls. Every method raises `Unavailable` if it cannot read what it needs."""
 
     def __init__(self, polls: Polls, clock: Clock, settings: Settings) -> None:
         self._polls = polls

@@ -73,9 +73,9 @@ class _OneEntryParams(Model):
     measure_name: MeasureName
     context_id: ContextId
     visitor_id: PrintableText | None = Field(
-        default=None, description="The caller's user, or the connection, when absent."
+        default=None, description="When absent, the user of the token or the connection."
     )
-    session_id: PrintableText | None = Field(default=None, description="The connection when absent.")
+    session_id: PrintableText | None = Field(default=None, description="When absent, the connection.")
 
 
 class RespondParams(_OneEntryParams):
@@ -110,7 +110,7 @@ _Named = tuple[str, AnswerEntry | ImpressionEntry]
 
 async def _add_responses(context: Context, params: AddResponsesParams) -> Counted:
     if not params.model_fields_set & {"responses", "impressions"}:
-        raise InvalidRequest.of_field("responses", "is required, or impressions")
+        raise InvalidRequest.of_field("responses", "is required unless impressions is given")
     limit = context.services.settings.batch_limit_responses
     if len(params.responses) + len(params.impressions) > limit:
         message = f"must not have over {limit} entries with impressions"
@@ -336,7 +336,7 @@ _INGEST = (
 OPERATIONS = (
     Operation(
         name="addResponses",
-        summary="Answer for the audience",
+        summary="Submit votes and impressions",
         params=AddResponsesParams,
         result=Counted,
         handler=_add_responses,
@@ -360,7 +360,7 @@ OPERATIONS = (
     ),
     Operation(
         name="respond",
-        summary="Answer one measure",
+        summary="Submit one vote",
         params=RespondParams,
         result=Counted,
         handler=_respond,
@@ -373,7 +373,7 @@ OPERATIONS = (
     ),
     Operation(
         name="impression",
-        summary="Say that one measure was shown",
+        summary="Record that a poll was shown",
         params=ImpressionParams,
         result=Counted,
         handler=_impression,

@@ -17,7 +17,8 @@ from broker.errors import NotFound, Unavailable
 from broker.operations.context import Context
 from broker.operations.etags import etag_of
 from broker.operations.program_access import WITHOUT_PROJECT, is_project
-from broker.operations.registry import Json, Operation, Route
+from broker.operations.registry import Operation, Route
+from broker.operations.results import Json
 from broker.storage.polls import PollCount
 from broker.voting.polls.audience import LiveReply
 from broker.voting.rules import (
@@ -190,7 +191,7 @@ _TAG = "Responses"
 OPERATIONS = (
     Operation(
         name="getResponseReport",
-        summary="Get all answers to a program",
+        summary="Get the response report of a program",
         params=ResponseReportParams,
         result=ResponseReport,
         handler=_get_report,
@@ -198,9 +199,9 @@ OPERATIONS = (
             "GET",
             "/responses/{accountId}/{projectId}/{programId}/report",
             description=(
-                "One entry for each measure of a context that was answered or shown, the oldest first, with"
-                " the title and the labels of the event's metadata. `projectId` is `undefined` for a program"
-                " without one."
+                "One entry for each measure of a context that has votes or impressions, oldest first,"
+                " with the title and the labels of the event's metadata. `projectId` is `undefined` for a"
+                " program without one."
             ),
         ),
         errors=(NotFound,),
@@ -217,11 +218,11 @@ OPERATIONS = (
             "GET",
             "/responses/{accountId}/{responseName}/results",
             description=(
-                "The answers to a measure, added up over all contexts unless limited; at most a second"
-                " behind. May be cached for seconds, and for a minute once all its contexts have closed and"
-                " every vote that came in time is counted, seconds after that. A"
-                " name that nobody has answered has zeros. The channel `responses:<programId>` sends those of"
-                " a program as `results`, when they have changed."
+                "The votes for a measure, summed over all contexts unless limited; at most one second"
+                " behind. Caches may keep the response for seconds, and for a minute once the result is"
+                " final: when all contexts have closed and every vote that arrived in time is counted. A"
+                " name without votes has zeros. The channel `responses:<programId>` sends changed results"
+                " of a program as `results`."
             ),
         ),
         errors=(NotFound,),

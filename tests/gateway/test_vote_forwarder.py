@@ -31,7 +31,7 @@ SETTINGS = {"ws_messages_per_s": 0, "publish_timeout_s": 0.5, **FAST}
 
 def taken(world: World) -> int:
     """How many votes were taken natively."""
-    return int(world.gateway.stats()["answers_native"])
+    return int(world.gateway.stats()["votes_native"])
 
 
 async def opened(world: World, place: dict[str, Any], option: int = 0) -> int:
@@ -365,7 +365,7 @@ async def test_a_pump_that_fails_is_started_again_and_told(
     assert answers == [ACCEPTED] * 3
     assert await results(world, place) == {"0": votes, "1": 3}
     await world.gateway._beat()
-    with pytest.raises(Unavailable, match="ballots: ends again and again"):
+    with pytest.raises(Unavailable, match="votes: fails repeatedly"):
         await HealthChecks(world.product.services)._live_gateways()
 
 

@@ -1,6 +1,6 @@
 """What a vote over WebSocket costs the whole product, by process.
 
-    python -m bench ballots [--runs N] [--connections N] [--quick]
+    python -m bench socket-votes [--runs N] [--connections N] [--quick]
 
 `broker up` with one gateway and one counter; connections send the votes of different visitors one behind the
 other, as fast as they are taken. `natively` is the ordinary way. `by Python` are the same votes with an
@@ -59,7 +59,7 @@ class Figures:
 
 def main(words: Sequence[str]) -> int:
     """Measure and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m bench ballots", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench socket-votes", description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--connections", type=int, default=CONNECTIONS)
     parser.add_argument("--quick", action="store_true", help="one short run: does it work, not how fast")

@@ -1,8 +1,8 @@
-"""Votes that native code has taken, on their way to the counters and back; nothing is done for a single one.
+"""Carries votes that native code has taken to the counters, and their outcomes back, a batch at a time.
 
-Each counter has a lane. While a batch is away to the counter, what comes gathers natively and goes as the
-next one; so the worse the storm, the larger the batches. Every batch that is taken is settled, whatever
-happens to it: native code hands out no other before.
+Each counter has a lane with one batch in flight. Votes that arrive meanwhile gather in native code and form
+the next batch, so batches grow with the load, and nothing runs in Python for a single vote. Every batch that
+is taken is settled, whatever happens to it: native code hands out no other one before.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ _log = logging.getLogger(__name__)
 _STOP_S = 1.0  # for the votes that are under way at a stop; a commit takes milliseconds
 
 
-class BallotBox(Protocol):
-    """The part of the native server that votes are taken from; see `broker._native.Server`."""
+class VoteQueue(Protocol):
+    """What the forwarder needs of `broker._native.Server`, which queues the votes."""
 
-    def take_ballots(self, lane: int) -> list[tuple[int, int, bool, bool, bytes]]:
-        """Groups of records, none while those taken before are not settled."""
+    def take_votes(self, lane: int) -> list[tuple[int, int, bool, bool, bytes]]:
+        """The queued votes in groups; none while those taken before are not settled."""
 
-    def unsettled_ballots(self, lane: int) -> int:
-        """How many times `settle_ballots` will have been called when all that has come is settled."""
+    def unsettled_votes(self, lane: int) -> int:
+        """How many calls of `settle_votes` it takes to settle all votes that have arrived."""
 
-    def settle_ballots(self, lane: int, fates: list[tuple[bool, bytes]]) -> None:
+    def settle_votes(self, lane: int, fates: list[tuple[bool, bytes]]) -> None:
         """Answer the voters of the groups taken."""
 
 
 class _Taken(NamedTuple):
-    """One group of votes, and where its poll belongs; None when that is not known any more."""
+    """One group of votes, and the program of its poll; None when the gateway no longer knows it."""
 
     group: Group
     is_answers: bool
@@ -47,7 +47,7 @@ class _Taken(NamedTuple):
 
 
 class _Lane:
-    """What happens in one lane.
+    """The state of one lane.
 
     Attributes:
         arrived: there may be something to take.
@@ -61,11 +61,11 @@ class _Lane:
         self.has_settled = asyncio.Event()
 
 
-class BallotPumps:
-    """The pumps of all lanes. `start` and `stop` on one event loop."""
+class VoteForwarder:
+    """Forwards the votes of all lanes. `start` and `stop` run on one event loop."""
 
-    def __init__(self, box: BallotBox, polls: OpenPolls, services: Services) -> None:
-        self._box = box
+    def __init__(self, queue: VoteQueue, polls: OpenPolls, services: Services) -> None:
+        self._queue = queue
         self._polls = polls
         self._audience = services.audience
         self._recorder = services.recorder
@@ -73,16 +73,16 @@ class BallotPumps:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to pump."""
+        """Begin to forward."""
         self._tasks = [
-            keep_running("ballots", partial(self._run, number)) for number in range(len(self._lanes))
+            keep_running("votes", partial(self._run, number)) for number in range(len(self._lanes))
         ]
 
     async def stop(self) -> None:
-        """Answer the votes that are there, and end the pumps; no poll may be open any more. Idempotent.
+        """Answer the votes that have arrived, then end. No poll may be open any more. Idempotent.
 
-        Votes that are not counted in a moment are answered that they may be; those that have not been sent,
-        that they are not.
+        Votes that are sent but not counted within a second are answered 503 `outcome_unknown`; votes that
+        are not sent, 503 `unavailable`.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_S if self._tasks else 0):
@@ -92,18 +92,18 @@ class BallotPumps:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         stopping = Unavailable("this gateway is shutting down", retry_after_s=1)
         for number in range(len(self._lanes) if self._tasks else 0):
-            while groups := self._box.take_ballots(number):
+            while groups := self._queue.take_votes(number):
                 self._settle(number, [(False, error_json(stopping))] * len(groups))
         self._tasks = []
 
     def arrived(self, lane: int) -> None:
-        """There is something in a lane."""
+        """A lane is no longer empty."""
         self._lanes[lane].arrived.set()
 
     async def all_before(self) -> None:
-        """Return when all votes are settled that native code has taken until now."""
+        """Return when all votes that native code has taken so far are settled."""
         until = [
-            lane.settled + self._box.unsettled_ballots(number) for number, lane in enumerate(self._lanes)
+            lane.settled + self._queue.unsettled_votes(number) for number, lane in enumerate(self._lanes)
         ]
         for lane, settled in zip(self._lanes, until, strict=True):
             while lane.settled < settled:
@@ -112,7 +112,7 @@ class BallotPumps:
     async def _run(self, lane: int) -> None:
         while True:
             await self._lanes[lane].arrived.wait()
-            taken = self._box.take_ballots(lane)
+            taken = self._queue.take_votes(lane)
             if taken:
                 await self._deliver(lane, taken)
             else:
@@ -136,27 +136,27 @@ class BallotPumps:
         await self._tell(zip(taken, outcomes, strict=True))
 
     async def _count(self, groups: Sequence[Group]) -> Sequence[bytes | BrokerError | None]:
-        """What has become of each group."""
+        """The outcome of each group."""
         try:
             return await self._audience.counters.count(groups)
         except BrokerError as error:
-            _log.warning("ballots_not_counted", extra={"groups": len(groups), "cause": error.log_text})
+            _log.warning("votes_not_counted", extra={"groups": len(groups), "cause": error.log_text})
             return [error] * len(groups)
 
     def _settle(self, number: int, fates: list[tuple[bool, bytes]]) -> None:
         try:
-            self._box.settle_ballots(number, fates)
+            self._queue.settle_votes(number, fates)
         except ValueError:
-            # A counter has not answered what it was asked; without an end no other batch would go.
-            _log.exception("ballots_not_settled")
-            self._box.settle_ballots(number, [(False, error_json(_internal()))] * len(fates))
+            # The counter sent outcomes that do not fit. Unless the batch is settled, the lane stays blocked.
+            _log.exception("votes_not_settled")
+            self._queue.settle_votes(number, [(False, error_json(_internal()))] * len(fates))
         lane = self._lanes[number]
         lane.settled += 1
         lane.has_settled.set()
         lane.has_settled = asyncio.Event()
 
     async def _tell(self, counted: Iterable[tuple[_Taken, bytes | BrokerError | None]]) -> None:
-        """Tell the statistics and the channel what has changed counts, and forget what is gone."""
+        """Report changed counts to statistics and the channel, and forget polls of deleted programs."""
         for (group, is_answers, place), outcome in counted:
             if outcome is None:
                 self._polls.gone(group.poll)
