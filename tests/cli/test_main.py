@@ -78,7 +78,7 @@ def test_every_command_has_help(lazy: object, capsys: pytest.CaptureFixture[str]
         (["nonsense"], "No such command"),
         (["publish"], "Missing argument"),
         (["publish", "p", "A#b", "--metadata", "[]"], "must be a JSON object"),
-        (["publish", "p", "A#b", "--metadata", "{"], "is no JSON"),
+        (["publish", "p", "A#b", "--metadata", "{"], "is not valid JSON"),
         (["publish", "p", "A#b", "--url", "demo"], "must be an http or https URL"),
         (["publish", "p", "A#b", "--username", "u"], "go together"),
         (["tail", "p", "--since", "x"], "EPOCH:SEQ"),
