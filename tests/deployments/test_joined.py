@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NODES = (HEAD, SECOND)
 TRIES = 3
-GUIDE = Path(__file__).parents[2] / "deploy" / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "ports.md"
 SETTINGS = {
     "BROKER_BIND_HOST": "node",
     "BROKER_OPS_HOST": "node",
@@ -217,7 +217,7 @@ def test_an_event_that_one_node_takes_reaches_viewers_of_the_other(cluster: Clus
 
 
 def test_every_socket_is_where_the_guide_says(cluster: Cluster) -> None:
-    lines = GUIDE.read_text().split("A cluster. ")[1].splitlines()
+    lines = GUIDE.read_text().split("## A cluster")[1].splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
     ports = re.compile(r"\d[\d,]*\d")
     numbers = {row[0]: ports.findall(row[2]) for row in rows if row[3:]}

@@ -52,6 +52,7 @@ from broker.rest.request import (
 )
 from broker.rest.routing import Endpoint, RouteTable, allowed_methods, split_path
 from broker.rest.sites import SITES
+from broker.rest.start_page import start_page
 from broker.rest.static_files import StaticFiles
 from broker.settings import Settings
 
@@ -260,6 +261,9 @@ class RestApp(Door):
             return
         if f"/{name}/".startswith(f"{PICTURES}/"):  # else the ingress leads to their own application
             raise Unavailable("the image proxy is not available", retry_after_s=_PICTURES_S)
+        if segments == [""]:
+            await self._serve_start(method, headers, exchange)
+            return
         site = self._sites.get(segments[0]) if segments else None  # CONNECT has no path
         if site is not None:
             await self._serve_site(site, method, segments, headers, exchange)
@@ -270,6 +274,13 @@ class RestApp(Door):
         if method not in ("GET", "HEAD"):
             raise _wrong_method("GET, HEAD")
         await page(exchange)
+
+    async def _serve_start(self, method: str, headers: Headers, exchange: Exchange) -> None:
+        """Say where things are."""
+        if method not in ("GET", "HEAD"):
+            raise _wrong_method("GET, HEAD")
+        body, media_type, extra = start_page(headers)
+        await exchange.whole(200, body, media_type, extra)
 
     async def _serve_site(
         self, site: StaticFiles, method: str, segments: list[str], headers: Headers, exchange: Exchange
