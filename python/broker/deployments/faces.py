@@ -58,6 +58,7 @@ def deployment_options(settings: Settings, resources: Mapping[str, float]) -> di
     if resources.get("memory", 0) >= _ROOM * _MEMORY_BYTES:
         actor["memory"] = _MEMORY_BYTES
     if has_gpu:
+        actor["num_cpus"] = 0  # a node may be for GPUs alone
         actor["num_gpus"] = settings.faces_gpu_share
     return {
         "max_ongoing_requests": _WAITING,
