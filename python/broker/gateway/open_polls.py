@@ -7,8 +7,9 @@ as soon as viewers are notified.
 
 A poll is opened for 1.5 seconds at a time, and reopened twice a second while it is used. Silence of the topic
 proves nothing: an owner may hang, a link may be slow, a fence may be lost. So each round asks the owners, and
-never the database, where their programs with used polls stand. Polls whose topic is complete here are extended;
-the others lapse, and their votes take the ordinary path again, with its errors, as when this process hangs.
+never the database, where their programs with used polls stand. Polls whose topic is complete here are
+extended; the others lapse, and their votes take the ordinary path again, with its errors, as when this
+process hangs.
 
 An owner answers from memory, and only while it has seen its slot in the database in the last seconds. One
 that was cut off from its successor and not from here may delay a change of the successor by that long.
