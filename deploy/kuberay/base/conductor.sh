@@ -16,6 +16,8 @@ end() {
 trap end TERM INT
 trap 'kill -HUP "$broker"' HUP
 # A signal ends a wait, not what is waited for.
-while kill -0 "$broker" 2>/dev/null; do wait "$broker"; status=$?; done
+while kill -0 "$broker" 2>/dev/null; do wait "$broker"; done
+wait "$broker"  # its own status, also when a signal ended the wait before
+status=$?
 ray stop --grace-period 5
 exit "$status"
