@@ -254,7 +254,7 @@ impl Tick {
     }
 }
 
-/// A time of the loop's clock that has been, to the millisecond; its low half, from which seven weeks can be told.
+/// A past time of the loop's clock, to the millisecond: its low half, which is unambiguous for three weeks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moment(u32);
 
@@ -264,9 +264,14 @@ impl Moment {
         Self(u32::from_be_bytes([a, b, c, d]))
     }
 
-    /// How long it has been, less seven weeks as often as they have passed.
+    /// How long ago it was, modulo seven weeks; 0 for more than three weeks, and for a time that has not come.
     pub fn since_ms(self, now_ms: u64) -> u64 {
-        u64::from(Self::at_ms(now_ms).0.wrapping_sub(self.0))
+        let past_ms = Self::at_ms(now_ms).0.wrapping_sub(self.0);
+        if past_ms <= u32::MAX / 2 {
+            u64::from(past_ms)
+        } else {
+            0
+        }
     }
 }
 
@@ -553,6 +558,17 @@ mod tests {
     }
 
     /// What a handler keeps of it comes on top.
+    #[test]
+    fn a_moment_that_has_not_come_is_no_weeks_ago() {
+        let moment = Moment::at_ms(u64::from(u32::MAX) + 5);
+        assert_eq!(moment.since_ms(u64::from(u32::MAX) + 9), 4);
+        assert_eq!(moment.since_ms(u64::from(u32::MAX) + 4), 0);
+        assert_eq!(
+            Moment::at_ms(u64::from(u32::MAX) - 1).since_ms(u64::from(u32::MAX) + 1),
+            2
+        );
+    }
+
     #[test]
     fn a_connection_is_small() {
         assert!(
