@@ -46,6 +46,8 @@ class Stage:
     async def start_node(self, host: Host) -> None:
         """`ray start` on a host that has none, the head's with what its GCS kept."""
         if host is self.hosts[0]:
+            # A host that was off has no such file, nor does it see the processes of others.
+            (self.directory / "r" / "ray_current_cluster").unlink(missing_ok=True)
             arguments = ["--head", f"--port={_GCS_PORT}", "--include-dashboard=false"]
             arguments.append(f"--temp-dir={self.directory / 'r'}")
         else:
