@@ -59,6 +59,7 @@ class OneNode(GatewayKeeper):
 async def test_gateway_with_a_dead_loop_is_exchanged_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(gateways, "live_nodes", lambda: [NODE])
+    monkeypatch.setattr(gateways, "list_draining", set)
     monkeypatch.setattr(gateways, "kill", lambda actor: told.append(f"kill {actor._name}"))
     monkeypatch.setattr(gateways, "_LOOK_S", 0.01)
     kept = OneNode(Settings(), told)
@@ -73,3 +74,21 @@ async def test_gateway_with_a_dead_loop_is_exchanged_without_a_gap(monkeypatch: 
     assert kept.count == 1
     await kept.drain(0)
     assert told[5:] == ["drain 1", "stop 1", "kill 1"]
+
+
+async def test_a_node_that_drains_has_its_gateway_drained_and_gets_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    leaving: set[str] = set()
+    monkeypatch.setattr(gateways, "live_nodes", lambda: [NODE])
+    monkeypatch.setattr(gateways, "list_draining", lambda: leaving)
+    monkeypatch.setattr(gateways, "kill", lambda actor: told.append(f"kill {actor._name}"))
+    kept = OneNode(Settings(), told)
+    await kept._reconcile()
+    leaving.add(NODE)
+    await kept._reconcile()
+    await kept._reconcile()
+    await asyncio.gather(*kept._retiring)
+    assert told == ["start 0", "drain 0", "stop 0", "kill 0"]
+    assert kept.count == 0

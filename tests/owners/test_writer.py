@@ -1,6 +1,7 @@
 """What an owner does when the database, another owner or one of its commands is in trouble."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -11,12 +12,12 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from broker.errors import BrokerError, Conflict, InternalError, NotFound, OutcomeUnknown, Unavailable
+from broker.errors import BrokerError, InternalError, NotFound, OutcomeUnknown, Unavailable
 from broker.owners import owner as owner_module
 from broker.owners.commands import Accepted, Command, CommandReply, Kept
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, HistoryLost, program_topic
-from broker.owners.writer import WriterLimits
+from broker.owners.writer import WRITER_LIMITS
 from broker.settings import Settings
 from broker.storage.fence import Fenced
 from broker.storage.journal import Journal
@@ -95,7 +96,7 @@ async def test_what_arrives_during_a_commit_goes_into_one_group(owner: Owner, ds
         tasks += [start(owner, publish()) for _ in range(50)]
         await asyncio.sleep(0)
     replies = [reply for task in tasks for reply in await task]
-    assert all(isinstance(reply, Accepted) for reply in replies)
+    assert [reply for reply in replies if not isinstance(reply, Accepted)] == []
     (transactions,) = await fetch(dsn, "SELECT count(DISTINCT xmin::text) AS n FROM events")
     assert transactions["n"] == 2
 
@@ -124,7 +125,8 @@ async def test_command_that_cannot_be_written_fails_alone(owner: Owner, dsn: str
 
 
 async def test_full_queue_refuses_at_once(dsn: str) -> None:
-    owner = await Owner.start(SETTINGS, dsn, 0, writer_limits=WriterLimits(queue_commands=2))
+    limits = dataclasses.replace(WRITER_LIMITS, queue_items=2)
+    owner = await Owner.start(SETTINGS, dsn, 0, writer_limits=limits)
     try:
         async with program_locked(dsn):
             waiting = [start(owner, publish())]
@@ -135,7 +137,7 @@ async def test_full_queue_refuses_at_once(dsn: str) -> None:
             assert isinstance(reply, Unavailable)
             assert reply.retry_after_s == 1
         replies = [(await task)[0] for task in waiting]
-        assert all(isinstance(reply, Accepted) for reply in replies)
+        assert [reply for reply in replies if not isinstance(reply, Accepted)] == []
     finally:
         await owner.close()
 
@@ -206,7 +208,7 @@ async def test_draining_owner_stores_what_waits_and_takes_no_more(owner: Owner, 
         assert not draining.done()
     await draining
     replies = [reply for task in waiting for reply in await task]
-    assert all(isinstance(reply, Accepted) for reply in replies)
+    assert [reply for reply in replies if not isinstance(reply, Accepted)] == []
 
 
 @pytest.mark.parametrize("knows_the_head", [False, True])
@@ -283,7 +285,7 @@ async def test_commit_that_was_cut_off_is_made_once(owner: Owner, dsn: str) -> N
         await until_waiting(pause)
         await pause.execute(KILL_OTHERS)
     replies = await writing
-    assert all(isinstance(reply, Accepted) for reply in replies)
+    assert [reply for reply in replies if not isinstance(reply, Accepted)] == []
     await gateway.until(1, 2)
     assert gateway.seqs(1) == await seqs(dsn) == [1, 2]
 
@@ -302,7 +304,7 @@ async def test_commit_whose_answer_was_lost_is_found(
         delete(first.events[1].id), publish("q"),
     ]  # fmt: skip
     replies = await owner.submit(commands, 10)
-    assert not any(isinstance(reply, BrokerError) for reply in replies)
+    assert [reply for reply in replies if isinstance(reply, BrokerError)] == []
     entries = await gateway.until(1, 7)
     assert gateway.seqs(1) == [1, 2, 3, 4, 5, 6, 7]
     assert [entry.params for entry in entries[1:3]] == replies[0].events  # type: ignore[union-attr]
@@ -439,7 +441,6 @@ async def test_one_key_at_two_owners_counts_once(owner: Owner, dsn: str) -> None
                 other.submit([publish("q", key=key, body="q")], 10),
             )
             assert sorted(type(reply[0]).__name__ for reply in replies) == ["Accepted", "Conflict"]
-            assert any(isinstance(reply[0], Conflict) for reply in replies)
     finally:
         await other.close()
     assert len(await fetch(dsn, "SELECT FROM events")) == 5
