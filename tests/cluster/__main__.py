@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tests.adversity.edits_and_votes import edits_and_votes
-from tests.adversity.faults import TITLES
 from tests.adversity.figures import table
 from tests.adversity.producers import PASSING
 from tests.adversity.soak import Show, Size, open_show
@@ -25,6 +24,7 @@ from tests.cluster.network import isolated, why_not
 from tests.cluster.scenes import SCENES
 from tests.cluster.stage import Stage, open_stage
 
+_TITLE = "Three nodes, and what can happen to them while a show goes on."
 _INSIDE = "BROKER_TESTS_ISOLATED"
 _SIZE = Size(producers=10, viewers=30, programs=6, events_per_s=300.0)
 
@@ -67,8 +67,10 @@ async def _play_one(
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("scenes", nargs="*", help=f"of: {', '.join(SCENES)}; all without any", metavar="SCENE")
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=_TITLE)
+    parser.add_argument(
+        "scenes", nargs="*", help=f"of: {', '.join(SCENES)}; all without any", metavar="SCENE"
+    )
     options = parser.parse_args()
     names = options.scenes or list(SCENES)
     if unknown := set(names) - set(SCENES):
@@ -76,7 +78,8 @@ def main() -> int:
     if os.environ.get(_INSIDE):
         return asyncio.run(play(names))
     if reason := why_not():
-        _say(f"nodes cannot have addresses of their own here: {reason}; `make adversity` uses loopback addresses")
+        _say(f"nodes cannot have addresses of their own here: {reason}")
+        _say("not shown: anything; `make adversity` has two nodes at loopback addresses")
         return 2
     command = isolated([sys.executable, "-m", "tests.cluster", *names])
     return subprocess.run(command, env={**os.environ, _INSIDE: "1"}, check=False).returncode

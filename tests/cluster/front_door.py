@@ -20,7 +20,9 @@ defaults
 _HTTP_CHECK = "option httpchk GET /healthz"
 
 
-def write_configuration(path: Path, nodes: Sequence[str], http_port: int, ws_port: int, ops_port: int) -> None:
+def write_configuration(
+    path: Path, nodes: Sequence[str], http_port: int, ws_port: int, ops_port: int
+) -> None:
     """Every port of the product at 127.0.0.1, in front of the same port of all nodes."""
     text = _CONFIGURATION
     for name, port in {"http": http_port, "ws": ws_port, "ops": ops_port}.items():

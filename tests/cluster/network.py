@@ -1,7 +1,7 @@
-"""Hosts with addresses of their own on one machine: network namespaces joined by a bridge (network_namespaces(7)).
+"""Hosts with addresses of their own on one machine: network namespaces (network_namespaces(7)) and a bridge.
 
 The bridge lies in a namespace of the caller's, made by `isolated`, which is also the first process of its own
-process namespace: when it ends, the kernel ends everything in it and takes all interfaces away. Nothing of the
+process namespace: when it ends, the kernel ends everything in it and removes all interfaces. Nothing of the
 machine's own network is touched. The caller is on the bridge too, as the place of clients, the front door and
 the database.
 
@@ -109,7 +109,7 @@ class Host:
 
     def _inhabitants(self) -> Iterator[int]:
         with suppress(FileNotFoundError):
-            home = os.stat(f"/proc/{self._holder.pid}/ns/net").st_ino
+            home = Path(f"/proc/{self._holder.pid}/ns/net").stat().st_ino
             for entry in Path("/proc").iterdir():
                 if entry.name.isdigit():
                     with suppress(OSError):

@@ -73,7 +73,8 @@ def find_on(host: Host, title: str) -> list[int]:
     found = []
     for pid in host.processes():
         with suppress(OSError):
-            if title in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if title.encode() in b" ".join(words):
                 found.append(pid)
     return found
 

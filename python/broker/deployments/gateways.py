@@ -255,7 +255,7 @@ class GatewayKeeper:
         task.add_done_callback(self._retiring.discard)
 
     async def _start_while_there(self, node: str) -> None:
-        """`_start_on`, given up when the node dies: a GCS that was restarted lists those that died with it."""
+        """`_start_on`, unless the node dies: a GCS that was restarted lists those that died with it."""
         start = asyncio.ensure_future(self._start_on(node))
         try:
             while not (await asyncio.wait([start], timeout=_LOOK_S))[0]:
