@@ -130,7 +130,15 @@ async def until_alive(
 ) -> None:
     """Until so many nodes have joined: slots are spread over those that are there when they start."""
     waiting = await asyncio.create_subprocess_exec(
-        *prefix, sys.executable, "-c", _WAIT, address, str(count), env=environment, stdout=DEVNULL, stderr=DEVNULL
+        *prefix,
+        sys.executable,
+        "-c",
+        _WAIT,
+        address,
+        str(count),
+        env=environment,
+        stdout=DEVNULL,
+        stderr=DEVNULL,
     )
     try:
         async with asyncio.timeout(_START_S):

@@ -160,7 +160,17 @@ class Instance:
     def _spawn(self, code: str, *options: str, stdin: int, errors: int) -> "subprocess.Popen[str]":
         ports = ["--http-port", str(self.http_port), "--ws-port", str(self.ws_port)]
         return subprocess.Popen(
-            [*self.prefix, sys.executable, "-c", code, "up", "--data-dir", str(self.data_dir), *ports, *options],
+            [
+                *self.prefix,
+                sys.executable,
+                "-c",
+                code,
+                "up",
+                "--data-dir",
+                str(self.data_dir),
+                *ports,
+                *options,
+            ],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=errors,
