@@ -9,7 +9,7 @@ FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help check wheel hooks picture screens demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock manifests audit clean
+.PHONY: help check wheel hooks picture screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock manifests audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -143,6 +143,9 @@ adversity: build ## Two nodes, of which one is cut off and dies; standbys that l
 	$(BIN)/python -m tests.adversity.two_nodes
 	$(BIN)/python -m tests.adversity.failover
 	$(BIN)/python -m tests.adversity.two_products
+
+cluster: build ## Three nodes with addresses of their own, of which one dies, is cut off, is slow; SCENES="node-dies bad-way" and so on. As root.
+	$(BIN)/python -m tests.cluster $(SCENES)
 
 fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, for ten minutes.
 	$(BIN)/python -m tests.rest.fuzzing

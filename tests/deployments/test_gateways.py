@@ -13,6 +13,7 @@ pytestmark = pytest.mark.anyio
 
 WAIT_S = 20
 NODE = "a" * 12
+DEAD_NODE = "b" * 12
 
 
 class Actor:
@@ -92,3 +93,27 @@ async def test_a_node_that_drains_has_its_gateway_drained_and_gets_no_other(
     await asyncio.gather(*kept._retiring)
     assert told == ["start 0", "drain 0", "stop 0", "kill 0"]
     assert kept.count == 0
+
+
+class OneDeadNode(OneNode):
+    """Nothing starts on a node that has died."""
+
+    async def _start_on(self, node: str) -> None:
+        if node == DEAD_NODE:
+            await asyncio.Event().wait()
+        await super()._start_on(node)
+
+
+async def test_a_start_does_not_wait_for_a_node_that_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GCS that comes back with its tables says for a while that such a node lives."""
+    told: list[str] = []
+    alive = [[NODE, DEAD_NODE], [NODE, DEAD_NODE], [NODE]]
+    monkeypatch.setattr(gateways, "live_nodes", lambda: alive.pop(0) if len(alive) > 1 else alive[0])
+    monkeypatch.setattr(gateways, "list_draining", set)
+    monkeypatch.setattr(gateways, "_list_left", list)
+    monkeypatch.setattr(gateways, "_LOOK_S", 0.01)
+    kept = OneDeadNode(Settings(), told)
+    async with asyncio.timeout(WAIT_S):
+        await kept.start()
+    assert told == ["start 0"]
+    assert kept.count == 1

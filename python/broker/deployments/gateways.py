@@ -173,7 +173,7 @@ class GatewayKeeper:
         """
         left = await asyncio.to_thread(_list_left)
         async with self._lock:
-            await asyncio.gather(*(self._start_on(node) for node in _staying_nodes()))
+            await asyncio.gather(*(self._start_while_there(node) for node in _staying_nodes()))
         await asyncio.gather(*(self._retire(actor) for actor in left))
 
     async def require_our_ingresses(self) -> None:
@@ -254,6 +254,21 @@ class GatewayKeeper:
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
+    async def _start_while_there(self, node: str) -> None:
+        """`_start_on`, unless the node dies: a GCS that was restarted lists those that died with it."""
+        start = asyncio.ensure_future(self._start_on(node))
+        try:
+            while not (await asyncio.wait([start], timeout=_LOOK_S))[0]:
+                if await _is_gone(node):
+                    return
+            if start.exception() is None or not await _is_gone(node):
+                await start
+        finally:
+            if not start.done():
+                _log.warning("node_died", extra={"node": node})
+                start.cancel()
+                await asyncio.wait([start])
+
     async def _start_on(self, node: str) -> None:
         name = f"{_PREFIX}{node[:12]}-{secrets.token_hex(3)}"
         options: dict[str, Any] = {"lifetime": "detached"} if self._outlive_driver else {}
@@ -287,6 +302,10 @@ class GatewayKeeper:
 def _staying_nodes() -> list[str]:
     draining = list_draining()
     return [node for node in live_nodes() if node not in draining]
+
+
+async def _is_gone(node: str) -> bool:
+    return node not in await asyncio.to_thread(live_nodes)
 
 
 async def _until_ended(actor: Any) -> None:
