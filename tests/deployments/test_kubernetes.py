@@ -119,7 +119,7 @@ def test_pods_are_confined(overlay: str) -> None:
 @OVERLAY
 def test_pods_have_no_variables_of_services(overlay: str) -> None:
     """That of the service `broker-http` would be `BROKER_HTTP_PORT=tcp://…`."""
-    assert all(pod["enableServiceLinks"] is False for _, pod in pods(overlay))
+    assert [name for name, pod in pods(overlay) if pod["enableServiceLinks"] is not False] == []
 
 
 @OVERLAY
@@ -186,8 +186,8 @@ def test_services_and_policies_mean_pods_that_are_there(overlay: str) -> None:
 def test_budgets_say_what_counts_for_pods_of_a_raycluster(overlay: str) -> None:
     """A budget of `maxUnavailable`, or of per cent, needs a controller that Kubernetes knows."""
     budgets = {each["metadata"]["name"]: each["spec"] for each in find(overlay, "PodDisruptionBudget")}
-    assert all(isinstance(each["minAvailable"], int) for each in budgets.values())
-    assert all("maxUnavailable" not in each for each in budgets.values())
+    assert [name for name, each in budgets.items() if not isinstance(each["minAvailable"], int)] == []
+    assert [name for name, each in budgets.items() if "maxUnavailable" in each] == []
     gateways = cluster_of(overlay)["workerGroupSpecs"][0]
     assert budgets["broker-gateways"]["minAvailable"] < gateways["minReplicas"]
 

@@ -6,15 +6,17 @@
 set -u
 stop=${STOP_FILE:-/tmp/stop}
 rm -f "$stop"
+broker=
+end() {
+    if [ -z "$broker" ]; then ray stop; exit 1; fi
+    if [ -e "$stop" ]; then kill -TERM "$broker"; else kill -KILL "$broker"; fi
+}
+trap end TERM INT
+trap '[ -z "$broker" ] || kill -HUP "$broker"' HUP
 ray start --address="$BROKER_RAY_ADDRESS" --node-ip-address="$POD_IP" --num-cpus=0 --num-gpus=0 \
     --object-store-memory=80000000 --disable-usage-stats || exit 1
 broker up &
 broker=$!
-end() {
-    if [ -e "$stop" ]; then kill -TERM "$broker"; else kill -KILL "$broker"; fi
-}
-trap end TERM INT
-trap 'kill -HUP "$broker"' HUP
 # A signal ends a wait, not what is waited for.
 while kill -0 "$broker" 2>/dev/null; do wait "$broker"; done
 wait "$broker"  # its own status, also when a signal ended the wait before

@@ -22,7 +22,7 @@ PRODUCES = (_TEXT, _HTML, JSON_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StartPageEntry:
     """Something that is served: its name in JSON, its path, and what it is.
 
     `is_page` where a person can look at it.
@@ -34,18 +34,26 @@ class Place:
     is_page: bool = True
 
 
-PLACES = (
-    Place("dashboard", "/dashboard/", "Run a show from a browser: programs, polls, users, statistics."),
-    Place("overlay", "/overlay/", "What goes on air: add ?program=ID, in a browser, OBS, CasparCG or vMix."),
-    Place("reference", "/docs", "The reference of the API: HTTP, WebSocket and event streams."),
-    Place("openapi", f"{_API}/openapi.json", "The HTTP interface as an OpenAPI document."),
-    Place("asyncapi", f"{_API}/asyncapi.json", "WebSocket and event streams as an AsyncAPI document."),
-    Place("connect", f"{_API}/connect", "Where WebSocket connections go."),
-    Place("version", f"{_API}/version", "Which version this is, and when it was built."),
-    Place("health", "/healthz", "Whether this broker answers. Operators ask /readyz on their own port."),
-    Place("keys", "/.well-known/jwks.json", "The public keys of access tokens."),
-    Place("api", _API, "Below this path is the API; a token comes from POST /token.", is_page=False),
-    Place("pictures", PICTURES, "Below this path pictures are resized and cropped.", is_page=False),
+ENTRIES = (
+    StartPageEntry(
+        "dashboard", "/dashboard/", "Run a show from a browser: programs, polls, users, statistics."
+    ),
+    StartPageEntry(
+        "overlay", "/overlay/", "What goes on air: add ?program=ID, in a browser, OBS, CasparCG or vMix."
+    ),
+    StartPageEntry("reference", "/docs", "The reference of the API: HTTP, WebSocket and event streams."),
+    StartPageEntry("openapi", f"{_API}/openapi.json", "The HTTP interface as an OpenAPI document."),
+    StartPageEntry(
+        "asyncapi", f"{_API}/asyncapi.json", "WebSocket and event streams as an AsyncAPI document."
+    ),
+    StartPageEntry("connect", f"{_API}/connect", "Where WebSocket connections go."),
+    StartPageEntry("version", f"{_API}/version", "Which version this is, and when it was built."),
+    StartPageEntry(
+        "health", "/healthz", "Whether this broker answers. Operators ask /readyz on their own port."
+    ),
+    StartPageEntry("keys", "/.well-known/jwks.json", "The public keys of access tokens."),
+    StartPageEntry("api", _API, "Below this path is the API; a token comes from POST /token.", is_page=False),
+    StartPageEntry("pictures", PICTURES, "Below this path pictures are resized and cropped.", is_page=False),
 )
 
 _STYLE = """
@@ -74,7 +82,7 @@ def start_page(headers: Headers) -> tuple[bytes, str, tuple[Header, ...]]:
 
 @cache
 def _page() -> bytes:
-    rows = "\n".join(f"<li>{_link(place)}{escape(place.text)}</li>" for place in PLACES)
+    rows = "\n".join(f"<li>{_link(entry)}{escape(entry.text)}</li>" for entry in ENTRIES)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -96,22 +104,22 @@ def _page() -> bytes:
 """.encode()
 
 
-def _link(place: Place) -> str:
-    path = escape(place.path)
-    return f'<a href="{path}">{path}</a>' if place.is_page else f"<code>{path}/…</code>"
+def _link(entry: StartPageEntry) -> str:
+    path = escape(entry.path)
+    return f'<a href="{path}">{path}</a>' if entry.is_page else f"<code>{path}/…</code>"
 
 
 @cache
 def _text() -> bytes:
-    width = max(len(place.path) for place in PLACES)
-    lines = [f"{place.path:<{width}}  {place.text}" for place in PLACES]
+    width = max(len(entry.path) for entry in ENTRIES)
+    lines = [f"{entry.path:<{width}}  {entry.text}" for entry in ENTRIES]
     return "\n".join((f"The broker, version {__version__}", "", *lines, "")).encode()
 
 
 @cache
 def _json() -> bytes:
     return orjson.dumps(
-        {"name": "broker", "version": __version__, "links": {place.name: place.path for place in PLACES}}
+        {"name": "broker", "version": __version__, "links": {entry.name: entry.path for entry in ENTRIES}}
     )
 
 
