@@ -10,6 +10,7 @@ from typing import Any
 from broker.client import AsyncClient
 
 _RUNS = "asyncio.run(main())"
+_TELLS_S = 60.0
 _ENDLESS = ("subscribe(", ".follow(", "timeline(", "in socket")
 
 
@@ -68,7 +69,10 @@ async def _run(work: Awaitable[Any], told: "asyncio.Queue[str]", *, is_endless: 
     try:
         for _ in range(2):
             telling = asyncio.ensure_future(told.get())
-            await asyncio.wait({task, telling}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                {task, telling}, timeout=_TELLS_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            assert done, f"a sample that follows printed nothing for {_TELLS_S:g} s"
             if task.done():
                 telling.cancel()
                 raise AssertionError(f"a sample that follows has ended: {await task}")

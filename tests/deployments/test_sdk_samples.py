@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.client import Answer, AsyncClient, NewEvent
+from broker.client import Answer, AsyncClient, InvalidRequest, NewEvent
 from tests.client.samples import run_sample, samples_of
 from tests.deployments.instance import PASSWORD, Instance
 from tests.deployments.picture_server import PictureServer
@@ -63,8 +63,11 @@ async def _live(client: AsyncClient, polls: list[str]) -> None:
         if PROGRAM in there:
             await client.publish(PROGRAM, NewEvent("Clock#tick", timecode=LONG_AGO_MS + number))
             await client.programs.update(PROGRAM, f"The final {number}", None, None)
-            for poll in polls:
+            for poll in list(polls):
                 answer = Answer("winner", poll, 0, f"visitor-of-the-test-{number}")
-                await client.responses.add(PROGRAM, [answer], project_id=PROJECT)
+                try:
+                    await client.responses.add(PROGRAM, [answer], project_id=PROJECT)
+                except InvalidRequest:
+                    polls.remove(poll)  # a sample imports the program's events, which have other ids then
         if PROJECT in there:
             await client.storage.store(PROJECT, {"number": number}, item_id="ticks")
