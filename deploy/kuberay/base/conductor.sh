@@ -6,20 +6,19 @@
 set -u
 stop=${STOP_FILE:-/tmp/stop}
 rm -f "$stop"
-broker=
+# $! is "broker up", from the moment that it is there.
 end() {
-    if [ -z "$broker" ]; then ray stop; exit 1; fi
-    if [ -e "$stop" ]; then kill -TERM "$broker"; else kill -KILL "$broker"; fi
+    if [ -z "${!:-}" ]; then ray stop; exit 1; fi
+    if [ -e "$stop" ]; then kill -TERM "$!"; else kill -KILL "$!"; fi
 }
 trap end TERM INT
-trap '[ -z "$broker" ] || kill -HUP "$broker"' HUP
+trap '[ -z "${!:-}" ] || kill -HUP "$!"' HUP
 ray start --address="$BROKER_RAY_ADDRESS" --node-ip-address="$POD_IP" --num-cpus=0 --num-gpus=0 \
     --object-store-memory=80000000 --disable-usage-stats || exit 1
 broker up &
-broker=$!
 # A signal ends a wait, not what is waited for.
-while kill -0 "$broker" 2>/dev/null; do wait "$broker"; done
-wait "$broker"  # its own status, also when a signal ended the wait before
+while kill -0 "$!" 2>/dev/null; do wait "$!"; done
+wait "$!"  # its own status, also when a signal ended the wait before
 status=$?
 ray stop --grace-period 5
 exit "$status"
