@@ -17,6 +17,7 @@ from broker.owners import owner as owner_module
 from broker.owners.commands import Accepted, Command, CommandReply, Kept
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, HistoryLost, program_topic
+from broker.owners.topics import Topics
 from broker.owners.writer import WRITER_LIMITS
 from broker.settings import Settings
 from broker.storage.fence import Fenced
@@ -340,6 +341,30 @@ async def test_lost_answer_with_nobody_left_to_wait_reaches_the_followers(
     assert isinstance((await writing)[0], OutcomeUnknown)
     await gateway.until(1, 1)
     assert gateway.seqs(1) == await seqs(dsn) == [1]
+
+
+async def test_owner_that_compares_itself_with_the_database_is_not_certain(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in its memory may be from before a failover until the comparison is over."""
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    topics, compare = [program_topic("demo", "p")], Topics.resync
+    seen: list[Any] = []
+
+    async def look_and_compare(self: Topics, *arguments: Any) -> Any:
+        seen.append(owner.heads(topics))
+        return await compare(self, *arguments)
+
+    monkeypatch.setattr(Topics, "resync", look_and_compare)
+    assert owner.heads(topics) is not None
+    owner._writer.doubt()
+    assert owner.heads(topics) is None
+    async with asyncio.timeout(10):
+        while owner.heads(topics) is None:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.005)
+    assert seen == [None]
 
 
 async def test_owner_that_ends_during_a_commit_does_not_know_whether_it_was_made(dsn: str) -> None:
