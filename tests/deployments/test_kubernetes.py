@@ -224,7 +224,8 @@ class Conductor:
             (directory / name).write_text(f"#!/bin/bash\n{text}\n")
             (directory / name).chmod(0o755)
         self.process = subprocess.Popen(
-            ["/bin/bash", SOURCES / "base" / "conductor.sh"],
+            # A shell cannot trap what its parent ignores, as `nohup` does; in a pod nothing is ignored.
+            ["env", "--default-signal=HUP", "/bin/bash", SOURCES / "base" / "conductor.sh"],
             env={
                 "PATH": f"{directory}:/usr/bin:/bin",
                 "LOG": str(self.log),
