@@ -109,12 +109,10 @@ impl Crowd {
     pub fn turn(&mut self, timeout: Option<Timespec>) -> Outcome<bool> {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        self.own_lag.ring()?;
-        epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(&mut events),
-            timeout.as_ref(),
-        )?;
+        let (epoll, room) = (&self.epoll, rustix::buffer::spare_capacity(&mut events));
+        self.own_lag.watch(timeout.as_ref(), || {
+            epoll::wait(epoll, room, timeout.as_ref()).map(|_| ())
+        })?;
         if events.is_empty() && self.ready < self.viewers.len() {
             return Err("the server does not answer".into());
         }

@@ -1,12 +1,14 @@
 //! How late the client itself is: how long a message that has arrived waits until it is read.
 //!
 //! An event descriptor among the sockets is made readable from time to time. The kernel lets ready sockets take turns, so it
-//! is read when all that was ready before it has been. What the client waits for a processor is in it too.
+//! is read when all that was ready before it has been. Where the descriptor was not ringing, a wait that ends after its
+//! time and a turn that is long show that the client had no processor.
 
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::time::Timespec;
 
 use crate::bench_support::monotonic_ns;
 use crate::crowd::Outcome;
@@ -21,6 +23,8 @@ pub struct OwnLag {
     bell: OwnedFd,
     rung_ns: u64,
     is_ringing: bool,
+    /// When the last wait for sockets ended.
+    waited_ns: u64,
     most_ns: u64,
 }
 
@@ -34,20 +38,31 @@ impl OwnLag {
             bell,
             rung_ns: 0,
             is_ringing: false,
+            waited_ns: monotonic_ns(),
             most_ns: 0,
         })
     }
 
-    /// Makes the descriptor readable, unless it is or was a moment ago.
+    /// Waits for sockets with `wait`, for `timeout` at most, while the descriptor rings or has a moment ago.
     ///
     /// # Errors
-    /// Of the system.
-    pub fn ring(&mut self) -> Outcome<()> {
-        let now_ns = monotonic_ns();
-        if !self.is_ringing && now_ns - self.rung_ns >= PAUSE_NS {
-            (self.rung_ns, self.is_ringing) = (now_ns, true);
+    /// Of the system, and those of `wait`.
+    pub fn watch(
+        &mut self,
+        timeout: Option<&Timespec>,
+        wait: impl FnOnce() -> rustix::io::Result<()>,
+    ) -> Outcome<()> {
+        let began_ns = monotonic_ns();
+        if !self.is_ringing && began_ns - self.rung_ns >= PAUSE_NS {
+            (self.rung_ns, self.is_ringing) = (began_ns, true);
             rustix::io::write(&self.bell, &1_u64.to_ne_bytes())?;
         }
+        wait()?;
+        let (turned_ns, ended_ns) = (began_ns - self.waited_ns, monotonic_ns());
+        let most_ns = timeout.map_or(u64::MAX, nanoseconds);
+        let overslept_ns = (ended_ns - began_ns).saturating_sub(most_ns);
+        self.waited_ns = ended_ns;
+        self.most_ns = self.most_ns.max(turned_ns).max(overslept_ns);
         Ok(())
     }
 
@@ -64,6 +79,12 @@ impl OwnLag {
 
     /// The worst since it was asked last, in microseconds.
     pub fn take_us(&mut self) -> u64 {
+        self.waited_ns = monotonic_ns();
         std::mem::take(&mut self.most_ns) / 1_000
     }
+}
+
+fn nanoseconds(time: &Timespec) -> u64 {
+    let (seconds, rest) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    seconds.unwrap_or(0) * 1_000_000_000 + rest.unwrap_or(0)
 }
