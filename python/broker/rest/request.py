@@ -114,7 +114,8 @@ def negotiate(headers: Headers, produces: tuple[str, ...]) -> str:
         NotAcceptable: it takes none of them.
     """
     accept = headers.get(b"accept")
-    if accept is None or accept == b"*/*" or accept == produces[0].encode():
+    # An empty one lists nothing, and so it prefers nothing.
+    if accept is None or accept.strip() in (b"", b"*/*", produces[0].encode()):
         return produces[0]
     ranges = _media_ranges(accept.decode("latin-1"))
     best = max(produces, key=lambda media_type: _quality(ranges, media_type))  # the first of equal ones
