@@ -26,8 +26,8 @@ async def test_names_that_nobody_answers_hold_up_no_reading_of_files(monkeypatch
     lookups = [asyncio.ensure_future(resolve(f"{n}.invalid", 80)) for n in range(more_than_threads)]
     try:
         async with asyncio.timeout(20):
-            while not begun.is_set():
-                await asyncio.sleep(0.01)  # noqa: ASYNC110 - it is set by a thread
+            while not begun.is_set():  # noqa: ASYNC110 - by a thread
+                await asyncio.sleep(0.01)
             assert await asyncio.to_thread(lambda: "read") == "read"
     finally:
         is_over.set()

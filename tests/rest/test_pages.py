@@ -40,7 +40,9 @@ async def test_pages_at_the_root(product: Product, path: str) -> None:
         assert (await door.post(f"http://demo.localhost{path}")).status_code == 405
 
 
-@pytest.mark.parametrize("path", ["/api%2Fv2/imgproxy/demo/-", "/api/v2%2Fimgproxy", "/%61pi/v2/imgproxy/demo/-"])
+@pytest.mark.parametrize(
+    "path", ["/api%2Fv2/imgproxy/demo/-", "/api/v2%2Fimgproxy", "/%61pi/v2/imgproxy/demo/-"]
+)
 async def test_only_the_path_that_leads_to_pictures_says_that_they_are_away(
     product: Product, path: str
 ) -> None:
