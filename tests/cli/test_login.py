@@ -49,8 +49,8 @@ def test_only_its_user_may_read_the_file(logins: SavedLogins) -> None:
 def test_log_ins_at_the_same_time_are_all_kept(logins: SavedLogins) -> None:
     urls = [f"http://account-{number}.localhost:8000" for number in range(40)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda url: logins.keep(url, SavedLogin("ada", "secret")), urls))
-    lost = [url for url in urls if logins.find(url) is None]
+        list(pool.map(lambda broker: logins.keep(broker, SavedLogin("ada", "secret")), urls))
+    lost = [broker for broker in urls if logins.find(broker) is None]
     assert not lost, "each log-in is kept, whoever else logs in meanwhile"
 
 
