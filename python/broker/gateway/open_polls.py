@@ -300,7 +300,8 @@ class OpenPolls:
         facts = {}
         for measure, row in rows.items():
             context = declared.get(measure[1], other)
-            if context is not None:
+            # Signatures are looked at by the ordinary way only.
+            if context is not None and not context.signed_visitors:
                 facts[measures[measure]] = _Facts(program, row, context)
         return facts
 

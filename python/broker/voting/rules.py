@@ -1,8 +1,9 @@
 """Polls: what an event declares, what a vote and an impression look like, and the form of results.
 
 An event is the *context* of the answers that name its id. Its metadata declares what it asks:
-`{"title", "measureName", "options": [label or {"label"}], "opens", "closes" (ms), "allowChange"}`. Producers
-write metadata freely, so what is malformed there counts as absent and never makes an event unusable.
+`{"title", "measureName", "options": [label or {"label"}], "opens", "closes" (ms), "allowChange",
+"signedVisitors"}`. Producers write metadata freely, so what is malformed there counts as absent and never
+makes an event unusable; only `signedVisitors` counts unless it is plainly false.
 """
 
 import re
@@ -18,6 +19,7 @@ from broker.domain.values import MAX_INTEGER, Model
 MAX_OPTION = 999
 _UUID_CHARACTERS = 36
 MAX_TEXT_CHARACTERS = 128
+MAX_SIGNED_CHARACTERS = 1_024
 MAX_MEASURE_CHARACTERS = 200
 FREE_CONTEXTS = "freeContexts"
 
@@ -69,6 +71,19 @@ PrintableText = Annotated[
     Field(min_length=1, max_length=MAX_TEXT_CHARACTERS, json_schema_extra={"pattern": _PRINTABLE}),
     AfterValidator(_check_printable),
 ]
+VisitorId = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MAX_SIGNED_CHARACTERS,
+        json_schema_extra={"pattern": _PRINTABLE},
+        description=(
+            f"At most {MAX_TEXT_CHARACTERS} characters; where the event has `signedVisitors`, a token that"
+            " the account's server has signed."
+        ),
+    ),
+    AfterValidator(_check_printable),
+]
 ContextId = Annotated[PrintableText, AfterValidator(lower_uuid)]
 MeasureName = Annotated[
     str,
@@ -83,7 +98,7 @@ class AnswerEntry(Model):
     measure_name: MeasureName
     context_id: ContextId
     measure_value: Choice
-    visitor_id: PrintableText
+    visitor_id: VisitorId
     session_id: PrintableText | None = None
 
 
@@ -92,7 +107,7 @@ class ImpressionEntry(Model):
 
     measure_name: MeasureName
     context_id: ContextId
-    visitor_id: PrintableText
+    visitor_id: VisitorId
     session_id: PrintableText
 
 
@@ -160,6 +175,7 @@ class Declaration:
         measure_name: as declared, else the camelCased title.
         options: their labels, in order.
         opens_ms, closes_ms: answers are taken from the first (inclusive) to the second (exclusive).
+        signed_visitors: only visitors whom the account's server has signed are counted.
     """
 
     title: str | None = None
@@ -168,6 +184,7 @@ class Declaration:
     opens_ms: int | None = None
     closes_ms: int | None = None
     allow_change: bool = False
+    signed_visitors: bool = False
 
     def is_open(self, now_ms: int) -> bool:
         """Whether answers are taken."""
@@ -193,6 +210,8 @@ def parse_declaration(metadata: object) -> Declaration:
         opens_ms=_ms(metadata.get("opens")),
         closes_ms=_ms(metadata.get("closes")),
         allow_change=metadata.get("allowChange") is True,
+        # Written wrongly it is wanted all the same: a poll is not left open by a slip.
+        signed_visitors=metadata.get("signedVisitors") not in (None, False),
     )
 
 

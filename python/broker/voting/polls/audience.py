@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate
+from broker.auth.signed_visitors import VisitorKey, read_key
 from broker.clock import Clock
 from broker.concurrency.loading_cache import LoadingCache
 from broker.owners.client import Owners
 from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.polls import Polls
+from broker.storage.visitor_keys import VisitorKeys
 from broker.voting.counting.client import Counters
 from broker.voting.polls.final_results import FinalResults
 from broker.voting.polls.known_polls import KnownPolls
@@ -18,6 +20,8 @@ from broker.voting.polls.news import VoteNews
 
 _RESULTS_S = 0.5  # half of what results may be behind; the rest is for the query
 _RESULTS = 5_000  # remembered at a time
+_KEYS_S = 5.0  # a key that is taken away holds so much longer
+_KEYS = 10_000  # accounts whose keys are remembered at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class Audience:
     Attributes:
         results: live results by what they are of.
         final: says which of them change no more.
+        keys: those that sign an account's visitors, by account.
     """
 
     counters: Counters
@@ -43,6 +48,8 @@ class Audience:
     results: LoadingCache[tuple[str | None, ...], LiveReply]
     final: FinalResults
     news: VoteNews
+    stored_keys: VisitorKeys
+    keys: LoadingCache[str, tuple[VisitorKey, ...]]
     per_address: LocalRate
     per_connection: LocalRate
     names_per_address: LocalRate
@@ -51,6 +58,15 @@ class Audience:
         """End the queries that are under way."""
         await self.known.close()
         await self.results.close()
+        await self.keys.close()
+
+    async def visitor_keys(self, account: str) -> tuple[VisitorKey, ...]:
+        """The keys that sign an account's visitors, as of some seconds ago. Raises NotFound, Unavailable."""
+
+        async def load() -> tuple[VisitorKey, ...]:
+            return tuple(read_key(text) for text in await self.stored_keys.get(account))
+
+        return await self.keys.load(account, load)
 
 
 def build_audience(
@@ -65,6 +81,8 @@ def build_audience(
         results=LoadingCache(clock, _RESULTS_S, _RESULTS),
         final=FinalResults(polls, clock, settings),
         news=VoteNews(owners, clock),
+        stored_keys=VisitorKeys(database),
+        keys=LoadingCache(clock, _KEYS_S, _KEYS),
         per_address=LocalRate(
             clock, Rate(settings.responses_rate_per_address, settings.responses_burst_per_address)
         ),

@@ -4,6 +4,7 @@ Anybody answers a program that it may read. Nothing is counted unless all of a r
 answered here is durable. Who answers is known here only: what goes on to the counters is a keyed hash.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,6 +13,7 @@ from pydantic import ConfigDict, Field
 
 from broker._native import pack_answer, pack_impression, pack_session
 from broker.auth.rate_limits import caller_of
+from broker.auth.signed_visitors import NotSigned, verify
 from broker.domain import permissions
 from broker.domain.permission_table import Target
 from broker.domain.programs import Access
@@ -37,6 +39,7 @@ from broker.voting.polls.known_polls import OTHER_NAMES, Measure
 from broker.voting.rules import (
     FREE_CONTEXTS,
     MAX_OPTION,
+    MAX_TEXT_CHARACTERS,
     NOTHING_DECLARED,
     AnswerEntry,
     Choice,
@@ -45,6 +48,7 @@ from broker.voting.rules import (
     ImpressionEntry,
     MeasureName,
     PrintableText,
+    VisitorId,
 )
 
 
@@ -72,8 +76,12 @@ class _OneEntryParams(Model):
     program_id: Id
     measure_name: MeasureName
     context_id: ContextId
-    visitor_id: PrintableText | None = Field(
-        default=None, description="When absent, the user of the token or the connection."
+    visitor_id: VisitorId | None = Field(
+        default=None,
+        description=(
+            "When absent, the user of the token or the connection. Where the event has `signedVisitors`, a"
+            " token that the account's server has signed."
+        ),
     )
     session_id: PrintableText | None = Field(default=None, description="When absent, the connection.")
 
@@ -103,6 +111,9 @@ class _Place:
     project_id: str | None
     program_id: str
 
+
+_VERIFIED_AT_ONCE = 50  # some milliseconds, in which this process does nothing else
+_SIGNED = "\0"  # before whom a token is of: no name that a caller chooses has it
 
 _Named = tuple[str, AnswerEntry | ImpressionEntry]
 """The path of an entry within the request, up to its fields, and the entry."""
@@ -156,15 +167,16 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
         context.services.clock.now_ms(),
         is_free=program.metadata.get(FREE_CONTEXTS) is True,
     )
+    visitors = await _visitors(context, place.program_id, entries, declared)
     wanted = {(entry.measure_name, entry.context_id) for _, entry in entries}
     polls = await audience.known.rows(program.uid, wanted, declared, lambda new: _take_names(context, new))
     if len(polls) < len(wanted):
         raise await _refusal(context, place, program, entries, polls)
     records: list[PackedEntry] = []
     told: list[int] = []  # of each entry, the place of the record that says whether it changed a count
-    for _, entry in entries:
+    for (_, entry), visitor in zip(entries, visitors, strict=True):
         told.append(len(records))
-        records += _records(entry, program.key, polls[_measure(entry)], declared)
+        records += _records(entry, visitor, program.key, polls[_measure(entry)], declared)
     if context.votes_before is not None and any(record.allow_change for record in records):
         await context.votes_before()  # the last one that is counted stands
     key = None if context.key is None else CountKey.of(account, context.key, program.uid)
@@ -225,6 +237,10 @@ def _check(
     late: list[FieldFault] = []
     for path, entry in entries:
         context = declared.get(entry.context_id)
+        is_signed = context is not None and context.signed_visitors
+        if len(entry.visitor_id) > MAX_TEXT_CHARACTERS and not is_signed:
+            limit = f"must have at most {MAX_TEXT_CHARACTERS} characters"
+            faults.append(FieldFault(f"{path}visitorId", limit))
         if context is None:
             if not is_free:
                 faults.append(FieldFault(f"{path}contextId", "must be an event of the program"))
@@ -240,6 +256,30 @@ def _check(
     for found, kind in ((faults, InvalidRequest), (late, Conflict)):
         if found:
             raise kind(f"{found[0].field}: {found[0].message}", faults=found[:MAX_FAULTS])
+
+
+async def _visitors(
+    context: Context, program_id: str, entries: Sequence[_Named], declared: Mapping[str, Declaration]
+) -> list[str]:
+    """Who is counted for each entry. Raises InvalidRequest at the first that must be signed and is not."""
+    account, now_ms = context.principal.account, context.services.clock.now_ms()
+    visitors: list[str] = []
+    verified: dict[str, str] = {}
+    for path, entry in entries:
+        if not declared.get(entry.context_id, NOTHING_DECLARED).signed_visitors:
+            visitors.append(entry.visitor_id)
+            continue
+        token = entry.visitor_id
+        if token not in verified:
+            keys = await context.services.audience.visitor_keys(account)
+            try:
+                verified[token] = _SIGNED + verify(token, keys, account, program_id, now_ms)
+            except NotSigned as error:
+                raise InvalidRequest.of_field(f"{path}visitorId", str(error)) from None
+            if len(verified) % _VERIFIED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        visitors.append(verified[token])
+    return visitors
 
 
 async def _refusal(
@@ -266,16 +306,18 @@ async def _refusal(
 
 
 def _records(
-    entry: AnswerEntry | ImpressionEntry, key: bytes, poll: PollRow, declared: Mapping[str, Declaration]
+    entry: AnswerEntry | ImpressionEntry,
+    visitor: str,
+    key: bytes,
+    poll: PollRow,
+    declared: Mapping[str, Declaration],
 ) -> list[PackedEntry]:
     """The records of an entry; the first one says whether it changed a count."""
     may_change = declared.get(entry.context_id, NOTHING_DECLARED).allow_change
     if isinstance(entry, AnswerEntry):
-        return [
-            _record_of(poll, may_change, pack_answer(key, poll.uid, entry.visitor_id, entry.measure_value))
-        ]
+        return [_record_of(poll, may_change, pack_answer(key, poll.uid, visitor, entry.measure_value))]
     return [
-        _record_of(poll, may_change, pack_impression(key, poll.uid, entry.visitor_id)),
+        _record_of(poll, may_change, pack_impression(key, poll.uid, visitor)),
         _record_of(poll, may_change, pack_session(key, poll.uid, entry.session_id)),
     ]
 
@@ -321,7 +363,9 @@ _SHOWN = {"measureName": "whoWins", "contextId": _CONTEXT, "visitorId": "visitor
 _INGEST = (
     "A visitor counts once for each measure of a context: its first answer stands, or with `allowChange` in"
     " the event's metadata its last one. `accepted` entries changed a count and are durable, the others are"
-    " `duplicates`. One entry that is wrong, or an answer that comes before the event's `opens` or after its"
+    " `duplicates`. With `signedVisitors` in the event's metadata `visitorId` is a token that the"
+    " account's server has signed, and its `sub` is the visitor. One entry that is wrong, or an answer that"
+    " comes before the event's `opens` or after its"
     " `closes` (409), refuses the whole request. `contextId` is an event of the program, or any text where"
     " the program's metadata has `freeContexts: true`. All entries of one request are"
     " {batch_limit_responses} at most. One address sends {responses_rate_per_address} entries a second (in a"

@@ -1,0 +1,75 @@
+"""`broker account visitors`: the keys with which an account's server signs visitors."""
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from broker.auth.signed_visitors import read_key
+from broker.cli.administration import DatabaseUrl, DataDir, open_database
+from broker.cli.output import write_json, write_line
+from broker.cli.remote import Json
+from broker.domain.audit import Actor
+from broker.settings import Settings
+from broker.storage.visitor_keys import VisitorKeys
+
+_KEYS = 2  # the newest, and the one before while servers are given the new one
+_SECRET_BYTES = 32
+
+
+def visitors(
+    name: Annotated[str, typer.Argument(help="Lowercase letters, digits and hyphens.")],
+    new_secret: Annotated[
+        bool, typer.Option("--new-secret", help="Make a shared secret (HS256), and show it once.")
+    ] = False,
+    public_key: Annotated[
+        Path | None,
+        typer.Option(
+            help="PEM file with a public key: RSA (RS256), P-256 (ES256) or Ed25519 (EdDSA).",
+            show_default=False,
+        ),
+    ] = None,
+    drop_old: Annotated[
+        bool, typer.Option("--drop-old", help="Accept only the newest key from now on.")
+    ] = False,
+    no_keys: Annotated[bool, typer.Option("--no-keys", help="Accept no key.")] = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+    json: Json = False,
+) -> None:
+    """Set the keys that sign visitors for polls with signedVisitors; the key before remains valid."""
+    if (public_key is not None) + new_secret + drop_old + no_keys != 1:
+        raise typer.BadParameter("give one of --new-secret, --public-key, --drop-old and --no-keys")
+    made = secrets.token_urlsafe(_SECRET_BYTES) if new_secret else None
+    added = made if public_key is None else _public_key(public_key)
+    settings = Settings.load(data_dir=data_dir, database_url=database_url)
+    kept = asyncio.run(_change(settings, name, added, 0 if no_keys else 1 if drop_old else _KEYS))
+    algorithms = [read_key(key).algorithm for key in kept]
+    if json:
+        write_json({"visitorKeys": algorithms} | ({} if made is None else {"secret": made}))
+        return
+    write_line(f"keys for visitors, newest first: {', '.join(algorithms) or 'none'}")
+    if made is not None:
+        write_line(f"secret, which is not shown again: {made}")
+
+
+async def _change(settings: Settings, account: str, added: str | None, most: int) -> tuple[str, ...]:
+    async with open_database(settings) as database:
+        stored = VisitorKeys(database)
+        before = await stored.get(account)
+        keys = (before if added is None else (added, *before))[:most]
+        await stored.put(account, keys, Actor.operator())
+    return keys
+
+
+def _public_key(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+        if read_key(text).algorithm == "HS256":
+            raise ValueError("must be a public key as PEM")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise typer.BadParameter(f"{path}: {reason}") from None
+    return text
