@@ -4,12 +4,12 @@ BIN := .venv/bin
 PYTHON_DIRS := python tests bench docs
 # Rooms with quick tests (those of analytics and rpc draw many cases or wait for processes); files in which every test needs a server are not even read.
 UNIT_ROOMS := $(addprefix tests/,auth client concurrency domain fetching gateway metrics operations owners resources storage voting)
-UNIT_FILES := $(addprefix tests/,test_architecture.py test_docs.py test_errors.py test_ids.py test_logs.py test_settings.py)
+UNIT_FILES := $(addprefix tests/,test_architecture.py test_assertions.py test_docs.py test_errors.py test_ids.py test_logs.py test_settings.py)
 FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help check wheel hooks picture screens demo test build lint bench bench-peers soak adversity conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock audit clean
+.PHONY: help check wheel hooks picture screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock manifests audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -144,6 +144,9 @@ adversity: build ## Two nodes, of which one is cut off and dies; standbys that l
 	$(BIN)/python -m tests.adversity.failover
 	$(BIN)/python -m tests.adversity.two_products
 
+cluster: build ## Three nodes with addresses of their own, of which one dies, is cut off, is slow; SCENES="node-dies bad-way" and so on. As root.
+	$(BIN)/python -m tests.cluster $(SCENES)
+
 fuzzapi: build ## The HTTP door under requests made from its OpenAPI document, for ten minutes.
 	$(BIN)/python -m tests.rest.fuzzing
 
@@ -197,6 +200,11 @@ lock: ## Resolve the Python dependencies anew.
 	    --no-emit-index-url --no-header --extra server --extra insightface --group dev pyproject.toml -o requirements.lock
 	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-header --group bench --constraint requirements.lock -o bench/requirements.lock
+	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-index-url --no-header --extra server --constraint requirements.lock pyproject.toml -o deploy/docker/requirements.lock
+
+manifests: ## Render deploy/kuberay by kustomize, as its tests and `kubectl apply -f` read it; KUSTOMIZE="kubectl kustomize" works too.
+	$(BIN)/python -m tests.deployments.manifests $(or $(KUSTOMIZE),kustomize build)
 
 AUDIT_TOOLS := .build/audit
 

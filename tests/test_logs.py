@@ -45,15 +45,15 @@ def read_lines(directory: Path) -> list[dict[str, object]]:
 def test_event_has_its_fields_its_process_and_its_time(settings: Settings) -> None:
     configure_logs(settings, "owner-0")
     extra = {"slot": "owner-0", "_theirs": 1}
-    logging.getLogger("broker.owners.owner").warning("owner_fenced", extra=extra)
+    logging.getLogger("broker.storage.fence").warning("slot_fenced", extra=extra)
     [line] = read_lines(settings.data_dir / "log")
     time = str(line.pop("time"))
     assert time.endswith("Z")
     assert len(time) == len("2026-01-01T00:00:00.000Z")
     assert line == {
         "level": "warning",
-        "logger": "broker.owners.owner",
-        "event": "owner_fenced",
+        "logger": "broker.storage.fence",
+        "event": "slot_fenced",
         "part": "owner-0",
         "pid": os.getpid(),
         "slot": "owner-0",
@@ -88,7 +88,9 @@ def test_on_a_cluster_of_others_the_log_goes_to_standard_error(
     configure_logs(replace(settings, ray_address="head:6379"), "owner-0")
     logging.getLogger("broker").warning("here")
     assert list((settings.data_dir / "log").iterdir()) == []
-    assert all(not isinstance(handler, SharedFile) for handler in logging.getLogger("broker").handlers)
+    assert [
+        handler for handler in logging.getLogger("broker").handlers if isinstance(handler, SharedFile)
+    ] == []
 
 
 def write_many(path: Path, name: str, count: int) -> None:

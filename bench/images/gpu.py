@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench.images.crop import measure_parts
+from bench.images.crop import Parts
 from bench.images.photographs import portrait_jpeg
 from bench.scenes import Outcome
 from broker.images.decoding import open_libvips
@@ -35,17 +35,24 @@ def measure_gpu(times: int) -> Outcome:
     cpu_per_s = 1 / seconds(lambda: on_cpu.find([pixels]), times)
     one_per_s = 1 / seconds(lambda: on_gpu.find([pixels]), times)
     batch_per_s = _BATCH / seconds(lambda: on_gpu.find([pixels] * _BATCH), times)
-    parts_ms = measure_parts(body, times)
-    other_ms = parts_ms["decode"] + parts_ms["crop_and_encode"]
-    figures = {
-        "CPU_per_s": cpu_per_s,
-        "one_by_one_per_s": one_per_s,
-        "batched_per_s": batch_per_s,
+    parts_ms = Parts(body).measure(times)
+    other_ms = parts_ms["decode_CPU_ms"] + parts_ms["crop_and_encode_CPU_ms"]
+    figures = {"CPU_per_s": cpu_per_s, "one_by_one_per_s": one_per_s, "batched_per_s": batch_per_s}
+    return {"detection on a GPU": figures | project(batch_per_s, cpu_per_s, other_ms)}, []
+
+
+def project(batch_per_s: float, cpu_per_s: float, other_ms: float) -> dict[str, float]:
+    """What the detector's rates mean for a request and for a node.
+
+    Args:
+        batch_per_s: pictures of the GPU, and `cpu_per_s` of one core.
+        other_ms: CPU of a request beside detection, which the node's cores share.
+    """
+    return {
         "of_the_CPU": batch_per_s / cpu_per_s,
         "share_of_a_request": 1_000 / batch_per_s / (1_000 / batch_per_s + other_ms),
         f"projected_per_s_of_{CORES}_cores": min(batch_per_s, CORES * 1_000 / other_ms),
     }
-    return {"detection on a GPU": figures}, []
 
 
 def _computes_on_gpu(runtime: Runtime) -> bool:

@@ -12,7 +12,7 @@ import httpx
 
 from bench.child import Child
 from bench.contenders import EXAMPLES, ROOT
-from bench.images.processes import tree_cpu_s, tree_pss_mb
+from bench.images.processes import tree_cpu_s, tree_pss_mb, tree_unbacked_mb
 from bench.product import Product, ProductError, check, running_product
 from bench.rest.instance import deploy_bare, read_title, select
 from broker.deployments.ports import free_port
@@ -76,6 +76,10 @@ class ImageInstance:
     def pss_mb(self, *parts: str) -> float:
         """Memory of parts and their children."""
         return tree_pss_mb(self.pids(*parts))
+
+    def unbacked_mb(self, *parts: str) -> float:
+        """The same without the pages of files."""
+        return tree_unbacked_mb(self.pids(*parts))
 
     def count(self, metric: str, **labels: str) -> float:
         """A counter of the product, over all its processes."""

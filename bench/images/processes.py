@@ -29,6 +29,11 @@ def tree_pss_mb(roots: Iterable[int]) -> float:
     return sum(read_memory(process.pid).pss_bytes for process in list_tree(roots)) / 1e6
 
 
+def tree_unbacked_mb(roots: Iterable[int]) -> float:
+    """Memory of processes and their children, MB, without the pages of files."""
+    return sum(read_memory(process.pid).unbacked_bytes for process in list_tree(roots)) / 1e6
+
+
 def _cpu_s(process: psutil.Process) -> float:
     try:
         times = process.cpu_times()

@@ -338,14 +338,9 @@ def check_json(text: bytes, depth: int) -> tuple[str, list[str | int]] | None:
         `large integer` (beyond ±2^53) or `too deep`; names of members and indexes of elements, outermost first.
     """
 
-def pass_json(text: bytes, at: int, depth: int, in_string: bool) -> tuple[int, int, bool]:
-    """Go on through a value that begins with a bracket or a quote, by strings and brackets alone.
-
-    Args:
-        at: what has been looked at; to begin with, where the value does.
-        depth: how many brackets are open there, at first 0.
-        in_string: whether that is inside a string.
+def pass_json(text: bytes, at: int, depth: int) -> int | tuple[str, list[str | int]] | None:
+    """Read the JSON value that begins at `at` by the rules of `check_json`.
 
     Returns:
-        The same, at the end of the value or of the text. The value is over when nothing is open any more.
+        Where it ends, or its first fault as `check_json` gives it; None when the text ends before either is sure.
     """

@@ -1,4 +1,4 @@
-"""The only source of identifiers and of randomness that others see."""
+"""The only source of identifiers and of randomness that others can see."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""URLs of pictures, and their signatures; shared by the server and the SDK.
+"""URLs of images and their signatures; shared by the server and the SDK.
 
 The signature is HMAC-SHA256 (RFC 2104) of four lines, joined by a line feed: the account, the options as they
 stand in the path after percent-decoding, the source's URL after percent-decoding, and the expiry in Unix

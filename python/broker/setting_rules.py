@@ -1,4 +1,4 @@
-"""What the texts and lists among the settings may be; `broker.settings` knows the rules of numbers.
+"""The rules for texts and lists among the settings; `broker.settings` has the rules for numbers.
 
 A rule says of one value whether it may be and, in words, what may be.
 """

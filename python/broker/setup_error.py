@@ -1,4 +1,4 @@
-"""What stops a start. Apart from `broker.storage.errors`, which takes the database's driver along."""
+"""The error that stops a start. Apart from `broker.storage.errors`, which imports the database driver."""
 
 
 class SetupError(Exception):

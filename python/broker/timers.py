@@ -1,4 +1,4 @@
-"""How late the kernel may be with this process' timers. Linux only; elsewhere nothing changes.
+"""The slack of kernel timers of this process. Linux only; elsewhere nothing changes.
 
 A processor that sleeps has to be woken for each timer, which on a virtual machine costs more than most timers
 do, and Ray's processes have many that do nothing. Linux puts timers together that may be late: those of

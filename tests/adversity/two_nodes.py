@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import DEVNULL
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -45,8 +45,10 @@ _SIZE = Size(producers=10, viewers=20, programs=4, events_per_s=400.0)
 class Node:
     """One node: `ray start` and everything below it."""
 
-    def __init__(self, ip: str, environment: dict[str, str], arguments: list[str]) -> None:
-        """Start it."""
+    def __init__(
+        self, ip: str, environment: dict[str, str], arguments: list[str], prefix: Sequence[str] = ()
+    ) -> None:
+        """Start it. `prefix` of the command says where."""
         common = [
             f"--node-ip-address={ip}",
             "--num-cpus=2",
@@ -57,7 +59,7 @@ class Node:
             "--block",
         ]
         self._process = subprocess.Popen(
-            [Path(sys.executable).with_name("ray"), "start", *common, *arguments],
+            [*prefix, Path(sys.executable).with_name("ray"), "start", *common, *arguments],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -87,7 +89,7 @@ def node_environment(directory: Path) -> dict[str, str]:
     """As the operator's guide has it: `deploy/node.env`, with the paths as they are here, and a token."""
     lines = (_ROOT / "deploy" / "node.env").read_text().splitlines()
     known = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    (directory / "i").mkdir(mode=0o700)
+    (directory / "i").mkdir(mode=0o700, parents=True)
     places = {"/run/broker": str(directory / "i"), "/opt/broker/.venv/bin": str(Path(sys.executable).parent)}
     for there, here in places.items():
         known = {name: value.replace(there, here) for name, value in known.items()}
@@ -112,7 +114,7 @@ async def open_cluster(
         nodes.append(Node(HEAD, environment, head))
         await until(lambda: nodes[0].processes("raylet"), _START_S)
         nodes.append(second_node(environment, address))
-        await _until_alive(2, environment, address)
+        await until_alive(2, environment, address)
         environment = environment | {"BROKER_RAY_ADDRESS": address, "BROKER_DATABASE_URL": dsn}
         environment |= settings
         instance = Instance(directory / "data", database_url=dsn, environment=environment)
@@ -123,10 +125,20 @@ async def open_cluster(
             await asyncio.to_thread(instance.stop)
 
 
-async def _until_alive(count: int, environment: dict[str, str], address: str) -> None:
+async def until_alive(
+    count: int, environment: dict[str, str], address: str, prefix: Sequence[str] = ()
+) -> None:
     """Until so many nodes have joined: slots are spread over those that are there when they start."""
     waiting = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _WAIT, address, str(count), env=environment, stdout=DEVNULL, stderr=DEVNULL
+        *prefix,
+        sys.executable,
+        "-c",
+        _WAIT,
+        address,
+        str(count),
+        env=environment,
+        stdout=DEVNULL,
+        stderr=DEVNULL,
     )
     try:
         async with asyncio.timeout(_START_S):

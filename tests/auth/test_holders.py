@@ -174,7 +174,7 @@ async def test_invented_api_tokens_of_one_address_cost_a_bounded_number_of_queri
     slowed = [error for error in refusals if isinstance(error, SlowDown)]
     assert (unknown + len(slowed), unknown) == (500, len(looked_up))
     assert 30 <= unknown < 30 + holders.AT_ONCE
-    assert all(55 <= (error.retry_after_s or 0) <= 60 for error in slowed)
+    assert [error for error in slowed if not 55 <= (error.retry_after_s or 0) <= 60] == []
     # Not even the right one, which is not known here yet; those of others and of the next minute are.
     with pytest.raises(SlowDown):
         await auth.authenticate("demo", secret, "2001:db8::2")

@@ -39,4 +39,4 @@ def test_the_viewers_are_pinned() -> None:
     pins = (Path(disruption.SOURCE) / "go.sum").read_text().splitlines()
     wanted = (Path(disruption.SOURCE) / "go.mod").read_text()
     assert "github.com/coder/websocket" in wanted
-    assert all(" h1:" in pin for pin in pins)
+    assert [pin for pin in pins if " h1:" not in pin] == []

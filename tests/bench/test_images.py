@@ -57,8 +57,17 @@ def test_what_is_slower_than_allowed_is_a_fault() -> None:
 
 
 def test_memory_is_compared_after_it_has_warmed_up() -> None:
-    figures = summarise([10, 50, 100, 100, 100, 100, 110, 110])
-    assert (figures["growth"], figures["most_MB"]) == (1.1, 110)
+    figures = summarise([(2.0 * size, float(size)) for size in (10, 50, 100, 100, 100, 100, 110, 110)])
+    assert (figures["growth"], figures["most_MB"], figures["most_PSS_MB"]) == (1.1, 110, 220)
+
+
+def test_libraries_that_nobody_else_has_open_any_more_are_no_growth() -> None:
+    assert summarise([(120.0, 100.0)] * 6 + [(140.0, 100.0)] * 2)["growth"] == 1.0
+
+
+def test_a_round_that_was_disturbed_is_no_median() -> None:
+    rounds = [{"CPU_ms": 100.0}, {"CPU_ms": 180.0}, {"CPU_ms": 102.0}]
+    assert crop.medians(rounds) == {"CPU_ms": 102.0}
 
 
 def test_processes_are_weighed_with_their_children(tmp_path: Path) -> None:
@@ -77,11 +86,28 @@ def test_a_machine_without_a_gpu_says_that_nothing_was_measured(
     assert capsys.readouterr().out == "GPU: not measured, because none is here\n"
 
 
+@pytest.mark.parametrize(
+    ("batch_per_s", "projected"),
+    [
+        pytest.param(1_000.0, 160.0, id="the cores decide"),
+        pytest.param(40.0, 40.0, id="the GPU decides"),
+    ],
+)
+def test_a_node_serves_what_the_slower_of_its_parts_can(batch_per_s: float, projected: float) -> None:
+    figures = gpu.project(batch_per_s, cpu_per_s=10.0, other_ms=100.0)
+    assert figures[f"projected_per_s_of_{gpu.CORES}_cores"] == projected
+    assert figures["of_the_CPU"] == batch_per_s / 10
+
+
 def test_peers_are_pinned_without_addresses() -> None:
     assert {"sharp", "imagor", "thumbor"} <= PEERS.keys()
     lock = (PINS / "sharp" / "package-lock.json").read_text()
     assert "://" not in lock
-    assert all("integrity" in package for name, package in json.loads(lock)["packages"].items() if name)
+    assert [
+        (name, package)
+        for name, package in json.loads(lock)["packages"].items()
+        if name and "integrity" not in package
+    ] == []
     version = re.search(r"cshum/imagor (v\S+)", (PINS / "imagor" / "go.mod").read_text())
     assert version
     assert f"github.com/cshum/imagor {version[1]} h1:" in (PINS / "imagor" / "go.sum").read_text()

@@ -13,6 +13,9 @@ ROLLUP = """55d0c000-7ffc3000 ---p 00000000 00:00 0    [rollup]
 Rss:               10240 kB
 Pss:                4096 kB
 Pss_Dirty:          1024 kB
+Pss_Anon:           2048 kB
+Pss_File:           1024 kB
+Pss_Shmem:          1024 kB
 """.splitlines()
 
 
@@ -47,7 +50,7 @@ def test_a_title_has_a_kind(title: str, kind: str) -> None:
 
 
 def test_memory_is_read_in_bytes() -> None:
-    assert parse_memory(ROLLUP) == Memory(10_485_760, 4_194_304)
+    assert parse_memory(ROLLUP) == Memory(10_485_760, 4_194_304, 3_145_728)
 
 
 def test_shared_memory_counts_once() -> None:

@@ -55,7 +55,7 @@ def test_users_are_made_changed_and_removed(database: list[str], capsys: pytest.
     assert run(["user", "list", "--json", *user]) == 0
     users = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["username"], one["role"]) for one in users] == [("ada", "admin"), ("ben", "client")]
-    assert all("password" not in key.lower() for one in users for key in one)
+    assert [key for one in users for key in one if "password" in key.lower()] == []
     assert run(["user", "delete", "ben", *user]) == 0
     assert run(["user", "delete", "ada", *user]) == 1
     assert "admin" in capsys.readouterr().err
@@ -66,7 +66,7 @@ def test_keys_are_listed_rotated_and_revoked(database: list[str], capsys: pytest
         capsys.readouterr()
         assert run(["keys", *arguments, "--json", *database]) == 0
         lines = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
-        assert all(sorted(line) == ["createdTime", "endTime", "kid", "state"] for line in lines)
+        assert [line for line in lines if sorted(line) != ["createdTime", "endTime", "kid", "state"]] == []
         return [(line["kid"], line["state"]) for line in lines]
 
     assert keys("list") == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from broker.cli.main import run
+from broker.cli.remote import noticed, open_client
 from broker.cli.results import render
 from broker.client import Answer, AsyncClient, ReportEntry, ReportImpressions, ReportOption
+from broker.deployments.ports import free_port
 from tests.auth.services import PASSWORD
 from tests.client.test_product import product, url  # noqa: F401 - fixtures
 from tests.client.test_subscription import Line, gateway
@@ -76,6 +79,10 @@ async def _tail(url: str, *arguments: str) -> asyncio.subprocess.Process:  # noq
     )
 
 
+def _following(broker: str) -> bytes:
+    return f"following final at {broker}; Ctrl-C ends it\n".encode()
+
+
 async def _show(line: Line) -> None:
     await line.accept(0)
     await line.push(1, 2)
@@ -86,7 +93,7 @@ async def test_tail_writes_each_event_as_it_comes_and_ends_by_itself() -> None:
     async with gateway(_show) as scripted:
         process = await _tail(scripted.url, "--count", "2", "--json")
         out, err = await process.communicate()
-    assert (process.returncode, err) == (0, b"")
+    assert (process.returncode, err) == (0, _following(scripted.url))
     assert [orjson.loads(text)["seq"] for text in out.splitlines()] == [1, 2]
 
 
@@ -97,7 +104,36 @@ async def test_interrupted_tail_ends_quietly_with_130() -> None:
         await process.stdout.readline()
         process.send_signal(signal.SIGINT)
         _, err = await process.communicate()
-    assert (process.returncode, err) == (130, b"")
+    assert process.returncode == 130
+    assert err.startswith(_following(scripted.url))
+
+
+async def test_tail_without_a_broker_says_so_and_goes_on_until_there_is_one() -> None:
+    port = free_port()
+    broker = f"http://demo.localhost:{port}"
+    process = await _tail(broker, "--count", "2")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    told = (await process.stderr.readline()).decode()
+    assert told.startswith(f"no answer from {broker}: ")
+    assert told.endswith("; trying again until Ctrl-C\n")
+    async with gateway(_show, port=port):
+        assert (await process.stderr.readline()).decode() == _following(broker).decode()
+        out, err = await process.communicate()
+    assert (process.returncode, out.count(b"\n"), err) == (0, 2, b"")
+
+
+async def test_a_broker_that_does_not_answer_is_named_while_one_waits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.cli.remote.NOTICE_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, and says nothing
+        broker = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        async with open_client(broker, "a-token", None, None) as client:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5), noticed(broker):
+                    await client.users.get_me()
+    assert capsys.readouterr().err == f"waiting for {broker}\n"
 
 
 async def test_refused_tail_is_one_line() -> None:

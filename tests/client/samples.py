@@ -2,7 +2,6 @@
 
 import ast
 import asyncio
-import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 from broker.client import AsyncClient
 
+_RUNS = "asyncio.run(main())"
+_TELLS_S = 60.0
 _ENDLESS = ("subscribe(", ".follow(", "timeline(", "in socket")
 
 
@@ -26,7 +27,8 @@ async def run_sample(
 ) -> list[str]:
     """Run a sample and then its functions, in their order; returns what they printed.
 
-    A function is given the client, and what else it names: the poll that a function before it made, no
+    A sample that runs its `main` does so here, on the loop of the test. A function is given the client, and
+    what else it names: the poll that a function before it made, no
     cursor, or the class of the same name.
 
     Args:
@@ -41,10 +43,8 @@ async def run_sample(
 
     names: dict[str, Any] = {"print": show}
     tree = ast.parse(text)
-    code = compile(tree, "a sample", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    begun = eval(code, names)  # the sample itself
-    if inspect.iscoroutine(begun):
-        await _run(begun, told, is_endless=any(word in text for word in _ENDLESS))
+    tree.body = [node for node in tree.body if ast.unparse(node) != _RUNS]
+    exec(compile(tree, "a sample", "exec"), names)  # the sample itself
     known = {"client": client, "since": None, "poll": None}
     for node in tree.body:
         if not isinstance(node, ast.AsyncFunctionDef):
@@ -69,7 +69,10 @@ async def _run(work: Awaitable[Any], told: "asyncio.Queue[str]", *, is_endless: 
     try:
         for _ in range(2):
             telling = asyncio.ensure_future(told.get())
-            await asyncio.wait({task, telling}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                {task, telling}, timeout=_TELLS_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            assert done, f"a sample that follows printed nothing for {_TELLS_S:g} s"
             if task.done():
                 telling.cancel()
                 raise AssertionError(f"a sample that follows has ended: {await task}")

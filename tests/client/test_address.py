@@ -2,7 +2,8 @@
 
 import pytest
 
-from broker.client.address import account_of, is_local_name, parse_base_url, websocket_options
+from broker.client.address import account_of, is_local_name, websocket_options
+from broker.client.connection_pool import parse_base_url
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_names_below_localhost_are_local(host: str | None, local: bool) -> None:
     ],
 )
 def test_first_label_names_the_account(host: str, account: str) -> None:
-    assert account_of(parse_base_url(f"http://{host}:8000")) == account
+    assert account_of(parse_base_url(f"http://{host}:8000").host) == account
 
 
 def test_websocket_to_a_local_name_goes_to_loopback() -> None:

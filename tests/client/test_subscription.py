@@ -117,10 +117,10 @@ def _reply(status: int, body: Any) -> Response:
 
 
 @asynccontextmanager
-async def gateway(*steps: Step) -> AsyncIterator[Gateway]:
+async def gateway(*steps: Step, port: int = 0) -> AsyncIterator[Gateway]:
     scripted = Gateway(steps)
     async with serve(
-        scripted.serve, "127.0.0.1", 0, process_request=scripted.process, close_timeout=1
+        scripted.serve, "127.0.0.1", port, process_request=scripted.process, close_timeout=1
     ) as server:
         scripted.port = next(iter(server.sockets)).getsockname()[1]
         yield scripted

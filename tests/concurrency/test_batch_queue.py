@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from broker.concurrency.batch_queue import BatchLimits, BatchQueue
+from broker.concurrency.batch_queue import Backlog, BatchLimits, BatchQueue
 
 pytestmark = pytest.mark.anyio
 
@@ -97,3 +97,28 @@ async def test_the_end_settles_everything(door: Door) -> None:
     await door.queue.close()
     door.queue.add("c", 1)
     assert door.given_up == [("a", True), ("b", False), ("c", False)]
+
+
+def test_a_batch_ends_before_the_first_item_that_may_not_join() -> None:
+    backlog: Backlog[str] = Backlog(LIMITS)
+    for item in ("a", "b", "A", "c"):
+        assert backlog.add(item, 1)
+    seen: set[str] = set()
+
+    def admits(item: str) -> bool:
+        is_new = item.lower() not in seen
+        seen.add(item.lower())
+        return is_new
+
+    assert backlog.take(admits) == ["a", "b"]
+    assert backlog.take(lambda _: False) == ["A"], "the first of a batch goes whatever is said of it"
+    assert (backlog.take(), backlog.take(), backlog.size) == (["c"], [], 0)
+
+
+def test_what_is_taken_out_leaves_the_order_and_the_size_right() -> None:
+    backlog: Backlog[str] = Backlog(LIMITS)
+    for size, item in enumerate("abcd", start=1):
+        assert backlog.add(item, size)
+    assert backlog.take_out(lambda item: item in "bd") == ["b", "d"]
+    assert (backlog.size, len(backlog), backlog.clear()) == (4, 2, ["a", "c"])
+    assert (backlog.size, len(backlog)) == (0, 0)

@@ -23,6 +23,7 @@ OTHERS = {
     "deployments/conductor_process.py": {"start": "those who wait for the process await it"},
     "deployments/gateways.py": {
         "__post_init__": "the reconciler waits for it",
+        "_start_while_there": "one start, which this function awaits",
         "_until_ended": "one call, which ends with this function",
     },
     "deployments/ingress_check.py": {"start_unless_refused": "one start, which this function awaits"},

@@ -26,7 +26,7 @@ def test_same_seed_tells_the_same_story() -> None:
 def test_cues_are_in_order_and_can_be_published(seed: int) -> None:
     cues = final(seed)
     assert [cue.at_s for cue in cues] == sorted(cue.at_s for cue in cues)
-    assert all(EVENT_NAME.fullmatch(cue.event) for cue in cues)
+    assert [cue for cue in cues if not EVENT_NAME.fullmatch(cue.event)] == []
     assert max(len(orjson.dumps(cue.metadata)) for cue in cues) < 64 * 1024
 
 
@@ -73,7 +73,7 @@ def test_polls_close_before_they_are_hidden_and_follow_each_other(seed: int) -> 
     "component", ["Score", "Clock", "Lineup", "Card", "Substitution", "Goal", "Stats", "Title"]
 )
 def test_every_component_plays(component: str) -> None:
-    assert any(cue.event.startswith(f"{component}#") for cue in final(2026))
+    assert component in {cue.event.partition("#")[0] for cue in final(2026)}
 
 
 def test_clock_runs_from_kick_off_to_the_end_of_each_half() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,8 +47,15 @@ class Instance:
         host: str = "localhost",
         database_url: str = "",
         environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
-        """`environment` is added to the processes' own; `host` is where clients find what it binds to."""
+        """Nothing is started yet.
+
+        Args:
+            host: where clients find what it binds to.
+            environment: is added to the processes' own.
+            prefix: of the command that starts it.
+        """
         self.host = host
         self.data_dir = data_dir
         self.http_port = http_port or free_port()
@@ -56,6 +63,7 @@ class Instance:
         self.ops_port = free_port()
         self.database_url = database_url
         self.environment = environment or {}
+        self.prefix = prefix
         self.lines: list[str] = []
         self.scratch: Path | None = None
         self._process: subprocess.Popen[str] | None = None
@@ -152,7 +160,17 @@ class Instance:
     def _spawn(self, code: str, *options: str, stdin: int, errors: int) -> "subprocess.Popen[str]":
         ports = ["--http-port", str(self.http_port), "--ws-port", str(self.ws_port)]
         return subprocess.Popen(
-            [sys.executable, "-c", code, "up", "--data-dir", str(self.data_dir), *ports, *options],
+            [
+                *self.prefix,
+                sys.executable,
+                "-c",
+                code,
+                "up",
+                "--data-dir",
+                str(self.data_dir),
+                *ports,
+                *options,
+            ],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -98,8 +98,8 @@ def test_faces_come_back_as_they_were_found() -> None:
     ("reply", "reason"),
     [
         (FaceRefusal("no models"), "no models"),
-        (RayActorError(), "no replica"),
-        (BackPressureError(num_queued_requests=64, max_queued_requests=64), "no replica"),
+        (RayActorError(), "no face-detection replica"),
+        (BackPressureError(num_queued_requests=64, max_queued_requests=64), "no face-detection replica"),
     ],
 )
 def test_whatever_is_in_the_way_is_unavailable(reply: object, reason: str) -> None:

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.anyio
 
 WAIT_S = 20
 NODE = "a" * 12
+DEAD_NODE = "b" * 12
 
 
 class Actor:
@@ -59,6 +60,7 @@ class OneNode(GatewayKeeper):
 async def test_gateway_with_a_dead_loop_is_exchanged_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(gateways, "live_nodes", lambda: [NODE])
+    monkeypatch.setattr(gateways, "list_draining", set)
     monkeypatch.setattr(gateways, "kill", lambda actor: told.append(f"kill {actor._name}"))
     monkeypatch.setattr(gateways, "_LOOK_S", 0.01)
     kept = OneNode(Settings(), told)
@@ -73,3 +75,45 @@ async def test_gateway_with_a_dead_loop_is_exchanged_without_a_gap(monkeypatch: 
     assert kept.count == 1
     await kept.drain(0)
     assert told[5:] == ["drain 1", "stop 1", "kill 1"]
+
+
+async def test_a_node_that_drains_has_its_gateway_drained_and_gets_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    leaving: set[str] = set()
+    monkeypatch.setattr(gateways, "live_nodes", lambda: [NODE])
+    monkeypatch.setattr(gateways, "list_draining", lambda: leaving)
+    monkeypatch.setattr(gateways, "kill", lambda actor: told.append(f"kill {actor._name}"))
+    kept = OneNode(Settings(), told)
+    await kept._reconcile()
+    leaving.add(NODE)
+    await kept._reconcile()
+    await kept._reconcile()
+    await asyncio.gather(*kept._retiring)
+    assert told == ["start 0", "drain 0", "stop 0", "kill 0"]
+    assert kept.count == 0
+
+
+class OneDeadNode(OneNode):
+    """Nothing starts on a node that has died."""
+
+    async def _start_on(self, node: str) -> None:
+        if node == DEAD_NODE:
+            await asyncio.Event().wait()
+        await super()._start_on(node)
+
+
+async def test_a_start_does_not_wait_for_a_node_that_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GCS that comes back with its tables says for a while that such a node lives."""
+    told: list[str] = []
+    alive = [[NODE, DEAD_NODE], [NODE, DEAD_NODE], [NODE]]
+    monkeypatch.setattr(gateways, "live_nodes", lambda: alive.pop(0) if len(alive) > 1 else alive[0])
+    monkeypatch.setattr(gateways, "list_draining", set)
+    monkeypatch.setattr(gateways, "_list_left", list)
+    monkeypatch.setattr(gateways, "_LOOK_S", 0.01)
+    kept = OneDeadNode(Settings(), told)
+    async with asyncio.timeout(WAIT_S):
+        await kept.start()
+    assert told == ["start 0"]
+    assert kept.count == 1

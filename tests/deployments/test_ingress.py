@@ -336,7 +336,7 @@ def test_four_thousand_half_sent_heads_keep_nobody_out_and_are_ended(ingress: In
         began_s = time.monotonic()
         for source in ("127.0.0.1", "127.0.0.4"):
             assert get(ingress.port, "/x", source)[0] == 200
-        assert all(read_all(peer) == b"" for peer in held)
+        assert [peer for peer in held if read_all(peer) != b""] == []
         assert 5 < time.monotonic() - began_s < 60
         assert get(ingress.port, "/x")[0] == 200
 

@@ -9,6 +9,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,8 +20,8 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from websockets.exceptions import WebSocketException
-from websockets.sync.client import connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.sync.client import ClientConnection, connect
 
 from tests.adversity.faults import TITLES, hit
 from tests.adversity.two_nodes import HEAD, SECOND, Node, open_cluster
@@ -30,8 +32,10 @@ from tests.deployments.instance import PASSWORD, Instance
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NODES = (HEAD, SECOND)
+THIRD = "127.0.0.13"
 TRIES = 3
-GUIDE = Path(__file__).parents[2] / "deploy" / "README.md"
+HOOK = Path(__file__).parents[2] / "deploy" / "kuberay" / "base" / "leave.sh"
+GUIDE = Path(__file__).parents[2] / "docs" / "ports.md"
 SETTINGS = {
     "BROKER_BIND_HOST": "node",
     "BROKER_OPS_HOST": "node",
@@ -46,8 +50,11 @@ BACK_S = 120.0
 class Cluster:
     """Two nodes with the product."""
 
-    def __init__(self, instance: Instance, nodes: list[Node], directory: Path) -> None:
+    def __init__(
+        self, instance: Instance, nodes: list[Node], directory: Path, environment: dict[str, str]
+    ) -> None:
         self.instance = instance
+        self.environment = environment
         self.nodes = nodes
         self.directory = directory
 
@@ -93,9 +100,9 @@ def cluster() -> Iterator[Cluster]:
         asyncio.Runner() as runner,
     ):
         opened = open_cluster(Path(name), **SETTINGS)
-        instance, nodes, _ = runner.run(opened.__aenter__())
+        instance, nodes, environment = runner.run(opened.__aenter__())
         try:
-            yield Cluster(instance, nodes, Path(name))
+            yield Cluster(instance, nodes, Path(name), environment)
         finally:
             runner.run(opened.__aexit__(None, None, None))
 
@@ -217,7 +224,7 @@ def test_an_event_that_one_node_takes_reaches_viewers_of_the_other(cluster: Clus
 
 
 def test_every_socket_is_where_the_guide_says(cluster: Cluster) -> None:
-    lines = GUIDE.read_text().split("A cluster. ")[1].splitlines()
+    lines = GUIDE.read_text().split("## A cluster")[1].splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
     ports = re.compile(r"\d[\d,]*\d")
     numbers = {row[0]: ports.findall(row[2]) for row in rows if row[3:]}
@@ -298,7 +305,7 @@ def test_every_node_answers_in_our_words_while_replicas_are_away(cluster: Cluste
         ("POST", 503, "unavailable"),
         ("POST", 503, "outcome_unknown"),
     }
-    assert any(status == 503 for _, status, _ in told)
+    assert 503 in {status for _, status, _ in told}
 
 
 def test_gateways_that_die_come_back_without_a_conductor(cluster: Cluster) -> None:
@@ -323,6 +330,45 @@ def test_gateways_that_die_come_back_without_a_conductor(cluster: Cluster) -> No
     instance.start()
     living = [process for node in cluster.nodes for process in node.processes(TITLES["gateway"])]
     assert len(living) == len(NODES), "the next one exchanges them"
+
+
+def test_a_node_that_drains_sends_its_viewers_away_and_takes_no_more(cluster: Cluster) -> None:
+    """A third node, by the hook that Kubernetes calls before it ends a pod."""
+    instance, address = cluster.instance, cluster.environment["BROKER_RAY_ADDRESS"]
+    environment = cluster.environment | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "RAY_ADDRESS": address,
+        "POD_IP": THIRD,
+        "WS_PORT": str(instance.ws_port),
+    }
+    third = Node(THIRD, cluster.environment, [f"--address={address}"])
+    try:
+        with (
+            _connect_in_time(f"ws://{THIRD}:{instance.ws_port}/api/v1/ws") as leaving,
+            connect(f"ws://{HEAD}:{instance.ws_port}/api/v1/ws") as staying,
+        ):
+            subprocess.run(["/bin/bash", HOOK], env=environment, timeout=BACK_S, check=True)
+            with pytest.raises(ConnectionClosed) as closed:
+                while "reconnect" in leaving.recv(BACK_S):  # which says when, before the end
+                    continue
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1012
+            staying.send('{"jsonrpc":"2.0","id":1,"method":"getVersion"}')
+            assert "version" in json.loads(staying.recv(30))["result"]
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((THIRD, instance.ws_port), 10)
+    finally:
+        third.kill()
+
+
+def _connect_in_time(url: str) -> ClientConnection:
+    """To a gateway that is about to start."""
+    deadline_s = time.monotonic() + BACK_S
+    while True:
+        with suppress(OSError, WebSocketException):
+            return connect(url, open_timeout=10)
+        assert time.monotonic() < deadline_s, url
+        time.sleep(0.2)
 
 
 def test_a_start_is_refused_where_the_ingress_of_another_node_is_not_ours(cluster: Cluster) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.client import Answer, AsyncClient, NewEvent
+from broker.client import Answer, AsyncClient, InvalidRequest, NewEvent
 from tests.client.samples import run_sample, samples_of
 from tests.deployments.instance import PASSWORD, Instance
 from tests.deployments.picture_server import PictureServer
@@ -30,10 +30,10 @@ async def test_every_sample_runs(
         'username="producer", password="demo-producer"': f'username="admin", password="{PASSWORD}"',
         "final-2026": PROGRAM,
         "football": PROJECT,
+        '"cup"': f'"{PROJECT}-cup"',
         "https://cdn.example.com/players/kim.jpg": pictures.url("/face.jpg"),
     }
     samples = [sample for sample in samples_of(PAGE, replaced) if "create_site" not in sample]
-    samples.sort(key=lambda sample: "projects.create" not in sample)  # the others need the project
     polls: list[str] = []
 
     def made(name: str, result: Any) -> None:
@@ -41,6 +41,7 @@ async def test_every_sample_runs(
             polls.append(result)
 
     async with AsyncClient(instance.url, username="admin", password=PASSWORD) as client:
+        await client.projects.create("Football", project_id=PROJECT)
         life = asyncio.create_task(_live(client, polls))
         try:
             for sample in samples:
@@ -62,8 +63,11 @@ async def _live(client: AsyncClient, polls: list[str]) -> None:
         if PROGRAM in there:
             await client.publish(PROGRAM, NewEvent("Clock#tick", timecode=LONG_AGO_MS + number))
             await client.programs.update(PROGRAM, f"The final {number}", None, None)
-            for poll in polls:
+            for poll in list(polls):
                 answer = Answer("winner", poll, 0, f"visitor-of-the-test-{number}")
-                await client.responses.add(PROGRAM, [answer], project_id=PROJECT)
+                try:
+                    await client.responses.add(PROGRAM, [answer], project_id=PROJECT)
+                except InvalidRequest:
+                    polls.remove(poll)  # a sample imports the program's events, which have other ids then
         if PROJECT in there:
             await client.storage.store(PROJECT, {"number": number}, item_id="ticks")

@@ -1,13 +1,13 @@
 """The ports of `FollowedTopics` in memory: logs with the rules of native ones, and a feed that obeys."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import orjson
 
 from broker.errors import NotFound
-from broker.owners.feed import Sink
+from broker.owners.feed import HeadSeen, Sink
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head, HistoryLost
 
 
@@ -147,6 +147,10 @@ class MemoryFeed:
         if epoch != head.epoch or after_seq < self.floor:
             raise HistoryLost("too old")
         return [push(seq) for seq in range(after_seq + 1, min(after_seq + limit, head.seq) + 1)]
+
+    async def ask_heads(self, topics: Collection[str], seen: HeadSeen) -> None:
+        for topic in topics:
+            seen(topic, self.heads[topic])
 
     async def close(self) -> None:
         self.followed.clear()

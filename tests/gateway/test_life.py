@@ -107,7 +107,7 @@ async def test_draining_gateway_sends_its_clients_away(migrated_dsn: str) -> Non
         viewers = [await world.join() for _ in range(5)]
         draining = asyncio.create_task(world.gateway.drain(0.5))
         told = [await viewer.next("reconnect") for viewer in viewers]
-        assert all(0 <= each["afterMs"] <= 500 for each in told)
+        assert [each for each in told if not 0 <= each["afterMs"] <= 500] == []
         closes = await asyncio.gather(*(viewer.closed() for viewer in viewers))
         assert {code for code, _ in closes} == {1012}
         await draining

@@ -4,7 +4,7 @@ Only Ray is left out: the owner is called directly where `SlotLink` would call i
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -30,20 +30,23 @@ HELD_OF_EACH = 20  # messages of one kind that a viewer holds against the docume
 
 
 class DirectLink:
-    """Calls the one owner of a world; `is_cut` makes it unreachable. Each world has a subclass of its own.
+    """Calls the one owner of a world; `is_cut` makes it unreachable, `cut` for some calls.
+
+    Each world has a subclass of its own.
 
     Calls and answers are bytes on the way, as over a connection.
     """
 
     owner: ClassVar[Owner]
     is_cut: ClassVar[bool] = False
+    cut: ClassVar[Set[str]] = frozenset()
 
     def __init__(self, kind: str, index: int, calls: Calls[Any]) -> None:
         assert (kind, index) == ("owner", 0)
         self._calls = calls
 
     async def call(self, method: str, *arguments: object, timeout_s: float) -> Any:
-        if self.is_cut:
+        if self.is_cut or method in self.cut:
             await asyncio.sleep(0.01)
             raise LinkLost(method)
         _, _, body = self._calls.unpack_call(self._calls.pack_call(1, method, arguments))

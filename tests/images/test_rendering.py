@@ -229,6 +229,14 @@ def test_a_preview_of_a_jpeg_is_that_of_its_pixels(width: int) -> None:
         assert max(abs(is_ - was) for is_, was in zip(seen.pixels, wanted.pixels, strict=True)) <= 8
 
 
+@pytest.mark.parametrize("kind", ["jpg", "png"])
+@pytest.mark.parametrize("side", [(1, 1), (1, 10_000), (10_000, 1), (10_000, 3), (5_000, 7)])
+def test_a_line_has_a_preview(side: tuple[int, int], kind: str) -> None:
+    """A JPEG's decoder shrinks no side to nothing: it refuses."""
+    seen = preview(save(gradient(*side), kind), LIMITS)
+    assert seen.size == Size(*(min(640, max(1, round(each * 640 / max(*side, 640)))) for each in side))
+
+
 def test_garbage_after_the_end_is_ignored() -> None:
     for kind in ("jpg", "png", "gif"):
         ask(save(gradient(64, 48), kind) + b"<script>" * 100, "w=50")

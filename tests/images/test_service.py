@@ -193,9 +193,9 @@ def test_a_server_that_fails_for_too_long_takes_its_pictures_along(tmp_path: Pat
     [
         (reply(404, b"no"), SourceFailed, "answers 404"),
         (reply(500, b"no"), SourceFailed, "answers 500"),
-        (reply(200, b"<svg/>", Content_Type="image/png"), UnprocessableImage, "no JPEG, PNG"),
-        (reply(200, SMALL[:-60]), UnprocessableImage, "broken or incomplete"),
-        (reply(200, b""), UnprocessableImage, "no JPEG, PNG"),
+        (reply(200, b"<svg/>", Content_Type="image/png"), UnprocessableImage, "not a JPEG, PNG"),
+        (reply(200, SMALL[:-60]), UnprocessableImage, "damaged or incomplete"),
+        (reply(200, b""), UnprocessableImage, "not a JPEG, PNG"),
         (reply(302, Location="http://10.0.0.1/a.png"), ForbiddenUrl, "port must be one of"),
         (reply(302, Location="ftp://upstream.test/a.png"), ForbiddenUrl, "not allowed"),
         (reply(302, Location="http://u:p@upstream.test/a.png"), ForbiddenUrl, "not allowed"),

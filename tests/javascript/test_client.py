@@ -96,7 +96,11 @@ def test_nothing_is_installed_along_and_no_address_is_locked() -> None:
     package = json.loads((ROOT / "package.json").read_text())
     locked = json.loads((ROOT / "package-lock.json").read_text())["packages"]
     assert "dependencies" not in package
-    assert all("version" in entry and "integrity" in entry for path, entry in locked.items() if path)
+    assert [
+        (path, entry)
+        for path, entry in locked.items()
+        if path and not ("version" in entry and "integrity" in entry)
+    ] == []
     assert "resolved" not in (ROOT / "package-lock.json").read_text()
 
 

@@ -103,7 +103,7 @@ def test_the_page_is_small_and_names_no_other_server() -> None:
 def test_fonts_come_with_their_licences() -> None:
     licences = [path.read_text().lower() for path in (OVERLAY / "fonts").glob("*.LICENSE.txt")]
     assert len(licences) == 4
-    assert all("sil open font license" in licence for licence in licences)
+    assert [licence for licence in licences if "sil open font license" not in licence] == []
 
 
 @pytest.mark.cluster

@@ -1,6 +1,7 @@
 """What an owner does when the database, another owner or one of its commands is in trouble."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -11,12 +12,13 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from broker.errors import BrokerError, Conflict, InternalError, NotFound, OutcomeUnknown, Unavailable
+from broker.errors import BrokerError, InternalError, NotFound, OutcomeUnknown, Unavailable
 from broker.owners import owner as owner_module
 from broker.owners.commands import Accepted, Command, CommandReply, Kept
 from broker.owners.owner import Owner
 from broker.owners.protocol import Cursor, HistoryLost, program_topic
-from broker.owners.writer import WriterLimits
+from broker.owners.topics import Topics
+from broker.owners.writer import WRITER_LIMITS
 from broker.settings import Settings
 from broker.storage.fence import Fenced
 from broker.storage.journal import Journal
@@ -95,7 +97,7 @@ async def test_what_arrives_during_a_commit_goes_into_one_group(owner: Owner, ds
         tasks += [start(owner, publish()) for _ in range(50)]
         await asyncio.sleep(0)
     replies = [reply for task in tasks for reply in await task]
-    assert all(isinstance(reply, Accepted) for reply in replies)
+    assert [reply for reply in replies if not isinstance(reply, Accepted)] == []
     (transactions,) = await fetch(dsn, "SELECT count(DISTINCT xmin::text) AS n FROM events")
     assert transactions["n"] == 2
 
@@ -124,7 +126,8 @@ async def test_command_that_cannot_be_written_fails_alone(owner: Owner, dsn: str
 
 
 async def test_full_queue_refuses_at_once(dsn: str) -> None:
-    owner = await Owner.start(SETTINGS, dsn, 0, writer_limits=WriterLimits(queue_commands=2))
+    limits = dataclasses.replace(WRITER_LIMITS, queue_items=2)
+    owner = await Owner.start(SETTINGS, dsn, 0, writer_limits=limits)
     try:
         async with program_locked(dsn):
             waiting = [start(owner, publish())]
@@ -135,7 +138,7 @@ async def test_full_queue_refuses_at_once(dsn: str) -> None:
             assert isinstance(reply, Unavailable)
             assert reply.retry_after_s == 1
         replies = [(await task)[0] for task in waiting]
-        assert all(isinstance(reply, Accepted) for reply in replies)
+        assert [reply for reply in replies if not isinstance(reply, Accepted)] == []
     finally:
         await owner.close()
 
@@ -206,7 +209,7 @@ async def test_draining_owner_stores_what_waits_and_takes_no_more(owner: Owner, 
         assert not draining.done()
     await draining
     replies = [reply for task in waiting for reply in await task]
-    assert all(isinstance(reply, Accepted) for reply in replies)
+    assert [reply for reply in replies if not isinstance(reply, Accepted)] == []
 
 
 @pytest.mark.parametrize("knows_the_head", [False, True])
@@ -283,7 +286,7 @@ async def test_commit_that_was_cut_off_is_made_once(owner: Owner, dsn: str) -> N
         await until_waiting(pause)
         await pause.execute(KILL_OTHERS)
     replies = await writing
-    assert all(isinstance(reply, Accepted) for reply in replies)
+    assert [reply for reply in replies if not isinstance(reply, Accepted)] == []
     await gateway.until(1, 2)
     assert gateway.seqs(1) == await seqs(dsn) == [1, 2]
 
@@ -302,7 +305,7 @@ async def test_commit_whose_answer_was_lost_is_found(
         delete(first.events[1].id), publish("q"),
     ]  # fmt: skip
     replies = await owner.submit(commands, 10)
-    assert not any(isinstance(reply, BrokerError) for reply in replies)
+    assert [reply for reply in replies if isinstance(reply, BrokerError)] == []
     entries = await gateway.until(1, 7)
     assert gateway.seqs(1) == [1, 2, 3, 4, 5, 6, 7]
     assert [entry.params for entry in entries[1:3]] == replies[0].events  # type: ignore[union-attr]
@@ -338,6 +341,30 @@ async def test_lost_answer_with_nobody_left_to_wait_reaches_the_followers(
     assert isinstance((await writing)[0], OutcomeUnknown)
     await gateway.until(1, 1)
     assert gateway.seqs(1) == await seqs(dsn) == [1]
+
+
+async def test_owner_that_compares_itself_with_the_database_is_not_certain(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in its memory may be from before a failover until the comparison is over."""
+    gateway = Gateway(owner)
+    await gateway.open()
+    await gateway.follow(1, "p")
+    topics, compare = [program_topic("demo", "p")], Topics.resync
+    seen: list[Any] = []
+
+    async def look_and_compare(self: Topics, *arguments: Any) -> Any:
+        seen.append(owner.heads(topics))
+        return await compare(self, *arguments)
+
+    monkeypatch.setattr(Topics, "resync", look_and_compare)
+    assert owner.heads(topics) is not None
+    owner._writer.doubt()
+    assert owner.heads(topics) is None
+    async with asyncio.timeout(10):
+        while owner.heads(topics) is None:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.005)
+    assert seen == [None]
 
 
 async def test_owner_that_ends_during_a_commit_does_not_know_whether_it_was_made(dsn: str) -> None:
@@ -439,7 +466,6 @@ async def test_one_key_at_two_owners_counts_once(owner: Owner, dsn: str) -> None
                 other.submit([publish("q", key=key, body="q")], 10),
             )
             assert sorted(type(reply[0]).__name__ for reply in replies) == ["Accepted", "Conflict"]
-            assert any(isinstance(reply[0], Conflict) for reply in replies)
     finally:
         await other.close()
     assert len(await fetch(dsn, "SELECT FROM events")) == 5

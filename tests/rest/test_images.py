@@ -144,9 +144,9 @@ def test_what_the_upstream_does_wrong_is_told(tmp_path: Path, answer: Answer, st
         ("/api/v2/imgproxy/demo/-?url=%ff", 422, "percent-encoded UTF-8"),
         ("/api/v2/imgproxy/demo/-?url=http%3A%2F%2Fa.test&expires=1", 422, "go together"),
         ("/api/v2/imgproxy/nobody/-?url=http%3A%2F%2Fa.test", 404, "no such account"),
-        ("/api/v2/imgproxy/No.Body/-?url=http%3A%2F%2Fa.test", 404, "pictures are at"),
-        ("/api/v2/imgproxy/demo?url=http%3A%2F%2Fa.test", 404, "pictures are at"),
-        ("/api/v2/imgproxy/demo/-/more?url=http%3A%2F%2Fa.test", 404, "pictures are at"),
+        ("/api/v2/imgproxy/No.Body/-?url=http%3A%2F%2Fa.test", 404, "images are at"),
+        ("/api/v2/imgproxy/demo?url=http%3A%2F%2Fa.test", 404, "images are at"),
+        ("/api/v2/imgproxy/demo/-/more?url=http%3A%2F%2Fa.test", 404, "images are at"),
     ],
 )
 def test_a_request_that_is_none_is_refused(tmp_path: Path, target: str, status: int, text: str) -> None:

@@ -20,6 +20,8 @@ from broker.metrics import catalogue, counts
 from broker.metrics.counts import Sample
 from broker.metrics.exporter import Exporter
 from broker.rest.image_state import CONDUCTOR
+from broker.rest.sites import SITES
+from broker.rest.start_page import ENTRIES
 from tests.product import Product
 from tests.rest.support import field
 
@@ -36,6 +38,51 @@ async def test_pages_at_the_root(product: Product, path: str) -> None:
         assert answer.status_code == 200
         assert (await door.head(f"http://demo.localhost{path}")).content == b""
         assert (await door.post(f"http://demo.localhost{path}")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        ("*/*", "text/plain; charset=utf-8"),
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "text/html; charset=utf-8"),
+        ("application/json", "application/json"),
+    ],
+)
+async def test_the_start_page_has_the_form_that_the_caller_takes(
+    product: Product, accept: str, media_type: str
+) -> None:
+    async with product.door(None, Accept=accept) as door:
+        answer = await door.get("http://demo.localhost/")
+        assert (answer.status_code, answer.headers["content-type"]) == (200, media_type)
+        assert answer.headers["vary"] == "accept"
+        assert [entry.path for entry in ENTRIES if entry.path not in answer.text] == []
+        assert (await door.head("http://demo.localhost/")).content == b""
+        assert (await door.post("http://demo.localhost/")).status_code == 405
+        refused = await door.get("http://demo.localhost/", headers={"Accept": "image/png"})
+        assert refused.status_code == 406
+
+
+async def test_what_the_start_page_names_is_there(product: Product) -> None:
+    named = set(await _links(product))
+    assert {f"/{site}/" for site in SITES} <= named, "each site has its place"
+    async with product.door(None) as door:
+        for path in named:
+            answer = await door.get(f"http://demo.localhost{path}")
+            assert answer.status_code == 200, path
+
+
+async def test_the_start_page_may_do_nothing_but_look_well(product: Product) -> None:
+    async with product.door(None, Accept="text/html") as door:
+        answer = await door.get("http://demo.localhost/")
+    (style,) = re.findall(r"<style>(.*)</style>", answer.text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'sha256-{digest}'" in answer.headers["content-security-policy"]
+    assert "//" not in answer.text.partition("</style>")[2]
+
+
+async def _links(product: Product) -> list[str]:
+    async with product.door(None, Accept="text/html") as door:
+        return re.findall(r'href="([^"]+)"', (await door.get("http://demo.localhost/")).text)
 
 
 async def test_published_keys_verify_our_tokens(product: Product) -> None:

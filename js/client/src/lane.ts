@@ -262,7 +262,7 @@ export class Lane {
     }
     if (error instanceof ApiError && error.status === 401) {
       const { tokens } = this.hub.config.api;
-      // The connection's token has ended, and a new one can be had; else the program is not for this caller.
+      // The connection's token has ended, and a new one is available; otherwise this caller may not read the program.
       return tokens.renewInMs() <= 0 ? link.lose(error) : this.fail(feed, error);
     }
     if (!(error instanceof ApiError)) {

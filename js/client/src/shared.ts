@@ -49,7 +49,7 @@ class PortCarrier implements Carrier {
 
   /** The page's own connections, once the worker has turned out to be of no use. */
   #own: Carrier | undefined;
-  /** Browsers do not always tell of a script that cannot be loaded. */
+  /** Browsers do not always report a script that cannot be loaded. */
   readonly #silence: ReturnType<typeof setTimeout>;
 
   constructor(

@@ -95,7 +95,7 @@ abstract class Followed<T, M extends FlowEvents, R> extends Flow<T, M, R> implem
 export class Subscription<T = ProgramEvent> extends Followed<T, SubscriptionEvents, Cursor> {
   /** The position of the last item handed out; give it as `since` to go on after a reload. */
   cursor: Cursor | undefined;
-  /** How often the connection was made anew. */
+  /** How often the client has reconnected. */
   reconnects = -1;
   /** @internal */
   readonly tracker: Tracker;

@@ -33,12 +33,12 @@ export class Tokens {
     return this.#asking;
   }
 
-  /** Milliseconds until a new token is wanted; infinite where none can be had. */
+  /** Milliseconds until a new token is needed; infinite if none is available. */
   renewInMs(): number {
     return this.#renewAtMs - performance.now();
   }
 
-  /** Drops a token that was refused or ends, unless another has taken its place; whether a new one can be had. */
+  /** Drops a token that was refused or ends, unless it has been replaced. Returns whether a new one is available. */
   drop(token: string | undefined): boolean {
     if (typeof this.source !== "function" || !token) return false;
     if (this.#value === token) this.#value = undefined;

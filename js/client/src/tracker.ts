@@ -8,7 +8,7 @@
  * - a `seq` at or below the cursor has been handed out before and is dropped;
  * - anything else is a hole (`Gap`): the connection is given up, and the next one recovers from the cursor;
  * - `historyReplaced` and `eventsDeleted` begin a new epoch at their own `seq`; of the current epoch they are
- *   repeats, unless their `seq` is beyond the cursor: what lies between can be had no longer.
+ *   repeats, unless their `seq` is beyond the cursor: the pushes between are lost.
  */
 import { HistoryLost, ProgramDeleted, ProtocolError, Unsubscribed } from "./errors.js";
 import type { components } from "./schema.js";

@@ -1,4 +1,4 @@
-/** The keyboard: what each key does where, and the overlay that tells of it. */
+/** The keyboard: the action of each key on each screen, and the overlay that lists them. */
 import { signal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { go } from "./routes.js";

@@ -367,6 +367,35 @@ export function Dialog({
   );
 }
 
+/** The foot of a form in a dialog: what it does, and the way out. */
+export function DialogFoot({
+  onCancel,
+  submit,
+  isRunning = false,
+  isDisabled = false,
+  isDangerous = false,
+  children,
+}: {
+  onCancel: () => void;
+  submit: string;
+  isRunning?: boolean;
+  isDisabled?: boolean;
+  isDangerous?: boolean | undefined;
+  children?: ComponentChildren;
+}) {
+  return (
+    <div class="actions end">
+      {children}
+      <button type="button" onClick={onCancel}>
+        Cancel
+      </button>
+      <button type="submit" class={isDangerous ? "danger" : "primary"} disabled={isRunning || isDisabled}>
+        {submit}
+      </button>
+    </div>
+  );
+}
+
 /** The question that waits for an answer, if any. */
 export function Asked() {
   const { value } = question;
@@ -387,18 +416,12 @@ export function Asked() {
         {value.typed !== undefined && (
           <Text label={`Type ${value.typed} to go on`} value={typed} onText={setTyped} />
         )}
-        <div class="actions end">
-          <button type="button" onClick={() => answer(false)}>
-            Cancel
-          </button>
-          <button
-            type="submit"
-            class={isDangerous ? "danger" : "primary"}
-            disabled={value.typed !== undefined && typed !== value.typed}
-          >
-            {action}
-          </button>
-        </div>
+        <DialogFoot
+          onCancel={() => answer(false)}
+          submit={action}
+          isDangerous={isDangerous}
+          isDisabled={value.typed !== undefined && typed !== value.typed}
+        />
       </form>
     </Dialog>
   );

@@ -256,6 +256,41 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await close();
   });
 
+  test("a revision is seen in the overlay before it is published, with no token in a URL", async () => {
+    const { program, project, revision } = await makeShow("Previewed");
+    const { page, urls, close } = await visit(browser, { viewport: DESKTOP });
+    await enter(page, "admin");
+    await show(page, `projects/${project}/revisions/${revision}`);
+    await page.getByRole("button", { name: "Preview" }).click();
+    const stage = page.frameLocator("iframe[title=Overlay]").locator("onair-overlay .stage");
+    const board = stage.locator("[data-graphic=scoreboard]");
+    const isAt = (place: string) => stage.locator(`[data-graphic=scoreboard].on[data-at=${place}]`).waitFor();
+    await isAt("top-left");
+    await stage.locator("[data-graphic=poll].on").waitFor();
+    await page
+      .getByLabel("Content")
+      .fill('{"overlay": {"theme": "light", "scoreboard": {"position": "top-right"}}}');
+    await isAt("top-right");
+    assert.match((await stage.getAttribute("class")) ?? "", /light/);
+    // What is no JSON changes nothing, and nothing of it was saved.
+    await page.getByLabel("Content").fill('{"overlay": ');
+    await page.getByText("this is how it was before").waitFor();
+    await isAt("top-right");
+    assert.deepEqual((await contentOf(project, revision)).theme, "dark");
+    await check(page);
+    await page.screenshot({ path: join(SHOTS, "preview-light.png"), fullPage: true });
+
+    await page.getByLabel("With the events of").selectOption(program);
+    const body = { event: "Score#show", metadata: { home: 7, away: 5, homeTeam: "EAS", awayTeam: "WES" } };
+    await admin.request("POST", "/programs/{programId}/events", { path: { programId: program }, body });
+    await until(async () => /EAS[^]*7/.test(await board.innerText()), "the program's own score");
+    assert.deepEqual(
+      urls.filter((url) => /token=|eyJ/.test(url)),
+      [],
+    );
+    await close();
+  });
+
   test("two people who edit one revision are shown both versions", async () => {
     const { project, revision } = await makeShow();
     const path = `projects/${project}/revisions/${revision}`;
@@ -477,7 +512,7 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await close();
   });
 
-  test("keys are told of, go places, and can be switched off", async () => {
+  test("keys are listed, navigate, and can be switched off", async () => {
     const { page, close } = await visit(browser, { viewport: DESKTOP });
     await enter(page, "admin");
     await settle(page);

@@ -3,7 +3,7 @@
  * revision of its project as configuration.
  *
  * It never gives up. A program that is not there yet, a token that ended, a broker that is away: it tries again,
- * what is seen stays, and nothing about it is ever shown on air; `onState` hears of it.
+ * what is seen stays, and nothing about it is shown on air; `onState` is called.
  */
 import {
   ApiError,
@@ -64,7 +64,8 @@ export class Live {
     options: ClientOptions = {},
   ) {
     this.client = new Client(source.broker, { token: source.token || undefined, ...options });
-    overlay.portrait = (photo, portrait) => this.#portrait(photo, portrait);
+    overlay.portrait = (photo, portrait) =>
+      portraitOf(new URL(source.broker).origin, this.client.account, photo, portrait);
     overlay.now = () => this.position?.() ?? this.client.now() - this.#delayMs;
     this.client.addEventListener("state", () => {
       if (this.client.state === "connecting") onState("lost");
@@ -138,7 +139,7 @@ export class Live {
     this.#readCounts(poll).catch((error: unknown) => this.onState("live", error));
   }
 
-  /** The counts of before this overlay heard of the poll; a poll without answers has none. */
+  /** The counts from before this overlay saw the poll; a poll without votes has none. */
   async #readCounts({ id, measure }: { id: string; measure: string }): Promise<void> {
     try {
       this.#tell(
@@ -193,14 +194,14 @@ export class Live {
       if (!this.#end.signal.aborted) this.onState("connecting", error);
     }
   }
+}
 
-  #portrait(photo: string, portrait: string): string {
-    const { origin } = new URL(this.source.broker);
-    const own = `${origin}/api/v2/imgproxy/`;
-    if (portrait.startsWith(own)) return portrait;
-    if (!/^https?:\/\//i.test(photo)) return "";
-    return `${own}${this.client.account}/${PORTRAIT}?url=${encodeURIComponent(photo)}`;
-  }
+/** The URL of a player's portrait at a broker; empty where there is none. */
+export function portraitOf(broker: string, account: string, photo: string, portrait: string): string {
+  const own = `${broker}/api/v2/imgproxy/`;
+  if (portrait.startsWith(own)) return portrait;
+  if (!/^https?:\/\//i.test(photo)) return "";
+  return `${own}${account}/${PORTRAIT}?url=${encodeURIComponent(photo)}`;
 }
 
 /** A configuration as JSON has it, to see whether another one differs. */

@@ -5,9 +5,9 @@
  * `next` as globals: there nothing is seen before `play`. CasparCG's command `PLAY [HTML]` calls nothing at all, so
  * that half a second without `update` means that nobody will.
  */
-import { parseGraphics } from "./config.js";
+import { parseConfig, parseGraphics } from "./config.js";
 import { findHost, type HostWindow, parseData } from "./hosts.js";
-import { Live, type LiveState, parseBroker } from "./live.js";
+import { Live, type LiveState, parseBroker, portraitOf } from "./live.js";
 import { Overlay } from "./overlay.js";
 import { type Fields, fields, number, text } from "./values.js";
 
@@ -87,15 +87,43 @@ for (const name of CALLS) page[name] = calls[name];
 for (const [name, data] of before) calls[name]?.(data);
 
 /** A page that frames the overlay may say where its picture is, so that graphics come with it. */
-window.addEventListener("message", ({ source, data }: MessageEvent) => {
-  const told = fields(data);
-  if (source !== window.parent || told.type !== "onair:position" || !live) return;
+function reposition(told: Fields): void {
+  if (!live) return;
   const positionMs = number(told.positionMs);
   const atMs = performance.now();
   const rate = told.isPlaying === false ? 0 : 1;
   const position = () => positionMs && positionMs + rate * (performance.now() - atMs);
   if (live.position && positionMs) live.position = position;
   else live.reposition(positionMs ? position : undefined);
+}
+
+/** The dashboard shows what is not published yet: it gives content and events, and never its token. */
+function preview(told: Fields): void {
+  if (live) return; // what follows a program by itself is on air
+  const { account, content, counts } = told;
+  overlay.portrait = (photo, portrait) => portraitOf(location.origin, text(account), photo, portrait);
+  if ("content" in told) overlay.configure(parseConfig(content));
+  if (told.isNew) overlay.reset();
+  for (const event of Array.isArray(told.events) ? told.events.map(fields) : []) {
+    overlay.apply({
+      id: text(event.id),
+      event: text(event.event),
+      timestamp: number(event.timestamp) ?? Date.now(),
+      metadata: fields(event.metadata),
+    });
+  }
+  if (counts) {
+    const { contextId, measureName, results } = fields(counts);
+    overlay.count(text(contextId), text(measureName), fields(results));
+  }
+}
+
+window.addEventListener("message", ({ source, origin, data }: MessageEvent) => {
+  const told = fields(data);
+  if (source !== window.parent) return;
+  if (told.type === "onair:position") reposition(told);
+  // Anybody may frame the page; only pages of this broker put something into it.
+  if (told.type === "onair:preview" && origin === location.origin) preview(told);
 });
 
 connect();

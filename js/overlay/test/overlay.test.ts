@@ -396,6 +396,32 @@ describe("overlays", { concurrency: 5, timeout: 100_000 }, () => {
     await page.close();
   });
 
+  test("a page of another origin puts nothing into the overlay", async () => {
+    const page = await openElsewhere(browser, elsewhere.url);
+    await page.evaluate((url) => {
+      const frame = document.createElement("iframe");
+      frame.src = url;
+      document.body.append(frame);
+    }, `${BROKER}/overlay/`);
+    await page.frameLocator("iframe").locator("onair-overlay").waitFor({ state: "attached" });
+    const frame = page.frames()[1] as ReturnType<typeof page.mainFrame>;
+    const heard = frame.evaluate(
+      () => new Promise((resolve) => addEventListener("message", () => setTimeout(resolve, 500))),
+    );
+    await page.evaluate(() => {
+      const told = {
+        type: "onair:preview",
+        events: [{ id: "1", event: "Score#show", metadata: { home: 9 } }],
+      };
+      const send = () => document.querySelector("iframe")?.contentWindow?.postMessage(told, "*");
+      setInterval(send, 100);
+    });
+    await heard;
+    const isOn = () => page.frameLocator("iframe").locator("[data-graphic=scoreboard].on").count();
+    assert.equal(await isOn(), 0);
+    await page.close();
+  });
+
   test("a program that comes later, and again after it was deleted, is followed", async () => {
     const program = `later-${Date.now()}`;
     const page = await open(browser, { program });

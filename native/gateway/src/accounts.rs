@@ -1,4 +1,4 @@
-//! Which account a host name means, and which origins it allows.
+//! The account of a host name, and the origins that it allows.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

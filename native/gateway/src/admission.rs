@@ -1,4 +1,4 @@
-//! Which handshakes are let in: path, account, origin, token.
+//! Admission of handshakes: path, account, origin, token.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a gateway keeps of one connection.
+//! The gateway's data of one connection.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the hub asks of the gateway of one event loop.
+//! Commands of the hub to the gateway of one event loop.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What one event loop has of the gateway, and how a gateway is started.
+//! The gateway's data of one event loop, and how a gateway is started.
 
 use std::sync::Arc;
 

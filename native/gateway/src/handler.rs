@@ -1,4 +1,4 @@
-//! What happens on an event loop, handed to who knows about it.
+//! The callbacks of the server, passed on to the modules that handle them.
 
 use std::num::NonZeroU64;
 

@@ -1,4 +1,4 @@
-//! What the rest of the process calls.
+//! The interface of the gateway for the rest of the process.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

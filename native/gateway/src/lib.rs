@@ -1,13 +1,13 @@
-//! The gateway: what the broker does with the messages of its clients.
+//! The gateway: the broker's handling of client messages.
 //!
-//! The server ([`broker_server`]) keeps the connections and sends what logs gain; it asks a
-//! [`Handler`](broker_server::Handler) what to do with all the rest. This crate is that handler. It answers by itself what
-//! comes often and can be answered from memory; everything else is a question to the application, which is Python.
+//! The server ([`broker_server`]) handles connections and sends new entries of logs; for everything else it calls a
+//! [`Handler`](broker_server::Handler). This crate is that handler. It replies by itself to frequent calls that can be
+//! answered from memory; everything else becomes an upcall to the application, which is Python.
 //!
-//! Guide. Two sides meet here. [`Hub`] is what the rest of the process calls, from any thread: it opens logs and appends to
-//! them, grants tokens, answers questions. [`Gateway`] is what one event loop has: it runs on the loop's thread, and its
-//! state needs no lock. From the hub to a loop goes a [`Command`]; from a loop to the application goes an [`Upcall`], and
-//! the answer comes back through the hub, as a command to the loop that owns the connection.
+//! Guide. The crate has two sides. The rest of the process calls the [`Hub`], from any thread: it opens logs and
+//! appends to them, grants tokens, and replies to upcalls. Each event loop has a [`Gateway`]: it runs on the loop's
+//! thread, and its state needs no lock. The hub sends a [`Command`] to a loop; a loop sends an [`Upcall`] to the
+//! application, and the reply comes back through the hub, as a command to the loop that owns the connection.
 //!
 //! ```text
 //!             a loop's thread                          any thread
@@ -17,28 +17,28 @@
 //!     └────────────── Command ──────────┴◄────────────── reply, retry ─────────────┘
 //! ```
 //!
-//! A message passes these files. Each imports only what stands below it, or beside it; of `votes` only `taking` stands where
-//! the folder does, and its other files at the bottom. A test of the repository reads the imports and fails when they go in
+//! A message passes through these files. Each imports only files below or beside it; of the folder `votes`, only
+//! `taking` is at this height, and its other files are at the bottom. A test reads the imports and fails if they form
 //! a circle.
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | `handler` | what the server may ask, and who in this crate is asked then |
-//! | `requests` | messages into calls, batches included; which calls are run here |
-//! | `admission`, `streams` | who is let in: path, account, origin, token; and where an event stream begins |
-//! | `subscribe` | `subscribe` and `unsubscribe`: target, right, cursor, what was missed |
+//! | `handler` | the callbacks of the server, and where this crate handles them |
+//! | `requests` | turns messages into calls, including batches; which calls run natively |
+//! | `admission`, `streams` | admission by path, account, origin and token; the start of an event stream |
+//! | `subscribe` | `subscribe` and `unsubscribe`: target, right, cursor, missed messages |
 //! | `votes` | `respond` and `impression`; a folder with a guide of its own |
-//! | `rights` | who a connection is, and what ends when that changes |
-//! | `replies` | calls that wait: asked, kept, answered |
+//! | `rights` | the principal of a connection, and what ends when it changes |
+//! | `replies` | pending calls: upcalls, storage, replies |
 //! | `gateway` | [`Gateway`] itself, and the server's types with this handler |
 //! | `logs`, `hub` | the shared side: logs, tokens, accounts, upkeep |
-//! | `client`, `calls`, `sessions`, `grants`, `accounts` | what is kept of connections, of their calls, of tokens |
-//! | `commands`, `upcalls`, `outcome`, `params` | what the sides say to each other, and to clients |
+//! | `client`, `calls`, `sessions`, `grants`, `accounts` | data of connections, of their calls, and of tokens |
+//! | `commands`, `upcalls`, `outcome`, `params` | messages between the two sides, and to clients |
 //!
-//! Three rules hold everywhere. What is answered natively is answered exactly as the application would: what is odd in any
-//! way goes there, so that its errors are the only ones. Whoever may follow a log is asked under the lock under which the
-//! answer can change (`rights`, `sessions`). And whatever clients make us keep is
-//! counted and bounded where it is kept.
+//! Three rules hold everywhere. A native reply is exactly what the application would reply: unusual calls go to the
+//! application, so that all errors come from there. The right to follow a log is checked under the lock that guards
+//! changes of that right (`rights`, `sessions`). Memory that clients can occupy is counted and bounded where it is
+//! held.
 
 mod accounts;
 mod admission;

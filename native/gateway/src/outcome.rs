@@ -1,4 +1,4 @@
-//! What becomes of a call, and how that is written.
+//! The outcome of a call, and its encoding.
 
 use broker_core::protocol::jsonrpc;
 use broker_server::Refusal;

@@ -1,4 +1,4 @@
-//! The params of the native operations, as strictly read as the other door reads them.
+//! The params of native operations, parsed as strictly as by the REST door.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;

@@ -1,4 +1,4 @@
-//! Calls that wait for a reply: left to the application, kept, found again, answered.
+//! Pending calls: passed to the application, stored, found again, answered.
 
 use broker_server::{ConnId, SlotIndex};
 

@@ -1,4 +1,4 @@
-//! Messages into calls, and each call to who runs it: here, or in the application.
+//! Turns messages into calls, and routes each call: native code, or the application.
 
 use broker_core::protocol::jsonrpc::{self, Call, Incoming, Rejection};
 use broker_server::{ConnId, Counters, Rate, SlotIndex};

@@ -1,4 +1,4 @@
-//! Who a connection is, and what that lets it follow.
+//! The principal of a connection, and which logs it may follow.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const WARNING_MS: u64 = 60_000;
 
 impl Gateway {
     /// The reader class of a connection now; a token that has expired or been revoked this instant counts no
-    /// more. A loop hears of a revocation among its commands, which it may take after messages that came later.
+    /// more. A loop receives a revocation as a command, which it may process after messages that arrived later.
     pub(super) fn reader(core: &mut Core, slot: SlotIndex) -> Option<u64> {
         let wall_ms = core.shared.wall_ms();
         let session = core.client(slot).session.as_ref()?;

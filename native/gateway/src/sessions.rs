@@ -1,4 +1,4 @@
-//! What a granted token stands for, and which connections use it.
+//! The principal of a granted token, and the connections that use it.
 //!
 //! A session and its connections agree under the session's lock: a connection is entered there before it has the
 //! session, and whoever revokes marks the session and takes the list in one step. So each connection is either in the

@@ -1,4 +1,4 @@
-//! A program as a stream of Server-Sent Events: what is asked for, and who may have it.
+//! A program as a stream of Server-Sent Events: the request, and the right to it.
 //!
 //! Guide. `GET /api/v1/programs/{programId}/events/stream` is `subscribe` for clients that no WebSocket reaches. It is the
 //! same decision in the same order: path and method, account, origin, token ([`super::admission`]), then where to begin,

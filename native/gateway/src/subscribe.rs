@@ -83,6 +83,7 @@ impl Gateway {
         gathered_bytes: usize,
         is_definite: bool,
     ) -> Outcome {
+        // What is asked for. Unusual params go to the application, whose errors are the only ones.
         let Some((target, start, has_token)) = parse_subscribe(params) else {
             if !is_definite {
                 return Outcome::Ask;
@@ -94,11 +95,13 @@ impl Gateway {
         if (is_odd || has_token) && !is_definite {
             return Outcome::Ask;
         }
+        // The log, if it is open and the reader may follow it.
         let reader = Self::reader(core, slot);
         let shared_log = match self.find_open_log(core, slot, reader, &target, is_definite) {
             Ok(shared_log) => shared_log,
             Err(unready) => return unready.into(),
         };
+        // A connection that follows already gets its position.
         if let Some(cursor) = core.cursor(slot, &shared_log) {
             let position = Position {
                 cursor,
@@ -118,6 +121,7 @@ impl Gateway {
             let text = "too many subscriptions on this connection";
             return Outcome::error(429, "slow_down", text);
         }
+        // The subscription: attach the cursor, and reply with the missed messages that fit.
         let room = core.answer_room(slot).saturating_sub(gathered_bytes);
         let most_bytes = config.recovery_bytes.min(room);
         let answer = |log: &Log, position: &Position| {

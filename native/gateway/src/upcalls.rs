@@ -1,4 +1,4 @@
-//! Questions for the application, in one bounded queue.
+//! Upcalls to the application, in one bounded queue.
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
@@ -216,7 +216,7 @@ mod tests {
                 tv_nsec: 0,
             };
             let count = rustix::event::poll(&mut polled, Some(&second)).expect("a descriptor");
-            assert_eq!(count, 1, "{taken} were told of");
+            assert_eq!(count, 1, "{taken} were announced");
             taken += upcalls.take(7).len();
         }
         for thread in threads {

@@ -1,4 +1,4 @@
-//! Python's arguments as the server's configuration and entries.
+//! Converts Python's arguments to the server's configuration and entries.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

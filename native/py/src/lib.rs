@@ -1,4 +1,4 @@
-//! The Python face of native code: the only crate that names `pyo3`. `_native.pyi` describes it.
+//! The Python interface of native code: the only crate that names `pyo3`. `_native.pyi` describes it.
 
 mod answers;
 mod arguments;

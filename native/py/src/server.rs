@@ -80,6 +80,7 @@ impl Server {
         unlimited_addresses: Vec<String>,
         waiting_bytes: usize,
     ) -> PyResult<Self> {
+        // Python's arguments become the configuration; lengths of time are converted below.
         let mut config = Config {
             host,
             port,
@@ -113,6 +114,7 @@ impl Server {
             messages_per_s,
         }
         .put(&mut config)?;
+        // Opening the port needs no interpreter.
         py.detach(|| {
             let server = broker_gateway::Server::new(config).map_err(report)?;
             let hub = Arc::new(

@@ -75,7 +75,7 @@ pub(super) fn build_stats<'py>(
     Ok(stats)
 }
 
-/// What is told of one log.
+/// The figures of one log.
 struct TopicFigures {
     name: String,
     subscribers: usize,

@@ -3,18 +3,42 @@
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use broker_core::protocol::strict::{Kind, Passed, Step, check};
+use broker_core::protocol::strict::{Fault, Kind, Step, check, check_value};
 
 /// The kind of fault and its place.
 type Found<'py> = (&'static str, Bound<'py, PyList>);
 
+/// What `pass_json` finds.
+#[derive(IntoPyObject)]
+pub enum Passed<'py> {
+    End(usize),
+    Fault(Found<'py>),
+}
+
 #[pyfunction]
 pub fn check_json<'py>(py: Python<'py>, text: &[u8], depth: usize) -> PyResult<Option<Found<'py>>> {
-    let Err(fault) = check(text, depth) else {
-        return Ok(None);
-    };
+    match check(text, depth) {
+        Ok(()) => Ok(None),
+        Err(fault) => found(py, &fault).map(Some),
+    }
+}
+
+#[pyfunction]
+pub fn pass_json<'py>(
+    py: Python<'py>,
+    text: &[u8],
+    at: usize,
+    depth: usize,
+) -> PyResult<Option<Passed<'py>>> {
+    match check_value(text, at, depth) {
+        Ok(end) => Ok(end.map(Passed::End)),
+        Err(fault) => Ok(Some(Passed::Fault(found(py, &fault)?))),
+    }
+}
+
+fn found<'py>(py: Python<'py>, fault: &Fault<'_>) -> PyResult<Found<'py>> {
     let kind = match fault.kind {
-        Kind::Malformed => "malformed",
+        Kind::Malformed | Kind::Ended => "malformed",
         Kind::Repeated => "repeated",
         Kind::LargeInteger => "large integer",
         Kind::TooDeep => "too deep",
@@ -26,17 +50,5 @@ pub fn check_json<'py>(py: Python<'py>, text: &[u8], depth: usize) -> PyResult<O
             Step::Index(index) => place.append(index)?,
         }
     }
-    Ok(Some((kind, place)))
-}
-
-#[pyfunction]
-#[must_use]
-pub fn pass_json(text: &[u8], at: usize, depth: usize, in_string: bool) -> (usize, usize, bool) {
-    let passed = Passed {
-        at,
-        depth,
-        in_string,
-    };
-    let passed = passed.go_on(text);
-    (passed.at, passed.depth, passed.in_string)
+    Ok((kind, place))
 }

@@ -1,4 +1,4 @@
-//! What Python and the votes of a server hand each other.
+//! Conversions between Python and the votes of a server.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

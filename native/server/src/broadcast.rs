@@ -1,4 +1,4 @@
-//! What is new in a log, to everybody who is served together.
+//! Sends the new entries of a log to all connections that keep up together.
 //!
 //! A broadcast goes in slices, so that a loop with many viewers hears them meanwhile. Each slice sends up to the newest
 //! entry there is: a loop that is behind sends several entries in one write, and nobody waits for a whole pass to end

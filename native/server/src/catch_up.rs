@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 use broker_core::log::Span;
 
-use super::connection::{BEHIND, NEVER, SHARE_BYTES, SlotIndex, State};
+use super::connection::{BEHIND, Moment, SHARE_BYTES, SlotIndex, State, Tick};
 use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::sys::{self, Moved};
@@ -114,7 +114,7 @@ impl<H: Handler> Core<H> {
                 Moved::Bytes(sent) => {
                     connection.out.sent += sent;
                     *share -= sent;
-                    connection.out.progress_ms = now_ms;
+                    connection.out.progress = Moment::at_ms(now_ms);
                 }
                 Moved::Blocked => {
                     connection.out.trim();
@@ -174,7 +174,7 @@ impl<H: Handler> Core<H> {
         let connection = self.connections.at(slot);
         connection.out.bytes = Vec::new();
         connection.out.sent = 0;
-        connection.out.since_ms = NEVER;
+        connection.out.since = Tick::NEVER;
         self.weigh(slot);
     }
 
@@ -210,7 +210,7 @@ impl<H: Handler> Core<H> {
         }
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
-        connection.out.progress_ms = now_ms;
+        connection.out.progress = Moment::at_ms(now_ms);
         connection.subscriptions[at].cursor = span.next;
         true
     }
@@ -245,7 +245,7 @@ impl<H: Handler> Core<H> {
         }
         connection.out.sent += sent;
         if sent > 0 {
-            connection.out.progress_ms = now_ms;
+            connection.out.progress = Moment::at_ms(now_ms);
         }
         connection.out.trim();
         self.note_blocked(slot);

@@ -1,4 +1,4 @@
-//! What a server is told before it starts.
+//! The configuration of a server.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;

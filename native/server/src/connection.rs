@@ -1,4 +1,4 @@
-//! What a loop keeps of each connection: small, because most are idle.
+//! A loop's data of each connection: small, because most are idle.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -9,6 +9,7 @@ use broker_core::protocol::{Decoder, DeflateParams, Role};
 
 use super::handler::ClientState;
 use super::refusals::NoRoom;
+use super::wheel::TICK_MS;
 use super::wire::Wire;
 
 /// Where a connection stands in its loop.
@@ -142,9 +143,9 @@ pub(super) struct Queued {
 /// How far what a client sends is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reading {
-    /// There may be something to read that no event will tell of again.
+    /// There may be data to read that no event will announce again.
     pub has_more: bool,
-    /// The client's side of the stream is ended, which no event will tell of again.
+    /// The client has ended its side of the stream, which no event will announce again.
     pub is_ended: bool,
     /// The handler has enough to do for it: nothing is read.
     pub is_paused: bool,
@@ -176,10 +177,10 @@ pub(super) struct Outgoing {
     pub bytes: Vec<u8>,
     /// How many of `bytes` are gone.
     pub sent: usize,
-    /// Since when something waits; `NEVER` when nothing does.
-    pub since_ms: u64,
+    /// Since when something waits; not set when nothing does.
+    pub since: Tick,
     /// When a write last moved bytes, of a log too, or the connection became blocked.
-    pub progress_ms: u64,
+    pub progress: Moment,
 }
 
 impl Outgoing {
@@ -198,50 +199,107 @@ impl Outgoing {
     }
 }
 
-/// When something has to be done about a connection; `NEVER` for what does not come.
+/// When something has to be done about a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
-    /// The tick of the timer that counts.
-    pub timer_tick: u64,
+    /// The timer that counts.
+    pub timer: Tick,
     /// When it is sent a sign of life.
-    pub ping_ms: u64,
+    pub ping: Tick,
     /// When the pong must be here.
-    pub pong_ms: u64,
+    pub pong: Tick,
     /// When a message that has begun must be complete.
-    pub message_ms: u64,
+    pub message: Tick,
     /// When the handshake, the closing or the drain ends it.
-    pub end_ms: u64,
+    pub end: Tick,
     /// When a client that was told to reconnect is closed even if it still waits for replies.
-    pub leave_by_ms: u64,
+    pub leave_by: Tick,
     /// When the handler wants to be called.
-    pub alarm_ms: u64,
+    pub alarm: Tick,
+}
+
+/// A time of the loop's clock in ticks of its wheel, which looks no more often: half the size of milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Tick(u32);
+
+impl Tick {
+    /// One that does not come.
+    pub const NEVER: Self = Self(u32::MAX);
+
+    /// The first tick at or after `ms`; one in thirteen years does not come.
+    pub fn at_ms(ms: u64) -> Self {
+        Self::of_tick(ms.div_ceil(TICK_MS))
+    }
+
+    /// That of a tick of the wheel.
+    pub fn of_tick(tick: u64) -> Self {
+        Self(u32::try_from(tick).unwrap_or(u32::MAX))
+    }
+
+    /// Its time; [`NEVER`] of one that does not come.
+    pub fn ms(self) -> u64 {
+        if self.is_set() {
+            u64::from(self.0) * TICK_MS
+        } else {
+            NEVER
+        }
+    }
+
+    pub fn is_set(self) -> bool {
+        self != Self::NEVER
+    }
+
+    pub fn is_over(self, now_ms: u64) -> bool {
+        self.ms() <= now_ms
+    }
+}
+
+/// A past time of the loop's clock, to the millisecond: its low half, which is unambiguous for three weeks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moment(u32);
+
+impl Moment {
+    pub fn at_ms(ms: u64) -> Self {
+        let [.., a, b, c, d] = ms.to_be_bytes();
+        Self(u32::from_be_bytes([a, b, c, d]))
+    }
+
+    /// How long ago it was, modulo seven weeks; 0 for more than three weeks, and for a time that has not come.
+    pub fn since_ms(self, now_ms: u64) -> u64 {
+        let past_ms = Self::at_ms(now_ms).0.wrapping_sub(self.0);
+        if past_ms <= u32::MAX / 2 {
+            u64::from(past_ms)
+        } else {
+            0
+        }
+    }
 }
 
 impl Deadlines {
     const NONE: Self = Self {
-        timer_tick: NEVER,
-        ping_ms: NEVER,
-        pong_ms: NEVER,
-        message_ms: NEVER,
-        end_ms: NEVER,
-        leave_by_ms: NEVER,
-        alarm_ms: NEVER,
+        timer: Tick::NEVER,
+        ping: Tick::NEVER,
+        pong: Tick::NEVER,
+        message: Tick::NEVER,
+        end: Tick::NEVER,
+        leave_by: Tick::NEVER,
+        alarm: Tick::NEVER,
     };
 
     /// The nearest one for which the loop sets a timer.
-    pub fn next_ms(&self) -> u64 {
-        self.ping_ms
-            .min(self.pong_ms)
-            .min(self.end_ms)
-            .min(self.message_ms)
-            .min(self.alarm_ms)
+    pub fn next(&self) -> Tick {
+        self.ping
+            .min(self.pong)
+            .min(self.end)
+            .min(self.message)
+            .min(self.alarm)
     }
 }
 
 /// What one connection is sent alone before others have their turn. The kernel sends as much in one piece.
 pub(super) const SHARE_BYTES: usize = 64 << 10;
 
-/// A deadline that does not come.
+/// A time that does not come.
 pub(super) const NEVER: u64 = u64::MAX;
 
 impl<C: ClientState> Connection<C> {
@@ -264,8 +322,8 @@ impl<C: ClientState> Connection<C> {
             out: Outgoing {
                 bytes: Vec::new(),
                 sent: 0,
-                since_ms: NEVER,
-                progress_ms: 0,
+                since: Tick::NEVER,
+                progress: Moment::default(),
             },
             input: Vec::new(),
             weight: 0,
@@ -325,7 +383,7 @@ impl<C: ClientState> Connection<C> {
 pub(super) struct Bucket {
     tokens: f32,
     flood: f32,
-    at_ms: u64,
+    at: Moment,
 }
 
 /// What a bucket says to a message.
@@ -346,7 +404,7 @@ impl Bucket {
         Self {
             tokens: burst,
             flood: burst * FLOOD_FACTOR,
-            at_ms: now_ms,
+            at: Moment::at_ms(now_ms),
         }
     }
 
@@ -359,8 +417,8 @@ impl Bucket {
         if per_s == 0.0 {
             return Rate::Allowed;
         }
-        let earned = now_ms.saturating_sub(self.at_ms) as f32 * per_s / 1000.0;
-        self.at_ms = now_ms;
+        let earned = self.at.since_ms(now_ms) as f32 * per_s / 1000.0;
+        self.at = Moment::at_ms(now_ms);
         self.tokens = (self.tokens + earned).min(burst);
         self.flood = (self.flood + earned).min(burst * FLOOD_FACTOR) - count;
         if self.flood < 0.0 {
@@ -501,9 +559,20 @@ mod tests {
 
     /// What a handler keeps of it comes on top.
     #[test]
+    fn a_moment_that_has_not_come_is_no_weeks_ago() {
+        let moment = Moment::at_ms(u64::from(u32::MAX) + 5);
+        assert_eq!(moment.since_ms(u64::from(u32::MAX) + 9), 4);
+        assert_eq!(moment.since_ms(u64::from(u32::MAX) + 4), 0);
+        assert_eq!(
+            Moment::at_ms(u64::from(u32::MAX) - 1).since_ms(u64::from(u32::MAX) + 1),
+            2
+        );
+    }
+
+    #[test]
     fn a_connection_is_small() {
         assert!(
-            size_of::<Connection<()>>() <= 240,
+            size_of::<Connection<()>>() <= 200,
             "{}",
             size_of::<Connection<()>>()
         );

@@ -1,4 +1,4 @@
-//! What is told of how connections end, and of how late the loops are.
+//! Figures: how connections ended, and the lag of the event loops.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

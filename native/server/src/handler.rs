@@ -1,4 +1,4 @@
-//! What a server does with what its clients say: the side of an application.
+//! The interface of an application: what a server does with its clients' messages.
 
 use std::fmt::Debug;
 

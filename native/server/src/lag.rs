@@ -1,4 +1,4 @@
-//! Who does not keep up, and is closed so that nobody waits for him.
+//! Closes slow consumers, so that nobody waits for them.
 
 use broker_core::log::Lost;
 
@@ -40,11 +40,11 @@ impl<H: Handler> Core<H> {
         let (lag_bytes, lag_ms) = (self.shared.config.lag_bytes, self.shared.config.lag_ms);
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
-        let stalled_ms = now_ms.saturating_sub(connection.out.progress_ms);
+        let stalled_ms = connection.out.progress.since_ms(now_ms);
         if stalled_ms > lag_ms {
             return true;
         }
-        if now_ms.saturating_sub(connection.out.since_ms) > lag_ms.saturating_mul(UNREAD_FACTOR) {
+        if now_ms.saturating_sub(connection.out.since.ms()) > lag_ms.saturating_mul(UNREAD_FACTOR) {
             return true;
         }
         let behind: Vec<(u32, u64, bool)> = connection

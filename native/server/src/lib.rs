@@ -1,11 +1,12 @@
-//! The server: event loops that keep `WebSockets` and event streams, and send them what logs gain.
+//! The server: event loops that serve `WebSockets` and event streams, and send them new entries of logs.
 //!
-//! It knows connections, handshakes, messages, logs and who follows them. What is done with a message, who is let in and
-//! who may follow what is up to an application, the [`Handler`]. Nothing of the product is here.
+//! It handles connections, handshakes, messages, logs and subscriptions to logs. An application, the [`Handler`],
+//! decides what a message does, who may connect, and who may follow a log. Nothing here is specific to the product.
 //!
-//! Theory of operation. N loops, each with its own thread, listener (`SO_REUSEPORT`), epoll and connections; a connection
-//! lives and dies on one loop, so its state needs no lock. Loops share the [logs](broker_core::log), which are read under
-//! short locks and never while bytes are sent, and have a [`Mailbox`] each, through which other threads ask for things.
+//! Theory of operation. N loops, each with its own thread, listener (`SO_REUSEPORT`), epoll and connections; a
+//! connection stays on one loop, so its state needs no lock. Loops share the [logs](broker_core::log), which are read
+//! under short locks and never while bytes are sent. Each loop has a [`Mailbox`], through which other threads send it
+//! commands.
 //!
 //! ```text
 //!   other threads ── Command ──► Mailbox ─┐             ┌─► Handler (the application)
@@ -13,7 +14,7 @@
 //!   logs ◄──── read by cursor ─────────────── Core ◄────┴─────┘
 //! ```
 //!
-//! A connection goes through these states, and each has one way in and out (`life`):
+//! A connection has these states; the transitions are in `life`:
 //!
 //! ```text
 //!   Free ─accept─► Head ─asks others─► Waiting ─admitted─► Open ─close─► Closing ─gone, or its time is over─► Free
@@ -21,25 +22,25 @@
 //!                    └────────────── refused (as from Waiting) ─────────────┘
 //! ```
 //!
-//! Guide. What belongs together:
+//! Guide to the files:
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! |---|---|
-//! | `handler` | the application's side: what it is asked, what it keeps of a connection |
-//! | `run` | starting, draining and stopping a server; what becomes of a loop that panics |
+//! | `handler` | the interface to the application: its callbacks, and its data for each connection |
+//! | `run` | starting, draining and stopping a server; handling of a loop that panics |
 //! | `event_loop` | one turn: wait, read, take commands, send, broadcast; how long each may take |
-//! | `life`, `refusals` | a connection taken in, admitted or refused, closed, forgotten |
+//! | `life`, `refusals` | the life of a connection: accepted, admitted or refused, closed, removed |
 //! | `loop_state`, `connection` | the state of a loop, and of one connection |
-//! | `outbox` | what one connection is sent for itself: replies, notices, control frames |
-//! | `wire` | WebSocket or Server-Sent Events: all that differs between the two |
-//! | `following`, `topics` | who follows which log on a loop, and from where |
-//! | `output`, `broadcast`, `catch_up` | from logs to sockets: those who keep up together, the others one by one |
+//! | `outbox` | output for a single connection: replies, notices, control frames |
+//! | `wire` | all differences between WebSocket and Server-Sent Events |
+//! | `following`, `topics` | which connections of a loop follow which log, and from which position |
+//! | `output`, `broadcast`, `catch_up` | from logs to sockets: connections that keep up together, the others one by one |
 //! | `send`, `sys` | ways to send to many sockets, and the few system calls |
-//! | `lag`, `wheel` | who does not keep up; timers |
-//! | `mailbox`, `shared`, `lock`, `figures`, `config` | what crosses threads; counters and limits |
+//! | `lag`, `wheel` | slow consumers; timers |
+//! | `mailbox`, `shared`, `lock`, `figures`, `config` | shared state; counters and limits |
 //!
-//! What holds: a loop never waits for anything but its epoll. Whatever a client can make it do is done in shares, so that
-//! one client keeps no other waiting; whatever a client can make it keep is counted ([`Core::weigh`]) and bounded.
+//! Invariants: a loop waits only for its epoll. Work that a client can cause is divided into shares, so that no client
+//! delays the others; memory that a client can occupy is counted ([`Core::weigh`]) and bounded.
 
 mod broadcast;
 mod catch_up;

@@ -1,4 +1,4 @@
-//! The life of a connection on its loop: taken in, admitted or refused, closed, forgotten.
+//! The life of a connection on its loop: accepted, admitted or refused, closed, removed.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use broker_core::protocol::{Decoder, DeflateOffer, Role, handshake};
 
-use super::connection::{Bucket, Handshake, NEVER, SlotIndex, State};
+use super::connection::{Bucket, Handshake, SlotIndex, State, Tick};
 use super::handler::Handler;
 use super::loop_state::{Core, SLOW_CONSUMER};
 use super::outbox::CROWDED_BYTES;
@@ -48,7 +48,7 @@ impl<H: Handler> Core<H> {
         connection.peer.address = address;
         connection.peer.is_counted = counted;
         connection.state = State::Head;
-        connection.deadlines.end_ms = end_ms;
+        connection.deadlines.end = Tick::at_ms(end_ms);
         connection.handshake = Some(Box::new(Handshake {
             turned_away,
             ..Handshake::default()
@@ -92,10 +92,10 @@ impl<H: Handler> Core<H> {
         connection.decoder =
             Decoder::new(Role::Server, config.message_limit_bytes, deflate.is_some());
         connection.bucket = Bucket::full(config.messages_burst, now_ms);
-        connection.deadlines.end_ms = NEVER;
+        connection.deadlines.end = Tick::NEVER;
         // Spread, so that clients who came together are not pinged together for ever.
-        connection.deadlines.ping_ms =
-            now_ms + config.ping_ms / 2 + shared.random_below(config.ping_ms / 2 + 1);
+        let first_ms = config.ping_ms / 2 + shared.random_below(config.ping_ms / 2 + 1);
+        connection.deadlines.ping = Tick::at_ms(now_ms + first_ms);
         shared.note_open(id, true);
         Counters::add(&shared.counters.handshakes, 1);
         self.watch_acknowledgements(slot);
@@ -159,10 +159,10 @@ impl<H: Handler> Core<H> {
         connection.reading.drops_left = LINGER_READS;
         connection.reading.is_paused = false;
         connection.input = Vec::new();
-        connection.deadlines.message_ms = NEVER;
-        connection.deadlines.ping_ms = NEVER;
-        connection.deadlines.pong_ms = NEVER;
-        connection.deadlines.alarm_ms = NEVER;
+        connection.deadlines.message = Tick::NEVER;
+        connection.deadlines.ping = Tick::NEVER;
+        connection.deadlines.pong = Tick::NEVER;
+        connection.deadlines.alarm = Tick::NEVER;
         let is_heavy = connection.out.unsent_bytes() > CROWDED_BYTES;
         self.weigh(slot);
         // What nobody reads must not be kept because of the farewell behind it.
@@ -171,7 +171,7 @@ impl<H: Handler> Core<H> {
         } else {
             LINGER_MS
         };
-        self.connections.at(slot).deadlines.end_ms = now_ms + linger_ms;
+        self.connections.at(slot).deadlines.end = Tick::at_ms(now_ms + linger_ms);
         self.schedule(slot);
         self.touch(slot);
     }

@@ -9,7 +9,7 @@ use broker_core::log::Span;
 use broker_core::protocol::Deflater;
 
 use super::broadcast::SLICE;
-use super::connection::{ConnId, Connection, NEVER, Rate, Slab, SlotIndex, State};
+use super::connection::{ConnId, Connection, Rate, Slab, SlotIndex, State, Tick};
 use super::handler::Handler;
 use super::send::Sender;
 use super::shared::Shared;
@@ -38,7 +38,7 @@ pub struct Core<H: Handler> {
     pub(super) touched: VecDeque<SlotIndex>,
     /// Connections whose socket was full; some may have gone on since.
     pub(super) blocked: Vec<SlotIndex>,
-    /// Connections that may have something to read which no event will tell of.
+    /// Connections that may have data to read that no event will announce.
     pub(super) unread: VecDeque<SlotIndex>,
     /// Topics with news for somebody, which has waited longest first.
     pub(super) grown: VecDeque<u32>,
@@ -134,18 +134,16 @@ impl<H: Handler> Core<H> {
     /// Sets the timer of a connection to its nearest deadline, if that is before the timer.
     pub(super) fn schedule(&mut self, slot: SlotIndex) {
         let connection = self.connections.at(slot);
-        let deadline = connection.deadlines.next_ms();
-        if deadline == NEVER
-            || deadline.div_ceil(super::wheel::TICK_MS) >= connection.deadlines.timer_tick
-        {
+        let next = connection.deadlines.next();
+        if !next.is_set() || next >= connection.deadlines.timer {
             return;
         }
-        connection.deadlines.timer_tick = self.wheel.set(deadline, slot);
+        connection.deadlines.timer = Tick::of_tick(self.wheel.set(next.ms(), slot));
     }
 
     /// Asks for [`Handler::alarm`] at `at_ms` of the loop's clock; None takes it back.
     pub fn set_alarm(&mut self, slot: SlotIndex, at_ms: Option<u64>) {
-        self.connections.at(slot).deadlines.alarm_ms = at_ms.unwrap_or(NEVER);
+        self.connections.at(slot).deadlines.alarm = at_ms.map_or(Tick::NEVER, Tick::at_ms);
         self.schedule(slot);
     }
 

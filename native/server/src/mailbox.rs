@@ -1,4 +1,4 @@
-//! What other threads ask of an event loop.
+//! Commands of other threads to an event loop.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! What one connection is sent for itself: answers, notices, control frames.
+//! Output for a single connection: replies, notices, control frames.
 
 use broker_core::protocol::frame::{self, Opcode};
 

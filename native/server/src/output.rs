@@ -1,4 +1,4 @@
-//! From logs and out-buffers to sockets: what both paths need.
+//! From logs and out-buffers to sockets: the part that both paths share.
 //!
 //! Two paths. *Broadcast* (`broadcast`): all live subscribers of a log stand at the same cursor, so one span goes to all of
 //! them and nothing needs to be noted for those that took it whole. *Flush* (`catch_up`): a connection that has bytes of its
@@ -11,7 +11,7 @@
 
 use broker_core::log::{Framing, Lost, Span};
 
-use super::connection::SlotIndex;
+use super::connection::{Moment, SlotIndex, Tick};
 use super::handler::Handler;
 use super::loop_state::Core;
 use super::shared::Counters;
@@ -55,7 +55,7 @@ impl<H: Handler> Core<H> {
         let connection = self.connections.at(slot);
         connection.out.bytes.extend_from_slice(&frames[sent..end]);
         if sent > 0 {
-            connection.out.progress_ms = now_ms;
+            connection.out.progress = Moment::at_ms(now_ms);
         }
         self.note_blocked(slot);
         self.weigh(slot);
@@ -66,10 +66,10 @@ impl<H: Handler> Core<H> {
         let now_ms = self.now_ms;
         let connection = self.connections.at(slot);
         if !connection.writing.is_blocked {
-            connection.out.progress_ms = now_ms;
+            connection.out.progress = Moment::at_ms(now_ms);
         }
         connection.writing.is_blocked = true;
-        connection.out.since_ms = connection.out.since_ms.min(now_ms);
+        connection.out.since = connection.out.since.min(Tick::at_ms(now_ms));
         if !connection.queued.as_blocked {
             connection.queued.as_blocked = true;
             self.blocked.push(slot);

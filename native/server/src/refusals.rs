@@ -1,4 +1,4 @@
-//! Handshakes that end with an HTTP answer, in words; and who may read answers.
+//! Refusals of handshakes as HTTP responses, and which origins may read them.
 
 use std::os::fd::OwnedFd;
 

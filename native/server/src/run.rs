@@ -83,7 +83,7 @@ impl<C> Server<C> {
     /// Binds, starts a loop with the handler that `build` makes for each number, and returns the bound port.
     ///
     /// # Errors
-    /// The port cannot be had, a watch or a thread cannot be made, or `io_uring` was demanded and is refused.
+    /// The port is not available, a watch or a thread cannot be created, or `io_uring` was required and is refused.
     pub fn start<H: Handler<Command = C>>(
         &self,
         build: impl Fn(usize) -> H + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! Logs as the threads share them, and as one loop sees them.
+//! Logs as the threads share them, and as one loop knows them.
 
 use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
@@ -58,7 +58,7 @@ pub struct SharedLog {
     pub idle_since_ms: AtomicU64,
     /// A bit for each loop that has subscribers.
     followers: AtomicU64,
-    /// A bit for each loop that has been told of news and has not looked yet.
+    /// A bit for each loop that was notified and has not looked yet.
     told: AtomicU64,
 }
 
@@ -214,7 +214,7 @@ impl IndexMut<Framing> for Audiences {
 #[derive(Debug)]
 pub(super) struct Topic {
     pub shared: Arc<SharedLog>,
-    /// The newest tip of the log that the loop has heard of.
+    /// The newest tip of the log that the loop knows.
     pub head: u64,
     /// Those that are served together.
     pub audiences: Audiences,

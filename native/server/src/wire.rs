@@ -1,4 +1,4 @@
-//! How a client that has been let in is spoken to: by WebSocket, or by Server-Sent Events.
+//! All differences between clients over WebSocket and over Server-Sent Events.
 //!
 //! Guide. A connection is one thing whatever it speaks: it is accepted, let in, counted, weighed, served from the logs,
 //! held to the lag limits, drained and closed by the same code. [`Wire`] says what it speaks, and all that differs is

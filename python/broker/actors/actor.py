@@ -1,4 +1,4 @@
-"""What an actor of a slot does, whatever its part is. Thin: what it is for is the part's.
+"""The base of slot actors, common to all kinds. Thin: the subclass does the work.
 
 Errors are answered as values; a Ray exception therefore always means that the actor itself is in trouble. The
 part starts with the first call, and again with the next one when the database could not be reached. A part

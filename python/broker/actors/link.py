@@ -1,4 +1,4 @@
-"""Calls to one slot: Ray places its actor, keeps it alive and finds it; calls go over our own connection.
+"""Calls to one slot: Ray places, restarts and finds its actor; calls go over a link of our own.
 
 An actor call costs a millisecond of two processes, a call over the connection some tens of microseconds.
 """

@@ -58,9 +58,12 @@ def _age(name: str) -> tuple[int, str]:
 
 
 def live_nodes() -> list[str]:
-    """The ids of the nodes that are there."""
+    """The ids of the nodes that take work: those that are there and have CPUs.
+
+    A node without (`ray start --num-cpus=0`) is for Ray's own head, for `broker up`, or for GPUs.
+    """
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray leaves it without types
-    return [node["NodeID"] for node in nodes if node["Alive"]]
+    return [node["NodeID"] for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
 
 
 def kill(actor: Any) -> None:

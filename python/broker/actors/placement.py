@@ -1,4 +1,4 @@
-"""The names of slots, and the nodes that they prefer."""
+"""The names of slots, and their preferred nodes."""
 
 from collections.abc import Sequence
 

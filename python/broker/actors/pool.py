@@ -1,15 +1,15 @@
-"""A pool of slots of one kind: named Ray actors, one a slot, spread over the nodes.
+"""A pool of slots of one kind: named Ray actors, one per slot, spread over the nodes.
 
-They are found by name, and restarted by Ray for ever. A call is never retried by Ray itself: whether a
-repeated call is harmless is our business.
+Actors are found by name, and Ray restarts them without limit. Ray itself never retries a call: whether a
+repetition is safe is for us to decide.
 
-No name is used twice: a process remembers which actor a name means, so who took one up again could be given
-the actor that has ended.
+No name is used twice: Ray caches in each process which actor a name means, so a process that looked up a
+reused name could get the dead actor.
 
-An actor is exchanged by its successor: one of the same slot with the next number in its name. It is started
-first; then the old one finishes what it has and ends, and whoever calls it learns so and finds the newest of
-the slot. Were two to run for a moment, the fence would let only one of them write. An actor that hangs is
-exchanged without being asked: Ray watches over processes and nodes, not over what does not answer.
+To exchange an actor, its successor is started first: an actor of the same slot with the next number in its
+name. Then the old one finishes its work and ends, and its callers find the newest actor of the slot. Should
+two run for a moment, the fence lets only one of them write. An actor that hangs is exchanged automatically,
+because Ray watches processes and nodes, but not whether an actor responds.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Ends the process of a slot that is stopped or blocked, on this machine.
+"""Kills the process of a slot on this machine that is stopped or blocked.
 
 Ray sees that a process has ended, and not that it does not answer.
 

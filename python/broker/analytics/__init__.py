@@ -1,1 +1,1 @@
-"""The projects' sites in Matomo: their set-up as a plan, the client that carries it out, and reports."""
+"""The projects' sites in Matomo: the plan of their set-up, the client that executes it, and reports."""

@@ -1,4 +1,4 @@
-"""What goes wrong with Matomo: one exception inside this package, the broker's errors towards callers."""
+"""Errors of Matomo: one exception inside this package, the broker's errors for callers."""
 
 from broker.errors import BadGateway, BrokerError, GatewayTimeout, NotFound, Unavailable
 

@@ -1,4 +1,4 @@
-"""Matomo's HTTP API, as far as it is needed: reads, changes, and reports.
+"""The part of Matomo's HTTP API that the broker needs: reads, changes, and reports.
 
 How Matomo 5 answers decides how its answers are read:
 

@@ -1,4 +1,4 @@
-"""The plan: what a site should have compared with what Matomo has. Pure; everything is decided here.
+"""The plan: compares the required set-up of a site with Matomo's. Pure; all decisions are made here.
 
 `assess` gives the status of a site together with the steps that complete it, so that what GET says and what
 POST and PUT do cannot differ. `advance` says how the state looks once a step is done. Doing the first step

@@ -1,10 +1,10 @@
-"""Which reports can be read through us, with which parameters, and for how long one may be used again.
+"""Which reports can be read, with which parameters, and how long they may be cached.
 
 Matomo's request is built anew from what is named here: a method of `METHODS`, the parameters of
 `ReportParams`, and ours (the site, the user, the format). PHP reads ` idSite`, `id.Site[` or `idSite%00x` as
 names that look different; here a name is one of those below, letter for letter, or the request is refused, so
 that none can reach Matomo under another name. What calls other methods by name (`API.getBulkRequest`,
-`API.getProcessedReport`, `API.getRowEvolution`), and what tells of single visitors, is no report here.
+`API.getProcessedReport`, `API.getRowEvolution`), and methods about single visitors, are refused here.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Carries the plan out: reads what Matomo has of a site, and does steps until there is none.
+"""Executes the plan: reads the state of a site in Matomo and performs steps until none is left.
 
 What is told to metadata goes through a `Notebook`, which the caller makes; whoever holds it is alone with the
 project. Reading asks with both users: what the provisioning one sees, and whether the read-only one sees it.

@@ -1,4 +1,4 @@
-"""A site as Matomo tells it, and the ids of it that a project's metadata holds.
+"""A site as Matomo describes it, and its ids in the project's metadata.
 
 Matomo writes numbers as numbers or as texts, by its version and its database; here an id is a text of digits
 and nothing else, so that nothing that stands in metadata can name several sites or all of them.

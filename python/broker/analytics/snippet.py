@@ -1,4 +1,4 @@
-"""The JavaScript by which an overlay sends to the project's site, with its dimensions by name.
+"""The JavaScript with which an overlay reports to the project's site, with its dimensions by name.
 
 Overlays send to Matomo themselves; the server does not. Values come from metadata and settings, so they are
 written in such a way that none can end the script, the element around it, or a text inside it.

@@ -1,4 +1,4 @@
-"""What a site should have: custom dimensions and custom reports, read from a YAML file.
+"""The required set-up of a site: custom dimensions and custom reports, read from a YAML file.
 
 The file that is shipped stands beside this module; an operator may name another one. It is read once, at
 start, so that a mistake in it stops the start and not somebody's set-up.

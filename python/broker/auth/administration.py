@@ -1,4 +1,4 @@
-"""What the command line does to accounts and users, directly on the database.
+"""Administration of accounts and users by the command line, directly in the database.
 
 The operator of the database stands above every role, so nobody is asked; the rules of `membership` hold.
 Users go by their names here, as a person types them. Input is checked as the operations check it.

@@ -1,4 +1,4 @@
-"""What a bearer token that is good by itself stands for: an access token (a JWT), or an API token as it is.
+"""Verifies bearer tokens: access tokens (JWTs) and API tokens.
 
 Whether it is worth anything at the moment is decided by the standing of its user (`broker.auth.standings`),
 for both kinds alike.

@@ -1,4 +1,4 @@
-"""Whose API token a bearer token is, looked up so that invented ones cost little.
+"""Finds the holder of an API token, at little cost for unknown tokens.
 
 Nothing in an API token is signed, so a well-formed one is known only by a query. Found ones are remembered by
 the caller. Four bounds hold for the others, in one process:
@@ -45,7 +45,7 @@ class Holders:
         self._per_address = per_address
         self._unknown: _Counts[_Key] = _Counts(clock)
         self._failures: _Counts[Caller] = _Counts(clock)
-        self._flights: SingleFlight[_Key, Holder | None] = SingleFlight()
+        self._single_flight: SingleFlight[_Key, Holder | None] = SingleFlight()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
 
@@ -66,11 +66,11 @@ class Holders:
         self._check(caller)
         if self._waiting >= MOST_WAITING:
             raise Unavailable("too many API tokens wait to be checked", retry_after_s=1)
-        return await self._flights.run(key, lambda: self._look_up(key, caller))
+        return await self._single_flight.run(key, lambda: self._look_up(key, caller))
 
     async def close(self) -> None:
         """End look-ups that are under way. Idempotent."""
-        await self._flights.close()
+        await self._single_flight.close()
 
     async def _look_up(self, key: _Key, caller: Caller) -> Holder | None:
         self._waiting += 1

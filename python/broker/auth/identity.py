@@ -30,7 +30,7 @@ from broker.storage.identity_providers import IdentityProviders, Match
 from broker.storage.users import Users
 
 FetchKeys = Callable[[str], Awaitable[bytes]]
-"""Reads a key set's document. Raises BrokerError when it cannot be had."""
+"""Reads the document of a key set. Raises BrokerError if it cannot be fetched."""
 
 _FRESH_S = 600.0
 _USABLE_S = 3600.0
@@ -54,11 +54,11 @@ class IdentityKeys:
         self._fetch = fetch
         self._clock = clock
         self._sets: LruCache[str, _KeySet] = LruCache(_MAX_SETS)
-        self._flights: SingleFlight[str, None] = SingleFlight()
+        self._single_flight: SingleFlight[str, None] = SingleFlight()
 
     async def close(self) -> None:
         """End what is under way."""
-        await self._flights.close()
+        await self._single_flight.close()
 
     async def find(self, url: str, algorithm: str, kid: str | None) -> Any | None:
         """The key, or None when the set at `url` has no such key. Raises Unavailable."""
@@ -80,7 +80,7 @@ class IdentityKeys:
         if known is not None and (now_s - known.read_s < max_age_s or now_s - known.tried_s < _RETRY_S):
             return
         try:
-            await self._flights.run(url, lambda: self._read(url))
+            await self._single_flight.run(url, lambda: self._read(url))
         except BrokerError as error:
             known = self._sets.get(url)
             if known is None or now_s - known.read_s > _USABLE_S:

@@ -1,4 +1,4 @@
-"""Tokens of identity providers: OpenID Connect ID tokens (Core 1.0, section 3.1.3.7). Pure; see `identity`.
+"""Tokens of identity providers: OpenID Connect ID tokens (Core 1.0, section 3.1.3.7). Pure.
 
 Only signatures by public keys are taken: a shared secret that is published as a key (HMAC) and no signature
 at all are refused by name. Times are judged by our clock with 30 seconds of leeway. A token must have an

@@ -1,4 +1,4 @@
-"""The signing keys: which one signs, which ones verify, and how one gives way to the next.
+"""The signing keys: which one signs, which ones verify, and how they rotate.
 
 A new key is announced before it signs: for `announce_s` every process (each reads the table at least every
 few seconds, and every reader of the JWKS document within its cache time) learns to verify it while the key
@@ -97,13 +97,13 @@ class Keyring:
         self._revoked: set[str] = set()
         self._revocation_callbacks: list[Callable[[str], None]] = []
         self._refreshed_s: float | None = None
-        self._flights: SingleFlight[str, None] = SingleFlight()
+        self._single_flight: SingleFlight[str, None] = SingleFlight()
 
     async def signing(self) -> SigningKey:
         """The key to sign with; made when there is none. Raises Unavailable."""
         key = self._choose()
         if key is None:
-            await self._flights.run("ensure", self._ensure)
+            await self._single_flight.run("ensure", self._ensure)
             key = self._choose()
         assert key is not None, "a key was made or found; one that nobody retired signs"
         return key
@@ -171,11 +171,11 @@ class Keyring:
 
     async def refresh(self) -> None:
         """Read the table again. Raises Unavailable."""
-        await self._flights.run("refresh", self._refresh)
+        await self._single_flight.run("refresh", self._refresh)
 
     async def close(self) -> None:
         """End readings that are under way."""
-        await self._flights.close()
+        await self._single_flight.close()
 
     async def _refresh(self) -> None:
         started_s = self._clock.monotonic_s()

@@ -1,4 +1,4 @@
-"""Which accounts there are, for the host of every request, remembered for some seconds.
+"""A cache of accounts, for the host name of every request.
 
 Names come from Host headers, so anybody can ask for as many as it likes, and each that is not known here
 costs a query. Four bounds hold for these, in one process: a name without an account is remembered too, an

@@ -1,4 +1,4 @@
-"""How fast callers may do what comes too often to ask the database each time: token buckets of one process.
+"""Rate limits of one process, for frequent requests: token buckets in memory.
 
 The buckets are native, so that the gateway's native code takes tokens out of the same ones.
 """

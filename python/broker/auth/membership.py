@@ -1,4 +1,4 @@
-"""Adding, changing and removing users, with what must always hold among them.
+"""Creating, changing and deleting users, and the rules that hold among them.
 
 Who may do it is not decided here: the operations pass a check and the caller, whose token must still hold
 when its turn comes; the command line has none to pass. What holds for both: an account keeps an admin, a user

@@ -1,4 +1,4 @@
-"""Password hashes: Argon2id (RFC 9106) in threads of its own, so that no event loop waits for it."""
+"""Password hashes: Argon2id (RFC 9106) in dedicated threads, so that no event loop waits."""
 
 import asyncio
 import unicodedata

@@ -1,4 +1,4 @@
-"""How fast callers may do what is dear or needs no token: token buckets for each address and each account.
+"""Rate limits over all processes, for expensive and anonymous requests: token buckets in the database.
 
 A bucket holds up to `burst` tokens and gains `per_s` new ones a second; each request takes one. Buckets are
 in the database, so a limit holds over all processes, at the price of one short statement a request.

@@ -1,4 +1,4 @@
-"""What this process knows of users whose tokens it has seen, and who is told when that changes.
+"""The state of users whose tokens this process has seen, and who is notified when it changes.
 
 A token is worth what its user is: it is valid while the user exists and its credentials are in the state that
 the token was issued for; the user's present role and projects decide what it may. `Standings` keeps that in
@@ -48,7 +48,7 @@ class Standings:
         self._gone_api_tokens: LruCache[str, bool] = LruCache(MAX_REMEMBERED)
         self._told_api_tokens: LruCache[str, bool] = LruCache(MAX_REMEMBERED)  # of those, the ones told
         self._position: datetime | None = None
-        self._flights: SingleFlight[Subject, None] = SingleFlight()
+        self._single_flight: SingleFlight[Subject, None] = SingleFlight()
         self._revocation_callbacks: list[RevocationCallback] = []
         self._change_callbacks: list[Callable[[str, str], None]] = []
 
@@ -89,7 +89,7 @@ class Standings:
                 break
             if self.is_revoked(subject, valid_from_ms, api_token_id):
                 break
-            await self._flights.run(subject, lambda: self._load(subject))
+            await self._single_flight.run(subject, lambda: self._load(subject))
             standing = self._standings.get(subject)
         if standing is None or standing.valid_from_ms != valid_from_ms:
             return None
@@ -116,7 +116,7 @@ class Standings:
 
     async def close(self) -> None:
         """End queries that are under way."""
-        await self._flights.close()
+        await self._single_flight.close()
 
     async def _load(self, subject: Subject) -> None:
         found = await self._users.standings([subject[1]])

@@ -1,4 +1,4 @@
-"""How often log-ins may fail: so often a minute for one user name and for one address, over all processes.
+"""Limits failed log-ins per minute, for each user name and each address, over all processes.
 
 A try is judged before its password is checked, once more when that check's turn has come, which spares the
 processor, and again afterwards, which makes the limit exact: of many tries at the same time, no more than the

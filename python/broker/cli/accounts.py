@@ -105,6 +105,7 @@ def set_(
     json: Json = False,
 ) -> None:
     """Set an account's allowed origins, its Matomo, or its rules for images."""
+    # Which of the three groups of options is given; those of one group exclude each other.
     origin_options = (origin is not None) + any_origin + no_origin
     matomo_options = (matomo_url, matomo_token_file, matomo_reader, matomo_reader_token_file)
     has_matomo = any(option is not None for option in matomo_options)
@@ -115,6 +116,7 @@ def set_(
             "give either --origin, --any-origin or --no-origin, or the --matomo options or --no-matomo,"
             " or the --image options"
         )
+    # The change, in one connection to the database.
     settings = Settings.load(data_dir=data_dir, database_url=database_url)
     matomo = _matomo(matomo_url, matomo_token_file, matomo_reader, matomo_reader_token_file)
     origins = None if any_origin else tuple(origin or ())

@@ -1,4 +1,4 @@
-"""The way from a command to accounts and users in the database, whether `broker up` runs or not."""
+"""Access of commands to accounts and users in the database, whether `broker up` runs or not."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,14 +1,13 @@
 """`broker analytics`."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import DEFAULT_URL, Json, Password, TokenOption, Url, Username, open_client
-from broker.client import AnalyticsSite, AsyncClient
+from broker.cli.remote import Json, Password, TokenOption, Url, Username, call
+from broker.client import AnalyticsSite
 
 app = typer.Typer(help="Set up and verify analytics sites.", no_args_is_help=True, add_completion=False)
 site = typer.Typer(help="The site of a project in Matomo.", no_args_is_help=True, add_completion=False)
@@ -20,14 +19,14 @@ ProjectId = Annotated[str, typer.Argument(metavar="PROJECT", help="Id of the pro
 @site.command()
 def status(
     project: ProjectId,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
     json: Json = False,
 ) -> None:
     """Verify a project's site. Fails unless its status is ok."""
-    found = _run(lambda client: client.analytics.get_site(project), url, token, username, password)
+    found = call(lambda client: client.analytics.get_site(project), url, token, username, password)
     _show(found, json)
     if found.status != "ok":
         raise typer.Exit(1)
@@ -36,41 +35,27 @@ def status(
 @site.command()
 def create(
     project: ProjectId,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
     json: Json = False,
 ) -> None:
     """Create a project's site with its dimensions and reports."""
-    _show(_run(lambda client: client.analytics.create_site(project), url, token, username, password), json)
+    _show(call(lambda client: client.analytics.create_site(project), url, token, username, password), json)
 
 
 @site.command()
 def complete(
     project: ProjectId,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
     json: Json = False,
 ) -> None:
     """Add the missing dimensions and reports to a project's site."""
-    _show(_run(lambda client: client.analytics.complete_site(project), url, token, username, password), json)
-
-
-def _run(
-    work: Callable[[AsyncClient], Awaitable[AnalyticsSite]],
-    url: str,
-    token: str | None,
-    username: str | None,
-    password: str | None,
-) -> AnalyticsSite:
-    async def run() -> AnalyticsSite:
-        async with open_client(url, token, username, password) as client:
-            return await work(client)
-
-    return asyncio.run(run())
+    _show(call(lambda client: client.analytics.complete_site(project), url, token, username, password), json)
 
 
 def _show(found: AnalyticsSite, json: bool) -> None:

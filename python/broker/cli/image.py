@@ -8,8 +8,9 @@ import httpx
 import typer
 
 from broker.cli.output import write_line
-from broker.cli.remote import DEFAULT_URL, Url
-from broker.client.address import LOOPBACK, account_of, is_local_name, parse_base_url
+from broker.cli.remote import Url, find_url
+from broker.client.address import LOOPBACK, account_of, is_local_name
+from broker.client.connection_pool import parse_base_url
 from broker.image_urls import image_path
 
 _WAIT_S = 60.0  # the first picture waits until a replica has started
@@ -24,11 +25,11 @@ def image(
     account: Annotated[
         str | None, typer.Option(help="Account; by default the first label of --url.", show_default=False)
     ] = None,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
 ) -> None:
     """Resize, crop or convert an image. Without -o, print its URL."""
-    base_url = parse_base_url(url)
-    target = base_url.join(image_path(account or account_of(base_url), options, source))
+    base_url = parse_base_url(find_url(url))
+    target = base_url.join(image_path(account or account_of(base_url.host), options, source))
     if output is None:
         write_line(str(target))
         return

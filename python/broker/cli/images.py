@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import DEFAULT_URL, Json, Password, TokenOption, Url, Username, open_client
+from broker.cli.remote import Json, Password, TokenOption, Url, Username, connected
 from broker.client import WarmedPicture
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ def purge(
         typer.Argument(help="URL of the source image, spelled as in image requests.", show_default=False),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All images of the account.")] = False,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
@@ -33,7 +33,7 @@ def purge(
         raise typer.BadParameter("give either the URL of a source image, or --all")
 
     async def run() -> None:
-        async with open_client(url, token, username, password) as client:
+        async with connected(url, token, username, password) as client:
             if source is None:
                 await client.images.purge_all()
             else:
@@ -51,7 +51,7 @@ def warm(
             help="Image options, such as w=400,h=300,fit=face; can be repeated.", show_default=False
         ),
     ] = None,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
@@ -60,7 +60,7 @@ def warm(
     """Produce images before they are requested. Fails unless all of them succeed."""
 
     async def run() -> tuple[WarmedPicture, ...]:
-        async with open_client(url, token, username, password) as client:
+        async with connected(url, token, username, password) as client:
             return await client.images.warm(sources, options or ["-"])
 
     made = asyncio.run(run())

@@ -16,12 +16,16 @@ from typer.main import get_command
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """Where a command is: `attribute` of `module` is its function, or a `Typer` with commands of its own."""
+    """Where a command is: `attribute` of `module` is its function, or a `Typer` with commands of its own.
+
+    `examples` are command lines that its help shows.
+    """
 
     name: str
     module: str
     attribute: str
     summary: str
+    examples: tuple[str, ...]
 
 
 class LazyCommand(TyperCommand):
@@ -44,6 +48,8 @@ class LazyCommand(TyperCommand):
             app.command(self._lazy.name)(target)
             command = get_command(app)
         command.name = self._lazy.name
+        # An empty line keeps two lines apart.
+        command.epilog = "\n\n".join(("Examples:", *(f"$ {line}" for line in self._lazy.examples)))
         return command
 
 

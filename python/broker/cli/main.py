@@ -16,26 +16,209 @@ from broker import DISTRIBUTION, __version__
 from broker.cli.lazy import Lazy, lazy_group
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_LOG_IN = "`broker login` signs in"
 PIPE_CLOSED = 141  # 128 + SIGPIPE
 
 COMMANDS = (
-    Lazy("up", "broker.cli.up", "up", "Run the whole product on this machine."),
-    Lazy("demo", "broker.cli.demo", "demo", "Run a demonstration: a live program with viewers and voters."),
-    Lazy("publish", "broker.cli.publish", "publish", "Publish an event."),
-    Lazy("tail", "broker.cli.tail", "tail", "Print a program's events as they are published."),
-    Lazy("results", "broker.cli.results", "results", "Show the results of a program's polls."),
-    Lazy("import", "broker.cli.transfer", "import_", "Replace a program's events with those of a file."),
-    Lazy("export", "broker.cli.transfer", "export", "Write a program's events to a file."),
-    Lazy("image", "broker.cli.image", "image", "Resize, crop or convert an image."),
-    Lazy("images", "broker.cli.images", "app", "Purge cached images, or produce them in advance."),
-    Lazy("analytics", "broker.cli.analytics", "app", "Set up and verify a project's analytics site."),
-    Lazy("account", "broker.cli.accounts", "app", "Create and change accounts in the database."),
-    Lazy("user", "broker.cli.users", "app", "Create and change users in the database."),
-    Lazy("keys", "broker.cli.keys", "app", "List, rotate and revoke the signing keys of access tokens."),
-    Lazy("migrate", "broker.cli.migrate", "migrate", "Update the database schema to this version."),
-    Lazy("openapi", "broker.cli.documents", "openapi", "Print the OpenAPI document."),
-    Lazy("asyncapi", "broker.cli.documents", "asyncapi", "Print the AsyncAPI document."),
-    Lazy("doctor", "broker.cli.doctor", "doctor", "Check the configuration and the environment."),
+    Lazy(
+        "up",
+        "broker.cli.up",
+        "up",
+        "Run the whole product on this machine.",
+        examples=(
+            "BROKER_ADMIN_PASSWORD=correct-horse broker up",
+            "broker up --http-port 8100 --ws-port 8101 --data-dir .broker-two",
+        ),
+    ),
+    Lazy(
+        "demo",
+        "broker.cli.demo",
+        "demo",
+        "Run a demonstration: a live program with viewers and voters.",
+        examples=(
+            "broker demo",
+            "broker demo --seconds 30 --viewers 500 --voters 1000",
+        ),
+    ),
+    Lazy(
+        "login",
+        "broker.cli.login",
+        "login",
+        "Log in and save the token for other commands.",
+        examples=(
+            "broker login --username admin",
+            "broker login --url http://arena.localhost:8000",
+            "broker login --with-token < token.txt",
+        ),
+    ),
+    Lazy(
+        "logout",
+        "broker.cli.login",
+        "logout",
+        "Delete a saved log-in.",
+        examples=("broker logout",),
+    ),
+    Lazy(
+        "whoami",
+        "broker.cli.login",
+        "whoami",
+        "Show the current user and log-in.",
+        examples=("broker whoami --json",),
+    ),
+    Lazy(
+        "program",
+        "broker.cli.programs",
+        "app",
+        "Create, list, show and delete programs.",
+        examples=(
+            "broker program create final --name 'The final'",
+            "broker program list --live",
+            "broker program show final --json",
+            "broker program delete final --yes",
+        ),
+    ),
+    Lazy(
+        "publish",
+        "broker.cli.publish",
+        "publish",
+        "Publish an event.",
+        examples=(
+            'broker publish final Score#update --metadata \'{"home": 1, "away": 0}\'',
+            "broker publish final Lineup#show --metadata @lineup.json",
+        ),
+    ),
+    Lazy(
+        "tail",
+        "broker.cli.tail",
+        "tail",
+        "Print a program's events as they are published.",
+        examples=(
+            "broker tail final",
+            "broker tail final --history 10 --json",
+        ),
+    ),
+    Lazy(
+        "results",
+        "broker.cli.results",
+        "results",
+        "Show the results of a program's polls.",
+        examples=("broker results final --watch",),
+    ),
+    Lazy(
+        "import",
+        "broker.cli.transfer",
+        "import_",
+        "Replace a program's events with those of a file.",
+        examples=("broker import final final.json",),
+    ),
+    Lazy(
+        "export",
+        "broker.cli.transfer",
+        "export",
+        "Write a program's events to a file.",
+        examples=(
+            "broker export final final.json",
+            "broker export final --ndjson",
+        ),
+    ),
+    Lazy(
+        "image",
+        "broker.cli.image",
+        "image",
+        "Resize, crop or convert an image.",
+        examples=(
+            "broker image https://example.com/player.jpg --options w=400,h=300,fit=face -o player.jpg",
+        ),
+    ),
+    Lazy(
+        "images",
+        "broker.cli.images",
+        "app",
+        "Purge cached images, or produce them in advance.",
+        examples=(
+            "broker images warm https://example.com/player.jpg --options w=400,h=300,fit=face",
+            "broker images purge --all",
+        ),
+    ),
+    Lazy(
+        "token",
+        "broker.cli.api_tokens",
+        "app",
+        "Create, list and revoke your API tokens.",
+        examples=(
+            "broker token create 'scoreboard of the arena'",
+            "broker token list",
+            "broker token revoke 0198c2f4-5d1e-7b3a-9c55-3f0a6c1d2e4b",
+        ),
+    ),
+    Lazy(
+        "analytics",
+        "broker.cli.analytics",
+        "app",
+        "Set up and verify a project's analytics site.",
+        examples=(
+            "broker analytics site create football",
+            "broker analytics site status football --json",
+        ),
+    ),
+    Lazy(
+        "account",
+        "broker.cli.accounts",
+        "app",
+        "Create and change accounts in the database.",
+        examples=(
+            "broker account add arena",
+            "broker account set arena --origin https://overlay.example.org",
+        ),
+    ),
+    Lazy(
+        "user",
+        "broker.cli.users",
+        "app",
+        "Create and change users in the database.",
+        examples=(
+            "broker user add ada --role producer",
+            "broker user passwd ada",
+        ),
+    ),
+    Lazy(
+        "keys",
+        "broker.cli.keys",
+        "app",
+        "List, rotate and revoke the signing keys of access tokens.",
+        examples=(
+            "broker keys list",
+            "broker keys rotate",
+        ),
+    ),
+    Lazy(
+        "migrate",
+        "broker.cli.migrate",
+        "migrate",
+        "Update the database schema to this version.",
+        examples=("broker migrate --database-url postgresql://broker@db.example.org/broker",),
+    ),
+    Lazy(
+        "openapi",
+        "broker.cli.documents",
+        "openapi",
+        "Print the OpenAPI document.",
+        examples=("broker openapi > openapi.json",),
+    ),
+    Lazy(
+        "asyncapi",
+        "broker.cli.documents",
+        "asyncapi",
+        "Print the AsyncAPI document.",
+        examples=("broker asyncapi > asyncapi.json",),
+    ),
+    Lazy(
+        "doctor",
+        "broker.cli.doctor",
+        "doctor",
+        "Check the configuration and the environment.",
+        examples=("broker doctor",),
+    ),
 )
 
 app = typer.Typer(
@@ -104,7 +287,7 @@ def _usage_line(error: typer.TyperException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What to tell of a failure, in one line."""
+    """The one-line message of a failure."""
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("broker"):
         remedy = f"pip install '{DISTRIBUTION}[server]'"
         return f"{error.name} is not installed; this command needs the server: {remedy}"
@@ -114,5 +297,5 @@ def one_line(error: BaseException) -> str:
         return f"{name}{error.strerror}"
     is_ours = type(error).__module__.startswith("broker.") or isinstance(error, ValueError)
     if is_ours and text:
-        return text
+        return f"{text}; {_LOG_IN}" if getattr(error, "name", None) == "invalid_token" else text
     return f"{type(error).__name__}: {text}; `broker --debug …` shows where"

@@ -1,4 +1,4 @@
-"""What commands write: JSON for scripts, lines for people, progress on standard error."""
+"""The output of commands: JSON for scripts, lines for people, progress on standard error."""
 
 import sys
 from collections.abc import Iterator

@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import DEFAULT_URL, Json, Password, TokenOption, Url, Username, open_client
+from broker.cli.remote import Json, Password, TokenOption, Url, Username, connected
 from broker.client import Event, NewEvent
 
 
@@ -23,7 +23,7 @@ def publish(
     timecode: Annotated[
         int | None, typer.Option(help="Position of the event in the program, in milliseconds since 1970.")
     ] = None,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
@@ -33,7 +33,7 @@ def publish(
     new = NewEvent(event, read_metadata(metadata), timestamp, timecode)
 
     async def run() -> Event:
-        async with open_client(url, token, username, password) as client:
+        async with connected(url, token, username, password) as client:
             return await client.publish(program, new)
 
     published = asyncio.run(run())

@@ -1,21 +1,38 @@
-"""The options by which a command finds and signs in to a running broker."""
+"""How a command finds a running broker, logs in to it, and says that it waits for it."""
 
-from typing import Annotated
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Annotated, TypeVar
 
 import typer
 
+from broker.cli.saved_logins import SavedLogins, now
 from broker.client import AsyncClient, RetryPolicy
 from broker.client.subscription import SubscriptionConfig
 
+T = TypeVar("T")
+
+DEFAULT_URL = "http://localhost:8000"
 Url = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--url", envvar="BROKER_URL", help="URL of the broker; the first label of the host is the account."
+        "--url",
+        envvar="BROKER_URL",
+        help="URL of the broker; the first label of the host is the account. "
+        f"By default that of the last log-in, or {DEFAULT_URL}.",
+        show_default=False,
     ),
 ]
 TokenOption = Annotated[
     str | None,
-    typer.Option("--token", envvar="BROKER_TOKEN", help="Access token or API token.", show_default=False),
+    typer.Option(
+        "--token",
+        envvar="BROKER_TOKEN",
+        help="Access token or API token, instead of the saved log-in.",
+        show_default=False,
+    ),
 ]
 Username = Annotated[
     str | None,
@@ -34,27 +51,109 @@ Password = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]
 
-DEFAULT_URL = "http://localhost:8000"
 _PATIENCE_S = 10.0  # a person waits for the answer; a restart of the broker's parts takes less
+NOTICE_S = 1.5  # nobody looks at a silent terminal for longer than two seconds
+
+
+def find_url(url: str | None) -> str:
+    """The broker that a command speaks to. Raises ValueError, OSError."""
+    return url or SavedLogins.of_user().latest() or DEFAULT_URL
 
 
 def open_client(
-    url: str, token: str | None, username: str | None, password: str | None, account: str | None = None
+    url: str | None,
+    token: str | None,
+    username: str | None,
+    password: str | None,
+    account: str | None = None,
+    *,
+    retry: RetryPolicy | None = None,
+    subscription: SubscriptionConfig | None = None,
 ) -> AsyncClient:
-    """The client that these options describe; a user name wins over a token of the environment.
+    """The client that these options describe.
+
+    A user name wins over a token, and a token over the log-in that was kept for this broker.
 
     Raises:
         BadParameter: they do not fit together.
+        ValueError: the log-in that was kept has ended.
     """
+    found = find_url(url)
+    if not (token or username or password):
+        token = _saved_token(found)
     try:
         return AsyncClient(
-            url,
+            found,
             token=None if username else token or None,
             username=username or None,
             password=password or None,
             account=account,
-            retry=RetryPolicy(deadline_s=_PATIENCE_S),
-            subscription=SubscriptionConfig(first_deadline_s=_PATIENCE_S),
+            retry=retry or RetryPolicy(deadline_s=_PATIENCE_S),
+            subscription=subscription or SubscriptionConfig(first_deadline_s=_PATIENCE_S),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+@asynccontextmanager
+async def connected(
+    url: str | None, token: str | None, username: str | None, password: str | None, account: str | None = None
+) -> AsyncIterator[AsyncClient]:
+    """A client for calls that are answered at once; says so on standard error when they are not.
+
+    Raises:
+        BadParameter, ValueError: as `open_client`.
+    """
+    async with open_client(url, token, username, password, account) as client, noticed(find_url(url)):
+        yield client
+
+
+def call(
+    work: Callable[[AsyncClient], Awaitable[T]],
+    url: str | None,
+    token: str | None,
+    username: str | None,
+    password: str | None,
+) -> T:
+    """What `work` gives when it is called with a client. Raises what it raises, and as `open_client`."""
+
+    async def run() -> T:
+        async with connected(url, token, username, password) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+@asynccontextmanager
+async def noticed(url: str) -> AsyncIterator[None]:
+    """Says on standard error that a broker is waited for, when the block takes long."""
+
+    async def notice() -> None:
+        await asyncio.sleep(NOTICE_S)
+        write_notice(f"waiting for {url}")
+
+    task = asyncio.create_task(notice())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def write_notice(text: str) -> None:
+    """One line for people on standard error, at once."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def _saved_token(url: str) -> str | None:
+    login = SavedLogins.of_user().find(url)
+    if login is None:
+        return None
+    if login.has_ended(now()):
+        raise ValueError(
+            f"the log-in of {login.username} at {url} has ended; "
+            "`broker login` signs in again, `broker logout` forgets it"
+        )
+    return login.token

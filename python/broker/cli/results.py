@@ -7,7 +7,17 @@ from typing import Annotated
 import typer
 
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import DEFAULT_URL, Json, Password, TokenOption, Url, Username, open_client
+from broker.cli.remote import (
+    Json,
+    Password,
+    TokenOption,
+    Url,
+    Username,
+    find_url,
+    noticed,
+    open_client,
+    write_notice,
+)
 from broker.client import (
     AsyncClient,
     Backoff,
@@ -29,7 +39,7 @@ def results(
         str | None,
         typer.Option(help="Account, if the host of the URL does not name it.", show_default=False),
     ] = None,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
@@ -39,9 +49,10 @@ def results(
 
     async def run() -> None:
         async with open_client(url, token, username, password, account) as client:
-            project_id = (await client.programs.get(program)).project_id
-            board = _Board(client, program, project_id, json=json)
-            await board.show()
+            async with noticed(find_url(url)):
+                project_id = (await client.programs.get(program)).project_id
+                board = _Board(client, program, project_id, json=json)
+                await board.show()
             if watch:
                 await _watch(client, program, board)
 
@@ -75,7 +86,8 @@ async def _watch(client: AsyncClient, program_id: str, board: _Board) -> None:
         try:
             async for _ in client.responses.follow(program_id, followed=board.show):
                 await board.show()
-        except (ConnectionFailed, ServerError):
+        except (ConnectionFailed, ServerError) as error:
+            write_notice(f"{error}; trying again")
             attempt = 0 if loop.time() - began_s >= _STABLE_S else attempt + 1
             await asyncio.sleep(backoff.delay_s(attempt))
 

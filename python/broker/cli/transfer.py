@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from broker.cli.output import transfer_bar, write_json, write_line
-from broker.cli.remote import DEFAULT_URL, Json, Password, TokenOption, Url, Username, open_client
+from broker.cli.remote import Json, Password, TokenOption, Url, Username, open_client
 from broker.client import Imported
 
 _LINE_SUFFIXES = (".ndjson", ".jsonl")
@@ -30,7 +30,7 @@ def import_(
             "--ndjson", help="The file has one event per line; the default for *.ndjson and *.jsonl."
         ),
     ] = False,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
@@ -58,7 +58,7 @@ def export(
         Path | None, typer.Argument(dir_okay=False, help="File to write; standard output by default.")
     ] = None,
     ndjson: Annotated[bool, typer.Option("--ndjson", help="Write one event per line.")] = False,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,

@@ -95,7 +95,7 @@ class AsyncClient:
         clock = clock or SystemClock()
         credentials = _credentials(token, api_token, identity_token, username, password, client_id)
         engine = Engine(base_url, credentials, retry or RetryPolicy(), clock)
-        account = account or account_of(engine.base_url)
+        account = account or account_of(engine.base_url.host)
         self._engine = engine
         self.gateways = Gateways(engine)
         self._connector = GatewayConnector(engine, self.gateways, socket or SocketConfig(), clock)

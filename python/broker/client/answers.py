@@ -1,4 +1,4 @@
-"""Answers of the audience, and what is counted of them."""
+"""Votes, called answers in the SDK, and the results of polls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

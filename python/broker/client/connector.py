@@ -1,4 +1,4 @@
-"""Finds a gateway and opens WebSocket connections to it, with a token that is good."""
+"""Finds a gateway and opens WebSocket connections to it with a valid token."""
 
 import asyncio
 import contextlib

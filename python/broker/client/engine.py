@@ -1,4 +1,4 @@
-"""Runs one call: signs it, sends it, tries again where that is safe, and types what comes back.
+"""Runs one call: authenticates it, sends it, retries it where that is safe, and parses the reply.
 
 The rules of trying again are `broker.client.retry`'s; this is the I/O around them.
 """
@@ -7,13 +7,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import httpx
 import msgspec
 
 from broker.client import wire
-from broker.client.address import http_options, parse_base_url
 from broker.client.errors import (
     ApiError,
     ClientError,
@@ -34,12 +32,14 @@ from broker.client.retry import (
 from broker.clock import Clock
 from broker.ids import IdSource
 
+if TYPE_CHECKING:
+    import httpx
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 IdentityToken = str | Callable[[], str | Awaitable[str]]
 
-_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _RENEW_BEFORE_S = 60.0
 _RENEW_FRACTION = 0.2  # of the lifetime, for short-lived tokens
 _IDENTITY_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -157,17 +157,16 @@ class Engine:
 
     def __init__(self, base_url: str, credentials: Credentials, retry: RetryPolicy, clock: Clock) -> None:
         """Raises ValueError when `base_url` is none."""
-        self.base_url = parse_base_url(base_url)
+        # Not above: whoever imports the SDK need not wait for httpx.
+        from broker.client.connection_pool import ConnectionPool, next_cursor
+
+        self._pool = ConnectionPool(base_url, retry.timeout_s)
+        self._next_cursor = next_cursor
+        self.base_url = self._pool.base_url
         self.credentials = credentials
         self._retry = retry
         self._clock = clock
         self._ids = IdSource(clock)
-        self._http = httpx.AsyncClient(
-            base_url=self.base_url,
-            timeout=httpx.Timeout(retry.timeout_s),
-            headers={"User-Agent": "broker-sdk"},
-            **http_options(self.base_url, httpx.Limits(max_connections=100, max_keepalive_connections=20)),
-        )
         self._logging_in = asyncio.Lock()
         self._token: str | None = credentials if isinstance(credentials, str) else None
         self._renew_at = float("inf")
@@ -175,7 +174,7 @@ class Engine:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        await self._pool.close()
 
     async def send(self, call: Call[T]) -> T:
         """Make a call. Safe to cancel; what was sent may still take effect.
@@ -192,12 +191,12 @@ class Engine:
         return await self._try(call, self._answer)
 
     @asynccontextmanager
-    async def stream(self, call: Call[Any]) -> AsyncIterator[httpx.Response]:
+    async def stream(self, call: Call[Any]) -> "AsyncIterator[httpx.Response]":
         """Make a call and read its answer in pieces; tried again until the head of the answer is there."""
         reply = await self._try(call, self._open)
         try:
             yield reply
-        except httpx.TransportError as error:
+        except self._pool.broken as error:
             raise ConnectionFailed(f"the response was cut off: {error or type(error).__name__}") from error
         finally:
             await reply.aclose()
@@ -244,7 +243,7 @@ class Engine:
                 raise
 
     def forget_token(self, token: str | None) -> bool:
-        """Drop a token that was refused, unless another has taken its place; whether a new one can be had."""
+        """Drop a refused token, unless it has been replaced. Returns whether a new one is available."""
         if not isinstance(self.credentials, LogIn) or token is None:
             return False
         if self._token == token:
@@ -271,8 +270,8 @@ class Engine:
             except _Unanswered as error:
                 failure, retry_after_s = Failure.OPEN, error.retry_after_s
                 last = _connection_failed(self.base_url, error)
-            except httpx.TransportError as error:
-                failure = Failure.CLEAR if isinstance(error, _NEVER_SENT) else Failure.OPEN
+            except self._pool.broken as error:
+                failure = Failure.CLEAR if isinstance(error, self._pool.never_sent) else Failure.OPEN
                 retry_after_s, last = None, _connection_failed(self.base_url, error)
             elapsed_s = self._clock.monotonic_s() - started
             wait_s = self._retry.wait_s(attempt, elapsed_s, retry_after_s)
@@ -281,7 +280,7 @@ class Engine:
             attempt += 1
             await asyncio.sleep(wait_s)
 
-    def _request(self, call: Call[Any]) -> httpx.Request:
+    async def _request(self, call: Call[Any], *, is_streamed: bool = False) -> "httpx.Response":
         headers = dict(call.headers)
         content: Any = None
         if call.content is not None:
@@ -293,27 +292,27 @@ class Engine:
         if call.key is not None:
             headers["Idempotency-Key"] = call.key
         query = {name: _query_text(value) for name, value in call.query.items() if value is not None}
-        timeout = httpx.Timeout(call.timeout_s or self._retry.timeout_s)
-        return self._http.build_request(
+        return await self._pool.send(
             call.method,
-            call.path.lstrip("/"),
-            params=query or None,  # an empty one takes the query of the path away
+            call.path,
+            query=query,
             content=content,
             headers=headers,
-            timeout=timeout,
+            timeout_s=call.timeout_s or self._retry.timeout_s,
+            is_streamed=is_streamed,
         )
 
     async def _answer(self, call: Call[T]) -> Slice[T]:
-        reply = await self._http.send(self._request(call))
+        reply = await self._request(call)
         if not reply.is_success:
             raise _failure(call, reply)
         result: Any = None if call.result is wire.NOTHING else wire.decode(reply.content, call.result)
         if call.is_tagged:
             result = msgspec.structs.replace(result, etag=reply.headers.get("ETag"))
-        return Slice(result, _next_cursor(reply))
+        return Slice(result, self._next_cursor(reply))
 
-    async def _open(self, call: Call[Any]) -> httpx.Response:
-        reply = await self._http.send(self._request(call), stream=True)
+    async def _open(self, call: Call[Any]) -> "httpx.Response":
+        reply = await self._request(call, is_streamed=True)
         if reply.is_success:
             return reply
         try:
@@ -340,12 +339,6 @@ class Group:
         await self._engine.send(Call("DELETE", target, wire.NOTHING, key=key))
 
 
-def _next_cursor(reply: httpx.Response) -> str | None:
-    """The `cursor` of the URL of the next page (RFC 8288), None on the last one."""
-    url = reply.links.get("next", {}).get("url")
-    return None if url is None else httpx.URL(url).params.get("cursor")
-
-
 def _signed(call: Call[T], token: str | None) -> Call[T]:
     if token is None:
         return call
@@ -353,14 +346,14 @@ def _signed(call: Call[T], token: str | None) -> Call[T]:
     return replace(call, headers=headers)
 
 
-def _connection_failed(url: httpx.URL, error: Exception) -> ConnectionFailed:
+def _connection_failed(url: "httpx.URL", error: Exception) -> ConnectionFailed:
     address = f"{url.scheme}://{url.netloc.decode()}"
     failed = ConnectionFailed(f"no answer from {address}: {error or type(error).__name__}")
     failed.__cause__ = error
     return failed
 
 
-def _failure(call: Call[Any], reply: httpx.Response) -> Exception:
+def _failure(call: Call[Any], reply: "httpx.Response") -> Exception:
     body = _error_body(reply)
     error = _api_error(reply, body)
     if call.is_forwarded or is_brokers(reply.status_code, body):
@@ -368,7 +361,7 @@ def _failure(call: Call[Any], reply: httpx.Response) -> Exception:
     return _Unanswered(reply.status_code, error.retry_after_s)
 
 
-def _api_error(reply: httpx.Response, body: Any) -> ApiError:
+def _api_error(reply: "httpx.Response", body: Any) -> ApiError:
     return parse_api_error(
         reply.status_code,
         body,
@@ -377,7 +370,7 @@ def _api_error(reply: httpx.Response, body: Any) -> ApiError:
     )
 
 
-def _error_body(reply: httpx.Response) -> Any:
+def _error_body(reply: "httpx.Response") -> Any:
     """The parsed body of an error; None where it is no JSON."""
     try:
         return wire.parse(reply.content)

@@ -1,4 +1,4 @@
-"""Events that wait until a picture is where they belong. No I/O.
+"""Events that wait until the video reaches them. No I/O.
 
 Everything that is due before the `horizon` is known: it waits here, or was released. What is due later is
 read when the picture comes near, so that a viewer who pauses for hours does not gather them all.
@@ -54,7 +54,7 @@ class Held:
     def put(self, events: Iterable[Event], start_ms: float = -math.inf, *, falls_back: bool = False) -> None:
         """Hold events that were read and are due from a place on.
 
-        What was told of one since counts over what was read.
+        A notification that has arrived since overrides what was read.
         """
         for event in events:
             told = self._changed.get(event.id, event)

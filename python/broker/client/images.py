@@ -1,4 +1,4 @@
-"""Pictures, reached as `client.images`: their URLs, the pictures themselves, and what caches keep of them."""
+"""Images, reached as `client.images`: their URLs, the images themselves, and the caches."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

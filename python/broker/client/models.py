@@ -1,4 +1,4 @@
-"""What calls return and notifications carry: frozen values, one class a resource.
+"""The results of calls and the content of notifications: frozen values, one class per resource.
 
 `timestamp` and `timecode` are milliseconds since 1970-01-01T00:00:00Z. `broker.client.wire` has the rules of
 reading.

@@ -1,4 +1,4 @@
-"""Which moment of a program a viewer's picture shows, from what its player says of it. No I/O.
+"""Derives the moment that a viewer's video shows from what its player reports. No I/O.
 
 The moment is on the axis of `timecode`: milliseconds since 1970-01-01T00:00:00Z. A player is asked again and
 again, and what it says is one of four:

@@ -1,4 +1,4 @@
-"""How arguments become paths, queries and bodies: pure, shared by all calls."""
+"""Turns arguments into paths, queries and bodies: pure, shared by all calls."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime

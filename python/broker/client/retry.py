@@ -1,4 +1,4 @@
-"""When a call is tried again, and after how long: pure rules, no I/O.
+"""When a call is retried, and after how long: pure rules, no I/O.
 
 A failure is *clear* when it is certain that nothing was done (the connection was never made, 429, 503
 `unavailable`), else *open*: the call may have taken effect. What is no answer of the broker, such as the page

@@ -1,4 +1,4 @@
-"""One WebSocket connection that speaks JSON-RPC 2.0: calls out, answers and notifications in.
+"""One WebSocket connection that speaks JSON-RPC 2.0: calls, replies and notifications.
 
 A task of its own reads. Notifications wait in a buffer for whoever iterates; when it is full, reading stops,
 so that TCP slows the broker down and not our memory grows. While a call waits for its answer, which may lie
@@ -12,26 +12,21 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
-
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from typing import TYPE_CHECKING, Any, Self
 
 from broker.client import wire
-from broker.client.address import websocket_options
 from broker.client.answers import Counted, choice
 from broker.client.errors import (
     ConnectionFailed,
     ConnectionLost,
     ProtocolError,
-    is_brokers,
-    parse_api_error,
     parse_rpc_error,
 )
 
+if TYPE_CHECKING:
+    from broker.client.websocket import WebSocket
+
 _HARD_FACTOR = 10  # over the buffer's limit, while calls are waiting
-_MAX_MESSAGE_BYTES = 64 << 20  # an answer may hold a program's whole list of events
-_ABNORMAL = 1006
 _GOING_AWAY = 1001
 
 
@@ -65,7 +60,7 @@ class SocketConfig:
 class Socket:
     """An open connection, made by `open_socket`. One task may iterate, many may call."""
 
-    def __init__(self, connection: ClientConnection, config: SocketConfig) -> None:
+    def __init__(self, connection: "WebSocket", config: SocketConfig) -> None:
         self._connection = connection
         self._config = config
         self._ids = itertools.count(1)
@@ -194,18 +189,15 @@ class Socket:
     async def _send(self, message: Mapping[str, Any]) -> None:
         if self._lost is not None:
             raise self._lost
-        try:
-            await self._connection.send(wire.encode(message), text=True)
-        except ConnectionClosed as error:
-            raise _lost(error) from None
+        await self._connection.send(wire.encode(message))
 
     async def _read(self) -> None:
         try:
             while True:
                 await self._wait_for_room()
-                self._accept(await self._connection.recv(decode=False))
-        except ConnectionClosed as error:
-            self._end(_lost(error))
+                self._accept(await self._connection.receive())
+        except ConnectionLost as error:
+            self._end(error)
         except ProtocolError as error:
             self._end(error)
             await self._connection.close(1002)
@@ -258,47 +250,15 @@ async def open_socket(url: str, token: str | None, config: SocketConfig) -> Sock
         ConnectionFailed: there is no gateway at `url`, it did not answer in time, or it is not the broker's.
         ValueError: `url` is no WebSocket URL.
     """
-    try:
-        connection = await connect(
-            url,
-            additional_headers={} if token is None else {"Authorization": f"Bearer {token}"},
-            compression="deflate",
-            open_timeout=config.open_timeout_s,
-            ping_interval=config.ping_s,
-            ping_timeout=config.pong_s,
-            close_timeout=1,
-            max_size=_MAX_MESSAGE_BYTES,
-            **websocket_options(url),
-        )
-    except InvalidStatus as error:
-        raise _refusal(url, error) from None
-    except (OSError, InvalidHandshake, TimeoutError) as error:
-        raise ConnectionFailed(f"{url}: {error or type(error).__name__}") from error
+    # Not above: whoever imports the SDK need not wait for websockets.
+    from broker.client.websocket import connect
+
+    connection = await connect(
+        url, token, open_timeout_s=config.open_timeout_s, ping_s=config.ping_s, pong_s=config.pong_s
+    )
     return Socket(connection, config)
 
 
 def _entry(program_id: str, measure: str, context: str, visitor: str | None) -> dict[str, Any]:
     entry = {"programId": program_id, "measureName": measure, "contextId": context}
     return entry if visitor is None else entry | {"visitorId": visitor}
-
-
-def _refusal(url: str, error: InvalidStatus) -> Exception:
-    reply = error.response
-    try:
-        body = wire.parse(reply.body or b"null")
-    except ProtocolError:
-        body = None
-    if not is_brokers(reply.status_code, body):
-        return ConnectionFailed(f"{url}: something in front of the broker answered {reply.status_code}")
-    return parse_api_error(
-        reply.status_code,
-        body,
-        request_id=reply.headers.get("X-Request-Id", ""),
-        retry_after=reply.headers.get("Retry-After"),
-    )
-
-
-def _lost(error: ConnectionClosed) -> ConnectionLost:
-    if error.rcvd is None:
-        return ConnectionLost(_ABNORMAL)
-    return ConnectionLost(error.rcvd.code, error.rcvd.reason)

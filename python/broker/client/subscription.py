@@ -1,4 +1,4 @@
-"""A subscription that outlives connections: it reconnects, recovers by cursor and yields nothing twice.
+"""A subscription that outlives connections: it reconnects, recovers by cursor and never repeats an event.
 
 A lost connection, a gateway that shuts down (`reconnect`, 1012), a slow consumer's close (4008) and a hole in
 the sequence are all one case: wait with full jitter, ask `GET /connect` for a gateway, subscribe with the
@@ -6,7 +6,7 @@ cursor. What the broker refuses for good (no such program, no right to it) is ra
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -38,13 +38,18 @@ class SubscriptionConfig:
 
     Attributes:
         backoff: delays between tries to connect.
-        first_deadline_s: how long the first connection may take before the failure is raised.
-        give_up_after_s: the same for later ones; None tries for ever.
+        first_deadline_s: how long the first connection may take before the failure is raised; None tries
+            for ever.
+        give_up_after_s: the same for later ones.
+        on_live: called whenever the broker has answered on a new connection.
+        on_lost: called with the reason whenever a connection was not made or has ended, and is tried again.
     """
 
     backoff: Backoff = field(default_factory=lambda: Backoff(0.25, 15.0))
-    first_deadline_s: float = 30.0
+    first_deadline_s: float | None = 30.0
     give_up_after_s: float | None = None
+    on_live: Callable[[], None] | None = None
+    on_lost: Callable[[ClientError], None] | None = None
 
 
 class _Moved(Exception):
@@ -100,7 +105,7 @@ class Subscription(Generic[ItemT]):
 
     @property
     def reconnects(self) -> int:
-        """How often the connection has been made anew."""
+        """How often the client has reconnected."""
         return self._reconnects
 
     async def __aiter__(self) -> AsyncIterator[ItemT]:
@@ -124,6 +129,8 @@ class Subscription(Generic[ItemT]):
                     self._reconnects += connected_before
                     connected_before, self._avoid, self._is_live = True, None, True
                     self._answered.set()
+                    if self._config.on_live is not None:
+                        self._config.on_live()
                     for item in items:
                         self._cursor = position(item)
                         if self._is_wanted(item):
@@ -145,6 +152,8 @@ class Subscription(Generic[ItemT]):
                     attempt = 0 if now - opened >= _STABLE_S else attempt
                 delay_s = self._delay_s(error, attempt)
                 self._check_patience(error, now + delay_s - down_since, connected_before)
+                if self._config.on_lost is not None:
+                    self._config.on_lost(_reason(error))
                 attempt += 1
                 await asyncio.sleep(delay_s)
             finally:
@@ -182,11 +191,15 @@ class Subscription(Generic[ItemT]):
         retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
         return max(self._config.backoff.delay_s(attempt), retry_after_s or 0.0)
 
-    def _check_patience(self, error: Exception, down_s: float, connected_before: bool) -> None:
+    def _check_patience(self, error: ClientError | Gap, down_s: float, connected_before: bool) -> None:
         """Raise the error once the connection has been down for too long."""
         limit_s = self._config.give_up_after_s if connected_before else self._config.first_deadline_s
         if limit_s is not None and down_s >= limit_s:
-            raise ProtocolError(str(error)) if isinstance(error, Gap) else error
+            raise _reason(error)
+
+
+def _reason(error: ClientError | Gap) -> ClientError:
+    return ProtocolError(str(error)) if isinstance(error, Gap) else error
 
 
 def _after_s(notification: Notification) -> float:

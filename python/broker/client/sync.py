@@ -1,4 +1,4 @@
-"""The client without `async`: the same calls, run on an event loop in a thread of its own.
+"""The synchronous client: the same calls, run on an event loop in a thread of its own.
 
 There is one implementation; what stands here only carries a call to that loop and waits for its end.
 """

@@ -1,4 +1,4 @@
-"""A program's events in time with a viewer's picture: each is released when the picture is where it belongs.
+"""A program's events in time with a viewer's video: each is released when the video reaches it.
 
 A subscription tells what happens; what it cannot tell, because it lies before the subscription or because
 the viewer has sought backwards, is read by REST, in windows of whole minutes. `Playback` knows where the

@@ -1,4 +1,4 @@
-"""A subscription's memory: which notification comes next, which is a repeat, which means a hole. No I/O.
+"""The position of a subscription: detects the next notification, duplicates and gaps. No I/O.
 
 A program's pushes carry `epoch` and `seq`, counted without a gap. The tracker keeps the position of the last
 push handed out with its id, its *cursor*, and takes what comes in:
@@ -7,7 +7,7 @@ push handed out with its id, its *cursor*, and takes what comes in:
 * a `seq` at or below the cursor has been handed out before and is dropped;
 * anything else is a hole (`Gap`): the connection is given up, and the next one recovers from the cursor;
 * `historyReplaced` and `eventsDeleted` begin a new epoch at their own `seq`; of the current epoch they are
-  repeats, unless their `seq` is beyond the cursor: what lies between can be had no longer.
+  repeats, unless their `seq` is beyond the cursor: the pushes between are lost.
 
 The answer to `subscribe` brings the missed pushes first. Recovered ones must go on from the cursor without a
 hole, or the broker has broken its word; a wanted `history` begins anywhere. An answer that is not `recovered`

@@ -1,4 +1,4 @@
-"""The body of an import, in pieces: from a file, from bytes, or made of events as they come."""
+"""The body of an import in chunks: from a file, from bytes, or from an iterable of events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping

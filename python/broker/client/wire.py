@@ -1,4 +1,4 @@
-"""How JSON becomes values and values JSON.
+"""Conversion between JSON and values.
 
 Fields that a newer broker adds are passed over; a field that is missing or of the wrong type is a
 `ProtocolError`. Datetimes are aware and in UTC.

@@ -1,1 +1,1 @@
-"""What waits, repeats, remembers and groups: each mechanism once, knowing nothing of its use."""
+"""Waiting, repeating, caching and batching: each mechanism once, independent of its use."""

@@ -1,4 +1,4 @@
-"""Back-off: how long to wait between tries. Nothing but the standard library, because the SDK uses it too."""
+"""Back-off: how long to wait between attempts. Standard library only, because the SDK uses it too."""
 
 import asyncio
 import math

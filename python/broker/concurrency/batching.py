@@ -1,4 +1,4 @@
-"""Many calls by one query: reads, or writes that commit together.
+"""Many calls in one query: reads, or writes that commit together.
 
 While one query runs, calls that arrive wait and go with the next one. Nothing is delayed on purpose: a call
 that finds nothing running starts a query at once. The query of a call always begins after the call, so a read

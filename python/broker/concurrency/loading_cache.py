@@ -1,4 +1,4 @@
-"""A cache that loads what it lacks: many callers at a time cost one load."""
+"""A cache that loads missing entries: concurrent callers cost one load."""
 
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, TypeVar

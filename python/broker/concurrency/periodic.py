@@ -1,4 +1,4 @@
-"""Work that is done again and again at a fixed interval."""
+"""Work that is repeated at a fixed interval."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Long-lived tasks: the one way to run what has no end of its own while a process lives.
+"""Long-lived tasks: the one way to run work that lasts as long as its process.
 
 A task that ends with an exception is noticed by nobody: what it did is not done any more, and nothing else
 looks wrong. `keep_running` therefore starts such work again whenever it ends, at once for the first time and

@@ -1,1 +1,1 @@
-"""The demonstration: the whole product on this machine, a scripted final, viewers, and a view of it all."""
+"""The demonstration: the whole product on this machine, a scripted final, viewers, and a live display."""

@@ -1,4 +1,4 @@
-"""The simulated viewers: subscriptions of the SDK in one process, each of which checks what it sees."""
+"""The simulated viewers: subscriptions of the SDK in one process, each of which checks what it receives."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The users of the demonstration, with passwords that are no secret, and the program they play."""
+"""The users of the demonstration, with public passwords, and its program."""
 
 import contextlib
 from collections.abc import Awaitable

@@ -1,4 +1,4 @@
-"""What the demonstration counts: deliveries, latencies, and whether everybody saw everything. Pure."""
+"""The counts of the demonstration: deliveries, latencies, and whether every viewer saw every event. Pure."""
 
 import hashlib
 import math

@@ -1,4 +1,4 @@
-"""A stand-in for Matomo: an HTTP server with state that answers as Matomo 5 does, as far as it is asked.
+"""A stand-in for Matomo: a stateful HTTP server that replies as Matomo 5 does, as far as it is used.
 
 It is for the demonstration and for tests; the same tests that run on it run on a real Matomo
 (docs/analytics.md), and where the two differed it was mended here. So it has Matomo's odd sides too: errors

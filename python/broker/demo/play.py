@@ -82,6 +82,7 @@ async def _perform(
     console: Console,
     stopped: asyncio.Event,
 ) -> ShowVerdict:
+    # The set-up: members, configuration, and a report of the stand-in Matomo.
     admin, producer = cast.LOGINS[:2]
     async with AsyncClient(stage.url, username=admin.username, password=admin.password) as client:
         await cast.ensure_members(client)
@@ -91,6 +92,7 @@ async def _perform(
         AsyncClient(stage.url, username=producer.username, password=producer.password) as producing,
         AsyncClient(stage.url) as watching,
     ):
+        # The program, and everybody who takes part in it.
         program = await cast.ensure_program(producing, clock)
         since = (await producing.programs.get_last_update(program.id)).cursor
         audience = Crowd(watching, program.id, plan.viewers, since, clock)
@@ -104,6 +106,7 @@ async def _perform(
             voters.hear(event)
             acknowledged[event.seq] = event.id
 
+        # Viewers, voters, results and portraits begin to follow before anything is published.
         show, stop = Show(program.id, plan.seed, plan.speed, portraits), asyncio.Event()
         watch = asyncio.create_task(audience.watch(), name="demo audience")
         voting = asyncio.create_task(voters.vote(), name="demo voters")
@@ -115,12 +118,14 @@ async def _perform(
             console.print(f"{plan.viewers} viewers take their seats")
             await _unless(stopped, stage.died, audience.wait_until_inside())
             audience.meter = Meter()
+            # The show.
             producers += [
                 asyncio.create_task(produce_over_http(producing, show, clock, publish, stop)),
                 asyncio.create_task(produce_over_websocket(producing, show, clock, publish, stop)),
             ]
             playing = [stage.died, watch, voting, following, *producers]
             await _show(plan, stage, console, board, audience, playing, stopped)
+            # The verdict on deliveries: what was acknowledged, stored and seen.
             stop.set()
             await asyncio.gather(*producers)
             voters.end()
@@ -131,6 +136,7 @@ async def _perform(
                     await audience.wait_until_seen(max(log, default=since.seq))
             verdict = judge(acknowledged, log, since.seq, audience.viewers)
             _summarise(console, verdict, audience)
+            # The verdict on votes.
             faults = await _judge_answers(producing, program, voters, results)
             _summarise_answers(console, voters, faults)
             with contextlib.suppress(TimeoutError):

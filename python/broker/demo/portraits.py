@@ -1,4 +1,4 @@
-"""Portraits of the players: photographs of installed packages, from a server of the demonstration's own.
+"""Portraits of the players: photographs from installed packages, on a server of the demonstration.
 
 Nothing of them is part of the product. Where the packages are not installed the events have no portraits.
 """

@@ -46,7 +46,7 @@ async def produce_over_http(
 async def produce_over_websocket(
     client: AsyncClient, show: Show, clock: Clock, published: Published, stop: asyncio.Event
 ) -> None:
-    """Publish the clock over one connection, made anew when it is lost, until `stop`."""
+    """Publish the clock over one connection, which is reopened when it is lost, until `stop`."""
     sockets: list[Socket] = []
 
     async def publish(cue: Cue) -> None:

@@ -1,4 +1,4 @@
-"""What the demonstration shows: a live view on a terminal, one plain line a second elsewhere."""
+"""The display of the demonstration: a live view on a terminal, one plain line per second elsewhere."""
 
 from collections import deque
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The simulated voters: each answers every poll, half of them by HTTP and half over WebSocket.
+"""The simulated voters: each votes in every poll, half of them over HTTP and half over WebSocket.
 
 One in ten changes its mind and answers again, which must not count: a visitor's first answer stands.
 """
@@ -112,7 +112,7 @@ class Voters:
 
 
 class Results:
-    """What the channel tells of each poll; `told` has the latest answers of each option, by context."""
+    """Collects what the channel sends; `told` has the latest votes of each option, by context."""
 
     def __init__(self, client: AsyncClient, program: Program) -> None:
         """The client's user may read the program's report."""
@@ -132,7 +132,7 @@ class Results:
                 await asyncio.sleep(_RECONNECT_S)
 
     async def wait_for(self, totals: Mapping[str, int]) -> None:
-        """Wait until the channel has told of so many answers for each context."""
+        """Wait until the channel has sent that many votes for each context."""
         while any(sum(self.told.get(context, {}).values()) < n for context, n in totals.items()):
             self._moved.clear()
             await self._moved.wait()
@@ -151,7 +151,7 @@ class Results:
 
 
 class _Line:
-    """A connection that several voters share, made anew when it is lost."""
+    """A connection that several voters share, reopened when it is lost."""
 
     def __init__(self, client: AsyncClient, program_id: str) -> None:
         self._client = client

@@ -1,1 +1,1 @@
-"""The composition root: Ray, Ray Serve, owners, gateways and PostgreSQL put together and supervised."""
+"""The composition root: assembles and supervises Ray, Ray Serve, owners, gateways and PostgreSQL."""

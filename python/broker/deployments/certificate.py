@@ -1,4 +1,4 @@
-"""Makes the certificate of `broker.deployments.ray_tls`; a program of its own.
+"""Creates the certificate of `broker.deployments.ray_tls`; a program of its own.
 
 Arguments: the directory that the certificate and its key are written into, and the address that it is for.
 """

@@ -1,4 +1,4 @@
-"""Notices when the wall clock is set back.
+"""Detects when the wall clock is set back.
 
 Ray Serve's controller and the managers of its ingress time their looks at replicas and at each other by the
 wall clock. After a step back they would look again only when the clock has caught up: a replica that dies

@@ -1,4 +1,4 @@
-"""The composition root: the one place where the parts of a process are made and put together."""
+"""The composition root: the one place where the parts of a process are created and connected."""
 
 import asyncio
 from contextlib import AsyncExitStack

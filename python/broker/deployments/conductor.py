@@ -1,4 +1,4 @@
-"""The process that starts the parts on Ray and keeps them running; `broker up` starts it and watches it.
+"""The process that starts the parts on Ray and keeps them running; `broker up` starts and watches it.
 
 It is a process of its own because Ray ends the driver of a cluster whose head has died: `broker up` survives
 that and starts another. Ray's own processes are its children and end with it.

@@ -1,4 +1,4 @@
-"""The conductor's process, as `broker up` has it: started, told, heard, ended."""
+"""The conductor's process, seen from `broker up`: start, messages, end."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The directory of everything that an instance keeps on this machine, and the claim to it.
+"""The data directory of an instance on this machine, and the lock on it.
 
 ::
 

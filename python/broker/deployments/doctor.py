@@ -1,4 +1,4 @@
-"""What `broker doctor` looks at: each check finds something out about this set-up and says what to do.
+"""The checks of `broker doctor`: each examines one thing and says what to do.
 
 Checks change nothing, with one exception: the embedded server is started for the length of the check when
 the data directory has one, since only a server that runs can tell its schema.

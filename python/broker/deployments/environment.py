@@ -1,4 +1,4 @@
-"""What the processes on Ray find in their environment. Made without importing Ray, which reads it then."""
+"""The environment of processes on Ray. Built without importing Ray, which reads it at import."""
 
 import hashlib
 import os

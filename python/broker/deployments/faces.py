@@ -1,4 +1,4 @@
-"""The search for faces as a deployment of Ray Serve that only handles reach.
+"""Face detection as a deployment of Ray Serve that is reached through handles only.
 
 It has replicas only while pictures need them, on a share of a GPU where the cluster has any, else on CPUs;
 the class is the same. What a replica is given decides where it computes. Ray hides no GPU from an actor that
@@ -58,6 +58,7 @@ def deployment_options(settings: Settings, resources: Mapping[str, float]) -> di
     if resources.get("memory", 0) >= _ROOM * _MEMORY_BYTES:
         actor["memory"] = _MEMORY_BYTES
     if has_gpu:
+        actor["num_cpus"] = 0  # a node may be for GPUs alone
         actor["num_gpus"] = settings.faces_gpu_share
     return {
         "max_ongoing_requests": _WAITING,

@@ -1,4 +1,4 @@
-"""What a database needs before anybody can log in: the schema, the default account, a first admin.
+"""The first start of a database: the schema, the default account, a first admin.
 
 A program of its own, too: it reads `{"dsn": …, "admin_password": …}` from standard input and writes what it
 did, or `{"failed": …}`, to standard output.

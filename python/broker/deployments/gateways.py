@@ -1,9 +1,11 @@
-"""Gateways on the nodes of the cluster: one on each, replaced when it dies, exchanged without a gap.
+"""Gateways on the nodes of the cluster: one per node, replaced when it dies, exchanged without a gap.
 
 A gateway owns its port with SO_REUSEPORT, so two of one node can listen at a time: an exchange starts the new
 one, then drains the old one, whose clients reconnect to the new one over `drain_s` seconds and go on where
 they were. That, and connections that live for hours, is why gateways are actors with a reconciler and not
 replicas of Ray Serve, which knows replicas that are stopped first and proxies that reload.
+
+A node that drains (`ray drain-node`) has its gateway drained and gets no other.
 
 On a cluster of others gateways outlive the reconciler. Ray starts one that dies anew there, and it takes
 connections by itself; a reconciler that is there ends it and starts another, as ever.
@@ -28,6 +30,7 @@ from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.tasks import run_once
 from broker.deployments.ingress_check import find_ingress_fault
 from broker.deployments.node_address import on_this_node
+from broker.deployments.ray_internals.draining import list_draining
 from broker.logs import configure_logs
 from broker.metrics.counts import GATEWAY_REPLACEMENTS
 from broker.settings import Settings
@@ -170,7 +173,7 @@ class GatewayKeeper:
         """
         left = await asyncio.to_thread(_list_left)
         async with self._lock:
-            await asyncio.gather(*(self._start_on(node) for node in live_nodes()))
+            await asyncio.gather(*(self._start_while_there(node) for node in _staying_nodes()))
         await asyncio.gather(*(self._retire(actor) for actor in left))
 
     async def require_our_ingresses(self) -> None:
@@ -221,7 +224,14 @@ class GatewayKeeper:
             each.ended.cancel()
 
     async def _reconcile(self) -> None:
+        draining = await asyncio.to_thread(list_draining)
         nodes = set(live_nodes())
+        for node in draining & nodes & self._running.keys():
+            running = self._running.pop(node)
+            _log.info("gateway_drained", extra={"gateway": running.name, "node": node})
+            running.ended.cancel()
+            self._retire_beside(running)
+        nodes -= draining
         for node, running in list(self._running.items()):
             if running.ended.done() or node not in nodes:
                 GATEWAY_REPLACEMENTS.add()
@@ -236,9 +246,28 @@ class GatewayKeeper:
         for node in nodes - self._running.keys():
             await self._start_on(node)
         while self._ailing:
-            task = run_once("retire gateway", self._retire(self._ailing.pop().actor))
-            self._retiring.add(task)
-            task.add_done_callback(self._retiring.discard)
+            self._retire_beside(self._ailing.pop())
+
+    def _retire_beside(self, running: _Running) -> None:
+        """Drain and stop it while everything else goes on."""
+        task = run_once("retire gateway", self._retire(running.actor))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    async def _start_while_there(self, node: str) -> None:
+        """`_start_on`, unless the node dies: a GCS that was restarted lists those that died with it."""
+        start = asyncio.ensure_future(self._start_on(node))
+        try:
+            while not (await asyncio.wait([start], timeout=_LOOK_S))[0]:
+                if await _is_gone(node):
+                    return
+            if start.exception() is None or not await _is_gone(node):
+                await start
+        finally:
+            if not start.done():
+                _log.warning("node_died", extra={"node": node})
+                start.cancel()
+                await asyncio.wait([start])
 
     async def _start_on(self, node: str) -> None:
         name = f"{_PREFIX}{node[:12]}-{secrets.token_hex(3)}"
@@ -268,6 +297,15 @@ class GatewayKeeper:
         with suppress(RayError, TimeoutError):
             await asyncio.wait_for(_wait(actor.stop.remote()), _DRAIN_GRACE_S)
         kill(actor)
+
+
+def _staying_nodes() -> list[str]:
+    draining = list_draining()
+    return [node for node in live_nodes() if node not in draining]
+
+
+async def _is_gone(node: str) -> bool:
+    return node not in await asyncio.to_thread(live_nodes)
 
 
 async def _until_ended(actor: Any) -> None:

@@ -1,4 +1,4 @@
-"""What `/readyz` tells: whether each part that the product needs answers."""
+"""The content of `/readyz`: whether each required part responds."""
 
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping

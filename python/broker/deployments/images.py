@@ -1,4 +1,4 @@
-"""Pictures as an application of Ray Serve of their own, so that their bytes pass no process of the API.
+"""The image proxy as an application of Ray Serve of its own, so that images bypass the API.
 
 No replica runs until somebody asks for a picture. HAProxy sends that first request to Ray Serve's own proxy,
 which waits behind the replicas of every application; the proxy tells Serve's controller at once and holds the
@@ -153,6 +153,7 @@ async def open_service(
     from broker.storage.image_purges import ImagePurges
     from broker.storage.image_rules import ImageRules
 
+    # The decoder processes first: they start while the rest is opened.
     workers = Workers(
         WorkerConfig(
             settings.images_processes,
@@ -162,6 +163,7 @@ async def open_service(
     )
     stack.push_async_callback(workers.close)
     await workers.warm()
+    # The database, and the fetcher of sources.
     clock = SystemClock()
     database = await Database.open(dsn, size=_POOL, timeout_s=settings.database_timeout_s)
     stack.push_async_callback(database.close)
@@ -175,6 +177,7 @@ async def open_service(
         FetchConfig(AllowList(settings.images_allow_hosts), ports, connections=2 * source_config.fetches)
     )
     stack.push_async_callback(fetcher.close)
+    # The caches on disk, and what must not be served from them.
     directory = await asyncio.to_thread(_make_directory, settings.data_dir / _DIRECTORY)
     share = settings.images_disk_bytes // 2
     usage = _open_usage(stack, settings, database, clock, ids)
@@ -190,6 +193,7 @@ async def open_service(
         usage,
         known_faces.remove,
     )
+    # The limits and rules of accounts.
     per_account = Rate(settings.images_rate_per_account, settings.images_burst_per_account)
     per_address = Rate(settings.images_rate_per_address, settings.images_burst_per_address)
     rules = RuleBook(ImageRules(database), clock)
@@ -212,6 +216,7 @@ async def open_service(
         usage,
     )
     stack.push_async_callback(service.close)
+    # Purges are read once, and then followed.
     with suppress(Unavailable):  # nothing is shown before they are read, which goes on
         await book.read()
     follower = PurgeFollower(book, directory, service.forget_purged, service.remove_purged)

@@ -1,4 +1,4 @@
-"""HAProxy's configuration: two frontends of our own in front of the applications that Ray Serve runs.
+"""HAProxy's configuration: two frontends of our own in front of Ray Serve's applications.
 
 The public one listens where clients come. It gives each request an id, bounds how long a head and a body may
 take and how many connections and long bodies one address may have, and writes the address of the caller into
@@ -338,7 +338,7 @@ def _front_door(networks: Iterable[str]) -> list[str]:
 
 
 def _requests() -> list[str]:
-    """What holds for every request, wherever it goes."""
+    """The rules for every request, whatever its destination."""
     wrong = _Body(
         405, MethodNotAllowed.name, "there is no such method", (("Allow", "GET, HEAD, POST, PUT, DELETE"),)
     )

@@ -1,4 +1,4 @@
-"""The secret by which replicas know the ingress, on a cluster of others.
+"""The secret by which replicas recognise the ingress, on a shared cluster.
 
 It does not travel with the job: Ray writes what a job has in its environment into the command lines of
 workers and into its logs, where every user of a node can read it. So each node makes it of the token that all

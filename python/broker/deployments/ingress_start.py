@@ -1,4 +1,4 @@
-"""What Ray Serve starts as HAProxy: writes our configuration in the place of Ray's, then becomes HAProxy.
+"""The program that Ray Serve starts as HAProxy: replaces the configuration, then becomes HAProxy.
 
 Ray starts it anew for each change: `… -db -f CONFIGURATION [-dR] [-sf PID …] [-x SOCKET]`. The configuration
 is exchanged in its place, since Ray finds its processes by the path. When anything is not as it must be,

@@ -1,4 +1,4 @@
-"""The address of the node that a process runs on, where settings say `node`.
+"""The address of the node that a process runs on, for settings with the value `node`.
 
 The settings of a cluster are the same on all nodes; an address of its own is what each node has different.
 Ray tells its workers the process id of their raylet, and what a worker starts inherits that: so the program

@@ -1,4 +1,4 @@
-"""What runs on Ray: owners, counters, gateways, the HTTP API. Started, watched, exchanged, stopped."""
+"""The parts that run on Ray (owners, counters, gateways, the API): start, watch, exchange, stop."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Ports: whether one is free, and free ones for what nobody but us connects to."""
+"""Ports: whether one is free, and free ones for internal use."""
 
 import random
 import socket

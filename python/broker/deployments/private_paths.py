@@ -1,4 +1,4 @@
-"""Whether a directory is ours all the way up: nobody else can put another one in its place.
+"""Checks that nobody else can replace a directory or any directory above it.
 
 Whoever may write a directory may rename what is in it, whatever the modes of that are. So every directory
 from the root down has to belong to us or to root, and nobody else may write it. Two exceptions: a sticky

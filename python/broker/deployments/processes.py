@@ -1,4 +1,4 @@
-"""The processes of one instance: marked when they start, found again by the mark, ended without a rest.
+"""The processes of one instance: marked when they start, found by the mark, and ended completely.
 
 Ray starts processes that start processes, some in sessions of their own, and any of them may be killed
 before it has said what it started. What all of them keep is the environment that they were born with. So
@@ -96,7 +96,7 @@ def _session_of(pid: int) -> int | None:
 
 
 def _fields_of(pid: int) -> list[str] | None:
-    """What proc_pid_stat(5) tells of a process behind its state.
+    """The fields of proc_pid_stat(5) after the state of a process.
 
     None for one that has ended, also if nobody has waited for it, and for the kernel's own.
     """

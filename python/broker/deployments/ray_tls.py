@@ -1,4 +1,4 @@
-"""The certificate by which the processes of our own Ray know each other.
+"""The certificate by which the processes of our own Ray authenticate each other.
 
 Ray's secret is not enough to keep other users of the machine from its ports: its servers answer a few calls
 without it, and a stream of Ray's syncer that lacks a header ends the process that takes it before the secret

@@ -1,4 +1,4 @@
-"""`broker up`: brings the product up on this machine, keeps it up, takes it down.
+"""`broker up`: starts the product on this machine, keeps it running, and stops it.
 
 What it holds itself: the claim to the data directory, the embedded PostgreSQL, and the conductor
 (`broker.deployments.conductor`), the process that has Ray and the parts on it. It neither imports Ray nor

@@ -1,4 +1,4 @@
-"""What each of Ray's workers does before it takes work; Ray finds it by its name in the environment."""
+"""The initialisation of each Ray worker; Ray finds it by its name in the environment."""
 
 from broker import timers
 

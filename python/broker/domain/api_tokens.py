@@ -1,4 +1,4 @@
-"""API tokens: secrets that a user gives its programs in place of its password."""
+"""API tokens: secrets that a user gives to programs instead of a password."""
 
 import hashlib
 import re

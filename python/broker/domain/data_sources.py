@@ -1,4 +1,4 @@
-"""API data sources: requests that a project configures, and what a caller may change of them.
+"""API data sources: requests that a project configures, and what callers may override.
 
 A data source is an entry of `dataSources` in a revision's content. It holds defaults; a caller's query
 parameters and the members of its JSON body take their place one by one. Of the caller's headers only those
@@ -52,7 +52,7 @@ _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]{0,8192}")
 
 Scalar = str | int | float | bool
 Parameters = Mapping[str, Scalar | list[Scalar] | None]
-# Taken as they are: the validator would tell of each value that is wrong, with the whole name in front.
+# Taken as they are: the validator would report each invalid value, prefixed with the whole name.
 ParameterObject = InstanceOf[dict[str, Scalar | list[Scalar] | None]]
 HeaderObject = InstanceOf[dict[str, Scalar | None]]
 _SCALARS = (str, int, float)  # booleans are integers

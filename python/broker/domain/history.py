@@ -1,4 +1,4 @@
-"""A program's history as rows: events, the pushes that change them, and where the history stands.
+"""A program's history as rows: events, the pushes that change them, and the head of the history.
 
 The sequencer plans with these types and the journal stores them; neither knows the other.
 """
@@ -33,6 +33,7 @@ class HeadRow(NamedTuple):
     `reason` (`created`, `imported`, `erased`, `lost`), `base` and `deleted` tell how the epoch began: the seq
     before its first push, and how many events its beginning deleted. `changed_ms` is None while nothing
     happened. `id` is that of the event that the push `seq` is about; empty when that is not known.
+    `free_contexts`, as `public` and `project_id`, is the program's.
     """
 
     uid: int
@@ -46,6 +47,7 @@ class HeadRow(NamedTuple):
     public: bool
     project_id: str | None
     id: str
+    free_contexts: bool = False
 
 
 class PushRow(NamedTuple):

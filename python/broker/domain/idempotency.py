@@ -1,4 +1,4 @@
-"""Idempotency keys: by which a request that comes again is known, and what it is answered."""
+"""Idempotency keys: how a repeated request is recognised, and what it is answered."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple

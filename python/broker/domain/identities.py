@@ -1,4 +1,4 @@
-"""Identity providers of an account, and what their tokens say of a person."""
+"""Identity providers of an account, and the identity in their tokens."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The permission table: for every operation, what each role gets, by what the operation is about.
+"""The permission table: for every operation, what each role may do, by relation to the resource.
 
 This is all there is about who may do what; `broker.domain.permissions` looks things up here, and nothing else
 decides. A `Rule` is a small table: its rows are what an operation can be about (`Target`), as the caller

@@ -1,4 +1,4 @@
-"""Deciding by the permission table: how a caller stands to a thing, and what it therefore gets.
+"""Decisions by the permission table: the relation of a caller to a resource, and the resulting right.
 
 Who may do what is data, in `broker.domain.permission_table`. An operation's handler hands over the rule of
 its operation and the thing, once it knows it; a refusal raises `Unauthenticated`, `InsufficientScope` or

@@ -1,8 +1,9 @@
-"""Programs: what they are, when they are live, and which of them a filter selects."""
+"""Programs: their fields, when they are live, and which of them a filter selects."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 import orjson
 from pydantic import Field, model_validator
@@ -27,7 +28,7 @@ class ProgramStatus(StrEnum):
 
 
 class ProgramChange(StrEnum):
-    """What a notification on the `programs` channel tells of a program."""
+    """The kind of change in a notification of the channel `programs`."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -95,6 +96,14 @@ def program_json(program: Program, now_ms: int) -> bytes:
             "live": program.status(now_ms) is ProgramStatus.LIVE,
         }
     )
+
+
+FREE_CONTEXTS = "freeContexts"
+
+
+def has_free_contexts(metadata: Mapping[str, Any] | None) -> bool:
+    """Whether a program's audience may answer in contexts that are no events of it."""
+    return metadata is not None and metadata.get(FREE_CONTEXTS) is True
 
 
 def check_interval(start: datetime | None, end: datetime | None) -> None:

@@ -1,4 +1,4 @@
-"""Projects: what groups programs, users, application revisions and stored values."""
+"""Projects: they group programs, users, application revisions and stored values."""
 
 from typing import Annotated
 

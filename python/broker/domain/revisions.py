@@ -1,4 +1,4 @@
-"""Application revisions: versions of what a project's application is made of, drafts and published ones.
+"""Application revisions: versions of the content of a project's application, drafts and published ones.
 
 A revision is a draft until it is published, and published it stays, with the content that it then had.
 """

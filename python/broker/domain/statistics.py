@@ -1,4 +1,4 @@
-"""What is counted, by minute, and how it adds up in memory before it is written. No I/O.
+"""Statistics: what is counted per minute, and how it is summed in memory before it is written. No I/O.
 
 Two kinds of figures: *counters* (events, deliveries, responses, impressions, what becomes of pictures) add up
 over time and over processes; *gauges* (connections, subscribers) are the highest that each process saw in the

@@ -1,4 +1,4 @@
-"""JSON from outside, read the same at every door: one meaning, or a refusal.
+"""Strict JSON from outside: the same reading at every door, one meaning or a refusal.
 
 RFC 8259 leaves open what a repeated name means, how deep a text may be nested and which numbers a reader
 keeps. Two readers that decide it differently see two requests in one text, so all three are refused here:
@@ -12,6 +12,8 @@ Native code looks for them before anything is built, in one pass that takes a fr
 so a text that is refused costs less than one that is not, whatever is in it. `orjson`, which keeps the last
 of repeated names and makes floats of integers over 64 bits, then reads what has none of these, and refuses
 what is no JSON at all: NaN, lone surrogates, byte order marks.
+
+A body that is read as it arrives is read by the same rules, value by value (`value_end`).
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from broker._native import check_json
+from broker._native import check_json, pass_json
 from broker.domain.values import MAX_INTEGER
 from broker.errors import InvalidRequest, field_path
 
@@ -42,21 +44,37 @@ def parse_json(text: bytes, field: str = "") -> Any:
     Raises:
         InvalidRequest: it is none, or is refused by a rule of this module.
     """
-    found = check_json(
-        text, MAX_DEPTH + ENVELOPE_DEPTH - bool(field)
-    )  # what `field` names is in the envelope
+    # What `field` names is in the envelope.
+    found = check_json(text, MAX_DEPTH + ENVELOPE_DEPTH - bool(field))
     if found is not None and found[0] in _MESSAGES:
-        kind, place = found
-        if kind == "too deep":
-            place = _deep_place(place, field)
-        raise InvalidRequest.of_field(field_path(place, field) or "body", _MESSAGES[kind])
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequest.of_field(field or "body", f"is not JSON: {error}") from None
+        raise _refusal(found, field)
+    value = load_json(text, field)
     if found is not None:  # nobody but `orjson` could read it
-        raise InvalidRequest.of_field(field or "body", "is not JSON")
+        raise _malformed(field)
     return value
+
+
+def value_end(text: bytes, at: int, field: str) -> int | None:
+    """Where the value ends that begins at `at`, for `load_json`; None when more of the text is to come first.
+
+    Args:
+        field: path of the value in the request.
+
+    Raises:
+        InvalidRequest: as `parse_json`, as soon as nothing that follows can change it.
+    """
+    found = pass_json(text, at, MAX_DEPTH + ENVELOPE_DEPTH - 1)
+    if isinstance(found, tuple):
+        raise _refusal(found, field) if found[0] in _MESSAGES else _malformed(field)
+    return found
+
+
+def load_json(text: bytes, field: str) -> Any:
+    """The value of a text that has been looked through. Raises InvalidRequest: it is no JSON."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise _malformed(field, f": {error}") from None
 
 
 def may_have(text: bytes, name: str) -> bool:
@@ -92,6 +110,17 @@ def write_json(value: Any, field: str) -> bytes:
         if found is not None and found[0] == "too deep":
             raise _too_deep(field)
     return text
+
+
+def _refusal(found: tuple[str, Sequence[int | str]], field: str) -> InvalidRequest:
+    kind, place = found
+    if kind == "too deep":
+        place = _deep_place(place, field)
+    return InvalidRequest.of_field(field_path(place, field) or "body", _MESSAGES[kind])
+
+
+def _malformed(field: str, why: str = "") -> InvalidRequest:
+    return InvalidRequest.of_field(field or "body", f"is not JSON{why}")
 
 
 def _deep_place(place: Sequence[int | str], field: str) -> list[int | str]:

@@ -1,4 +1,4 @@
-"""The field types that every resource is made of: base model, times, integers and identifiers.
+"""The field types of all resources: base model, times, integers and identifiers.
 
 Bodies are validated in pydantic's strict mode, so a number in quotes is refused; the types here say what
 strict mode cannot. A rule about a kind of value stands here once and nowhere else.

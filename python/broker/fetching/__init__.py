@@ -1,1 +1,1 @@
-"""The one way to ask servers of others for something: addresses, bytes and seconds are bounded."""
+"""The one HTTP client for upstream servers; it restricts addresses and bounds bytes and time."""

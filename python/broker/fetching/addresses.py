@@ -1,4 +1,4 @@
-"""Which addresses are public: those of the open internet, and none that lead inside by another spelling.
+"""Which addresses are public, including every spelling that hides a private address.
 
 IPv4 is refused by a list (IANA IPv4 Special-Purpose Address Registry, RFC 6890). Of IPv6 only the space that
 is given out to the internet is taken (2000::/3), less its special blocks (IANA IPv6 registry); this refuses

@@ -1,4 +1,4 @@
-"""Reading a body without trusting it: so many bytes as sent, and so many unpacked.
+"""Reads an untrusted body within bounds: bytes as sent, and bytes after decompression.
 
 Unpacking is done in steps that each make a bounded number of bytes, so a small body that unpacks to gigabytes
 is noticed at the limit and not afterwards.

@@ -1,4 +1,4 @@
-"""What a fetch fails with. Addresses and causes are for operators only, in `log_text`."""
+"""The errors of a fetch. Addresses and causes are for operators only, in `log_text`."""
 
 from broker.errors import BadGateway, BrokerError, GatewayTimeout, InvalidRequest
 

@@ -1,4 +1,4 @@
-"""The safe fetcher: one request to a server of others, whole and in time, or an error.
+"""The safe fetcher: one request to an upstream server, complete and in time, or an error.
 
 Every hop is checked anew: its URL (`urls`), and at the connection its port and addresses (`network`). Seconds
 are counted over all hops, from the first look-up to the last byte. Replies are read whole, because every user

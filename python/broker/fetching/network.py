@@ -1,4 +1,4 @@
-"""Connections to checked addresses: the resolver is asked once, and what it said is what is connected to.
+"""Connections to checked addresses: the name is resolved once, and exactly that address is connected to.
 
 A name that is checked first and resolved again for the connection can be another address by then (DNS
 rebinding). Here both happen in one place, below the HTTP client, for the first request as for redirects.

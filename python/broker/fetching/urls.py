@@ -1,4 +1,4 @@
-"""URLs that may be fetched, and the hosts that an operator has opened.
+"""URLs that may be fetched, and the hosts that an operator has allowed.
 
 The URL is taken apart once; what was checked is what is connected to. An entry `host[:port]` of an allow list
 opens the host that a URL names, whatever its addresses are: with a port that port only, without one all its

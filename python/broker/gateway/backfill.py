@@ -1,4 +1,4 @@
-"""Older pushes for a native log, when a viewer asks for more than the log has.
+"""Older pushes for a native log, when a viewer needs more than the log holds.
 
 Pushes are fetched a page at a time, from the log's oldest one backwards, so that each page joins what is
 there already and memory holds one page, whatever the distance.
@@ -25,8 +25,8 @@ class Backfill:
         self._logs = logs
         self._feed = feed
         self._history_events = history_events
-        self._flights: SingleFlight[tuple[str, str, int], None] = SingleFlight()
-        # topic → (epoch, seq before which nothing can be had); what was lost stays lost
+        self._single_flight: SingleFlight[tuple[str, str, int], None] = SingleFlight()
+        # topic → (epoch, seq before which everything is lost)
         self._floors: LruCache[str, tuple[str, int]] = LruCache(MAX_FLOORS)
 
     def forget(self, topic: str) -> None:
@@ -37,7 +37,7 @@ class Backfill:
         """Let the log reach back to after `seq` of `epoch`, as far as the history limit allows.
 
         With `is_compared` to `seq` itself, so that its message can be compared with the one that a viewer has
-        seen. What cannot be had is left out: native code then answers that the position is lost.
+        seen. Lost pushes are left out; native code then replies that the position is lost.
 
         Raises:
             Unavailable: the owner cannot be reached in time.
@@ -63,7 +63,7 @@ class Backfill:
 
     async def close(self) -> None:
         """End all fetching. Idempotent."""
-        await self._flights.close()
+        await self._single_flight.close()
 
     async def _reach(self, topic: str, epoch: str, seq: int) -> None:
         floor = self._floors.get(topic)
@@ -74,7 +74,7 @@ class Backfill:
                 return
         # Rounded down, so that viewers who left at different moments ask for the same pages.
         goal = seq - seq % PAGE_ENTRIES
-        await self._flights.run((topic, epoch, goal), lambda: self._fill(topic, epoch, goal))
+        await self._single_flight.run((topic, epoch, goal), lambda: self._fill(topic, epoch, goal))
 
     async def _fill(self, topic: str, epoch: str, goal: int) -> None:
         page = PAGE_ENTRIES

@@ -1,4 +1,4 @@
-"""Calls that native code leaves to Python: found by name, run as REST runs them, answered.
+"""Calls that native code leaves to Python: looked up by name, run as REST runs them, answered.
 
 The dispatcher decides nothing about a resource. It translates a call to `invoke` and its outcome to
 JSON-RPC 2.0. `subscribe` and `unsubscribe` exist on this door only and are handed to `Subscriptions`;

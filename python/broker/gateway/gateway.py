@@ -1,4 +1,4 @@
-"""A gateway: the native server, and all that Python does beside it, put together and kept alive."""
+"""A gateway: the native server and its Python half, assembled and kept alive."""
 
 import asyncio
 import logging
@@ -91,12 +91,14 @@ class Gateway:
         self._url = url or url_template(settings)
         self._id = services.ids.uuid7()
         self._is_draining = False
+        # The native server, and who is connected to it.
         self._server = build_server(
             settings,
             host=settings.bind_host if host is None else host,
             port=settings.ws_port if port is None else port,
         )
         self._sessions = Sessions(self._server, services.auth, services.clock)
+        # Topics, channels and recovery.
         self._topics = FollowedTopics(self._server, self._attributes_changed)
         self._feed = make_feed(self._topics.take_entries)
         self._topics.use(self._feed)
@@ -112,8 +114,10 @@ class Gateway:
             self._sessions,
             services,
         )
+        # Votes.
         self._polls = OpenPolls(self._server, self._topics, services)
         self._votes = VoteForwarder(self._server, self._polls, services)
+        # Calls and handshakes that native code leaves to Python.
         self._dispatcher = Dispatcher(
             self._server,
             services,
@@ -134,6 +138,7 @@ class Gateway:
         )
         self._handshakes = Handshakes(self._server, self._sessions)
         self._pump = UpcallPump(self._server, self._take)
+        # Periodic work.
         self._gateways = Gateways(services.database)
         self._rounds = [
             Periodic("heartbeat", HEARTBEAT_S, self._beat),
@@ -151,7 +156,7 @@ class Gateway:
 
         Raises:
             Unavailable: the accounts cannot be read.
-            OSError: the port cannot be had.
+            OSError: the port is not available.
         """
         await self._read_accounts()
         self._services.auth.on_revocation(self._revoke)

@@ -1,4 +1,4 @@
-"""Handshakes with a token that is new to native code: check it, then let them go on or refuse them."""
+"""Handshakes with a token that native code does not know: checks it, then accepts or refuses them."""
 
 import asyncio
 import logging

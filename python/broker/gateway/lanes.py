@@ -1,15 +1,14 @@
-"""In which order calls run: those of one connection begin as they were sent, different connections at once.
+"""The order of calls: those of one connection begin in order, different connections run concurrently.
 
-A connection with unanswered calls has a *lane*. The call at its head runs; the next one begins when the head
-has finished. A call of the same method begins already when the head has said, by `ordered`, that the order of
-its effect is fixed: so events that are published one after the other share a commit, and a read that was sent
-after a publish sees it. Lanes that can go on stand in
-one queue and take turns, so that a connection with a thousand requests does not hold up one with a single
-request. When a lane is empty it is forgotten.
+A connection with unanswered calls has a *lane*. The call at its head runs, and the next one begins when the
+head has finished. A call of the same method may begin earlier, when the head has reported by `ordered` that
+the order of its effect is fixed. So events that are published one after the other share a commit, and a read
+that was sent after a publish sees it. Lanes that can continue wait in one queue and take turns, so that a
+connection with a thousand requests does not delay one with a single request. Empty lanes are removed.
 
-Every amount is bounded. What comes over a bound is refused with an error that says to slow down: a
-connection that has too much waiting hurts itself only, and while the gateway as a whole has too much waiting
-those connections are served that have nothing in the queue yet.
+Every amount is bounded, and requests beyond a bound are refused with an error that says to slow down. A
+connection with too many waiting requests affects only itself. While the gateway as a whole has too many, it
+still serves connections that have none in the queue.
 """
 
 import asyncio

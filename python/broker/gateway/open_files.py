@@ -1,4 +1,4 @@
-"""How many connections a gateway can have: each is an open file of its process."""
+"""How many connections a gateway can have, given the limit of open files."""
 
 import resource
 

@@ -1,13 +1,18 @@
-"""Which polls native code takes votes for by itself, because the ordinary way has just served one.
+"""Which polls native code may count by itself, because the ordinary path has just served a vote.
 
-What holds of a poll (its program is public, its event has these options and is open) is read once, after the
-program's topic is followed. From then on whatever changes it comes by the topic: the poll is closed at once,
-and read and opened anew if votes may still be taken. So a change counts here as soon as viewers hear of it.
+The conditions of a poll (its program is public, its event has these options and is open) are read once, after
+the gateway has begun to follow the program's topic. From then on every change arrives through the topic: the
+poll is closed at once, and read and opened again if votes may still be taken. So a change takes effect here
+as soon as viewers are notified.
 
-A poll is opened for a second and a half, and as long as it is used it is opened anew twice a second. Silence
-proves nothing: an owner may hang, a link be slow, a fence be lost. So one query a round asks where all
-programs with used polls stand. Those of whose topic everything is here go on; the others lapse, and their
-votes come the ordinary way again, with its errors, as when the database is away or this process hangs.
+A poll is opened for 1.5 seconds at a time, and reopened twice a second while it is used. Silence of the topic
+proves nothing: an owner may hang, a link may be slow, a fence may be lost. So each round asks the owners, and
+never the database, where their programs with used polls stand. Polls whose topic is complete here are
+extended; the others lapse, and their votes take the ordinary path again, with its errors, as when this
+process hangs.
+
+An owner answers from memory, and only while it has seen its slot in the database in the last seconds. One
+that was cut off from its successor and not from here may delay a change of the successor by that long.
 """
 
 import asyncio
@@ -20,15 +25,14 @@ import orjson
 
 from broker.concurrency.caches import LruCache
 from broker.concurrency.tasks import keep_running
-from broker.domain.programs import Access
+from broker.domain.programs import Access, has_free_contexts
 from broker.errors import BrokerError
 from broker.gateway.topics import Followed, FollowedTopics
 from broker.operations.program_access import WITHOUT_PROJECT
 from broker.operations.services import Services
-from broker.owners.protocol import Entry, EntryKind, program_topic
-from broker.storage.polls import PollHead, PollProgram, PollRow
+from broker.owners.protocol import Attributes, Entry, EntryKind, Head, program_topic
+from broker.storage.polls import PollProgram, PollRow
 from broker.voting.rules import (
-    FREE_CONTEXTS,
     MAX_OPTION,
     NOTHING_DECLARED,
     Declaration,
@@ -91,12 +95,12 @@ class _Program:
     reading: set[PollName] = field(default_factory=set)
     known: dict[PollName, _Facts] = field(default_factory=dict)
     used: Collection[PollName] = ()
-    head: PollHead | None = None
+    head: Head | None = None
     asked_s: float = 0.0
 
 
 class PollTable(Protocol):
-    """The part of the native server that is told of polls."""
+    """What this module needs of the native server, which counts the open polls."""
 
     def open_poll(
         self,
@@ -200,7 +204,7 @@ class OpenPolls:
             self._followed.clear()
 
     async def renew(self) -> None:
-        """Open what is used anew, or not. Raises Unavailable; what is open lapses then."""
+        """Open what is used anew, or not; what is open lapses then."""
         now_s = self._clock.monotonic_s()
         self._open = {name: until_s for name, until_s in self._open.items() if until_s > now_s}
         used, self._used = self._used, {}
@@ -218,10 +222,14 @@ class OpenPolls:
                 name: facts for name, facts in program.known.items() if name in self._open or name in used
             }
         if asked:
-            heads = await self._polls.heads(sorted({_uid(program) for program in asked}))
-            for program, names in asked.items():
+            of_topic = {program.followed.topic: program for program in asked}
+
+            def compare(topic: str, head: Head) -> None:
+                program = of_topic[topic]
                 if program.known:
-                    self._compare(program, heads.get(_uid(program)), names, now_s)
+                    self._compare(program, head, asked[program], now_s)
+
+            await self._topics.ask_heads([program.followed for program in asked], compare)
 
     async def _run(self) -> None:
         while True:
@@ -296,7 +304,7 @@ class OpenPolls:
         measures = {(name.measure_name, name.context_id): name for name in names}
         # They have just been answered; what is deleted meanwhile may be made again.
         rows = await self._known.rows(program.uid, measures.keys(), declared, lambda _new: None)
-        other = NOTHING_DECLARED if _is_free(program) else None
+        other = NOTHING_DECLARED if has_free_contexts(program.metadata) else None
         facts = {}
         for measure, row in rows.items():
             context = declared.get(measure[1], other)
@@ -328,13 +336,10 @@ class OpenPolls:
         program.reading.difference_update(names)
         self._want(names)
 
-    def _compare(
-        self, program: _Program, head: PollHead | None, names: Collection[PollName], asked_s: float
-    ) -> None:
-        """Go on with what is used of a program that stands at `head`, None when it is gone."""
+    def _compare(self, program: _Program, head: Head, names: Collection[PollName], asked_s: float) -> None:
+        """Go on with what is used of a program that stands at `head`."""
         facts = next(iter(program.known.values())).program
-        known = (facts.access, facts.project_id, _is_free(facts))
-        if head is None or (head.access, head.project_id, head.is_free) != known:
+        if head.uid != facts.uid or head.attributes != _attributes(facts):
             self._read_anew(program, list(program.known))
             return
         program.head, program.used, program.asked_s = head, names, asked_s
@@ -397,9 +402,6 @@ def _by_program(names: Iterable[PollName]) -> dict[tuple[str, str], list[PollNam
     return by_program
 
 
-def _uid(program: _Program) -> int:
-    return next(iter(program.known.values())).program.uid
-
-
-def _is_free(program: PollProgram) -> bool:
-    return program.metadata.get(FREE_CONTEXTS) is True
+def _attributes(program: PollProgram) -> Attributes:
+    is_public = Access(program.access) is Access.PUBLIC
+    return Attributes(is_public, program.project_id, has_free_contexts(program.metadata))

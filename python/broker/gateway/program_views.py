@@ -1,4 +1,4 @@
-"""The channel `programs` as those see it who do not see every program of the account.
+"""Views of the channel `programs` for callers who may not see every program of the account.
 
 A private program of a project of others is not there for them, so neither is what becomes of it. Whoever
 sees every program follows the channel's own log. For every other class of readers that is here, this gateway

@@ -1,4 +1,4 @@
-"""The channels `project:<id>`: everything that is pushed on any program of a project.
+"""The channels `project:<id>`: all pushes of all programs of a project.
 
 No owner keeps such a channel. A gateway that has a subscriber of one follows every program of the project and
 links their logs to the channel's own log, natively: no push is copied by Python. The set of programs is kept

@@ -1,4 +1,4 @@
-"""Results and errors of operations as JSON-RPC 2.0 sees them."""
+"""Results and errors of operations in JSON-RPC 2.0."""
 
 import orjson
 

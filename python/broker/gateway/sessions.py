@@ -1,4 +1,4 @@
-"""Who is on the other end: tokens become principals, principals become numbers that native code can hold.
+"""Sessions: tokens become principals, and principals become numbers that native code can hold.
 
 Native code knows a token by three numbers: the *principal* that comes with each call, the *reader* class by
 which it remembers who may follow a private log, and the time of expiry. What they mean is kept here.

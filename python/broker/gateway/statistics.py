@@ -1,4 +1,4 @@
-"""What a gateway tells the statistics: connections, subscribers and deliveries, looked at every few seconds.
+"""The gateway's statistics: connections, subscribers and deliveries, sampled every few seconds.
 
 Native code counts; nothing is done here for a viewer or a delivery. Subscriptions to an account's channels
 and what is delivered on them count for the account, not for a program.

@@ -1,4 +1,4 @@
-"""`subscribe` and `unsubscribe` where native code cannot decide: who may follow, and making the log ready.
+"""`subscribe` and `unsubscribe` where native code cannot decide: checks rights and prepares the log.
 
 A subscriber is attached by native code only. What happens here comes before: the params are checked with
 clear faults, the caller's right is decided, the topic is followed, older pushes are brought, the reader class

@@ -1,17 +1,17 @@
-"""Which topics this gateway follows, and how what owners say gets into the native logs.
+"""The topics that this gateway follows, and how pushes of owners get into the native logs.
 
-A topic is *opening* from the first interest in it until its owner has answered where it stands, *open* while
-entries flow from the feed into its native log, and gone from the table as soon as the log is closed. What the
-feed brings while the topic is opening waits in a buffer, so that the log begins exactly where the owner said.
+A topic is *opening* from the first request for it until its owner has replied with its head, *open* while
+entries flow from the feed into its native log, and removed as soon as the log is closed. Entries that arrive
+while the topic is opening wait in a buffer, so that the log begins exactly at the head of the reply.
 
-Opening is one flight a topic. Closing is decided natively and at once: `close_log` says no while the log has
-a subscriber, so a subscriber that comes at the last moment keeps the log. Only then is the feed told, and a
-new opening of the same topic waits until the feed has let go.
+Opening is a single flight per topic. Closing is decided natively and at once: `close_log` refuses while the
+log has a subscriber, so a subscriber that arrives at the last moment keeps the log. Only then does the
+gateway stop following the topic at its owner, and a new opening of the same topic waits until that is done.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +20,8 @@ import orjson
 from broker.concurrency.single_flight import SingleFlight
 from broker.concurrency.tasks import run_once
 from broker.errors import BrokerError
-from broker.owners.feed import Feed
+from broker.owners.encoding import parse_attributes
+from broker.owners.feed import Feed, HeadSeen
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head, HistoryLost
 
 if TYPE_CHECKING:  # a name of the stub alone
@@ -132,6 +133,11 @@ class FollowedTopics:
         head = self._logs.head(followed.topic) if self.find(followed.topic) is followed else None
         return None if head is None else head[:2]
 
+    async def ask_heads(self, followed: Collection[Followed], seen: HeadSeen) -> None:
+        """Ask owners where these topics stand; see `Feed.ask_heads`."""
+        assert self._feed is not None, "the gateway gives the feed before it starts"
+        await self._feed.ask_heads([each.topic for each in followed], seen)
+
     async def open(self, topic: str, *, from_start: bool = False, pin: str | None = None) -> Followed:
         """Follow `topic` and open its log; at once when it is open.
 
@@ -216,7 +222,7 @@ class FollowedTopics:
         return followed
 
     async def _early(self, topic: str, epoch: str, seq: int) -> list[Entry]:
-        """The pushes of the epoch up to `seq` when they can be had without a hole, else none."""
+        """The pushes of the epoch up to `seq` if all of them are available, otherwise none."""
         assert self._feed is not None, "the gateway gives the feed before it starts"
         if seq == 0:
             return []
@@ -313,9 +319,3 @@ def _reset(topic: str, head: Head) -> Entry:
     program_id = topic.rsplit("/", 1)[-1]
     params = {"programId": program_id, "epoch": head.epoch, "seq": head.seq}
     return Entry(EntryKind.RESET, head.epoch, head.seq, "historyReplaced", orjson.dumps(params))
-
-
-def parse_attributes(params: bytes) -> Attributes:
-    """The attributes in an `ATTRIBUTES` entry."""
-    fields = orjson.loads(params)
-    return Attributes(public=fields["public"], project_id=fields.get("projectId"))

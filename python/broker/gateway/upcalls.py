@@ -1,4 +1,4 @@
-"""What the native server asks of Python, brought from its eventfd into the event loop."""
+"""Upcalls of the native server, brought from its eventfd into the event loop."""
 
 import asyncio
 import logging

@@ -1,8 +1,9 @@
 """Carries votes that native code has taken to the counters, and their outcomes back, a batch at a time.
 
-Each counter has a lane with one batch in flight. Votes that arrive meanwhile gather in native code and form
-the next batch, so batches grow with the load, and nothing runs in Python for a single vote. Every batch that
-is taken is settled, whatever happens to it: native code hands out no other one before.
+Each counter has a lane with one batch in flight. Votes that arrive meanwhile gather in native code until
+the next batch is made, and wait in no other queue; so batches grow with the load, and nothing runs in
+Python for a single vote. Every batch that is taken is settled, whatever happens to it: native code hands
+out no other one before.
 """
 
 import asyncio
@@ -112,36 +113,47 @@ class VoteForwarder:
     async def _run(self, lane: int) -> None:
         while True:
             await self._lanes[lane].arrived.wait()
-            taken = self._queue.take_votes(lane)
-            if taken:
-                await self._deliver(lane, taken)
-            else:
+            if not await self._deliver(lane):
                 self._lanes[lane].arrived.clear()
 
-    async def _deliver(self, lane: int, groups: Sequence[tuple[int, int, bool, bool, bytes]]) -> None:
-        fates = [(False, error_json(_internal()))] * len(groups)
+    async def _deliver(self, lane: int) -> bool:
+        """Have what is there counted, and settle it; False when there was nothing."""
+        taken: list[_Taken] = []
+        if not self._queue.unsettled_votes(lane) and not self._take(lane, taken):
+            return False  # and native code says when there is something again
+        outcomes: Sequence[bytes | BrokerError | None] = ()
+        fates: list[tuple[bool, bytes]] | None = None
         try:
-            taken = [
-                _Taken(Group(poll, shard, change, records), is_answers, self._polls.use(poll))
-                for poll, shard, change, is_answers, records in groups
-            ]
-            outcomes = await self._count([each.group for each in taken])
+            outcomes = await self._count(lane, taken)
             fates = [_fate(each, outcome) for each, outcome in zip(taken, outcomes, strict=True)]
         except asyncio.CancelledError:
             ended = OutcomeUnknown("this gateway is shutting down", retry_after_s=1)
-            fates = [(False, error_json(ended))] * len(groups)
+            fates = [(False, error_json(ended))] * len(taken)
             raise
         finally:
-            self._settle(lane, fates)
+            if taken:
+                self._settle(lane, fates or [(False, error_json(_internal()))] * len(taken))
         await self._tell(zip(taken, outcomes, strict=True))
+        return True
 
-    async def _count(self, groups: Sequence[Group]) -> Sequence[bytes | BrokerError | None]:
-        """The outcome of each group."""
+    def _take(self, lane: int, taken: list[_Taken]) -> list[Group]:
+        """Take what native code has."""
+        taken += [
+            _Taken(Group(poll, shard, change, records), is_answers, self._polls.use(poll))
+            for poll, shard, change, is_answers, records in self._queue.take_votes(lane)
+        ]
+        return [each.group for each in taken]
+
+    async def _count(self, lane: int, taken: list[_Taken]) -> Sequence[bytes | BrokerError | None]:
+        """The outcome of each group of `taken`, which is filled as late as possible if it is empty."""
+        take = partial(self._take, lane, taken) if not taken else lambda: [each.group for each in taken]
         try:
-            return await self._audience.counters.count(groups)
+            return await self._audience.counters.count(lane, take)
         except BrokerError as error:
-            _log.warning("votes_not_counted", extra={"groups": len(groups), "cause": error.log_text})
-            return [error] * len(groups)
+            if not taken:
+                self._take(lane, taken)  # refused before a batch was made of them
+            _log.warning("votes_not_counted", extra={"groups": len(taken), "cause": error.log_text})
+            return [error] * len(taken)
 
     def _settle(self, number: int, fates: list[tuple[bool, bytes]]) -> None:
         try:

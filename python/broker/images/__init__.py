@@ -1,1 +1,1 @@
-"""Pictures of other servers: fetched safely, resized, converted and cropped around faces."""
+"""Images of other servers: fetched safely, resized, converted and cropped around faces."""

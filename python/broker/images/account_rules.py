@@ -1,4 +1,4 @@
-"""What an account says about pictures, remembered for some seconds.
+"""The rules of an account for images, cached for some seconds.
 
 Names of accounts come from URLs, so anybody can ask for as many as it likes, and each that is not known here
 costs a query. Three bounds hold for these, in one process: an address may ask for so many a second, one query

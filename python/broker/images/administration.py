@@ -1,4 +1,4 @@
-"""What the command line does to an account's rules for pictures, directly on the database."""
+"""Administration of an account's image rules by the command line, directly in the database."""
 
 import secrets
 from collections.abc import Mapping, Sequence

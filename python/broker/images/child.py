@@ -1,4 +1,4 @@
-"""The process that decodes: it is given bytes that nobody trusts, and may die of them alone.
+"""The decoder process: it processes untrusted bytes, and may crash without harm to others.
 
 It knows no settings and no secrets, has an empty environment, writes no file, and its memory and the
 processor time of a job are capped. What it sends back is data in MessagePack, never objects: the parent
@@ -65,7 +65,7 @@ def _enclose(memory_bytes: int) -> None:
     """Give up what a decoder has no need of, and be the first that a machine short of memory ends."""
     with suppress(OSError):  # proc_pid_oom_score_adj(5); anybody may raise its own
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
-    # prctl(2): a decoder that computes hears of its parent's end only by this. Elsewhere than on Linux there
+    # prctl(2): only this informs a busy decoder of the end of its parent. Elsewhere than on Linux there
     # is no such function, and it ends with its job.
     with suppress(AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

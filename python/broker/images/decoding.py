@@ -1,4 +1,4 @@
-"""What is known of a picture before a pixel is decoded, and whether it may be.
+"""Checks the header of an image before any pixel is decoded.
 
 The type is read from the first bytes, never from a name or a header of HTTP. Then libvips reads the picture's
 own header, and sizes are judged; only a picture that passes is decoded, by one of five loaders. All other

@@ -1,4 +1,4 @@
-"""What a picture is, and what to paint before it is there.
+"""Describes an image, and what to paint before it has loaded.
 
 BlurHash (https://github.com/woltapp/blurhash) and ThumbHash (https://evanw.github.io/thumbhash) are made of a
 copy of 32 pixels: they hold no more, and their cost goes by the pixels that they are given.

@@ -1,4 +1,4 @@
-"""A directory of entries that several processes share, and that survives them.
+"""A cache directory that several processes share and that survives them.
 
 An entry is one file, named by the digest of its key: the lengths of its head and its body, the head in
 MessagePack, the body. It is written under another name and renamed, so a reader sees a whole entry or none.

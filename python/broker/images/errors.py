@@ -1,4 +1,4 @@
-"""What a request for a picture fails with, beside the errors of `broker.fetching`."""
+"""The errors of image requests, in addition to those of `broker.fetching`."""
 
 from broker.errors import BadGateway, BrokerError, FieldFault, GatewayTimeout
 from broker.fetching.errors import InvalidUrl, UpstreamFailed, UpstreamTimeout
@@ -19,7 +19,7 @@ class InvalidImageUrl(BrokerError):
 
 
 class SourceFailed(BadGateway):
-    """The source cannot be had: no connection, another status than 200, too many redirects or bytes."""
+    """The source cannot be fetched: no connection, a status other than 200, too many redirects or bytes."""
 
     name = "upstream_failed"
 
@@ -58,7 +58,7 @@ def told_of_source(error: BrokerError) -> BrokerError:
 
 
 class FacesUnavailable(Exception):
-    """No detector answers; nobody but operators hears of it, because the crop falls back to attention."""
+    """No detector answers. Only operators see this error, because the crop falls back to attention."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Where a picture goes: sizes, crops and margins, from numbers alone.
+"""Geometry of images: sizes, crops and margins, computed from numbers alone.
 
 Pixels are counted from the top left corner of the picture as it is seen, so after its EXIF orientation.
 """

@@ -1,4 +1,4 @@
-"""Which hosts an account takes pictures from."""
+"""The hosts from which an account allows images."""
 
 import re
 from collections.abc import Iterable

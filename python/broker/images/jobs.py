@@ -1,4 +1,4 @@
-"""What a process that decodes is asked for and answers (`broker.images.child`).
+"""The requests and replies of decoder processes (`broker.images.child`).
 
 It is apart from the decoding, so that whoever asks loads no decoder.
 """

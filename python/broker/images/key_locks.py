@@ -1,4 +1,4 @@
-"""One at a time for a key, over all processes of a node.
+"""Mutual exclusion per key, over all processes of a node.
 
 A key has one of a fixed number of files, which is locked as a whole (flock(2)). Two keys may share one, which
 costs time and is never wrong; who holds one must not ask for another of the same directory. A process that

@@ -1,4 +1,4 @@
-"""Processing options: their grammar, and one spelling for all that mean the same.
+"""Processing options: their grammar, and their canonical spelling.
 
 `w=400,h=300,fit=fill:top,q=80,f=webp,padding=1.5` in any order, each at most once; `-` means none. `f=json`
 asks for a description of the source instead of a picture. `preset=NAME` stands for options that an account

@@ -1,4 +1,4 @@
-"""Which cached pictures are gone because somebody purged them.
+"""The cached images that have been purged.
 
 Each process reads the purges every few seconds and looks at this book before it uses anything that is
 cached: what was begun when the book knew less than a purge of the same source is as if it were not there.

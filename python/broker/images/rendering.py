@@ -1,4 +1,4 @@
-"""From the bytes of a picture to the bytes of another one, by libvips.
+"""Turns the bytes of one image into those of another, with libvips.
 
 A picture is cut, resized, and padded as its layout says. Shrinking happens while decoding where the format
 allows it, so a large photograph is never held whole; only what is enlarged is cut first. Pixels become sRGB,
@@ -147,7 +147,8 @@ def _fitted_small(data: bytes, header: Header, side_px: int) -> Any:
         return pyvips.Image.thumbnail_source(
             as_source(data), side_px, size="down", option_string=load_options(1), **srgb_options(header)
         )
-    least = max(header.size.width, header.size.height) / side_px
+    sides = header.size.width, header.size.height
+    least = min(max(sides) / side_px, *sides)  # of a line of pixels the decoder leaves nothing
     shrink = next((step for step in _JPEG_SHRINKS if step <= least), 1)
     image = _decode_shrunk(data, shrink)
     return image.thumbnail_image(side_px, size="down", no_rotate=True, **srgb_options(header))

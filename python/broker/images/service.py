@@ -1,4 +1,4 @@
-"""A picture by its account, options and URL: from the caches, or made once for all who ask at the same time.
+"""An image by account, options and URL: from a cache, or produced once for all concurrent requests.
 
 What is asked for passes, in this order: the account's rules, the options, the memory of this process, the
 directory that processes share, one single flight per picture in this process and one lock per picture between
@@ -102,7 +102,7 @@ class ResultHead(msgspec.Struct, frozen=True):
 
     Attributes:
         source: digest of the source that it was made of.
-        lacks_faces: whether no detector answered, so that it should be made anew soon.
+        lacks_faces: whether no detector answered, so that it should be produced again soon.
     """
 
     type: str
@@ -195,13 +195,13 @@ class ImageService:
         self._errors: TtlCache[str, _KnownError] = TtlCache(clock, config.error_s, _ERRORS)
         self._ended: TtlCache[str, _KnownError] = TtlCache(clock, config.error_s, _ERRORS)
         self._checked: LruCache[tuple[str, str, str], tuple[AccountRules, Options, str]] = LruCache(_CHECKED)
-        self._flights: SingleFlight[tuple[str, int], Picture] = SingleFlight()
+        self._single_flight: SingleFlight[tuple[str, int], Picture] = SingleFlight()
         self._detections: SingleFlight[str, tuple[Face, ...] | None] = SingleFlight()
         self.counts = ImageCounts()
 
     async def close(self) -> None:
         """End what runs."""
-        await self._flights.close()
+        await self._single_flight.close()
         await self._detections.close()
         await self.sources.close()
 
@@ -246,7 +246,7 @@ class ImageService:
             self.counts.memory_hits += 1
             return _picture(kept, is_hit=True)
         # Who asks after a purge does not get what was begun before it.
-        return await self._flights.run(
+        return await self._single_flight.run(
             (key, origin.number), lambda: self._load(key, origin, asker, options, url, rules), _PERSONAL
         )
 

@@ -1,4 +1,4 @@
-"""A bounded amount of something, of which nobody gets so much that nothing is left for others.
+"""A bounded resource that no single user can exhaust.
 
 An account may hold as much as is still free, an address half as much as is still free. So one account alone
 gets half of everything at most, two get a third each, and there is always some left for one that comes now.

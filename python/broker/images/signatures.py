@@ -1,4 +1,4 @@
-"""Signed URLs with an expiry, for accounts that do not want to fetch pictures for anybody."""
+"""Signed URLs with an expiry, for accounts that do not serve images to everyone."""
 
 import hmac
 import re

@@ -1,4 +1,4 @@
-"""Source pictures: fetched safely, kept with what lets them be asked for again cheaply.
+"""Source images: fetched safely, and cached with their validators.
 
 A source is fresh for a while; after that it is asked for with the validators that its server gave (RFC 9110,
 section 13.1), and stays as it is when the server says so. A server that fails then does not take its pictures
@@ -123,7 +123,7 @@ class Sources:
         self._purges = purges
         self._usage = usage
         self._forget = forget
-        self._flights: SingleFlight[tuple[str, int], FoundSource] = SingleFlight()
+        self._single_flight: SingleFlight[tuple[str, int], FoundSource] = SingleFlight()
         waiting = Shares(config.waiting, "too many pictures wait to be fetched")
         self._hosts = TurnsByKey(config.fetches_per_host, waiting)
         self._accounts = TurnsByKey(max(1, config.fetches // 2), waiting)
@@ -144,7 +144,7 @@ class Sources:
         origin = self._purges.origin(asker.account, url)
         key = _key(asker.account, url)
         # Who asks after a purge does not get what was fetched for it before.
-        return await self._flights.run(
+        return await self._single_flight.run(
             (key, origin.number), lambda: self._load(key, origin, asker, url, rules), (Unavailable,)
         )
 
@@ -154,7 +154,7 @@ class Sources:
 
     async def close(self) -> None:
         """End what runs."""
-        await self._flights.close()
+        await self._single_flight.close()
 
     async def _load(self, key: str, origin: Origin, asker: Asker, url: str, rules: HostRules) -> FoundSource:
         kept = await asyncio.to_thread(self._read, key, asker)

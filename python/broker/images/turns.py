@@ -1,4 +1,4 @@
-"""So many at a time, and who waits is let in in turn.
+"""A bounded number of concurrent users, with a fair queue.
 
 Accounts take turns, and within an account addresses do: however much one of them asks for, another one waits
 for one piece of work of each at most. They belong to one event loop.

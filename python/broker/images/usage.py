@@ -1,4 +1,4 @@
-"""What accounts use of the service, told as it happens."""
+"""The usage of the image proxy by accounts, recorded as it happens."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""The processes that decode, seen from the one that asks them.
+"""The decoder processes, seen from the process that uses them.
 
 Each takes one job at a time, so a crash costs the picture that caused it and no other. They start when they
 are first needed. A process whose job takes too much processor time is ended, and its picture is to blame.

@@ -1,4 +1,4 @@
-"""What the processes of a node tell of themselves, on one page in Prometheus' text format.
+"""Metrics of all processes of a node, on one page in Prometheus' text format.
 
 Every process counts in plain numbers (`counts`) and listens on a Unix socket of its own in a directory that
 only the product's user may enter (`exporter`). Nothing is sent while nobody asks: an idle product stays idle.

@@ -1,4 +1,4 @@
-"""What a process has counted since it started: plain numbers of one event loop.
+"""The counts of one process since its start: plain numbers of one event loop.
 
 They are put into Prometheus' form when they are asked for: its client's own counters have locks, and took a
 twentieth of the time of a short request.

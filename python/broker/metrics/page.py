@@ -1,4 +1,4 @@
-"""The page of a node: what all its processes tell, asked at the moment of the scrape.
+"""The page of a node: the metrics of all its processes, collected at each scrape.
 
 A process that does not answer in time is on the page as not up; one that has ended is not on it. All are
 asked at once, so a page takes as long as the slowest.

@@ -1,4 +1,4 @@
-"""How an operation is run, whichever door it came through, and the services that all of them share.
+"""The engine that runs operations, whichever door they came through, and their shared services.
 
 The operations themselves are in `broker.resources` and `broker.voting.resources`.
 """

@@ -1,4 +1,4 @@
-"""The Matomo of an account: who we are there, and the connections to it.
+"""The Matomo of an account: credentials and connections.
 
 The default account's is that of the settings; `broker account set` gives any account one of its own, the
 default account too. An operator chooses the address, so it may be inside the network.

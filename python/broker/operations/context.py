@@ -1,4 +1,4 @@
-"""What a handler is given: who calls, under which request id, and the services to do it with."""
+"""The context of a call: the caller, the request id, and the services of handlers."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Entity tags: what guards a change against another one that came in between."""
+"""Entity tags: they guard a change against a concurrent one."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Has pictures made ahead, by asking for them at the door where everybody asks.
+"""Produces images in advance, by requesting them from the image proxy.
 
 So a picture is made as a viewer's would be, by whichever replica the ingress chooses; the first one starts
 where there is none. Besides those who ask for it, published events are read for URLs, at the fields that the

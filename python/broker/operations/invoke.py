@@ -1,6 +1,6 @@
-"""The one way to run an operation: authorise, validate, run once a key, count.
+"""The one way to run an operation: authorise, validate, run once per idempotency key, count.
 
-Both doors call `invoke`; what comes out of it, result or error, they only render.
+Both doors call `invoke` and only render its result or error.
 """
 
 import asyncio

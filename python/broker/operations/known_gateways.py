@@ -1,4 +1,4 @@
-"""Gateways as `/connect` names them: remembered in the process, and chosen so that load stays even.
+"""The gateways for `/connect`: cached in the process, and chosen to balance load.
 
 They are read at most once a second, by whoever asks first; everybody else is answered from memory, also while
 that is under way and while the database is away. Gateways say how many connections they have every few

@@ -1,4 +1,4 @@
-"""What the `filter` operations have in common: paging, sorting, searching, lists of ids."""
+"""What `filter` operations have in common: paging, sorting, searching, lists of ids."""
 
 from enum import StrEnum
 from typing import Annotated, Any

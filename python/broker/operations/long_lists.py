@@ -1,4 +1,4 @@
-"""How many long lists callers may be reading, and how often they may begin one.
+"""Limits on concurrent long lists, and on the rate at which they begin.
 
 A list that is longer than a page costs a query a page and keeps a page in memory for as long as its reader
 takes. So one address has so many under way and begins so many a second, and so has an account. What callers

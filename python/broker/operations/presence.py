@@ -1,4 +1,4 @@
-"""Which producers are online: who pings or publishes is noted, seldom enough to cost nothing."""
+"""Which producers are online: pings and publishes are recorded, at a low rate."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Finding the program that an operation is about, for a caller who may do the operation on it."""
+"""Finds the program of an operation, for a caller who may run the operation on it."""
 
 from broker.domain import permissions
 from broker.domain.programs import Program

@@ -1,9 +1,9 @@
-"""The vocabulary: every operation, defined once and reached by REST and by WebSocket.
+"""The registry: every operation, defined once and reached by REST and by WebSocket.
 
-An `Operation` has a name (WebSocket method, OpenAPI operationId, metric label, log field), a params model,
-a result model, and a handler. Who may call it, and on what, is its rule in the permission table, found by its
-name: `invoke` refuses whom the rule refuses whatever it is about, and the handler asks
-`broker.domain.permissions` once the resource is known.
+An `Operation` has a name (WebSocket method, OpenAPI operationId, metric label, log field), a params model, a
+result model, and a handler. Its rule in the permission table, looked up by name, says who may call it, and on
+what. `invoke` refuses callers whom the rule refuses on every resource; the handler asks
+`broker.domain.permissions` once it knows the resource.
 
 The params model is the union of path, query and body fields under their wire names; `programId` names the
 path's program. REST fills it from path, query and body; WebSocket from `params`.

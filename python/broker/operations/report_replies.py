@@ -1,4 +1,4 @@
-"""Reports as Matomo answers them: fetched within a project's share, kept for a while, and bounded.
+"""Reports of Matomo: fetched within a project's share, cached, and bounded.
 
 A report that fits the look-ahead of `broker.analytics.matomo` is read whole before it is answered: what is
 wrong with it is an error and not half a reply. Equal requests meanwhile wait for it. One that is longer is

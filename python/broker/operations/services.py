@@ -1,4 +1,4 @@
-"""The services that operations use; made once a process by the composition root."""
+"""The services that operations use; the composition root creates them once per process."""
 
 from dataclasses import dataclass
 
@@ -110,6 +110,7 @@ def build_services(
     fetcher = fetcher or Fetcher(FetchConfig(AllowList(settings.fetch_allow_hosts)))
     statistics = Statistics(database)
     return Services(
+        # What every operation needs.
         settings=settings,
         clock=clock,
         ids=ids,
@@ -118,6 +119,7 @@ def build_services(
         known_accounts=KnownAccounts(accounts, clock),
         users=users,
         api_tokens=ApiTokens(database),
+        # Repositories, and the services over them.
         programs=Programs(database, clock),
         projects=Projects(database, clock),
         revisions=Revisions(database),
@@ -129,6 +131,7 @@ def build_services(
             per_address=Rate(settings.storage_rate_per_address, settings.storage_burst_per_address),
             per_account=Rate(settings.storage_rate_per_account, settings.storage_burst_per_account),
         ),
+        # Upstream servers: Matomo and data sources.
         data_sources=DataSources(database),
         analytics=AnalyticsPlatforms(
             settings,
@@ -154,6 +157,7 @@ def build_services(
             per_address=Rate(settings.fetch_rate_per_address, settings.fetch_burst_per_address),
             per_account=Rate(settings.fetch_rate_per_account, settings.fetch_burst_per_account),
         ),
+        # Events, and what is counted and recorded of calls.
         events=Events(database),
         long_lists=LongLists(clock, settings),
         imports=Imports(database),
@@ -163,6 +167,7 @@ def build_services(
         presence=Presence(statistics, clock, is_on=settings.statistics),
         audit=Audit(database),
         auth=auth,
+        # Log-in.
         login_rate=RateLimit(
             "login",
             buckets,
@@ -170,6 +175,7 @@ def build_services(
             per_address=Rate(settings.login_rate_per_address, settings.login_burst_per_address),
             per_account=Rate(settings.login_rate_per_account, settings.login_burst_per_account),
         ),
+        # What goes on in other processes: owners, counters, gateways, the image proxy.
         owners=owners,
         audience=build_audience(settings, clock, database, counters, owners),
         known_gateways=KnownGateways(Gateways(database), clock),

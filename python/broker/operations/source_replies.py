@@ -1,4 +1,4 @@
-"""Replies of data sources: fetched within a project's share of connections, and used again for a while.
+"""Responses of data sources: fetched within a project's share of connections, and cached.
 
 Only good replies to a GET are kept, each under everything that was sent for it, so that whoever would have
 sent something else gets something else. Equal requests at the same time are sent once where they may be
@@ -54,11 +54,11 @@ class SourceReplies:
         self._config = config
         self._busy: Counter[tuple[str, str]] = Counter()
         self._kept: TtlCache[bytes, Fetched] = TtlCache(clock, 0, config.cache_bytes, _size)
-        self._flights: SingleFlight[bytes, SourceReply] = SingleFlight()
+        self._single_flight: SingleFlight[bytes, SourceReply] = SingleFlight()
 
     async def close(self) -> None:
         """End what is under way and close all connections."""
-        await self._flights.close()
+        await self._single_flight.close()
         await self._fetcher.close()
 
     async def get(
@@ -81,7 +81,7 @@ class SourceReplies:
         kept = self._find(key)
         if kept is not None:
             return kept
-        return await self._flights.run(
+        return await self._single_flight.run(
             key, lambda: self._fetch_and_keep(key, project, request, total_s, cache_s)
         )
 

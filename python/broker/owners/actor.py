@@ -1,4 +1,4 @@
-"""An owner as a Ray actor. Thin: what it does is `broker.owners.owner`."""
+"""An owner as a Ray actor. Thin: `broker.owners.owner` does the work."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -71,6 +71,10 @@ class OwnerActor(SlotActor["Owner"]):
         if isinstance(owner, BrokerError):
             return owner
         return await owner.history(topic, epoch, after_seq, limit)
+
+    async def heads(self, topics: Sequence[str]) -> "list[Head | None] | None":
+        """See `Owner.heads`."""
+        return None if self._part is None else self._part.heads(topics)
 
     async def _start(self) -> "Owner":
         return await self._open(self._settings, self._dsn, self._index)

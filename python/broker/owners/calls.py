@@ -1,4 +1,4 @@
-"""What owners are asked over links. The annotations are what travels; see `broker.rpc.calls`."""
+"""The calls of owners over links. `broker.rpc.calls` encodes arguments and replies by the annotations."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -36,6 +36,9 @@ class OwnerCalls(SlotCalls, Protocol):
 
     async def history(self, topic: str, epoch: str, after_seq: int, limit: int) -> list[Entry] | BrokerError:
         """Read older pushes of a topic."""
+
+    async def heads(self, topics: Sequence[str]) -> list[Head | None] | None:
+        """See `Owner.heads`."""
 
 
 OWNER_CALLS: Calls[OwnerCalls] = Calls(OwnerCalls)

@@ -1,4 +1,4 @@
-"""The `programs` channel of an account: tells what is written in the outbox `program_changes`.
+"""The channel `programs` of an account: pushes the rows of the outbox `program_changes`.
 
 Programs that go live or end by the clock get their rows from here, on time.
 """
@@ -26,7 +26,7 @@ class ProgramsChannel(TailedChannel):
         super().__init__(name, newest, clock, limits, public=False, page=_PAGE)
         self._account = account
         self._changes = changes
-        self._since_ms = clock.now_ms()  # who follows hears of what passes from here on
+        self._since_ms = clock.now_ms()  # subscribers receive what happens from here on
         self._boundary_ms: int | None = self._since_ms
 
     async def _look(self) -> float:

@@ -1,4 +1,4 @@
-"""What operations change programs with: the caller's side of the program owners."""
+"""The interface through which operations change programs: the client of the owners."""
 
 from typing import Protocol, TypeVar
 

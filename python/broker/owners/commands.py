@@ -1,4 +1,4 @@
-"""What an owner is asked to do, and what it answers: the values that travel from the doors to the owners.
+"""The commands that doors send to owners, and the replies.
 
 Every command carries an id of its own, made by whoever asks. A command that comes twice, because the first
 answer was lost, takes effect once: a publish is known by the ids of its events, every other command by a row

@@ -1,4 +1,4 @@
-"""The JSON of pushes. Each is made once; the publisher's reply and every viewer's notification share it."""
+"""The JSON of pushes, encoded once for the publisher's reply and every viewer's notification."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -88,19 +88,23 @@ def gone_entry(program_id: str, epoch: str, seq: int) -> Entry:
 
 def attributes_entry(epoch: str, seq: int, attributes: Attributes) -> Entry:
     """The entry that tells a topic's new attributes; its `seq` is where the topic stands."""
-    params = orjson.dumps({"public": attributes.public, "projectId": attributes.project_id})
-    return Entry(EntryKind.ATTRIBUTES, epoch, seq, "", params)
+    fields = {
+        "public": attributes.public,
+        "projectId": attributes.project_id,
+        "freeContexts": attributes.free_contexts,
+    }
+    return Entry(EntryKind.ATTRIBUTES, epoch, seq, "", orjson.dumps(fields))
 
 
 def parse_attributes(params: bytes) -> Attributes:
     """The attributes of an ATTRIBUTES entry."""
     fields = orjson.loads(params)
-    return Attributes(public=fields["public"], project_id=fields["projectId"])
+    return Attributes(fields["public"], fields["projectId"], fields.get("freeContexts", False))
 
 
 def attributes_of(head: HeadRow) -> Attributes:
     """The attributes of a program's topic."""
-    return Attributes(public=head.public, project_id=head.project_id)
+    return Attributes(head.public, head.project_id, head.free_contexts)
 
 
 @lru_cache(maxsize=1024)

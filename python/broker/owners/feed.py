@@ -1,6 +1,6 @@
-"""A gateway's side of the owners: follow topics by long polls with cursors."""
+"""A gateway's client of the owners: follows topics by long polls with cursors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from broker.owners.protocol import Cursor, Entry, Head
@@ -10,6 +10,9 @@ Sink = Callable[[str, Sequence[Entry]], None]
 
 It is called on the event loop and must not block.
 """
+
+HeadSeen = Callable[[str, Head], None]
+"""Hears where a topic stands at its owner, on the event loop; must not block."""
 
 
 class Feed(Protocol):
@@ -36,6 +39,14 @@ class Feed(Protocol):
 
         Raises:
             HistoryLost: the epoch is gone, or the entries are over the history limit.
+        """
+
+    async def ask_heads(self, topics: Collection[str], seen: HeadSeen) -> None:
+        """Ask owners where topics that are followed stand, and return soon.
+
+        What `seen` hears holds everything that was acknowledged when this was called. It hears nothing of a
+        topic whose owner does not answer, does not know whether it is the owner still, or is not sure what
+        the database has.
         """
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What one owner does for the whole product now and then: condensing, and deleting what is too old."""
+"""Periodic work of one owner for the whole product: condensing, and deleting old rows."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,15 +1,16 @@
-"""The port `Feed` over links: a gateway's following of topics, whatever happens to the owners.
+"""`Feed` over links: follows topics across failures of owners.
 
-For each owner there is one session there and one task here. The task opens the session with the cursors of
-everything that is followed, then polls: each poll acknowledges the reply before it. A cursor names the last
-message that was taken too, so that an owner sees when the database has another one there. When anything goes
-wrong (the owner died, a reply does not come, the session is unknown) it opens a new session with the
-cursors reached; the owner makes up what was missed. So the sink hears every entry once and in order.
+For each owner there is one session at the owner and one task here. The task opens the session with the
+cursors of all followed topics, then polls; each poll acknowledges the previous reply. A cursor contains the
+id of the last message, so that an owner notices if the database has another message at that position. After
+any failure (the owner died, a reply does not arrive, the session is unknown) the task opens a new session
+with its current cursors, and the owner sends what was missed. So the sink receives every entry once and in
+order.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ from broker.errors import BrokerError, NotFound, Unavailable
 from broker.ids import IdSource
 from broker.owners.calls import OWNER_CALLS
 from broker.owners.encoding import attributes_entry, gone_entry, message_id, parse_attributes
-from broker.owners.feed import Sink
+from broker.owners.feed import HeadSeen, Sink
 from broker.owners.placement import OWNER, owner_of
 from broker.owners.protocol import Attributes, Cursor, Entry, EntryKind, Head
 from broker.owners.sessions import POLL_WAIT_S, EntryBatch, Follow, PollReply
@@ -32,6 +33,7 @@ _RETRY = Backoff(0.02, 0.2, jitter=0)  # before an owner is asked again
 _CALL_S = 5.0  # of a call that does not wait for news
 _POLL_GRACE_S = 10.0
 _LEAVE_S = 1.0
+_HEADS_S = 0.5  # so that one owner that hangs does not let the polls of others lapse
 _OPEN_S = 0.5  # of a wait for a session, before a look at whether the topic is still wanted
 _OPEN_PAGE = 5_000  # topics in one call that opens a session or follows more
 
@@ -122,6 +124,13 @@ class LinkedFeed:
             raise reply
         entries: list[Entry] = reply
         return entries
+
+    async def ask_heads(self, topics: Collection[str], seen: HeadSeen) -> None:
+        """See `Feed.ask_heads`."""
+        asked: dict[_Poller, list[str]] = {}
+        for topic in topics:
+            asked.setdefault(self._poller(topic), []).append(topic)
+        await asyncio.gather(*(poller.ask_heads(names, seen) for poller, names in asked.items()))
 
     async def close(self) -> None:
         """End all sessions and links."""
@@ -245,6 +254,16 @@ class _Poller:
                 pass
             await delays.wait(left_s)
         raise Unavailable("the program's owner cannot be reached", retry_after_s=1)
+
+    async def ask_heads(self, topics: Sequence[str], seen: HeadSeen) -> None:
+        """See `Feed.ask_heads`."""
+        try:
+            heads = await self._link.call("heads", topics, timeout_s=_HEADS_S)
+        except LinkLost:
+            return
+        for topic, head in zip(topics, heads or (), strict=False):
+            if head is not None:
+                seen(topic, head)
 
     async def close(self) -> None:
         """Leave the owner."""

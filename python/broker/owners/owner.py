@@ -1,8 +1,8 @@
 """One program owner: the writer, the topics in memory and the gateways that follow, without Ray.
 
-An owner has a slot of the pool. It takes the slot by a new generation, which shuts every earlier owner of it
-out of the database. When it finds itself shut out, by a write or by the look it takes every few seconds, it
-is over: `ended` returns, and its process should go, so that who still asks it finds its successor.
+An owner holds one slot of the pool. It takes the slot with a new generation, which excludes every earlier
+owner of the slot from the database. When it finds itself excluded, by a write or by its check every few
+seconds, it ends: `ended` returns, and its process should exit, so that callers find the successor.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from broker.actors.placement import slot_name
 from broker.clock import Clock
+from broker.concurrency.batch_queue import BatchLimits
 from broker.concurrency.periodic import repeat
 from broker.concurrency.tasks import keep_running
 from broker.errors import BrokerError, NotFound, Unavailable
@@ -26,11 +27,11 @@ from broker.owners.placement import OWNER
 from broker.owners.protocol import PROGRAMS_CHANNEL, Cursor, Entry, Head, HistoryLost
 from broker.owners.sessions import POLL_WAIT_S, Follow, GatewaySession, GatewaySessions, PollReply
 from broker.owners.topics import Hold, ProgramTopic, Topic, Topics
-from broker.owners.writer import Writer, WriterLimits
+from broker.owners.writer import WRITER_LIMITS, Writer
 from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.database_clock import DatabaseClock
-from broker.storage.fence import Fenced, connection_name
+from broker.storage.fence import Fenced, connection_name, until_over
 from broker.storage.history import History
 from broker.storage.journal import Journal
 from broker.storage.polls import Polls
@@ -44,6 +45,7 @@ _log = logging.getLogger(__name__)
 LINGER_S = 30.0  # how long a topic stays in memory without followers
 _SWEEP_S = 5.0
 _WATCH_S = 4.0  # how soon an owner whose slot was taken notices without writing
+_HELD_S = 6.0  # since it has last seen that it has the slot; a look is late by itself, or fails once
 
 FollowReply = Head | BrokerError
 
@@ -53,7 +55,7 @@ class Owner:
 
     def __init__(
         self, settings: Settings, database: Database, index: int, generation: int, clock: Clock,
-        log_limits: LogLimits, writer_limits: WriterLimits,
+        log_limits: LogLimits, writer_limits: BatchLimits,
     ) -> None:  # fmt: skip
         self._settings = settings
         self._database = database
@@ -90,6 +92,7 @@ class Owner:
         )
         self._housekeeping = Housekeeping(settings, database, clock)
         self._tasks: list[asyncio.Task[None]] = []
+        self._held_s = clock.monotonic_s()  # when it had the slot for certain
 
     @classmethod
     async def start(
@@ -100,7 +103,7 @@ class Owner:
         *,
         clock: Clock | None = None,
         log_limits: LogLimits | None = None,
-        writer_limits: WriterLimits | None = None,
+        writer_limits: BatchLimits | None = None,
     ) -> "Owner":
         """Take the slot `index` and begin. Raises Unavailable when the database cannot be reached."""
         slot = slot_name(OWNER, index)
@@ -118,7 +121,7 @@ class Owner:
             raise
         owner = cls(
             settings, database, index, generation, clock or database_clock, log_limits or LogLimits(),
-            writer_limits or WriterLimits(),
+            writer_limits or WRITER_LIMITS,
         )  # fmt: skip
         database.on_loss(owner._doubt)
         owner._tasks = [
@@ -136,13 +139,7 @@ class Owner:
 
     async def ended(self) -> None:
         """Return when the owner can go on no longer: it was shut out, or one of its tasks failed."""
-        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            error = None if task.cancelled() else task.exception()
-            if isinstance(error, Fenced):
-                _log.warning("owner_fenced", extra={"slot": self._slot})
-            elif error is not None:
-                _log.error("owner_failed", extra={"task": task.get_name()}, exc_info=error)
+        await until_over(self._tasks, self._slot)
 
     def figures(self) -> Iterator[Sample]:
         """What the owner has to tell now."""
@@ -159,7 +156,7 @@ class Owner:
         """End the tasks, the sessions and the connections; what waits is answered `Unavailable`."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has told of those that failed
+        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has reported those that failed
         await self._channels.close()
         self._sessions.close_all()
         if self._recorder is not None:
@@ -224,6 +221,16 @@ class Owner:
             return await self._read_history(topic, epoch, after_seq, limit)
         except BrokerError as error:
             return error
+
+    def heads(self, topics: Sequence[str]) -> list[Head | None] | None:
+        """Where programs' topics stand with everything that was acknowledged; None of those not in memory.
+
+        Returns:
+            None when that is not certain: another may have taken the slot, or a commit is in doubt.
+        """
+        if self._clock.monotonic_s() - self._held_s > _HELD_S or not self._writer.is_sure:
+            return None
+        return [self._topics.find_head(topic) for topic in topics]
 
     async def _follow(self, session: GatewaySession, follows: Sequence[Follow]) -> list[FollowReply]:
         with Hold() as hold:
@@ -309,10 +316,13 @@ class Owner:
         """Raise Fenced when the slot has another owner."""
         while True:
             await asyncio.sleep(_WATCH_S)
+            began_s = self._clock.monotonic_s()
             try:
                 newest = await self._journal.generation()
             except Unavailable:
                 continue
+            if newest == self._writer.generation:
+                self._held_s = began_s
             if newest < self._writer.generation:
                 self._writer.doubt(is_forgotten=True)
             # asked after the query: the writer may have renewed meanwhile

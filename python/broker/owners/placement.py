@@ -1,4 +1,4 @@
-"""Which owner a topic has: rendezvous hashing over the slots of the pool.
+"""Maps topics to owners: rendezvous hashing over the slots of the pool.
 
 A topic goes to the slot with the largest hash of topic and slot. When the pool grows by one, only the topics
 that the new slot wins move.

@@ -1,4 +1,4 @@
-"""What travels between owners, the doors that publish and the gateways that follow.
+"""The values that travel between owners, publishing doors and following gateways.
 
 A *topic* is one ordered stream. Topics are named by account, so that no name of one account can be one of
 another: `demo/program/final-2026`, `demo/channel/programs`.
@@ -63,10 +63,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What decides who may follow a topic and where else its pushes go."""
+    """What decides who may follow a topic, where else its pushes go, and in which contexts its polls are."""
 
     public: bool
     project_id: str | None
+    free_contexts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

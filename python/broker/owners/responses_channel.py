@@ -1,4 +1,4 @@
-"""The channel `responses:<program>`: tells the live results that have changed, at most once a second.
+"""The channel `responses:<program>`: pushes changed live results, at most once per second.
 
 Nothing is written for it. A look reads the counts of the program's polls and compares them with what was told
 last, so a look that is late or lost costs nothing but time. Who was behind, or comes back after an owner was

@@ -1,16 +1,16 @@
-"""The order of things: what a group of commands does to the histories of its programs. No I/O.
+"""The order of events: applies a group of commands to the histories of its programs. No I/O.
 
-A group's transaction locks the heads of its programs and reads what the commands name. `Sequencer` then takes
-the commands in the order of acceptance and gives each push the next seq of its program, so that
+A group's transaction locks the heads of its programs and reads what the commands refer to. `Sequencer` then
+applies the commands in the order of acceptance and gives each push the next seq of its program, so that
 
 * seq counts 1, 2, 3 … without a gap over everything pushed in an epoch, and a batch is contiguous;
-* acceptance times never decrease within a program, also when the wall clock steps back;
-* a command that fails leaves no trace and fails nobody else;
-* a command that took effect before (its id or its idempotency key is known) answers the same and does
-  nothing.
+* acceptance times never decrease within a program, even if the wall clock steps back;
+* a command that fails has no effect and does not affect other commands;
+* a command that took effect before (its id or its idempotency key is known) gets the same reply and has no
+  further effect.
 
-Commands that touch a program as a whole come alone: a group holds no other command of that program. The
-writer sees to it; that keeps the rows of a group free of an order among themselves.
+A command on a whole program is the only command of that program in its group. The writer ensures this, so
+that the rows of a group have no order among themselves.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ from broker.domain.history import (
 )
 from broker.domain.idempotency import IdempotencyKey, KeptResult, used_for_another
 from broker.domain.permission_table import Rule
-from broker.domain.programs import Access, Program, ProgramChange, program_json
+from broker.domain.programs import Access, Program, ProgramChange, has_free_contexts, program_json
 from broker.domain.users import Principal
 from broker.errors import BrokerError, NotFound, Unavailable
 from broker.owners.commands import (
@@ -245,6 +245,7 @@ class Sequencer:
             public=head.public,
             project_id=head.project_id,
             id="",
+            free_contexts=head.free_contexts,
         )
         self._move(command, new)
         self._entry(command, reset_entry(command.program_id, new.epoch, reason, base, deleted))
@@ -269,7 +270,8 @@ class Sequencer:
         if command.caller is not None:
             principal = _principal(command, command.caller)
             permissions.require_into(_RULES[UpdateProgram], principal, program.project_id)
-        attributes = Attributes(program.access is Access.PUBLIC, program.project_id)
+        is_free = has_free_contexts(program.metadata)
+        attributes = Attributes(program.access is Access.PUBLIC, program.project_id, is_free)
         self.writes.programs.append((head.uid, program))
         self.writes.program_changes.append((command.account, ProgramChange.UPDATED, program, self._now_ms))
         if attributes != attributes_of(head):
@@ -338,8 +340,8 @@ def _require(command: Command, caller: Caller, head: HeadRow) -> None:
 
 def _advanced(head: HeadRow, seq: int, changed_ms: int, id_: str) -> HeadRow:
     """The head after a push; `_replace` takes twice as long, and this is done for each publish."""
-    uid, history, epoch, reason, base, deleted, _, _, public, project_id, _ = head
-    return HeadRow(uid, history, epoch, reason, base, deleted, seq, changed_ms, public, project_id, id_)
+    uid, history, epoch, reason, base, deleted, _, _, public, project_id, _, free = head
+    return HeadRow(uid, history, epoch, reason, base, deleted, seq, changed_ms, public, project_id, id_, free)
 
 
 def _result(command: Command, reply: CommandReply, now_ms: int) -> KeptResult:

@@ -1,15 +1,15 @@
-"""Gateways' long polls: who follows what, and how far it has got.
+"""Gateways' long polls: who follows which topics, and up to which position.
 
-A gateway holds one *session* at an owner. It opens it with everything that it follows, each topic under a
-number of its own choice, and then polls. A poll waits until something can be told, and answers batches of
-many topics. Each reply has a number; the next poll acknowledges it. A reply that was lost on the way is
-asked for again and repeated word for word. Positions move when a reply is made.
+A gateway has one *session* at an owner. It opens the session with all topics that it follows, each under a
+number of its choice, and then polls. A poll waits until there is something to send and returns batches of
+many topics. Each reply has a number, which the next poll acknowledges. If a reply is lost, the gateway asks
+for it again and gets exactly the same one. Positions move when a reply is created.
 
-An owner that was restarted, or that has dropped the session, knows nothing of it: the poll answers None, and
-the gateway opens a new session with the cursors it has reached. Nothing is kept for gateways that are gone.
+An owner that was restarted, or that has dropped the session, does not know it: the poll returns None, and the
+gateway opens a new session with its current cursors. An owner keeps nothing for gateways that are gone.
 
-A number names one following, not one topic. What a gateway asks for again, it asks for under a new number, so
-that what is still on the way under the old one can be told apart and thrown away.
+A number identifies one subscription to a topic, not the topic. If a gateway follows a topic again, it uses a
+new number, so that entries that are still in flight under the old one can be recognised and dropped.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The channel `storage:<project>`: tells each value that is stored, in the order of storing.
+"""The channel `storage:<project>`: pushes each stored value, in the order of storing.
 
 Reading a value by its id is open to everybody, and so is following.
 """

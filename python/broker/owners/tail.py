@@ -1,4 +1,4 @@
-"""Channels: topics that tell what they find in the database, and those that tell the rows of a table.
+"""Channels that follow a database table: the base class, and channels that push each row.
 
 Whoever has something to tell writes a row in its own transaction; a tailed channel follows the rows by their
 numbers, which become visible in order. It is nudged when a row was written, and looks once a second while

@@ -1,18 +1,17 @@
-"""Topics in memory: what an owner's followers are fed from.
+"""Topics in memory: the source of pushes for followers.
 
-A topic is in memory while somebody follows it and a while longer. It holds where the topic stands, as the
-database says, and a `Log` of recent entries. One lock, `order`, is held by the writer over each commit and
-the appending that follows it; a topic is loaded under it too. So at every moment when the lock is free,
-memory says what the database says.
+A topic is in memory while somebody follows it, and some time longer. It holds the head of the topic, as in
+the database, and a `Log` of recent entries. The writer holds the lock `order` during each commit and the
+following append; topics are loaded under the same lock. So whenever the lock is free, memory agrees with the
+database.
 
-A database that was restored, or a standby that was promoted before it had everything, may stand behind what
-memory has told, or say something else. Nothing may be numbered twice, so the writer then begins a new epoch
-(`ProgramTopic.resync`, `broker.owners.writer`); followers are told `historyReplaced` by its reset. A gateway
-may remember more than an owner that was started since: `disputed` finds its cursors that the database does
-not lead on from.
+A database that was restored, or a standby that was promoted too early, may be behind memory or differ from
+it. No number may be used twice, so the writer then begins a new epoch (`ProgramTopic.resync`,
+`broker.owners.writer`), and followers receive `historyReplaced` with its reset. A gateway may know more than
+an owner that was started since: `disputed` finds those of its cursors that do not continue in the database.
 
-A follower that stands before the log's first entry is served from the database by `read_behind`, up to where
-the topic stood when the reading began, and from there on by the log.
+A follower whose position is before the first entry of the log is served from the database by `read_behind`,
+up to the head at the time of the read, and from there on from the log.
 """
 
 import asyncio
@@ -170,7 +169,7 @@ class ProgramTopic:
         read = await self._try_behind(epoch, seq, limit)
         if read is not None:
             return read
-        # The database has moved to an epoch that this memory has not heard of yet; under the lock both agree.
+        # The database has moved to an epoch that is not in memory yet; under the lock both agree.
         async with self._order:
             read = await self._try_behind(epoch, seq, limit)
             if read is not None:
@@ -292,6 +291,12 @@ class Topics:
         """The programs whose topics are in memory."""
         return set(self._topics)
 
+    def find_head(self, name: str) -> Head | None:
+        """Where the topic of this name stands; None when it is not in memory."""
+        account, _, rest = name.partition("/")
+        topic = self._topics.get((account, rest.removeprefix("program/")))
+        return None if topic is None or topic.name != name else topic.head()
+
     def find_cursor(self, key: ProgramKey) -> Cursor | None:
         """Where followers of a program stand that have everything; None when its topic is not in memory."""
         topic = self._topics.get(key)
@@ -323,7 +328,7 @@ class Topics:
         """Read what memory may lack of these topics. Only under the lock. Raises Unavailable.
 
         Returns:
-            What memory has told of the topics of which the database says less or something else.
+            What this owner has pushed of the topics about which the database disagrees.
         """
         held = {key: self._topics[key] for key in keys if key in self._topics}
         lost: dict[ProgramKey, Cursor] = {}

@@ -1,38 +1,29 @@
-"""The one writer of an owner: drains a queue into one transaction after another.
+"""The one writer of an owner: what `broker.storage.group_commit` writes for programs.
 
-While a group commits, what arrives waits and goes into the next one. Nothing is delayed on purpose: a command
-that finds the writer idle is committed alone. Groups are prefixes of the queue, so the order of acceptance is
-the order of effect.
+A group that only publishes to programs whose heads are known is written in one statement; any other group is
+planned in a transaction that locks its programs. After an attempt that may have been committed, the topics in
+memory are updated from the database, and the plan first looks for rows that are already there.
 
-A transaction that fails in the middle of things may have been committed. The writer then counts its
-generation up (`Journal.renew`), which ends the doubt, brings the topics in memory up to what the database
-says, and writes the group again, this time looking first for what is there already.
-
-A server that was promoted or restored may lack what was committed. Under the generation of this writer nobody
-else writes its programs, so such a one stands behind what the writer knows: when a group finds a program's
-head so, and when the topics in memory are compared with the database (`doubt`, `examine`), the program gets a
-new epoch (reason `lost`) before anything else happens to it, and its followers a reset.
-
-Bounds: the queue (commands and bytes; over them `Unavailable` at once), the group, and the time that a
-command waits (its caller says how long; then `Unavailable`, or `OutcomeUnknown` while a try of it is in
-doubt).
+A server that was promoted or restored may lack committed changes. While this writer holds its generation,
+nobody else writes its programs, so a database that is behind the writer has lost changes. The writer notices
+when a group reads the head of a program, and when the topics in memory are compared with the database
+(`doubt`, `examine`). The program then gets a new epoch (reason `lost`) before anything else happens to it,
+and its followers get a reset.
 """
 
 import asyncio
 import logging
 import re
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.clock import Clock
-from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.batch_queue import BatchLimits
 from broker.concurrency.caches import LruCache
 from broker.domain.history import GroupState, HeadRow, ProgramKey
-from broker.errors import InternalError, OutcomeUnknown, Unavailable
+from broker.errors import BrokerError, Unavailable
 from broker.ids import IdSource
-from broker.metrics import catalogue
-from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, Sample
+from broker.metrics.counts import LOSSES, Sample
 from broker.owners.commands import (
     EXCLUSIVE,
     AdoptImport,
@@ -50,24 +41,23 @@ from broker.owners.protocol import Cursor
 from broker.owners.sequencer import INTERNAL_CALLER, Sequencer
 from broker.owners.topics import Topics, continues
 from broker.storage.fence import Fenced, Term
-from broker.storage.journal import AlreadyWritten, GroupTransaction, Journal
+from broker.storage.group_commit import GroupCommit, Pending, Refusals
+from broker.storage.journal import GroupTransaction, Journal
 from broker.storage.statistics_recorder import Recorder
 
 _log = logging.getLogger(__name__)
 _EVENT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is away
 _KNOWN_HEADS = 10_000  # about 5 MB
-_MAX_REPEATS = 5  # of a group that meets rows of its own again and again; one is usual after a lost reply
+_REFUSALS = Refusals(
+    closed="the program's owner is shutting down",
+    full="the program's owner is overloaded",
+    late="the change could not be stored in time",
+    failed="the change could not be stored",
+)
 
 
-@dataclass(frozen=True, slots=True)
-class WriterLimits:
-    """Bounds of the queue and of one group."""
-
-    queue_commands: int = 20_000
-    queue_bytes: int = 64 << 20
-    group_commands: int = 500
-    group_bytes: int = 8 << 20
+WRITER_LIMITS = BatchLimits(batch_size=8 << 20, queue_size=64 << 20, batch_items=500, queue_items=20_000)
+"""Of the queue and of one group, in bytes and commands."""
 
 
 class Submission:
@@ -91,17 +81,11 @@ class Submission:
 
 
 @dataclass(slots=True, eq=False)
-class _Pending:
-    """A command on its way, with the places in calls where its reply goes.
-
-    `is_doubtful` once a transaction with it may have been committed, for as long as it has no reply.
-    """
+class _Pending(Pending):
+    """A command on its way, with the places in calls where its reply goes."""
 
     command: Command
-    size_bytes: int
-    deadline_s: float
     places: list[tuple[Submission, int]]
-    is_doubtful: bool = False
 
     @property
     def program(self) -> ProgramKey:
@@ -119,33 +103,28 @@ class Writer:
         order: asyncio.Lock,
         clock: Clock,
         ids: IdSource,
-        limits: WriterLimits,
+        limits: BatchLimits,
         recorder: Recorder | None = None,
         slot: str = "owner",
     ) -> None:
-        """`recorder` is told of every event that is published; metrics name `slot`."""
+        """`recorder` counts every published event; metrics carry the label `slot`."""
         self._journal = journal
         self._term = Term(journal, generation)
         self._topics = topics
-        self._order = order
         self._clock = clock
         self._ids = ids
-        self._limits = limits
         self._recorder = recorder
-        self._slot = slot
-        self._queue: deque[_Pending] = deque()
-        self._queued_bytes = 0
+        self._commits: GroupCommit[_Pending, CommandReply] = GroupCommit(
+            self, self._term, clock, limits, _REFUSALS, name="writer", slot=slot, order=order
+        )
         self._pending: dict[str, _Pending] = {}
-        self._arrived = asyncio.Event()
         self._heads: dict[ProgramKey, HeadRow] = {}
         # as they were told, before something went wrong
         self._former_heads: LruCache[ProgramKey, HeadRow] = LruCache(_KNOWN_HEADS)
         self._begun: dict[ProgramKey, set[str]] = {}  # epochs that may have been written
         self._disputed: dict[ProgramKey, set[Cursor]] = {}
-        self._is_due = False  # to settle what is in doubt, though nothing is queued
         self._unsettled: set[ProgramKey] = set()
-        self._writing: Sequence[_Pending] = ()  # the group whose transaction is under way
-        self._closed = False
+        self._is_settling = False
 
     @property
     def generation(self) -> int:
@@ -156,6 +135,11 @@ class Writer:
     def is_renewing(self) -> bool:
         """Whether `generation` may be behind the database because of this writer itself."""
         return self._term.is_doubtful
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the topics in memory are known to have what the database has."""
+        return not (self._term.is_doubtful or self._is_settling or self.is_unsettled)
 
     def submit(self, commands: Sequence[Command], wait_s: float) -> Submission:
         """Queue commands in order.
@@ -170,24 +154,10 @@ class Writer:
                 known.deadline_s = max(known.deadline_s, deadline_s)
                 known.places.append((call, place))
                 continue
-            refusal = self._queue_up(_Pending(command, size_bytes(command), deadline_s, [(call, place)]))
-            if refusal is not None:
-                call.take(place, _unavailable(refusal))
+            pending = _Pending(size_bytes(command), deadline_s, command, [(call, place)])
+            self._pending[command.id] = pending
+            self._commits.add(pending)
         return call
-
-    def _queue_up(self, pending: _Pending) -> str | None:
-        """Queue a command; or why it cannot be."""
-        limits = self._limits
-        if self._closed:
-            return "the program's owner is shutting down"
-        is_full = len(self._queue) >= limits.queue_commands
-        if is_full or self._queued_bytes + pending.size_bytes > limits.queue_bytes:
-            return "the program's owner is overloaded"
-        self._pending[pending.command.id] = pending
-        self._queue.append(pending)
-        self._queued_bytes += pending.size_bytes
-        self._arrived.set()
-        return None
 
     def doubt(self, *, is_forgotten: bool = False) -> None:
         """Compare everything in memory with the database: it may be another one than a moment ago.
@@ -197,8 +167,7 @@ class Writer:
         self._unsettled |= self._topics.keys()
         if is_forgotten:
             self._term.doubt()
-        self._is_due = True
-        self._arrived.set()
+        self._commits.wake()
 
     async def examine(self, disputed: Mapping[ProgramKey, Collection[Cursor]]) -> None:
         """Begin new epochs for the programs of which the database lacks what these cursors have seen.
@@ -207,159 +176,104 @@ class Writer:
         """
         self._dispute(disputed)
         try:
-            async with self._order:
-                await self._settle()
+            await self._commits.settle()
         except Fenced:
-            self._is_due = True
-            self._arrived.set()  # `run` meets it too, and ends
-            raise _unavailable("the program's owner is shutting down") from None
+            self._commits.wake()  # `run` meets it too, and ends
+            raise Unavailable(_REFUSALS.closed, retry_after_s=1) from None
 
     def figures(self) -> Iterator[Sample]:
         """What waits, and under which generation it is written."""
-        yield Sample(catalogue.QUEUE.name, ("writer",), len(self._queue))
-        yield Sample(catalogue.QUEUE_BYTES.name, ("writer",), self._queued_bytes)
-        yield Sample(catalogue.GENERATION.name, (self._slot,), self.generation)
+        return self._commits.figures()
 
     async def drain(self) -> None:
         """Take no more; return when everything that waits is answered. Safe to cancel."""
-        self._closed = True
-        waiting = {call.done for pending in self._pending.values() for call, _ in pending.places}
-        if waiting:
-            await asyncio.wait(waiting)
+        await self._commits.drain()
 
     async def run(self) -> None:
-        """Write until cancelled.
+        """Write until cancelled. Raises as `GroupCommit.run` does."""
+        await self._commits.run()
 
-        Raises:
-            Fenced: another owner has the slot. Everything that waits is answered `Unavailable`, or
-                `OutcomeUnknown`.
-        """
-        try:
-            while True:
-                await self._wait()
-                if not self._queue:
-                    await self._settle_idle()
-                    continue
-                await self._commit(self._take())
-        finally:
-            self._closed = True
-            for pending in self._writing:
-                pending.is_doubtful = True
-            for pending in list(self._pending.values()):
-                self._give_up(pending, "the program's owner is shutting down")
+    # -- what the group commit asks of it; see `GroupWork`
 
-    async def _wait(self) -> None:
-        """Until something is queued; with doubts left, not for long."""
-        while not self._queue:
-            self._arrived.clear()
-            if self._is_due:
-                self._is_due = False
-                return
-            if not (self._term.is_doubtful or self._unsettled or self._disputed):
-                await self._arrived.wait()
-                continue
-            try:
-                async with asyncio.timeout(_RETRY.cap_s):
-                    await self._arrived.wait()
-            except TimeoutError:
-                return
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether programs are to be compared with the database."""
+        return bool(self._unsettled or self._disputed)
 
-    def _take(self) -> list[_Pending]:
-        """The next group: a prefix of the queue."""
-        group: list[_Pending] = []
-        room = self._limits.group_bytes
+    def admission(self) -> Callable[[_Pending], bool]:
+        """Keeps a command that changes a program as a whole the only one of that program in its group."""
         touched: set[ProgramKey] = set()
         exclusive: set[ProgramKey] = set()
-        while self._queue and len(group) < self._limits.group_commands:
-            pending = self._queue[0]
+
+        def admits(pending: _Pending) -> bool:
             key, alone = pending.program, isinstance(pending.command, EXCLUSIVE)
-            if group and (pending.size_bytes > room or key in exclusive or (alone and key in touched)):
-                break
-            self._queue.popleft()
-            self._queued_bytes -= pending.size_bytes
-            room -= pending.size_bytes
+            if key in exclusive or (alone and key in touched):
+                return False
             touched.add(key)
             if alone:
                 exclusive.add(key)
-            group.append(pending)
-        return group
+            return True
 
-    async def _commit(self, group: list[_Pending], *, check: bool = False) -> None:
-        """Write a group, however often it takes, and answer it. Raises Fenced."""
-        delays, repeats = Delays(_RETRY), 0
-        while group := self._alive(group):
-            try:
-                await self._attempt(group, check=check)
-                return
-            except Fenced:
-                raise
-            except AlreadyWritten as error:
-                repeats += 1
-                if repeats > _MAX_REPEATS:
-                    _log.error("group_repeats_without_end", extra={"rows": str(error)})
-                    for pending in group:
-                        self._give_up(pending, "the change meets others of the same id")
-                    return
-            except Unavailable as error:
-                if isinstance(error, OutcomeUnknown):
-                    for pending in group:
-                        pending.is_doubtful = True
-                _log.warning("commit_in_doubt", extra={"commands": len(group), "cause": error.log_text})
-                await delays.wait()
-                self._expire_queue()
-            except Exception:
-                if len(group) > 1:
-                    # one of them cannot be written; alone, it fails nobody else
-                    for pending in group:
-                        await self._commit([pending], check=True)
-                    return
-                _log.exception("command_failed", extra={"kind": type(group[0].command).__name__})
-                self._answer(group[0], InternalError("the change could not be stored"))
-                return
-            check = True
+        return admits
 
-    async def _attempt(self, group: Sequence[_Pending], *, check: bool) -> None:
-        keys = {pending.program for pending in group}
-        async with self._order:
-            await self._settle()
-            self._writing = group
-            began_s = self._clock.monotonic_s()
-            try:
-                done = await self._write(group, check)
-            except Unavailable:
-                self._unsettled |= keys
-                self._term.doubt()
-                self._writing = ()
-                DOUBTS.add(self._slot)
-                raise
-            except Exception:
-                self._writing = ()
-                raise
-            COMMIT_SECONDS.observe(self._clock.monotonic_s() - began_s, self._slot)
-            COMMITTED.add(self._slot, amount=len(group))
-            self._count(done)
-            stale = self._topics.append(done.entries)
-            if stale:
-                self._unsettled |= stale
-                self._term.doubt()
-        for pending, reply in zip(group, done.replies, strict=True):
-            self._answer(pending, reply)
-        self._writing = ()
+    async def settle(self, _group: Sequence[_Pending], /) -> None:
+        """Compare what is in doubt with the database. Raises Fenced, Unavailable."""
+        # Taken out first: more may come while this waits for the database.
+        unsettled, self._unsettled = self._unsettled, set()
+        disputed, self._disputed = self._disputed, {}
+        self._is_settling = True
+        try:
+            if unsettled:
+                for key, cursor in (await self._topics.resync(unsettled, self._begun)).items():
+                    disputed.setdefault(key, set()).add(cursor)
+            if disputed:
+                await self._settle_disputed(disputed)
+        except BaseException:
+            self._unsettled |= unsettled
+            self._dispute(disputed)
+            raise
+        finally:
+            self._is_settling = False
 
-    async def _write(self, group: Sequence[_Pending], check: bool) -> Sequencer:
+    async def commit(
+        self, generation: int, group: Sequence[_Pending], earlier: Sequence[Exception]
+    ) -> list[CommandReply]:
+        """Write a group, and append what it publishes to the topics in memory."""
+        done = await self._write(generation, group, bool(earlier))
+        self._count(done)
+        stale = self._topics.append(done.entries)
+        if stale:
+            self._unsettled |= stale
+            self._term.doubt()
+        return done.replies
+
+    def forget(self, group: Sequence[_Pending]) -> None:
+        """Compare the programs of a group with the database before anything else is written."""
+        self._unsettled |= {pending.program for pending in group}
+
+    def answer(self, pending: _Pending, reply: CommandReply | BrokerError) -> None:
+        """Give the reply to all calls that have the command."""
+        if self._pending.get(pending.command.id) is pending:
+            del self._pending[pending.command.id]
+            for call, place in pending.places:
+                call.take(place, reply)
+
+    # -- how a group is written
+
+    async def _write(self, generation: int, group: Sequence[_Pending], check: bool) -> Sequencer:
         """Write a group: in one statement if it only publishes to programs whose heads are known."""
         known, self._heads = self._heads, {}  # after a failure nothing is sure
         heads = None if check else _heads_of(group, known)
         try:
             if heads is not None:
                 done = _add_all(self._sequencer(GroupState(heads)), group)
-                if await self._journal.append(self.generation, done.writes, heads.values()):
+                if await self._journal.append(generation, done.writes, heads.values()):
                     known.update(done.heads)
                     self._heads = known
                     return done
                 check = True
             done = await self._journal.write(
-                self.generation, lambda transaction: self._plan(transaction, group, check, known)
+                generation, lambda transaction: self._plan(transaction, group, check, known)
             )
         except BaseException:
             self._remember(known)
@@ -445,23 +359,6 @@ class Writer:
                 found.told[push.event_id] = push_json(epoch, told[push.event_id], push)
         return found
 
-    async def _settle(self) -> None:
-        """End all doubt about earlier transactions, under the lock. Raises Fenced, Unavailable."""
-        await self._term.settle()
-        # Taken out first: more may come while this waits for the database.
-        unsettled, self._unsettled = self._unsettled, set()
-        disputed, self._disputed = self._disputed, {}
-        try:
-            if unsettled:
-                for key, cursor in (await self._topics.resync(unsettled, self._begun)).items():
-                    disputed.setdefault(key, set()).add(cursor)
-            if disputed:
-                await self._settle_disputed(disputed)
-        except BaseException:
-            self._unsettled |= unsettled
-            self._dispute(disputed)
-            raise
-
     async def _settle_disputed(self, disputed: dict[ProgramKey, set[Cursor]]) -> None:
         """Begin new epochs where the database has lost what was told. Raises Fenced, Unavailable."""
         try:
@@ -528,38 +425,6 @@ class Writer:
         self._former_heads.pop(key)
         self._begun.pop(key, None)
 
-    async def _settle_idle(self) -> None:
-        try:
-            async with self._order:
-                await self._settle()
-        except Unavailable as error:
-            _log.info("still_in_doubt", extra={"cause": error.log_text})
-
-    def _alive(self, group: Sequence[_Pending]) -> list[_Pending]:
-        """The group without those whose time is over; they are answered."""
-        now_s = self._clock.monotonic_s()
-        alive = []
-        for pending in group:
-            if pending.deadline_s > now_s:
-                alive.append(pending)
-            else:
-                self._give_up(pending, "the change could not be stored in time")
-        return alive
-
-    def _expire_queue(self) -> None:
-        alive = self._alive(self._queue)
-        self._queue = deque(alive)
-        self._queued_bytes = sum(pending.size_bytes for pending in alive)
-
-    def _give_up(self, pending: _Pending, text: str) -> None:
-        kind = OutcomeUnknown if pending.is_doubtful else Unavailable
-        self._answer(pending, kind(text, retry_after_s=1))
-
-    def _answer(self, pending: _Pending, reply: CommandReply) -> None:
-        if self._pending.pop(pending.command.id, None) is not None:
-            for call, place in pending.places:
-                call.take(place, reply)
-
 
 def _add_all(sequencer: Sequencer, group: Sequence[_Pending]) -> Sequencer:
     for pending in group:
@@ -595,7 +460,3 @@ def _heads_of(
             return None
         heads[pending.program] = head
     return heads
-
-
-def _unavailable(message: str) -> Unavailable:
-    return Unavailable(message, retry_after_s=1)

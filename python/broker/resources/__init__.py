@@ -1,1 +1,1 @@
-"""What can be done, a module a resource: params, results, rules and handlers. `catalogue` gathers them."""
+"""All operations, one module per resource: params, results, rules and handlers. `catalogue` has them all."""

@@ -1,4 +1,4 @@
-"""Reports of a project's analytics site, and the script that overlays measure with.
+"""Reports of a project's analytics site, and the analytics script for overlays.
 
 A report is asked of Matomo as the read-only user, for the project's own site, and with nothing but what
 `broker.analytics.reports` names. Any HTTP method asks the same: the parameters are those of the query or of

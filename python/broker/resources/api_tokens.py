@@ -1,4 +1,4 @@
-"""The caller's own API tokens: making, listing and revoking them.
+"""The caller's API tokens: creating, listing and revoking them.
 
 An API token makes no other, so that whoever stole one has nothing left when it is revoked.
 

@@ -1,4 +1,4 @@
-"""Requests of a revision's data sources, sent by the server in place of the browser.
+"""Requests of a revision's data sources, sent by the server instead of the browser.
 
 Whoever reads the project may send them; applications in the hands of the public (`client`) only those of
 published revisions. The upstream's status, media type and body come back as they are. Over WebSocket they
@@ -141,8 +141,8 @@ def _operation(method: Method, *, has_body: bool) -> Operation:
         route=Route(
             method,
             "/projects/{projectId}/application/requests/{version}/{dataSourceId}",
-            description="Query parameters, members of a JSON body, and headers that the data source lists (and"
-            " `Accept` and `Content-Type`) override its defaults individually. The response has the"
+            description="Query parameters, members of a JSON body, and headers that the data source lists"
+            " (and `Accept` and `Content-Type`) override its defaults individually. The response has the"
             " upstream's status, media type and body, and the header `X-Upstream-Status`, which the"
             " broker's own responses never have. The upstream may send at most {fetch_limit_bytes}"
             " bytes within {fetch_timeout_s} s. The role `client` may use published revisions only."

@@ -1,4 +1,4 @@
-"""All operations of the product, gathered from their modules."""
+"""All operations of the product, collected from their modules."""
 
 from broker.operations.registry import Registry
 from broker.resources import (

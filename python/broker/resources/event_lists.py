@@ -1,4 +1,4 @@
-"""All events of a program, as one list, in pages, or as a document to be imported again.
+"""All events of a program, as one list, in pages, or as a document for import.
 
 A list is of one moment, whole or in pages. A whole one is sent as it is read, page by page from the database;
 one that is longer than a page is bounded in number and rate (`broker.operations.long_lists`).
@@ -49,8 +49,8 @@ class ListEventsParams(Model):
         Field(
             ge=1,
             le=MAX_LIMIT,
-            description="Maximum number of events on a page, which also ends at about a megabyte; all events when"
-            " absent.",
+            description="Maximum number of events on a page, which also ends at about a megabyte; all events"
+            " when absent.",
         ),
     ] = None
     cursor: Annotated[

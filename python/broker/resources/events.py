@@ -408,8 +408,8 @@ OPERATIONS = (
         route=Route(
             "PUT",
             "/programs/{programId}/events/{eventId}",
-            description="Returns the content of the notification `eventUpdated`, with its `seq`. The stored event"
-            " keeps the `seq` of its publishing, by which lists are ordered.",
+            description="Returns the content of the notification `eventUpdated`, with its `seq`. The stored"
+            " event keeps the `seq` of its publishing, by which lists are ordered.",
         ),
         errors=(NotFound,),
         is_owners=True,

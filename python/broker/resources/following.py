@@ -1,4 +1,4 @@
-"""What `subscribe` and `unsubscribe` take and are answered with: they are WebSocket's alone."""
+"""Params and results of `subscribe` and `unsubscribe`, which exist over WebSocket only."""
 
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -62,7 +62,7 @@ class Subscribed(Model):
     """Where the subscription stands: what comes next has `seq + 1` of `epoch`.
 
     `id` is that of the message at `seq`, where the gateway has it. `recovered` is false when what lies
-    between `since` and here cannot be had any more. `events` are what was missed, oldest first.
+    between `since` and here are lost. `events` are the missed events, oldest first.
     """
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)

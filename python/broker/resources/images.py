@@ -1,4 +1,4 @@
-"""Pictures: forget what caches have of them, and have them made ahead.
+"""Images: purging caches, and producing images in advance.
 
 The pictures themselves are served by an application of their own, see `broker.rest.images`.
 """

@@ -1,28 +1,25 @@
-"""Reads the body of an import as it comes: `{"programId"?: …, "events": [ … ]}`.
+"""Reads the body of an import as it arrives: `{"programId"?: …, "events": [ … ]}`.
 
-The scanner finds where each member of the object and each element of `events` begins and ends, by strings and
-brackets alone, and hands out their bytes; whether those are JSON, the JSON parser says that reads every other
-body. So at most one element is in memory beside the part that has just arrived. A sender that trickles bytes
-costs no more than one that does not: parts are gathered, what has been looked at is not looked at again, and
-the patterns do not backtrack.
+Names, members and the elements of `events` are values, which are read by the rules and the reader of every
+other body (`broker.domain.strict_json`); only the two brackets, commas and colons between them are looked
+at here. So at most one element is in memory beside the part that has just arrived. A value that has not
+come whole is looked at again when there is twice as much of it, or the body has ended, or it is over its
+limit: a sender that trickles bytes costs no more than one that does not.
 
-    OPENING -{-> FIRST_KEY -key:-> VALUE -value-> AFTER_VALUE -,-> KEY -key:-> VALUE …  -}-> END
-                                     | events: [
-                                     v
-                      FIRST_ELEMENT -element-> AFTER_ELEMENT -,-> ELEMENT …  -]-> AFTER_VALUE
+    OPENING -{-> FIRST_KEY -key-> COLON -:-> VALUE -value-> AFTER_VALUE -,-> KEY …  -}-> END
+                                               | events: [
+                                               v
+                                FIRST_ELEMENT -element-> AFTER_ELEMENT -,-> ELEMENT …  -]-> AFTER_VALUE
 """
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from enum import Enum, auto
 
-from broker._native import pass_json
-from broker.domain.strict_json import parse_json
+from broker.domain.strict_json import load_json, value_end
 from broker.errors import FieldFault, InvalidRequest, PayloadTooLarge
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
-_KEY = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\n\r]*+:', re.DOTALL)
-_SCALAR = re.compile(rb"[^ \t\n\r,\]}\[{\":]+")
 _LIST = "events"
 _GATHERED_BYTES = 64 << 10
 
@@ -31,6 +28,7 @@ class _State(Enum):
     OPENING = auto()
     FIRST_KEY = auto()
     KEY = auto()
+    COLON = auto()
     VALUE = auto()
     AFTER_VALUE = auto()
     FIRST_ELEMENT = auto()
@@ -54,24 +52,24 @@ class ImportScanner:
         self._key = ""
         self._keys: set[str] = set()
         self._index = 0
-        # Of the value that is being passed: how far it has been looked at, how deep that is, and whether that
-        # is inside a string.
-        self._scanned = 0
-        self._depth = 0
-        self._in_string = False
+        self._enough = 0  # bytes from here on, before which it is not worth while to look for a value's end
 
-    def feed(self, chunk: bytes) -> Iterator[tuple[str, bytes]]:
-        """What `chunk` completes: members as (name, JSON), elements as (`events[3]`, JSON).
+    def feed(self, chunk: bytes, *, is_last: bool = False) -> Iterator[tuple[str, object]]:
+        """What `chunk` completes: members as (name, value), elements as (`events[3]`, value).
 
-        An empty `events` gives (`events`, `[]`).
+        An empty `events` gives (`events`, []).
+
+        Args:
+            is_last: nothing comes after it.
 
         Raises:
-            InvalidRequest: it is not an object with a list of events.
+            InvalidRequest: it is not an object with a list of events, or a value is refused.
             PayloadTooLarge: a member or an element is over the limit.
         """
         self._buffer = self._buffer[self._at :] + chunk
-        self._scanned -= self._at
         self._at = 0
+        if is_last:
+            self._enough = 0
         while self._step_over_space():
             found = self._step()
             if found is None:
@@ -79,10 +77,7 @@ class ImportScanner:
             if found[0]:
                 yield found
         self._check_size(len(self._buffer))
-
-    def close(self) -> None:
-        """The body has ended. Raises InvalidRequest when it is not complete."""
-        if self._state is not _State.END:
+        if is_last and self._state is not _State.END:
             raise _malformed("it ends too early")
 
     def _step_over_space(self) -> bool:
@@ -92,21 +87,25 @@ class ImportScanner:
         self._at = match.end()
         return self._at < len(self._buffer)
 
-    def _step(self) -> tuple[str, bytes] | None:
+    def _step(self) -> tuple[str, object] | None:
         """Pass one thing: a member or element with its name, anything else without; None lacks bytes."""
         byte = self._buffer[self._at : self._at + 1]
         match self._state:
             case _State.OPENING:
-                return self._pass(byte == b"{", _State.FIRST_KEY, "must be an object")
+                if byte != b"{":
+                    raise InvalidRequest.of_field("body", "must be an object")
+                return self._pass(True, _State.FIRST_KEY)
             case _State.FIRST_KEY if byte == b"}":
                 return self._pass(True, _State.END)
             case _State.FIRST_KEY | _State.KEY:
-                return self._pass_key()
+                return self._pass_key(byte)
+            case _State.COLON:
+                return self._pass(byte == b":", _State.VALUE, "a colon is missing")
             case _State.VALUE if self._key == _LIST and byte == b"[":
                 return self._pass(True, _State.FIRST_ELEMENT)
             case _State.FIRST_ELEMENT if byte == b"]":
                 self._pass(True, _State.AFTER_VALUE)
-                return _LIST, b"[]"
+                return _LIST, []
             case _State.VALUE:
                 return self._pass_value(_State.AFTER_VALUE)
             case _State.FIRST_ELEMENT | _State.ELEMENT:
@@ -122,51 +121,49 @@ class ImportScanner:
             case _State.END:
                 raise _malformed("there is data after its end")
 
-    def _pass(self, is_right: bool, state: _State, message: str = "") -> tuple[str, bytes]:
+    def _pass(self, is_right: bool, state: _State, fault: str = "a comma is missing") -> tuple[str, object]:
         if not is_right:
-            raise InvalidRequest.of_field("body", message) if message else _malformed("a comma is missing")
+            raise _malformed(fault)
         self._at += 1
         self._state = state
-        return "", b""
+        return "", None
 
-    def _pass_key(self) -> tuple[str, bytes] | None:
-        match = _KEY.match(self._buffer, self._at)
-        if match is None:
-            if self._buffer[self._at : self._at + 1] != b'"':
-                raise _malformed("a name is missing")
+    def _pass_key(self, byte: bytes) -> tuple[str, object] | None:
+        if byte != b'"':
+            raise _malformed("a name is missing")
+        found = self._take_value("body")
+        if found is None:
             return None
-        self._key = str(parse_json(match[1]))
+        self._key = str(found[1])
         if self._key in self._keys:
             raise InvalidRequest.of_field(self._key, "must not be repeated")
         self._keys.add(self._key)
-        self._at = match.end()
-        self._state = _State.VALUE
-        return "", b""
+        self._state = _State.COLON
+        return "", None
 
-    def _pass_value(self, state: _State) -> tuple[str, bytes] | None:
-        end = self._value_end()
-        if end is None:
+    def _pass_value(self, state: _State) -> tuple[str, object] | None:
+        found = self._take_value(self._field())
+        if found is None:
             return None
-        self._check_size(end)
-        found = self._field(), self._buffer[self._at : end]
         if state is _State.AFTER_ELEMENT:
             self._index += 1
-        self._at = end
         self._state = state
         return found
 
-    def _value_end(self) -> int | None:
-        """Where the value ends that begins here; None when its end has not come."""
-        if self._buffer[self._at : self._at + 1] not in (b"{", b"[", b'"'):
-            match = _SCALAR.match(self._buffer, self._at)
-            if match is None:
-                raise _malformed("a value is missing")
-            return match.end() if match.end() < len(self._buffer) else None
-        self._scanned, self._depth, self._in_string = pass_json(
-            self._buffer, max(self._scanned, self._at), self._depth, self._in_string
-        )
-        is_over = self._depth == 0 and not self._in_string and self._scanned > self._at
-        return self._scanned if is_over else None
+    def _take_value(self, field: str) -> tuple[str, object] | None:
+        """The value that begins here; None when its end has not come, as far as it is worth while to look."""
+        unread_bytes = len(self._buffer) - self._at
+        if unread_bytes < self._enough:
+            return None
+        end = value_end(self._buffer, self._at, field)
+        if end is None:
+            self._enough = min(2 * unread_bytes, self._limit_bytes + 1)
+            return None
+        self._check_size(end)
+        value = load_json(self._buffer[self._at : end], field)
+        self._at = end
+        self._enough = 0
+        return field, value
 
     def _check_size(self, end: int) -> None:
         if end - self._at > self._limit_bytes:
@@ -181,18 +178,17 @@ class ImportScanner:
 async def import_members(
     chunks: AsyncIterator[bytes], limit_bytes: int
 ) -> AsyncGenerator[tuple[str, object]]:
-    """The members of a body, parsed. Raises as `ImportScanner.feed` does, and for what is not JSON."""
+    """The members of a body. Raises as `ImportScanner.feed` does."""
     scanner = ImportScanner(limit_bytes)
     gathered = bytearray()
     async for chunk in chunks:
         gathered += chunk
         if len(gathered) >= _GATHERED_BYTES:
-            for field, text in scanner.feed(bytes(gathered)):
-                yield field, parse_json(text, field)
+            for found in scanner.feed(bytes(gathered)):
+                yield found
             gathered.clear()
-    for field, text in scanner.feed(bytes(gathered)):
-        yield field, parse_json(text, field)
-    scanner.close()
+    for found in scanner.feed(bytes(gathered), is_last=True):
+        yield found
 
 
 def _malformed(message: str) -> InvalidRequest:

@@ -1,4 +1,4 @@
-"""Import: replace all events of a program by those of a body that may be too large to be held at once.
+"""Import: replaces all events of a program with a body that may be too large for memory.
 
 The body's events are staged in the database as they are read and checked, and adopted by the program's owner
 in one transaction. What fails before that leaves the program as it was.

@@ -1,6 +1,6 @@
-"""What a gateway sends without being asked, by WebSocket and on event streams, and how it ends a connection.
+"""The notifications and close codes of gateways, over WebSocket and on event streams.
 
-Nothing here runs. Owners and native code write these messages; the AsyncAPI document tells of them from here,
+Nothing here runs. Owners and native code write these messages; the AsyncAPI document is generated from here,
 and tests compare every one that a gateway sends with its model.
 """
 
@@ -112,7 +112,7 @@ class SubscribedNotice(Notice):
     """Where an event stream begins: what comes next has `seq + 1` of `epoch`.
 
     `id` is that of the message at `seq`, where the gateway has it. `recovered` is false when what lies
-    between the position asked for and here cannot be had any more.
+    between the requested position and this one are lost.
     """
 
     program_id: str

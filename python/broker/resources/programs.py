@@ -1,4 +1,4 @@
-"""Programs: make, read, change, delete, list and filter them."""
+"""Programs: create, read, change, delete, list and filter them."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""Projects: make, read, change, delete and list them, with their users and programs.
+"""Projects: create, read, change, delete and list them, with their users and programs.
 
 Only admins make, change and delete projects. Those who belong to a project read it; for all others it is not
 there. Belonging to a project is a matter of the user's `projectIds`.
@@ -256,8 +256,8 @@ OPERATIONS = (
             "DELETE",
             "/projects/{projectId}",
             status=204,
-            description="The users of the project lose their membership. Deleting a project that has programs is"
-            " 409 without `cascade`.",
+            description="The users of the project lose their membership. Deleting a project that has programs"
+            " is 409 without `cascade`.",
         ),
         errors=(NotFound, Conflict),
         example={"projectId": "season-2025", "cascade": True},

@@ -1,4 +1,4 @@
-"""Where application revisions are served."""
+"""The routes of application revisions."""
 
 from broker.domain.revisions import LiveRevision, Revision
 from broker.errors import Conflict, NotFound

@@ -1,4 +1,4 @@
-"""Application revisions: make, find, change and patch them, and what end users see of them."""
+"""Application revisions: create, find, change and patch them, and their end-user view."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""Statistics: the dashboard, series over time, and which programs are live.
+"""Statistics: the dashboard, series over time, and live programs.
 
 Who reads them: admins the whole account; producers and users the programs of their projects and those
 without a project. Connections belong to no program, so they are the account's in every answer. All of it is

@@ -1,4 +1,4 @@
-"""What the server tells of itself: its version, its time, and that it hears the client."""
+"""The status operations: version, server time, and the ping of a client."""
 
 from typing import Annotated, Any
 

@@ -117,7 +117,8 @@ def _check_request(params: LoginParams, client_ids: Iterable[str]) -> str:
     if not params.grant_type:
         raise InvalidRequest.of_field("grant_type", _REQUIRED)
     if not params.client_id and params.grant_type != IDENTITY_GRANT:  # whose audience says as much
-        raise InvalidClient("client_id: is required", faults=[FieldFault("client_id", _REQUIRED)])
+        message = f"{_REQUIRED}: the kind of application that logs in, such as {next(iter(client_ids), '')}"
+        raise InvalidClient(f"client_id: {message}", faults=[FieldFault("client_id", message)])
     if params.client_id and params.client_id not in client_ids:
         fault = FieldFault("client_id", "is not one that this server accepts")
         raise InvalidClient(f"{fault.field}: {fault.message}", faults=[fault])

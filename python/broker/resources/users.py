@@ -1,4 +1,4 @@
-"""Users: the own profile, and for admins everybody's."""
+"""Users: the caller's profile, and for admins all users."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which account a request is for, and from which address it came."""
+"""The account of a request, and the address that it came from."""
 
 import ipaddress
 from collections.abc import Iterable

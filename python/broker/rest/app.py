@@ -52,6 +52,7 @@ from broker.rest.request import (
 )
 from broker.rest.routing import Endpoint, RouteTable, allowed_methods, split_path
 from broker.rest.sites import SITES
+from broker.rest.start_page import start_page
 from broker.rest.static_files import StaticFiles
 from broker.settings import Settings
 
@@ -149,6 +150,7 @@ class RestApp(Door):
     ) -> None:
         operation, services = endpoint.operation, self._services
         route = endpoint.route
+        # Who calls. A request without a token in its headers may have one in its body, below.
         account = self._account(headers)
         if not services.known_accounts.has(account):
             await services.known_accounts.require(account, caller.address)
@@ -157,8 +159,10 @@ class RestApp(Door):
             principal = _anonymous(account)
         else:
             principal = await services.auth.authenticate(account, token, caller.address)
+        # The form of the response, and the fields of the query.
         accept = "" if route.is_proxy else negotiate(headers, route.produces)
         fields = parse_query(scope.get("query_string", b""), endpoint)
+        # The body: streamed, parsed into fields, or none.
         body: AsyncIterator[bytes] | None = None
         body_type = ""
         if route.streams_body:
@@ -179,6 +183,7 @@ class RestApp(Door):
             if fields and sent and route.takes_query:
                 raise InvalidRequest("give the parameters in the query or in the body, not in both")
             fields |= sent if endpoint.has_body else _no_fields(sent)
+        # The call.
         context = Context(
             services=services,
             principal=principal,
@@ -256,6 +261,9 @@ class RestApp(Door):
             return
         if f"/{name}/".startswith(f"{PICTURES}/"):  # else the ingress leads to their own application
             raise Unavailable("the image proxy is not available", retry_after_s=_PICTURES_S)
+        if segments == [""]:
+            await self._serve_start(method, headers, exchange)
+            return
         site = self._sites.get(segments[0]) if segments else None  # CONNECT has no path
         if site is not None:
             await self._serve_site(site, method, segments, headers, exchange)
@@ -266,6 +274,13 @@ class RestApp(Door):
         if method not in ("GET", "HEAD"):
             raise _wrong_method("GET, HEAD")
         await page(exchange)
+
+    async def _serve_start(self, method: str, headers: Headers, exchange: Exchange) -> None:
+        """Say where things are."""
+        if method not in ("GET", "HEAD"):
+            raise _wrong_method("GET, HEAD")
+        body, media_type, extra = start_page(headers)
+        await exchange.whole(200, body, media_type, extra)
 
     async def _serve_site(
         self, site: StaticFiles, method: str, segments: list[str], headers: Headers, exchange: Exchange
@@ -300,7 +315,7 @@ class RestApp(Door):
         await exchange.whole(200 if is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
 
     async def _serve_metrics(self, exchange: Exchange) -> None:
-        """What all processes of this node tell of themselves."""
+        """The metrics of all processes of this node."""
         body = await page.read_page(self._services.settings.data_dir, self._services.clock)
         await exchange.whole(200, body, page.CONTENT_TYPE, _NO_STORE)
 

@@ -1,4 +1,4 @@
-"""The AsyncAPI 3 document of the gateways: what goes over WebSockets and event streams, and what bounds them.
+"""The AsyncAPI 3 document of the gateways: WebSockets and event streams with their limits.
 
 It is made from what serves: the registry of operations, the tables of notifications, close codes and refused
 handshakes, and the settings. Where AsyncAPI has no field for something, a field that begins with `x-` has it.
@@ -45,7 +45,7 @@ Every operation of the HTTP interface is a method here, by the same name, with t
 errors; `subscribe`, `unsubscribe`, `respond` and `impression` are methods of WebSocket alone. A message may
 be a batch: an array of calls, whose answers come in one array. Notifications are sent without being asked.
 
-Where no WebSocket gets through, a gateway tells of a program as Server-Sent Events: the channel `stream`.
+Where WebSocket is blocked, a gateway sends a program as Server-Sent Events: the channel `stream`.
 
 `docs/protocol.md` explains it in the order in which somebody who writes a client needs it."""
 _CONNECTION = """\
@@ -99,6 +99,7 @@ def asyncapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
     schemas.named["Error"] = ERROR_SCHEMA
     messages = Messages(schemas)
     operations: dict[str, dict[str, Any]] = {}
+    # The operations: subscriptions, notifications, refusals, calls, and the event stream.
     for method, follow in FOLLOWS.items():
         operations[method] = _call(*messages.add_follow(method), follow.summary, "", "WebSocket")
     for told in NOTIFICATIONS:
@@ -121,6 +122,7 @@ def asyncapi_document(registry: Registry, settings: Settings) -> dict[str, Any]:
         operations[key_of(operation.name)] = described
     stream = build_stream(schemas)
     operations[STREAM_OPERATION] = describe_opening(stream)
+    # The document around them. Building it has filled `schemas` and `messages`.
     gateway, events = _servers(settings)
     return {
         "asyncapi": "3.0.0",

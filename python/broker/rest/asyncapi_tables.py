@@ -1,4 +1,4 @@
-"""The tables of the AsyncAPI document for which AsyncAPI has no field: refused requests and close codes."""
+"""Tables for which AsyncAPI has no field: refused requests and close codes."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who calls: the address that limits and logs go by, and the door that the request came through.
+"""The caller's address, for limits and logs, and the check that the request came through the ingress.
 
 The ingress writes one header into every request: a secret that it shares with the replicas, the door, and the
 address that the connection came from. The secret tells the ingress from whoever else reaches a replica's

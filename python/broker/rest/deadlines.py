@@ -1,4 +1,4 @@
-"""Ends what takes too long: requests, and waits for parts of their bodies.
+"""Time-outs of requests, and of waits for parts of their bodies.
 
 A timer for each would cost as much as checking a token. So one look every half second is shared by all: with
 one limit they end in the order in which they began, and only the oldest need be looked at.

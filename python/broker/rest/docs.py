@@ -1,4 +1,4 @@
-"""The reference for people: one page that renders the OpenAPI document, with nothing from elsewhere."""
+"""The reference for people: one self-contained page that renders the OpenAPI document."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""What every HTTP application does around its requests.
+"""What every HTTP application does before and after its requests.
 
 Each request has a caller, an id, a deadline, one line in the access log, and errors in their one shape. What
 an application answers is its own `serve`.

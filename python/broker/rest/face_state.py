@@ -1,4 +1,4 @@
-"""What `/readyz` tells of the search for faces, which nothing else waits for."""
+"""The state of face detection in `/readyz`. It does not affect readiness."""
 
 import asyncio
 from pathlib import Path

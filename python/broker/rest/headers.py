@@ -1,4 +1,4 @@
-"""Headers that every reply of the HTTP port has, whichever process makes it."""
+"""Headers of every response of the HTTP port, whichever process sends it."""
 
 Header = tuple[bytes, bytes]
 

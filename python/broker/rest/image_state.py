@@ -1,4 +1,4 @@
-"""What `/readyz` tells of pictures, without which everything else goes on."""
+"""The state of the image proxy in `/readyz`. It does not affect readiness."""
 
 from broker.clock import Clock
 from broker.metrics import catalogue

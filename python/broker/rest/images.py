@@ -1,4 +1,4 @@
-"""The HTTP application for pictures: `GET /api/v2/imgproxy/{account}/{options}?url=…`.
+"""The HTTP application of the image proxy: `GET /api/v2/imgproxy/{account}/{options}?url=…`.
 
 It is an application of its own, beside the API's, so that the bytes of pictures pass no process of the API.
 No token is needed: what an account allows stands in its rules. Where they demand signed URLs, the query has

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the registry and the settings: nothing in it is written twice."""
+"""The OpenAPI 3.1 document, generated from the registry and the settings."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What an operation answers, for the OpenAPI document: successes, errors, and the headers of both."""
+"""The responses of an operation in the OpenAPI document: successes, errors, and their headers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

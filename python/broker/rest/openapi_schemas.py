@@ -1,4 +1,4 @@
-"""The JSON schemas of the OpenAPI document, made from the models of params and results.
+"""The JSON schemas of the OpenAPI document, generated from the models of params and results.
 
 What a model cannot know is the value of a setting: where a field says `x-limited-by`, the setting's value
 becomes the keyword that fits (`maxItems`, `enum`) or a sentence of the description.

@@ -1,4 +1,4 @@
-"""Writing a reply: status, headers, body or stream, and errors in their one shape."""
+"""Writes a response: status, headers, body or stream, and errors in their common form."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable

@@ -1,6 +1,6 @@
-"""An example of everything that operations answer, by type, and of every notification, for the documents.
+"""Examples of all results and notifications, by type, for the OpenAPI and AsyncAPI documents.
 
-They tell of the same program, project and people as the examples of requests, which stand beside the
+They are about the same program, project and people as the examples of requests, which stand beside the
 operations.
 """
 

@@ -1,4 +1,4 @@
-"""From method and path to an operation: a tree of path segments, made once from the registry."""
+"""Maps method and path to an operation: a tree of path segments, built once from the registry."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Pages that `make build` made: the files of one folder, as HTTP serves them."""
+"""Serves the static files that `make build` creates."""
 
 import gzip
 import hashlib

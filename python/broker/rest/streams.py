@@ -1,4 +1,4 @@
-"""A program's event stream, as far as the HTTP port has to do with it: where it is, and how it is documented.
+"""The part of the HTTP port in event streams: the redirect to a gateway, and the documentation.
 
 Gateways serve event streams, on their own port. A client that knows the API's address alone is sent to one of
 them, as `GET /connect` would choose it. It is no operation: over a WebSocket there is nothing to be sent to.

@@ -1,4 +1,4 @@
-"""Calls as bytes: what may be called over a link, and the types of everything that travels.
+"""Calls as bytes: which calls a link accepts, and the types of arguments and replies.
 
 A `Protocol` describes a slot's actor. Its annotations are the contract of the link: arguments and results are
 MessagePack, decoded into the annotated types and nothing else. No value names a class to be imported.

@@ -1,4 +1,4 @@
-"""A connection between two processes of one instance: who may speak, and what nobody else may hear or change.
+"""A link between two processes of one instance: framing, authentication and encryption.
 
 Both ends know the listener's secret, which it tells only through Ray. They begin with a key for one use each,
 and derive a key for each direction from both keys and the secret::

@@ -1,4 +1,4 @@
-"""Analytics in PostgreSQL: each account's Matomo, who has which site, and the lease of a set-up.
+"""Analytics in PostgreSQL: each account's Matomo, the owner of each site, and the lease of a set-up.
 
 A set-up holds a lease on its project. The lease ends by the database's clock; whoever writes renews it in the
 same transaction and fails when another one has it, so that two set-ups never write side by side. Ids go into

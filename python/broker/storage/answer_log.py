@@ -1,4 +1,4 @@
-"""Where counters write: what their tallies have counted, and what they need to count on after a start.
+"""The SQL of counters: what their tallies have counted, and what they need after a restart.
 
 A commit is one statement, one round trip. It holds the fence (`broker.storage.fence`) and the rows of its
 polls, so that the deletion of a program either waits for it or is seen by it: of a poll that is gone nothing
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from broker.storage.fence import HOLD, Fence, refusal
+from broker.storage.group_commit import Again
 from broker.storage.idempotency import KEY_LIFETIME
 
 MERGED_ROWS = 64
@@ -132,7 +133,7 @@ class DoorWrite(NamedTuple):
     outcomes: bytes
 
 
-class Sealed(Exception):
+class Sealed(Again):
     """Nothing was written, because `polls` take no more votes."""
 
     def __init__(self, polls: frozenset[int]) -> None:

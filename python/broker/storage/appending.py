@@ -1,4 +1,4 @@
-"""One statement for what nearly every group does: append events to histories whose heads are known.
+"""The fast path of owners: one statement that appends events to histories with known heads.
 
 The general way (`Journal.write`) takes four round trips to the server and more with idempotency keys: begin,
 lock and read, write, commit. An owner that knows from its last commit where its programs stand needs one: the

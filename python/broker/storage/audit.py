@@ -1,4 +1,4 @@
-"""The audit log in PostgreSQL: written with the changes it tells of, read by admins, forgotten by age."""
+"""The audit log in PostgreSQL: written with the changes it records, read by admins, deleted by age."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who conducts on a database: one `broker up` at a time, by a lease that counts by the database's clock.
+"""The lease of the conductor: one `broker up` at a time per database, by the database's clock.
 
 Two conductors on one database would take the slots from each other without end. So one of them waits; it is
 a spare on another machine, which takes over when the first one is away for as long as the lease lasts.

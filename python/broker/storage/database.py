@@ -1,4 +1,4 @@
-"""The connection pool, and the connection that listens."""
+"""The connection pool, and the connection for LISTEN."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _LISTEN_RETRY = Backoff(0.1, 2.0, jitter=0.5)
 class Database:
     """A bounded pool of connections to one PostgreSQL; heals by itself when the server comes back.
 
-    `connection` and `transaction` raise `Unavailable` (with `retry_after_s`) when no connection can be had
+    `connection` and `transaction` raise `Unavailable` (with `retry_after_s`) when no connection is available
     within the timeout, when the server goes away while one is in use, and when a statement or an idle
     transaction takes longer than the timeout: then nothing was changed. Where the connection is lost during
     COMMIT, or during a statement on a connection of `writing`, they raise `OutcomeUnknown`: the change is
@@ -166,7 +166,7 @@ class Database:
         """Hear a notification channel on a connection of its own, until cancelled.
 
         `callback` is called with each payload, in order, on the event loop; it must not block. It is called
-        with None each time the connection has been made anew, the first time too: what was notified before
+        with None after each reconnect, and the first connect: notifications sent before
         may have been missed, so read the tables again.
         """
         delays = Delays(_LISTEN_RETRY)

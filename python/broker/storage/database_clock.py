@@ -1,4 +1,4 @@
-"""The database's time, told by each process without a query.
+"""The database's time, derived in each process without a query.
 
 Processes decide together by time: whether a poll has closed, a token has ended, a program is live. Their
 machines' clocks may be wrong, or be set; so all of them take the database's. Each measures once in a while

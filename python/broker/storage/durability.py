@@ -1,4 +1,4 @@
-"""What of a server's settings lets it forget what it has committed.
+"""Which settings of a PostgreSQL server let it lose commits.
 
 Everything that the broker acknowledges is committed. A server that answers before it has flushed its log, or
 a standby that takes over before it has all of that, takes acknowledged events back.

@@ -1,4 +1,4 @@
-"""What stops a start, and the translation of the driver's errors into the broker's."""
+"""The error that stops a start, and the translation of the driver's errors into the broker's."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

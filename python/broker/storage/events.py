@@ -1,4 +1,4 @@
-"""Events: read, filter and stream them as finished JSON. They are written by their owners (`broker.owners`).
+"""Events: reads, filters and streams them as finished JSON. Their owners write them (`broker.owners`).
 
 The server concatenates each event's JSON from its columns: what the columns may hold (ids, epochs and event
 names have small alphabets, metadata is JSON already) needs no escaping, and nothing is parsed on the way.

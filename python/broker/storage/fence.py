@@ -1,23 +1,26 @@
-"""Who may write for a slot: the newest generation of it, and nobody else.
+"""The fence: only the newest generation of a slot may write.
 
-What writes for a slot (an owner, a counter) takes a generation of it in `owner_slots` first. Each of its
-transactions holds that generation until it ends (`HOLD`), so a newer one, which counts the generation up,
-waits for it, and an older one cannot write any more.
+A process that writes for a slot (an owner, a counter) first takes a new generation of it in `owner_slots`.
+Each of its transactions locks that generation until it ends (`HOLD`). A newer process, which increments the
+generation, waits for the lock; after that, an older process can no longer write.
 
-A transaction whose process hangs, or whose node is gone, would keep the newer one waiting: that one ends the
-connections of its slot after a moment. They are known by their name, so a `Database` that writes for a slot
-must have the name of the slot (`connection_name`) and nobody else's.
+A transaction whose process hangs, or whose node is down, would block the newer process. After a short wait
+the newer one terminates the connections of its slot. It finds them by their name, so a `Database` that writes
+for a slot must have the name of the slot (`connection_name`), and no other may.
 
-A database that was restored, or a standby that was promoted, may have forgotten the newest generation. Then
-the slot has an older one than its holder, who takes it again by `renew`. It must compare what it believes
-with what is there before it writes.
+A database that was restored, or a standby that was promoted, may have lost the newest generation. The slot
+then has an older generation than its holder, which takes it again by `renew`. The holder must compare its
+state with the database before it writes.
 
-When the connection dies, the outcome of a transaction may be unknown. `renew` settles it: once the generation
-is counted up, the transaction has either committed or never will, and what it wrote can be looked for.
+When a connection breaks, the outcome of its transaction may be unknown. `renew` settles it: after the
+generation has been incremented, the transaction has either been committed or never will be, and its rows can
+be looked up.
 """
 
+import asyncio
 import logging
 import random
+from collections.abc import Sequence
 
 import asyncpg
 
@@ -137,6 +140,17 @@ class Term:
             self.generation = await self._fence.renew(self.generation, self._target)
             self._target = None
             self.is_doubtful = False
+
+
+async def until_over(tasks: Sequence[asyncio.Task[None]], slot: str) -> None:
+    """Return when the holder of a slot can go on no longer: it was shut out, or one of its tasks failed."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Fenced):
+            _log.warning("slot_fenced", extra={"slot": slot})
+        elif error is not None:
+            _log.error("slot_failed", extra={"slot": slot, "task": task.get_name()}, exc_info=error)
 
 
 def connection_name(slot: str) -> str:

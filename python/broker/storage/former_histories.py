@@ -1,4 +1,4 @@
-"""Histories that programs have turned from: erased, replaced by an import, or gone with their program.
+"""Histories that programs no longer use: erased, replaced by an import, or deleted with their program.
 
 Nobody reads them any more, with one exception: a publish that is tried again, because its answer was lost, is
 known by its events, also when they were erased in between. So they are kept for a while; then their rows are

@@ -1,4 +1,4 @@
-"""The gateways that are alive, as they say themselves every few seconds."""
+"""The gateways that are alive, according to their heartbeats."""
 
 from dataclasses import dataclass
 
@@ -62,7 +62,7 @@ class Gateways:
             await connection.execute(_FORGET, _FORGET_AFTER_S)
 
     async def list_alive(self) -> list[GatewayRow]:
-        """Those heard of in the last 10 seconds, least connections first."""
+        """The gateways with a heartbeat in the last 10 seconds, least connections first."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_LIST, STALE_AFTER_S)
         return [

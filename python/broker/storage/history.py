@@ -1,4 +1,4 @@
-"""Reads programs' histories back: where they stand, and what was pushed, word for word.
+"""Reads programs' histories: their heads, and their pushes exactly as they were sent.
 
 A push is either the row of its event or a row of `event_changes`. An event that was changed later was told
 with the content that it had before its first change.
@@ -20,7 +20,8 @@ MESSAGE_ID = """coalesce(
 HEAD_COLUMNS = (
     "p.uid, h.history, h.epoch, h.epoch_reason, h.epoch_base, h.epoch_deleted, h.seq,"
     f" {_MS.format('h.last_change')} AS changed, p.access = 'public' AS public, p.project_id,"
-    f" coalesce({MESSAGE_ID.format(history='h.history', seq='h.seq')}, '') AS last_id"
+    f" coalesce({MESSAGE_ID.format(history='h.history', seq='h.seq')}, '') AS last_id,"
+    " coalesce((p.metadata -> 'freeContexts')::text = 'true', false) AS free_contexts"
 )
 """Of `programs p` joined with `program_heads h`."""
 
@@ -132,7 +133,7 @@ class History:
 
 def head_of(row: Sequence[Any], first: int) -> HeadRow:
     """The head of a row whose columns from `first` on are `HEAD_COLUMNS`."""
-    return HeadRow(*row[first : first + 11])
+    return HeadRow(*row[first : first + 12])
 
 
 def push_of(row: Any) -> PushRow:

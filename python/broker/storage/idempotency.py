@@ -1,4 +1,4 @@
-"""Results of requests that came with an `Idempotency-Key`, kept for 24 hours of the database's clock.
+"""Results of requests with an `Idempotency-Key`, kept for 24 hours of the database's clock.
 
 A result is kept in the transaction of its effect, so that there is never one without the other: `once` holds
 the transaction of whatever is done in its block open, adds the result and commits both. Of two requests with

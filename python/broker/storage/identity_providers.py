@@ -1,4 +1,4 @@
-"""Identity providers in PostgreSQL, and the users that their subjects are."""
+"""Identity providers in PostgreSQL, and the users of their subjects."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which pictures must not be shown any more as they were made, in PostgreSQL.
+"""Purges of images in PostgreSQL.
 
 A purge is a number above all before it. Whoever makes a picture notes the highest number that it knows; the
 picture is gone once there is a purge of its source with a higher one. So a purge reaches every cache, of

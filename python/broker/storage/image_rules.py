@@ -1,4 +1,4 @@
-"""What accounts say about pictures, in PostgreSQL."""
+"""The rules of accounts for images, in PostgreSQL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

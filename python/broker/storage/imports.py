@@ -1,4 +1,4 @@
-"""Imports on their way: their events are copied into a history of their own, which an owner then adopts."""
+"""Imports in progress: their events are copied into a separate history, which an owner then adopts."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Where owners write: one transaction for a group of commands over many programs.
+"""The general path of owners: one transaction for a group of commands over many programs.
 
 A transaction begins with the fence (`broker.storage.fence`). Then it locks the heads of its programs. What is
 planned from them is written whole or not at all.
@@ -17,6 +17,7 @@ from broker.domain.programs import Program
 from broker.storage.appending import append, insert_keys
 from broker.storage.audit import append_audit
 from broker.storage.fence import HOLD, Fence, refusal
+from broker.storage.group_commit import Again
 from broker.storage.history import HEAD_COLUMNS, MESSAGE_ID, TOLD, head_of, push_of
 from broker.storage.idempotency import KEY_LIFETIME
 from broker.storage.program_changes import append_change
@@ -103,8 +104,10 @@ WHERE uid = $1
 _DELETE_PROGRAMS = "DELETE FROM programs WHERE uid = any($1::bigint[])"
 
 
-class AlreadyWritten(Exception):
+class AlreadyWritten(Again):
     """Something that the group writes is there already, from an earlier try; nothing was written now."""
+
+    most = 5  # one is usual after a lost reply
 
 
 class GroupTransaction:

@@ -1,4 +1,4 @@
-"""Brings a database's schema up to date: plain SQL files, forward only.
+"""Updates a database's schema: plain SQL files, forward only.
 
 The files `migrations/NNNN_name.sql` run in the order of their numbers, each in a transaction together with
 its row in `schema_migrations`, so that a start that is killed goes on where it stood. An advisory lock

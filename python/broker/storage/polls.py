@@ -1,4 +1,4 @@
-"""Polls for doors and readers: which there are, under which secret visitors are hashed, and what was counted.
+"""Polls for doors and readers: the known polls, the keys for visitor hashes, and the counts.
 
 A poll is a measure in a context of a program. The context is the id of an event, or any text where the
 program allows it; an id counts as one only as the server writes it, so that no event has two polls of one
@@ -21,11 +21,6 @@ _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _FIND_PROGRAM = """
 SELECT p.uid, p.project_id, p.access, p.metadata::text, k.key
 FROM programs p LEFT JOIN answer_keys k ON k.program_uid = p.uid WHERE p.account = $1 AND p.id = $2
-"""
-_HEADS = """
-SELECT p.uid, p.access, p.project_id, coalesce((p.metadata -> 'freeContexts')::text = 'true', false),
-    h.epoch, h.seq
-FROM programs p JOIN program_heads h ON h.program_uid = p.uid WHERE p.uid = ANY ($1::bigint[])
 """
 # The program is held, so that it is not deleted before its key is there.
 _MAKE_KEY = """
@@ -133,16 +128,6 @@ class PollProgram(NamedTuple):
     key: bytes
 
 
-class PollHead(NamedTuple):
-    """What a program's polls go by, but for its events, and up to which seq of which epoch those go."""
-
-    access: str
-    project_id: str | None
-    is_free: bool
-    epoch: str
-    seq: int
-
-
 class PollRow(NamedTuple):
     """A poll, and into how many shards its answers are divided."""
 
@@ -190,12 +175,6 @@ class Polls:
             return None
         uid, project_id, access, metadata, key = row
         return PollProgram(uid, project_id, access, orjson.loads(metadata or "{}"), key)
-
-    async def heads(self, uids: Sequence[int]) -> dict[int, PollHead]:
-        """Program → how it stands now, of those that there are."""
-        async with self._database.connection() as connection:
-            rows = await connection.fetch(_HEADS, uids)
-        return {row[0]: PollHead(*row[1:]) for row in rows}
 
     async def find_contexts(self, program_uid: int, contexts: Sequence[str]) -> dict[str, bytes]:
         """Event id → its metadata as JSON, of those contexts that are events of the program now."""

@@ -1,4 +1,4 @@
-"""The outbox of the `programs` channel: one row for everything that is told of an account's programs.
+"""The outbox of the `programs` channel: one row for every notification about an account's programs.
 
 Whoever writes a row holds the account's lock to the end of its transaction, so ids become visible in the
 order of their numbers: a reader that has seen row n never finds a smaller one later.

@@ -1,4 +1,4 @@
-"""How rows of `programs` become programs: one, or many in pages."""
+"""Turns rows of `programs` into programs: one, or many in pages."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any

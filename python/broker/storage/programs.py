@@ -1,4 +1,4 @@
-"""Programs: make, find and list them. They are changed and deleted by their owners (`broker.owners`)."""
+"""Programs: create, find and list them. Their owners change and delete them (`broker.owners`)."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing

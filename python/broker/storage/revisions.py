@@ -201,7 +201,7 @@ class Revisions:
 
 
 def _details(revision: Revision) -> dict[str, Any]:
-    """What the audit log tells of a revision."""
+    """The description of a revision in the audit log."""
     return {"projectId": revision.project_id, "version": revision.version, "status": revision.status}
 
 

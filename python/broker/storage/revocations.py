@@ -1,4 +1,4 @@
-"""The feed of revocations: users whose earlier tokens became invalid, and API tokens that are gone.
+"""The feed of revocations: users whose earlier tokens became invalid, and deleted API tokens.
 
 The truth is `users.tokens_valid_from` and the absence of deleted users and API tokens. This feed tells
 processes about it that hold sessions of users whom they do not look at any more. A row is written in the

@@ -1,4 +1,4 @@
-"""Statistics in PostgreSQL: adding to minutes, and reading them as a series or a dashboard.
+"""Statistics in PostgreSQL: adding to minutes, and reading series and the dashboard.
 
 Minutes that are over are condensed by `broker.storage.statistics_upkeep`; marks say up to where. A series of
 hours reads hours up to the mark and minutes after it, so it is complete at every moment.
@@ -118,7 +118,7 @@ class TopProgram:
 
 @dataclass(frozen=True, slots=True)
 class OnlineProducer:
-    """A user who publishes, and when it was heard of last."""
+    """A user who publishes, and when it was last active."""
 
     user_id: str
     username: str
@@ -203,7 +203,7 @@ class Statistics:
         return [program_of(row) for row in rows]
 
     async def see_producer(self, account: str, user_id: str, now_ms: int) -> None:
-        """Note that a producer was heard of."""
+        """Record that a producer is active."""
         async with self._database.connection() as connection:
             await connection.execute(_SEE, account, user_id, to_datetime(now_ms))
 

@@ -1,4 +1,4 @@
-"""How a process brings what it counts into the database.
+"""Writes the counts of a process to the database.
 
 It adds up in memory (`Tally`) and writes every few seconds: one statement, a row for each program that had
 something, added to the rows of the minute. What is counted is written exactly once: a batch whose outcome is

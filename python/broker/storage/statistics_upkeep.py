@@ -1,4 +1,4 @@
-"""Condensing statistics to hours and days, and forgetting what is older than the settings say.
+"""Condenses statistics to hours and days, and deletes those past their retention.
 
 An hour is condensed once, `_SETTLED` after its end, when no process adds to its minutes any more; so it does
 not matter how often or by how many processes this is run.

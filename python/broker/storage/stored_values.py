@@ -1,4 +1,4 @@
-"""Stored values in PostgreSQL, each with the number by which its channel tells it."""
+"""Stored values in PostgreSQL, each with its number in the channel."""
 
 from collections.abc import Sequence
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Users in PostgreSQL: reading them, and changing them without breaking what must hold among them."""
+"""Users in PostgreSQL: reading them, and changing them within the rules that hold among them."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager

@@ -21,7 +21,6 @@ _UUID_CHARACTERS = 36
 MAX_TEXT_CHARACTERS = 128
 MAX_SIGNED_CHARACTERS = 1_024
 MAX_MEASURE_CHARACTERS = 200
-FREE_CONTEXTS = "freeContexts"
 
 # What ends no line, turns no text round and can be seen: no controls (C0, C1) and no invisible formatting.
 _UNPRINTABLE = "\\u0000-\\u001f\\u007f-\\u009f\\u200b-\\u200f\\u2028-\\u202f\\u2060-\\u206f\\ufeff"

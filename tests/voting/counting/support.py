@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from broker._native import pack_answer, pack_impression, pack_session
+from broker.concurrency.batch_queue import BatchLimits
 from broker.settings import Settings
 from broker.voting.counting.batches import Group, VoteBatch
-from broker.voting.counting.counter import Counter, CounterLimits
+from broker.voting.counting.counter import Counter
 from tests.owners.support import create_programs
 
 KEY = bytes(range(16))
@@ -42,7 +43,7 @@ async def make_polls_of_another(dsn: str) -> list[int]:
 
 @asynccontextmanager
 async def open_counter(
-    dsn: str, slot: str = SLOT, limits: CounterLimits | None = None, settings: Settings = SETTINGS
+    dsn: str, slot: str = SLOT, limits: BatchLimits | None = None, settings: Settings = SETTINGS
 ) -> AsyncIterator[Counter]:
     """A counter that is closed in the end."""
     counter = await Counter.start(settings, dsn, slot, limits=limits)

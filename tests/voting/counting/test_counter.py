@@ -1,6 +1,7 @@
 import asyncio
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import asyncpg
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from broker.errors import InternalError, Unavailable
 from broker.storage.answer_log import AnswerLog, DoorWrite, PollWrite
 from broker.voting.counting.batches import SEALED, Group, VoteBatch, pack_outcomes, unpack_outcomes
-from broker.voting.counting.counter import Counter, CounterLimits
+from broker.voting.counting.counter import COUNTER_LIMITS, Counter
 from tests.owners.support import create_programs, fetch
 from tests.voting.counting.support import (
     batch,
@@ -240,7 +241,7 @@ async def test_small_rows_are_merged(dsn: str, poll: int) -> None:
 
 
 async def test_queue_that_is_full_refuses_at_once(dsn: str, poll: int) -> None:
-    async with open_counter(dsn, limits=CounterLimits(queue_batches=2)) as counter:
+    async with open_counter(dsn, limits=replace(COUNTER_LIMITS, queue_items=2)) as counter:
         sent = [batch(f"d{n}", 1, poll, [vote(poll, f"v{n}", 0)]) for n in range(4)]
         replies = await asyncio.gather(*(counter.submit(each, 5) for each in sent))
         assert [isinstance(reply, Unavailable) for reply in replies] == [False, False, True, True]

@@ -8,11 +8,13 @@ import pytest
 
 from broker.actors.link import LinkLost
 from broker.clock import SystemClock
+from broker.concurrency.batch_queue import BatchLimits
 from broker.domain.idempotency import IdempotencyKey
 from broker.errors import Conflict, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.settings import Settings
 from broker.storage.answer_log import AnswerLog
+from broker.voting.counting import linked_counters
 from broker.voting.counting.batches import CountKey, Group, VoteBatch
 from broker.voting.counting.client import PackedEntry
 from broker.voting.counting.counter import Counter
@@ -98,27 +100,53 @@ async def test_packed_groups_are_counted_behind_what_came_before(
     link = BadLink(counter)
     counters = client(link)
     groups = [
-        Group(poll, 0, False, vote(poll, "a", 1) + vote(poll, "b", 1)),
+        Group(poll, 0, False, vote(poll, "a", 1) + vote(poll, "c", 1)),
         Group(poll + 99, 0, False, vote(poll + 99, "a", 1)),
-        Group(poll, 0, True, vote(poll, "b", 0)),
+        Group(poll, 0, True, vote(poll, "c", 0)),
     ]
-    first, packed, last = await asyncio.gather(
-        counters.submit([entry(poll, "a", 0)]), counters.count(groups), counters.submit([entry(poll, "b", 0)])
+    first, last, packed = await asyncio.gather(
+        counters.submit([entry(poll, "a", 0)]),
+        counters.submit([entry(poll, "b", 0)]),
+        counters.count(0, lambda: groups),
     )
-    assert (first, packed, last) == ([True], [b"\0\1", None, b"\1"], [False])
+    assert (first, last, packed) == ([True], [True], [b"\0\1", None, b"\1"])
     assert len(link.batches) < 3
-    assert await counters.count([]) == []
-    assert await read_totals(dsn, poll) == [2, 0]
+    assert await counters.count(0, list) == []
+    assert await read_totals(dsn, poll) == [3, 0]
     await counters.close()
     with pytest.raises(Unavailable):
-        await counters.count(groups[:1])
+        await counters.count(0, lambda: groups[:1])
 
 
-async def test_groups_of_several_counters_are_refused(counter: Counter, poll: int) -> None:
-    counters = client(BadLink(counter), BadLink(counter))
-    with pytest.raises(ValueError, match="one counter"):
-        await counters.count([Group(poll, 0, False, b""), Group(poll, 1, False, b"")])
-    assert await counters.count([Group(poll, 1, False, vote(poll, "a", 0))]) == [b"\1"]
+async def test_packed_groups_are_taken_when_their_batch_is_made(counter: Counter, poll: int) -> None:
+    counters = client(BadLink(counter))
+    kept = [Group(poll, 0, False, vote(poll, "a", 0))]
+    tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(counters.submit([entry(poll, "b", 0)]))]
+    await asyncio.sleep(0)
+    tasks.append(asyncio.ensure_future(counters.count(0, lambda: [kept.pop() for _ in list(kept)])))
+    await asyncio.sleep(0)
+    assert kept, "they wait where they are while another batch is away"
+    kept.append(Group(poll, 0, False, vote(poll, "c", 0)))
+    assert await asyncio.gather(*tasks) == [[True], [b"\1", b"\1"]]
+    await counters.close()
+
+
+async def test_packed_groups_pass_no_entry_that_was_given_before(
+    counter: Counter, poll: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linked_counters, "_LIMITS", BatchLimits(batch_size=2, queue_size=100))
+    counters = client(BadLink(counter))
+    kept = [Group(poll, 0, True, vote(poll, "v3", 1))]
+
+    def take() -> list[Group]:
+        return [kept.pop() for _ in list(kept)]
+
+    counting = [asyncio.ensure_future(counters.count(0, take))]
+    voting = [asyncio.ensure_future(counters.submit([entry(poll, f"v{n}", 0)])) for n in range(5)]
+    assert await counting[0] == []
+    assert kept, "more entries wait before it than go into one batch"
+    assert await asyncio.gather(*voting) == [[True]] * 5
+    assert await counters.count(0, take) == [b"\1"]
     await counters.close()
 
 

@@ -32,7 +32,7 @@ async function readSamples(): Promise<Sample[]> {
     language: language!,
     text: body!
       .replaceAll("http://demo.localhost:8000", URL_OF_BROKER)
-      .replaceAll("final-2026", PROGRAM)
+      .replaceAll('"final"', JSON.stringify(PROGRAM))
       .replaceAll("football", PROJECT),
   }));
 }

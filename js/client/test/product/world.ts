@@ -82,7 +82,7 @@ const PAGE =
   '<!doctype html><meta charset="utf-8"><title>overlay</title><div id="app"></div><script src="/onair-broker.min.js"></script>';
 const TYPES: Record<string, string> = { ".js": "text/javascript", ".html": "text/html" };
 
-/** The worker's script, which tells of each socket that it opens. */
+/** The worker's script, which reports each socket that it opens. */
 const WORKER = `
   const Real = WebSocket;
   self.WebSocket = class extends Real {

@@ -7,7 +7,20 @@ import { useAction, useLoaded, useSettled } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { go, to } from "../routes.js";
 import { isPublisher, isReader } from "../session.js";
-import { Badge, Check, Choice, Dialog, Empty, Head, Panel, Progress, Shown, Tally, Text } from "../ui.js";
+import {
+  Badge,
+  Check,
+  Choice,
+  Dialog,
+  DialogFoot,
+  Empty,
+  Head,
+  Panel,
+  Progress,
+  Shown,
+  Tally,
+  Text,
+} from "../ui.js";
 import { VirtualList } from "../virtual.js";
 import { ProjectChoice } from "./project_choice.js";
 
@@ -347,14 +360,7 @@ function NewProgram({ onClose }: { onClose: () => void }) {
           onCheck={setPrivate}
         />
         <Progress of={action} />
-        <div class="actions end">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={action.isRunning}>
-            Make it
-          </button>
-        </div>
+        <DialogFoot onCancel={onClose} submit="Make it" isRunning={action.isRunning} />
       </form>
     </Dialog>
   );

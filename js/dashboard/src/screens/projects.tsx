@@ -6,7 +6,7 @@ import { useAction, useLoaded } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { go, to } from "../routes.js";
 import { isAdmin } from "../session.js";
-import { Dialog, Empty, Head, Panel, Progress, Shown, Table, Text } from "../ui.js";
+import { Dialog, DialogFoot, Empty, Head, Panel, Progress, Shown, Table, Text } from "../ui.js";
 
 export function ProjectsScreen() {
   const client = connection.value;
@@ -83,14 +83,7 @@ function NewProject({ onClose }: { onClose: () => void }) {
         <Text label="Id" value={id} onText={setId} hint="Generated when empty; it never changes." />
         <Text label="Description" value={description} onText={setDescription} />
         <Progress of={action} />
-        <div class="actions end">
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={action.isRunning}>
-            Make it
-          </button>
-        </div>
+        <DialogFoot onCancel={onClose} submit="Make it" isRunning={action.isRunning} />
       </form>
     </Dialog>
   );

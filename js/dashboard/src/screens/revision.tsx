@@ -16,6 +16,7 @@ import { ask } from "../notices.js";
 import { to } from "../routes.js";
 import { isPublisher } from "../session.js";
 import { Badge, Panel, Progress, Shown, Text } from "../ui.js";
+import { Preview } from "./preview.js";
 
 type Revision = components["schemas"]["Revision"];
 
@@ -117,7 +118,11 @@ function Editor({
   const submit = () => {
     if (!parsed.problem && isChanged) void save.run();
   };
-  useKeys("Revision", mayEdit ? [{ keys: "Ctrl+S", text: "Save", run: submit }] : []);
+  const [isPreviewed, setPreviewed] = useState(false);
+  useKeys("Revision", [
+    { keys: "v", text: "Show or hide the preview", run: () => setPreviewed((before) => !before) },
+    ...(mayEdit ? [{ keys: "Ctrl+S", text: "Save", run: submit }] : []),
+  ]);
 
   /** Takes the other version as the one that what is typed stands on. */
   const standOn = (version: Read, content: string) => {
@@ -143,6 +148,14 @@ function Editor({
           <>
             <Badge kind={isPublished ? "good" : ""}>{revision.status}</Badge>
             <span class="hint">changed {dateTime(revision.updatedTime)}</span>
+            <button
+              type="button"
+              class="small"
+              aria-expanded={isPreviewed}
+              onClick={() => setPreviewed(!isPreviewed)}
+            >
+              Preview
+            </button>
             <a class="button small" href={to("projects", path.projectId, "revisions")}>
               All revisions
             </a>
@@ -214,6 +227,7 @@ function Editor({
           )}
         </form>
       </Panel>
+      {isPreviewed && <Preview projectId={path.projectId} content={parsed.value} />}
       {other && (
         <Conflict
           mine={draft.content}

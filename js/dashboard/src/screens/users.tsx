@@ -6,7 +6,20 @@ import { useAction, useDraft, useLoaded } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { ask } from "../notices.js";
 import { login, type Role } from "../session.js";
-import { Badge, Check, Choice, Dialog, Empty, Head, Panel, Progress, Shown, Table, Text } from "../ui.js";
+import {
+  Badge,
+  Check,
+  Choice,
+  Dialog,
+  DialogFoot,
+  Empty,
+  Head,
+  Panel,
+  Progress,
+  Shown,
+  Table,
+  Text,
+} from "../ui.js";
 
 type User = components["schemas"]["User"];
 
@@ -196,19 +209,17 @@ function UserDialog({
         )}
         <Progress of={save} />
         <Progress of={remove} />
-        <div class="actions end">
+        <DialogFoot
+          onCancel={onClose}
+          submit={save.isRunning ? "Saving…" : "Save"}
+          isRunning={save.isRunning}
+        >
           {user && !isSelf && (
             <button type="button" class="danger" disabled={remove.isRunning} onClick={() => remove.run()}>
               Delete
             </button>
           )}
-          <button type="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="primary" disabled={save.isRunning}>
-            {save.isRunning ? "Saving…" : "Save"}
-          </button>
-        </div>
+        </DialogFoot>
       </form>
     </Dialog>
   );

@@ -1,4 +1,4 @@
-//! How long a record takes and how many bytes a voter, at the sizes of a poll.
+//! Benchmarks of a tally: time per vote and bytes per voter, at realistic sizes.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What one shard of a poll has counted, exactly, in about 14 bytes a voter.
+//! The exact counts of one shard of a poll, in about 14 bytes per voter.
 //!
 //! Theory of operation. A visitor reaches this module as a [`Record`]: a keyed hash of who ([`hash`]), and what
 //! for: an answer with one index or several, an impression, or a session. A [`Tally`] takes batches of records and

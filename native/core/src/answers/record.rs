@@ -1,4 +1,4 @@
-//! Records: how answers, impressions and sessions travel and are stored.
+//! The packed form of votes, impressions and sessions, in which they travel and are stored.
 //!
 //! One follows the other without separator. A record is an unsigned LEB128 number, for several indexes more of them,
 //! then the hash, 8 bytes little-endian. The low two bits of the first number say the kind, the others:

@@ -1,4 +1,4 @@
-//! The counts, and who has been counted.
+//! The tally of a shard: the counts, and who has been counted.
 
 use std::mem;
 

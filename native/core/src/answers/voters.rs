@@ -1,4 +1,4 @@
-//! A set of hashes, each with a value, that grows without a pause and without room to spare.
+//! A compact set of hashes, each with a value, that grows without pauses.
 //!
 //! Theory of operation. Linear hashing (Litwin, 1980) over segments of some four thousand entries: when the segments
 //! are full on average, one more is added and takes over half of an earlier one, each in its turn. So the work of one

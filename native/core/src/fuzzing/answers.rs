@@ -1,4 +1,4 @@
-//! Records, and the tally that counts them.
+//! Packed votes, and the tally that counts them.
 
 use crate::answers::Tally;
 use crate::answers::model::{Model, Sent, encode};

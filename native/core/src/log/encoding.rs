@@ -1,4 +1,4 @@
-//! The frame of a notification, built once and cut up again for recovery.
+//! The frame of a notification: built once, and split again for recovery.
 
 use super::entry::{Entry, Kind, Meta};
 use crate::protocol::events::{self, Position};

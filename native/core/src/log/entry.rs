@@ -1,4 +1,4 @@
-//! What is put into a log, and what the log remembers about it.
+//! The input of a log, and what the log keeps about each entry.
 
 /// What an entry does to whoever follows the topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! How entries are laid out for the sockets of one kind of client.
+//! The form in which entries are sent to one kind of client.
 
 use crate::protocol::{events, frame};
 

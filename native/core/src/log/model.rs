@@ -1,4 +1,4 @@
-//! A slow, obvious model of a log: a list of all notifications ever, and what a log has to say about them.
+//! A slow, obvious model of a log: a list of all notifications, and the expected replies.
 //!
 //! Property tests and the fuzzer drive a log and its model with the same steps and compare them.
 

@@ -1,4 +1,4 @@
-//! What a peer can do wrong, and how its connection is closed for it.
+//! The faults of a peer, and the close code for each.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Where the values of a JSON text begin and end.
+//! Finds where the values of a JSON text begin and end.
 //!
 //! One pass, without recursion and without a copy: a message of the largest size holds an event loop for no longer
 //! than its bytes take to be looked at once. What takes longest is many small values, so their number has a bound.
@@ -46,7 +46,7 @@ impl<'a> Scanner<'a> {
     pub fn value(&mut self, depth: usize) -> Option<&'a str> {
         self.peek()?;
         let begin = self.at;
-        (self.at, self.left) = skip_value(self.text.as_bytes(), begin, depth, self.left)?;
+        (self.at, self.left) = skip_value(self.text.as_bytes(), begin, depth, self.left).ok()?;
         Some(&self.text[begin..self.at])
     }
 
@@ -54,13 +54,28 @@ impl<'a> Scanner<'a> {
     pub fn key(&mut self) -> Option<&'a str> {
         self.peek()?;
         let begin = self.at;
-        self.at = skip_string(self.text.as_bytes(), begin)?;
+        self.at = skip_string(self.text.as_bytes(), begin).ok()?;
         let key = &self.text[begin..self.at];
         self.take(b':').then_some(key)
     }
 }
 
+/// Why no end of something was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The text ends before it does; with more behind, it may be right.
+    Ended,
+    /// Whatever follows, it is no JSON, or over a bound.
+    Wrong,
+}
+
+type Skipped = Result<usize, Stop>;
+
 // Each of these is given where something must begin, and answers where it ends.
+
+fn byte(bytes: &[u8], at: usize) -> Result<u8, Stop> {
+    bytes.get(at).copied().ok_or(Stop::Ended)
+}
 
 /// Also answers how many of the `left` values are left then.
 fn skip_value(
@@ -68,24 +83,24 @@ fn skip_value(
     mut at: usize,
     depth: usize,
     mut left: usize,
-) -> Option<(usize, usize)> {
+) -> Result<(usize, usize), Stop> {
     debug_assert!(depth <= 128, "a bit for each");
     // How many arrays and objects are open, and for each a bit, the innermost lowest: whether it is an object.
     let (mut open, mut objects) = (0, 0_u128);
     loop {
-        left = left.checked_sub(1)?;
-        at = match *bytes.get(at)? {
+        left = left.checked_sub(1).ok_or(Stop::Wrong)?;
+        at = match byte(bytes, at)? {
             b'"' => skip_string(bytes, at)?,
             b't' => skip_word(bytes, at, b"true")?,
             b'f' => skip_word(bytes, at, b"false")?,
             b'n' => skip_word(bytes, at, b"null")?,
             opening @ (b'[' | b'{') => {
                 if open == depth {
-                    return None;
+                    return Err(Stop::Wrong);
                 }
                 at = skip_space(bytes, at + 1);
                 // In ASCII, what closes is two behind what opens.
-                if *bytes.get(at)? == opening + 2 {
+                if byte(bytes, at)? == opening + 2 {
                     at + 1
                 } else {
                     let is_object = opening == b'{';
@@ -101,11 +116,11 @@ fn skip_value(
         // A value is over, and with it perhaps what it is the last of.
         loop {
             if open == 0 {
-                return Some((at, left));
+                return Ok((at, left));
             }
             at = skip_space(bytes, at);
             let is_object = objects & 1 == 1;
-            match *bytes.get(at)? {
+            match byte(bytes, at)? {
                 b',' => {
                     at = skip_space(bytes, at + 1);
                     if is_object {
@@ -115,7 +130,7 @@ fn skip_value(
                 }
                 b']' if !is_object => {}
                 b'}' if is_object => {}
-                _ => return None,
+                _ => return Err(Stop::Wrong),
             }
             (at, open, objects) = (at + 1, open - 1, objects >> 1);
         }
@@ -123,9 +138,12 @@ fn skip_value(
 }
 
 /// A key, its colon and the white space behind that.
-fn skip_key(bytes: &[u8], at: usize) -> Option<usize> {
+fn skip_key(bytes: &[u8], at: usize) -> Skipped {
     let colon = skip_space(bytes, skip_string(bytes, at)?);
-    (*bytes.get(colon)? == b':').then(|| skip_space(bytes, colon + 1))
+    match byte(bytes, colon)? {
+        b':' => Ok(skip_space(bytes, colon + 1)),
+        _ => Err(Stop::Wrong),
+    }
 }
 
 #[inline]
@@ -154,16 +172,16 @@ fn skip_much_space(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-pub(super) fn skip_string(bytes: &[u8], at: usize) -> Option<usize> {
-    if *bytes.get(at)? != b'"' {
-        return None;
+pub(super) fn skip_string(bytes: &[u8], at: usize) -> Skipped {
+    if byte(bytes, at)? != b'"' {
+        return Err(Stop::Wrong);
     }
     let mut at = at + 1;
     loop {
-        match *bytes.get(at)? {
-            b'"' => return Some(at + 1),
+        match byte(bytes, at)? {
+            b'"' => return Ok(at + 1),
             b'\\' => at = skip_escape(bytes, at + 1)?,
-            byte if byte < b' ' => return None,
+            byte if byte < b' ' => return Err(Stop::Wrong),
             _ => at += 1 + plain_bytes(&bytes[at + 1..]),
         }
     }
@@ -193,33 +211,37 @@ fn plain_bytes(bytes: &[u8]) -> usize {
 }
 
 /// What is behind a backslash.
-fn skip_escape(bytes: &[u8], at: usize) -> Option<usize> {
-    match *bytes.get(at)? {
-        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(at + 1),
+fn skip_escape(bytes: &[u8], at: usize) -> Skipped {
+    match byte(bytes, at)? {
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(at + 1),
         b'u' => {
-            let digits = bytes.get(at + 1..at + 5)?;
-            let are_digits = digits.iter().all(u8::is_ascii_hexdigit);
-            are_digits.then_some(at + 5)
+            for place in at + 1..at + 5 {
+                if !byte(bytes, place)?.is_ascii_hexdigit() {
+                    return Err(Stop::Wrong);
+                }
+            }
+            Ok(at + 5)
         }
-        _ => None,
+        _ => Err(Stop::Wrong),
     }
 }
 
-pub(super) fn skip_number(bytes: &[u8], at: usize) -> Option<usize> {
-    let at = match *bytes.get(at)? {
-        b'-' if *bytes.get(at + 1)? == b'0' => at + 2,
+/// A number that reaches to the end of the text ends there.
+pub(super) fn skip_number(bytes: &[u8], at: usize) -> Skipped {
+    let at = match byte(bytes, at)? {
+        b'-' if byte(bytes, at + 1)? == b'0' => at + 2,
         b'-' => skip_digits(bytes, at + 1)?,
         b'0' => at + 1,
         _ => skip_digits(bytes, at)?,
     };
     match bytes.get(at) {
         Some(b'.' | b'e' | b'E') => skip_fraction(bytes, at),
-        _ => Some(at),
+        _ => Ok(at),
     }
 }
 
 /// What is behind the whole part of a number, with the exponent.
-fn skip_fraction(bytes: &[u8], mut at: usize) -> Option<usize> {
+fn skip_fraction(bytes: &[u8], mut at: usize) -> Skipped {
     if bytes[at] == b'.' {
         at = skip_digits(bytes, at + 1)?;
     }
@@ -227,18 +249,28 @@ fn skip_fraction(bytes: &[u8], mut at: usize) -> Option<usize> {
         let has_sign = matches!(bytes.get(at + 1), Some(b'+' | b'-'));
         at = skip_digits(bytes, at + 1 + usize::from(has_sign))?;
     }
-    Some(at)
+    Ok(at)
 }
 
 /// At least one.
-fn skip_digits(bytes: &[u8], begin: usize) -> Option<usize> {
-    let mut at = begin;
+fn skip_digits(bytes: &[u8], begin: usize) -> Skipped {
+    if !byte(bytes, begin)?.is_ascii_digit() {
+        return Err(Stop::Wrong);
+    }
+    let mut at = begin + 1;
     while bytes.get(at).is_some_and(u8::is_ascii_digit) {
         at += 1;
     }
-    (at > begin).then_some(at)
+    Ok(at)
 }
 
-pub(super) fn skip_word(bytes: &[u8], at: usize, word: &[u8]) -> Option<usize> {
-    bytes[at..].starts_with(word).then_some(at + word.len())
+pub(super) fn skip_word(bytes: &[u8], at: usize, word: &[u8]) -> Skipped {
+    let rest = &bytes[at..];
+    if rest.starts_with(word) {
+        Ok(at + word.len())
+    } else if word.starts_with(rest) {
+        Err(Stop::Ended)
+    } else {
+        Err(Stop::Wrong)
+    }
 }

@@ -1,4 +1,4 @@
-//! The JSON-RPC 2.0 envelope: which method is called, with what, and how the answer is wrapped.
+//! The JSON-RPC 2.0 envelope: method, params, and the form of replies.
 //!
 //! [`parse`] borrows from the text: ids and params stay the JSON text that the client sent, so that an id comes back
 //! exactly as it was and params are read once, by whoever runs the method. The rules are those of the JSON-RPC 2.0

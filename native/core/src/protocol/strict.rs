@@ -4,18 +4,23 @@
 //! The text is looked at once and nothing is built of it but the names of the objects that are open. A place is put
 //! into words only for the one fault that is found. Objects with few members compare their names one by one; larger
 //! ones keep them in a set whose hashes are seeded, so that no choice of names makes it slow.
+//!
+//! A text that arrives in parts is read by the same rules, value by value (`check_value`). A value whose end has not
+//! come is read again from its beginning; a caller who waits until there is twice as much looks at each byte of it
+//! twice.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 
-use super::json::{skip_number, skip_space, skip_string, skip_word};
+use super::json::{Stop, skip_number, skip_space, skip_string, skip_word};
 
 /// The largest magnitude that every reader keeps exact (RFC 8259 section 6).
 const LARGEST: &[u8] = b"9007199254740992";
 /// So many names are compared faster than hashed.
 const COMPARED: usize = 12;
 
-/// What is wrong with a text; for each but `Malformed` the place is known.
+/// What is wrong with a text; for each but `Malformed` and `Ended` the place is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It is no JSON; another reader says where.
@@ -26,6 +31,17 @@ pub enum Kind {
     LargeInteger,
     /// The place is that of the value which is one too deep.
     TooDeep,
+    /// The text ends before the value does.
+    Ended,
+}
+
+impl From<Stop> for Kind {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Ended => Self::Ended,
+            Stop::Wrong => Self::Malformed,
+        }
+    }
 }
 
 /// A step of a place.
@@ -62,28 +78,63 @@ struct Reader<'a> {
 /// Looks for the first fault of a text, of which at most `depth` arrays and objects may be inside each other.
 ///
 /// # Errors
-/// The fault.
+/// The fault; a text that ends too early is malformed.
 pub fn check(text: &[u8], depth: usize) -> Result<(), Fault<'_>> {
-    let mut reader = Reader {
-        bytes: text,
-        open: Vec::new(),
-        names: Vec::new(),
-    };
-    reader.read(depth).map_err(|kind| reader.fault(kind))
+    let mut reader = Reader::new(text);
+    reader.whole(depth).map_err(|kind| match kind {
+        Kind::Ended => reader.fault(Kind::Malformed),
+        kind => reader.fault(kind),
+    })
+}
+
+/// Looks for the first fault of the value that begins at `begin`, of which at most `depth` arrays and objects may be
+/// inside each other; answers where it ends, and `None` where the text ends before that is known.
+///
+/// # Errors
+/// The fault; not that the value has no end yet.
+pub fn check_value(text: &[u8], begin: usize, depth: usize) -> Result<Option<usize>, Fault<'_>> {
+    let mut reader = Reader::new(text);
+    match reader.value(begin, depth) {
+        // More digits may be coming.
+        Ok(end) if end == text.len() && text[end - 1].is_ascii_digit() => Ok(None),
+        Ok(end) if simdutf8::basic::from_utf8(&text[begin..end]).is_err() => {
+            Err(reader.fault(Kind::Malformed))
+        }
+        Ok(end) => Ok(Some(end)),
+        Err(Kind::Ended) => Ok(None),
+        Err(kind) => Err(reader.fault(kind)),
+    }
 }
 
 impl<'a> Reader<'a> {
-    fn read(&mut self, depth: usize) -> Result<(), Kind> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            open: Vec::new(),
+            names: Vec::new(),
+        }
+    }
+
+    fn whole(&mut self, depth: usize) -> Result<(), Kind> {
         if simdutf8::basic::from_utf8(self.bytes).is_err() {
             return Err(Kind::Malformed);
         }
-        let mut at = skip_space(self.bytes, 0);
+        let end = self.value(skip_space(self.bytes, 0), depth)?;
+        if skip_space(self.bytes, end) == self.bytes.len() {
+            Ok(())
+        } else {
+            Err(Kind::Malformed)
+        }
+    }
+
+    /// Passes a value; answers where it ends.
+    fn value(&mut self, mut at: usize, depth: usize) -> Result<usize, Kind> {
         loop {
             at = match self.byte(at)? {
-                b'"' => skip_string(self.bytes, at).ok_or(Kind::Malformed)?,
-                b't' => skip_word(self.bytes, at, b"true").ok_or(Kind::Malformed)?,
-                b'f' => skip_word(self.bytes, at, b"false").ok_or(Kind::Malformed)?,
-                b'n' => skip_word(self.bytes, at, b"null").ok_or(Kind::Malformed)?,
+                b'"' => skip_string(self.bytes, at)?,
+                b't' => skip_word(self.bytes, at, b"true")?,
+                b'f' => skip_word(self.bytes, at, b"false")?,
+                b'n' => skip_word(self.bytes, at, b"null")?,
                 opening @ (b'[' | b'{') => {
                     if self.open.len() == depth {
                         return Err(Kind::TooDeep);
@@ -98,7 +149,7 @@ impl<'a> Reader<'a> {
                     }
                 }
                 _ => {
-                    let end = skip_number(self.bytes, at).ok_or(Kind::Malformed)?;
+                    let end = skip_number(self.bytes, at)?;
                     if is_large_integer(&self.bytes[at..end]) {
                         return Err(Kind::LargeInteger);
                     }
@@ -106,14 +157,14 @@ impl<'a> Reader<'a> {
                 }
             };
             match self.leave(at)? {
-                Some(next) => at = next,
-                None => return Ok(()),
+                ControlFlow::Continue(next) => at = next,
+                ControlFlow::Break(end) => return Ok(end),
             }
         }
     }
 
     fn byte(&self, at: usize) -> Result<u8, Kind> {
-        self.bytes.get(at).copied().ok_or(Kind::Malformed)
+        self.bytes.get(at).copied().ok_or(Kind::Ended)
     }
 
     /// Opens an array or object that is not empty; answers where its first value begins.
@@ -127,27 +178,25 @@ impl<'a> Reader<'a> {
         if is_object { self.name(at) } else { Ok(at) }
     }
 
-    /// Passes what is behind a value; answers where the next one begins, or `None` at the end of the text.
-    fn leave(&mut self, mut at: usize) -> Result<Option<usize>, Kind> {
+    /// Passes what is behind a value; answers where the next one begins, or where the outermost one has ended.
+    fn leave(&mut self, mut at: usize) -> Result<ControlFlow<usize, usize>, Kind> {
         loop {
-            at = skip_space(self.bytes, at);
             let Some(open) = self.open.last_mut() else {
-                return if at == self.bytes.len() {
-                    Ok(None)
-                } else {
-                    Err(Kind::Malformed)
-                };
+                return Ok(ControlFlow::Break(at));
             };
+            at = skip_space(self.bytes, at);
             match self.bytes.get(at) {
                 Some(b',') => {
                     open.index += 1;
                     let is_object = open.is_object;
                     at = skip_space(self.bytes, at + 1);
-                    return if is_object { self.name(at) } else { Ok(at) }.map(Some);
+                    let next = if is_object { self.name(at)? } else { at };
+                    return Ok(ControlFlow::Continue(next));
                 }
                 Some(b']') if !open.is_object => {}
                 Some(b'}') if open.is_object => {}
-                _ => return Err(Kind::Malformed),
+                Some(_) => return Err(Kind::Malformed),
+                None => return Err(Kind::Ended),
             }
             self.names.truncate(open.names_from);
             self.open.pop();
@@ -157,7 +206,7 @@ impl<'a> Reader<'a> {
 
     /// Takes a name and the colon behind it; answers where the value begins.
     fn name(&mut self, at: usize) -> Result<usize, Kind> {
-        let end = skip_string(self.bytes, at).ok_or(Kind::Malformed)?;
+        let end = skip_string(self.bytes, at)?;
         let name = read_name(&self.bytes[at..end]).ok_or(Kind::Malformed)?;
         let Some(open) = self.open.last_mut() else {
             unreachable!("a name is read in an object that is open");
@@ -183,7 +232,7 @@ impl<'a> Reader<'a> {
 
     /// The fault at the value or name that is being read.
     fn fault(self, kind: Kind) -> Fault<'a> {
-        if kind == Kind::Malformed {
+        if matches!(kind, Kind::Malformed | Kind::Ended) {
             return Fault {
                 kind,
                 place: Vec::new(),
@@ -222,41 +271,4 @@ fn is_large_integer(number: &[u8]) -> bool {
         return false;
     }
     digits.len() > LARGEST.len() || digits > LARGEST
-}
-
-/// How far into a value the bytes of a text have been looked at that may still be coming.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passed {
-    /// What has been looked at; an escape whose second byte is missing has not.
-    pub at: usize,
-    /// Arrays and objects that are open there.
-    pub depth: usize,
-    pub in_string: bool,
-}
-
-impl Passed {
-    /// Goes on to the end of the value or of `bytes`, by strings and brackets alone.
-    ///
-    /// The value begins with a bracket or a quote; it is over when nothing is open after at least one byte.
-    #[must_use]
-    pub fn go_on(mut self, bytes: &[u8]) -> Self {
-        while let Some(&byte) = bytes.get(self.at) {
-            match (self.in_string, byte) {
-                (true, b'\\') if self.at + 1 == bytes.len() => return self,
-                (true, b'\\') => self.at += 1,
-                (_, b'"') => self.in_string = !self.in_string,
-                (false, b'{' | b'[') => self.depth += 1,
-                (false, b'}' | b']') => self.depth = self.depth.saturating_sub(1),
-                _ => {
-                    self.at += 1;
-                    continue;
-                }
-            }
-            self.at += 1;
-            if self.depth == 0 && !self.in_string {
-                return self;
-            }
-        }
-        self
-    }
 }

@@ -1,4 +1,4 @@
-//! What the fuzzer feeds: one function for each thing that reads bytes from outside, and one for the log.
+//! Fuzz targets: one function for each parser of outside bytes, and one for the log.
 //!
 //! A target takes any bytes, and panics when a rule is broken that should hold for all of them. `native/gateway/fuzz`
 //! drives them with coverage; the tests here run them on the corpus it has gathered, whole and damaged. Most are those of

@@ -1,4 +1,4 @@
-//! Records on their way to one counter: they gather while the application has a batch, and go together as the next.
+//! Packed votes on their way to one counter: they gather while a batch is in flight, and form the next one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

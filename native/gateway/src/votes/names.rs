@@ -1,4 +1,4 @@
-//! Texts that are made anew for each vote, kept for their memory.
+//! Buffers for the texts of each vote, reused to avoid allocations.
 
 /// One set for each event loop.
 #[derive(Debug, Default)]

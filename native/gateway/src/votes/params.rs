@@ -1,4 +1,4 @@
-//! The params of `respond` and `impression`, as far as they are plainly right.
+//! The params of `respond` and `impression`, as far as they are clearly valid.
 //!
 //! What is not is left to the application, whose errors are then the only ones there are. So this is stricter than
 //! its rules: text has no escapes, and that of a visitor or session is visible ASCII.

@@ -1,4 +1,4 @@
-//! The polls that the application has opened to this gateway, and the way to the counters.
+//! The polls that the application has opened to this gateway, and the lanes to the counters.
 //!
 //! Theory of operation. The application answers a vote in full: it looks at the program, its access, the event and
 //! the time. What it finds holds for the next moments, so it *opens* the poll here for as long as it does; votes for

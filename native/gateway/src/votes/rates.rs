@@ -1,4 +1,4 @@
-//! Token buckets by name, for what comes too often to ask anybody else each time.
+//! Token buckets by name, for limits that are checked too often to leave this process.
 //!
 //! A bucket is one number: the moment at which it is full again (the generic cell rate algorithm of ITU-T I.371,
 //! annex A). Buckets that are full are the same as none, so forgetting them is free.

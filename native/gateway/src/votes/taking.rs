@@ -1,4 +1,4 @@
-//! `respond` and `impression` as calls: from params to records, from what became of them to the reply.
+//! `respond` and `impression` as calls: from params to packed votes, and from outcomes to the reply.
 //!
 //! Where a poll allows changes, the votes of a connection are counted in the order sent: while the application has a call
 //! of the connection, it gets the votes behind it too, and it waits for those that are here before it counts one.

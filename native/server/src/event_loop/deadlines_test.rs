@@ -4,7 +4,7 @@ use broker_core::protocol::frame::{Opcode, encode_masked};
 
 use super::shares_test::{Connection, Stage, Viewer, call};
 use super::*;
-use crate::connection::Deadlines;
+use crate::connection::{Deadlines, Tick};
 
 /// More than one connection may have outstanding.
 const CALLS: usize = 300;
@@ -17,6 +17,11 @@ fn settle(stage: &mut Stage) {
     }
 }
 
+/// A deadline that is over.
+fn passed(now_ms: u64) -> Tick {
+    Tick::at_ms(now_ms.saturating_sub(TICK_MS))
+}
+
 /// The deadlines of everybody are over.
 fn expire(stage: &mut Stage) -> State {
     let slot = stage.event_loop.core.connections.slots().start;
@@ -24,14 +29,11 @@ fn expire(stage: &mut Stage) -> State {
     let now_ms = core.now_ms;
     let connection = core.connection(slot);
     let Deadlines {
-        pong_ms,
-        message_ms,
-        end_ms,
-        ..
+        pong, message, end, ..
     } = &mut connection.deadlines;
-    for deadline_ms in [pong_ms, message_ms, end_ms] {
-        if *deadline_ms != NEVER {
-            *deadline_ms = now_ms;
+    for deadline in [pong, message, end] {
+        if deadline.is_set() {
+            *deadline = passed(now_ms);
         }
     }
     stage.event_loop.timer(slot);
@@ -41,9 +43,14 @@ fn expire(stage: &mut Stage) -> State {
 fn await_pong(stage: &mut Stage) {
     let slot = stage.event_loop.core.connections.slots().start;
     stage.event_loop.ping(slot);
-    assert_ne!(
-        stage.event_loop.core.connection(slot).deadlines.pong_ms,
-        NEVER
+    assert!(
+        stage
+            .event_loop
+            .core
+            .connection(slot)
+            .deadlines
+            .pong
+            .is_set()
     );
     settle(stage);
 }
@@ -93,7 +100,7 @@ fn any_byte_is_a_sign_of_life() {
     await_pong(&mut stage);
     // The pong can only come behind the message.
     producer.send_bytes(&frame[1_000..2_000]);
-    stage.turn_until(|stage| stage.connections()[0].deadlines.pong_ms == NEVER);
+    stage.turn_until(|stage| !stage.connections()[0].deadlines.pong.is_set());
 }
 
 #[test]
@@ -109,7 +116,7 @@ fn a_message_is_not_late_while_we_do_not_read() {
     let now_ms = stage.event_loop.core.now_ms;
     let connection = stage.event_loop.core.connection(slot);
     assert!(connection.reading.is_paused && connection.reading.has_more);
-    connection.deadlines.message_ms = now_ms;
+    connection.deadlines.message = passed(now_ms);
     assert_eq!(expire(&mut stage), State::Open);
 }
 

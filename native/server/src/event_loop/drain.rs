@@ -1,6 +1,6 @@
-//! The farewell: clients are told when to reconnect, spread over time, and closed then.
+//! Shutdown: tells clients when to reconnect, spread over time, and then closes.
 
-use super::super::connection::{NEVER, SlotIndex, State};
+use super::super::connection::{SlotIndex, State, Tick};
 use super::super::handler::{ClientState, Handler};
 use super::super::wheel::TICK_MS;
 use super::EventLoop;
@@ -44,13 +44,13 @@ impl<H: Handler> EventLoop<H> {
         let Some(drain) = &self.drain else { return };
         let after_ms = self.core.shared.random_below(drain.over_ms + 1);
         let connection = self.core.connection(slot);
-        if connection.deadlines.leave_by_ms != NEVER || connection.state != State::Open {
+        if connection.deadlines.leave_by.is_set() || connection.state != State::Open {
             return;
         }
         let end_ms = self.core.now_ms + after_ms;
         let deadlines = &mut self.core.connection(slot).deadlines;
-        deadlines.end_ms = end_ms;
-        deadlines.leave_by_ms = end_ms + DRAIN_GRACE_MS;
+        deadlines.end = Tick::at_ms(end_ms);
+        deadlines.leave_by = Tick::at_ms(end_ms + DRAIN_GRACE_MS);
         let params = format!(r#"{{"afterMs":{after_ms}}}"#);
         self.core.notify(slot, "reconnect", params.as_bytes());
         self.core.schedule(slot);
@@ -61,8 +61,8 @@ impl<H: Handler> EventLoop<H> {
         let now_ms = self.core.now_ms;
         let connection = self.core.connection(slot);
         let is_waiting = connection.client.awaits_reply();
-        if is_waiting && now_ms < connection.deadlines.leave_by_ms {
-            connection.deadlines.end_ms = now_ms + TICK_MS;
+        if is_waiting && !connection.deadlines.leave_by.is_over(now_ms) {
+            connection.deadlines.end = Tick::at_ms(now_ms + TICK_MS);
         } else {
             self.core.close(slot, 1012, "service_restart");
         }

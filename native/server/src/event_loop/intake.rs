@@ -1,4 +1,4 @@
-//! What comes in: connections, request heads, frames.
+//! Input: connections, request heads, frames.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use broker_core::protocol::handshake::{self, Head, Limits, Request};
 use broker_core::protocol::{Decoder, Flow, Item, Role};
 
 use super::super::config::{client_address, is_among};
-use super::super::connection::{NEVER, Rate, SlotIndex, State};
+use super::super::connection::{Rate, SlotIndex, State, Tick};
 use super::super::handler::{Admission, Handler, Message};
 use super::super::loop_state::Core;
 use super::super::refusals::{NoRoom, Refusal, refuse_unread};
@@ -114,7 +114,7 @@ impl<H: Handler> EventLoop<H> {
                     connection.reading.has_more =
                         bytes == buffer.len() || connection.reading.is_ended;
                     // Any byte shows that the client is there: its pong may be stuck behind a long message.
-                    connection.deadlines.pong_ms = NEVER;
+                    connection.deadlines.pong = Tick::NEVER;
                     self.take_bytes(slot, &mut buffer[..bytes]);
                 }
             }
@@ -280,7 +280,7 @@ impl<H: Handler> EventLoop<H> {
 
     /// Keeps what has not had its turn, and sees to it that nobody makes us keep too much for too long.
     fn keep_input(&mut self, slot: SlotIndex, rest: &[u8], has_ended_one: bool) {
-        let complete_by_ms = self.core.now_ms + self.core.shared.config.message_ms;
+        let complete_by = Tick::at_ms(self.core.now_ms + self.core.shared.config.message_ms);
         let connection = self.core.connection(slot);
         if connection.state != State::Open {
             return;
@@ -290,10 +290,10 @@ impl<H: Handler> EventLoop<H> {
             connection.reading.has_more = true;
         }
         if has_ended_one || connection.decoder.held_bytes() == 0 {
-            connection.deadlines.message_ms = NEVER;
+            connection.deadlines.message = Tick::NEVER;
         }
         if connection.decoder.held_bytes() > 0 {
-            connection.deadlines.message_ms = connection.deadlines.message_ms.min(complete_by_ms);
+            connection.deadlines.message = connection.deadlines.message.min(complete_by);
         }
         self.core.schedule(slot);
         self.core.end_crowding(slot);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use broker_core::protocol::Inflater;
 
 use self::drain::Drain;
-use super::connection::{ConnId, NEVER, SHARE_BYTES, SlotIndex, State};
+use super::connection::{ConnId, SHARE_BYTES, SlotIndex, State, Tick};
 use super::handler::Handler;
 use super::loop_state::Core;
 use super::mailbox::Command;
@@ -236,10 +236,11 @@ impl<H: Handler> EventLoop<H> {
         self.core.wheel.take(now_ms, &mut due);
         for (tick, slot) in due.drain(..) {
             let connection = self.core.connection(slot);
-            if connection.state == State::Free || connection.deadlines.timer_tick != tick {
+            if connection.state == State::Free || connection.deadlines.timer != Tick::of_tick(tick)
+            {
                 continue;
             }
-            connection.deadlines.timer_tick = NEVER;
+            connection.deadlines.timer = Tick::NEVER;
             self.timer(slot);
             self.core.schedule(slot);
         }
@@ -260,27 +261,27 @@ impl<H: Handler> EventLoop<H> {
         let now_ms = self.core.now_ms;
         self.put_off(slot);
         let connection = self.core.connection(slot);
-        if connection.deadlines.end_ms <= now_ms {
+        if connection.deadlines.end.is_over(now_ms) {
             self.end(slot);
             return;
         }
-        if connection.deadlines.message_ms <= now_ms {
+        if connection.deadlines.message.is_over(now_ms) {
             self.core.close(slot, 1008, "the message took too long");
             return;
         }
-        if connection.deadlines.pong_ms <= now_ms {
+        if connection.deadlines.pong.is_over(now_ms) {
             // Nobody is there to read a close frame: say it once and go.
             self.core.close(slot, 1011, "no pong");
             self.core.flush(slot, usize::MAX);
             self.core.drop_connection(slot);
             return;
         }
-        if connection.deadlines.ping_ms <= now_ms {
+        if connection.deadlines.ping.is_over(now_ms) {
             self.ping(slot);
         }
         let connection = self.core.connection(slot);
-        if connection.deadlines.alarm_ms <= now_ms {
-            connection.deadlines.alarm_ms = NEVER;
+        if connection.deadlines.alarm.is_over(now_ms) {
+            connection.deadlines.alarm = Tick::NEVER;
             self.handler.alarm(&mut self.core, slot);
         }
     }
@@ -288,20 +289,21 @@ impl<H: Handler> EventLoop<H> {
     /// Begins the times anew in which the client has to say something, when it has and we have not looked.
     fn put_off(&mut self, slot: SlotIndex) {
         let (now_ms, config) = (self.core.now_ms, &self.core.shared.config);
-        let (pong_ms, message_ms) = (now_ms + config.pong_ms, now_ms + config.message_ms);
-        let handshake_ms = now_ms + config.handshake_ms;
+        let pong = Tick::at_ms(now_ms + config.pong_ms);
+        let message = Tick::at_ms(now_ms + config.message_ms);
+        let handshake = Tick::at_ms(now_ms + config.handshake_ms);
         let connection = self.core.connection(slot);
         if !connection.is_unread() {
             return;
         }
-        if connection.deadlines.pong_ms <= now_ms {
-            connection.deadlines.pong_ms = pong_ms;
+        if connection.deadlines.pong.is_over(now_ms) {
+            connection.deadlines.pong = pong;
         }
-        if connection.deadlines.message_ms <= now_ms {
-            connection.deadlines.message_ms = message_ms;
+        if connection.deadlines.message.is_over(now_ms) {
+            connection.deadlines.message = message;
         }
-        if connection.state == State::Head && connection.deadlines.end_ms <= now_ms {
-            connection.deadlines.end_ms = handshake_ms;
+        if connection.state == State::Head && connection.deadlines.end.is_over(now_ms) {
+            connection.deadlines.end = handshake;
         }
     }
 
@@ -309,21 +311,21 @@ impl<H: Handler> EventLoop<H> {
         let (now_ms, config) = (self.core.now_ms, &self.core.shared.config);
         let (interval_ms, timeout_ms) = (config.ping_ms, config.pong_ms);
         let connection = self.core.connection(slot);
-        connection.deadlines.ping_ms = now_ms + interval_ms;
+        connection.deadlines.ping = Tick::at_ms(now_ms + interval_ms);
         // A ping would wait behind what the client has not read yet: the lag policy looks after that one.
         if connection.writing.is_blocked
             || !connection.out.bytes.is_empty()
-            || connection.deadlines.pong_ms != NEVER
+            || connection.deadlines.pong.is_set()
         {
             return;
         }
         if connection.wire.is_answered() {
-            connection.deadlines.pong_ms = now_ms + timeout_ms;
+            connection.deadlines.pong = Tick::at_ms(now_ms + timeout_ms);
         }
         self.core.send_heartbeat(slot);
     }
 
-    /// The time of a connection in `end_ms` is over.
+    /// The time of a connection in `end` is over.
     fn end(&mut self, slot: SlotIndex) {
         match self.core.connection(slot).state {
             State::Head | State::Waiting => {

@@ -1,1 +1,1 @@
-"""What we lean on that Ray, Ray Serve, uvicorn and HAProxy do not promise, and nothing else does."""
+"""Every use of private names and undocumented behaviour of Ray, Ray Serve, uvicorn and HAProxy."""

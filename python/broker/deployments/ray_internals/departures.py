@@ -1,4 +1,4 @@
-"""A replica that is to end goes on serving until no ingress sends it requests any more.
+"""A replica that is about to end keeps serving until no ingress sends it requests.
 
 Ray Serve tells HAProxy and the replica at the same time. A second later the replica's server closes its
 listener and its kept connections, and by then HAProxy may not have been reloaded: what it sends that moment

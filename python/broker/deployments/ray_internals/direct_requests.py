@@ -1,11 +1,11 @@
-"""Requests go from uvicorn to the API, past what Ray Serve does for each of them.
+"""Passes requests from uvicorn directly to the API, past Ray Serve's work per request.
 
 Behind HAProxy a replica of Ray Serve runs uvicorn itself. Around each request Serve then makes an id and a
 description of it and keeps figures of its own: a quarter of a replica's time in `python -m bench http`, POST
 stored value. What Serve needs to know is how many requests run: by that it adds and removes replicas, waits
 before it ends one, and holds back what is too much. So requests of the API are counted with Serve's own
 counters and are the API's otherwise. uvicorn's reading of the client's address is left out: the API has its
-own (`broker.rest.callers`). A request counts from when its body is there: one that is slow to come takes
+own (`broker.rest.callers`). A request's time starts when its body is complete: one that is slow to come takes
 nobody's place, and brings no second replica.
 
 Everything else goes Serve's way: other paths, other protocols, and whatever comes while the replica has as

@@ -1,4 +1,4 @@
-"""Asks the fork server for a worker, in the place of the command that would start one. Run by its path.
+"""Asks the fork server for a worker; replaces the command that starts one. Run by its path.
 
 Arguments: the server's socket, then the command: Python, Ray's script that sets a worker up, options of
 Python, the worker's script and its arguments. Where the server does not answer, or the worker needs what a

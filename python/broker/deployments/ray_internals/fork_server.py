@@ -1,4 +1,4 @@
-"""Starts the workers of a Ray of our own by forking a process that has imported everything already.
+"""Starts the workers of our own Ray by forking a process that has already imported everything.
 
 A worker of Ray's is a Python that imports Ray, twice, and then what its actor needs: one to two seconds of a
 core, and memory of its own for all of it. A fork takes some milliseconds and shares that memory. So the

@@ -1,4 +1,4 @@
-"""HAProxy as Ray Serve's ingress: whether it can run here, and what makes Ray start it by our program.
+"""HAProxy as Ray Serve's ingress: whether it can run here, and how Ray is made to start our program.
 
 Ray Serve writes a configuration for each change and starts HAProxy with it, by a path that we may name. What
 is named here is `broker.deployments.ingress_start`, which starts HAProxy with a configuration of ours.

@@ -1,4 +1,4 @@
-"""What we take from the configuration that Ray Serve writes for HAProxy: where the replicas are, and no more.
+"""Reads the addresses of the replicas from the configuration that Ray Serve writes for HAProxy.
 
 Ray's frontends and rules are left out, so a line that a later Ray adds opens no port and relaxes no rule.
 What must be there and is not, or is made otherwise, is a fault that stops the start and names the line.

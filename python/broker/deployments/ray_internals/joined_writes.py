@@ -1,4 +1,4 @@
-"""uvicorn's protocol as replicas use it: one write for a reply, and headers that end where they end.
+"""uvicorn's protocol as replicas use it: one write per reply, and strict ends of headers.
 
 uvicorn makes two writes of a reply.
 

@@ -1,4 +1,4 @@
-"""Ray: a cluster of our own, as light as it can be, or one that is there already.
+"""Ray: a lightweight cluster of our own, or an existing one.
 
 Of the processes that `ray start` runs, ours has the GCS and the raylet. Dashboard, autoscaler, client server
 and log monitor are left out: together 300 MB and half of the start. Ray's own switches cannot leave the

@@ -1,4 +1,4 @@
-"""What Ray's processes write beside our own log: `log/ray` of the data directory, a directory a start.
+"""The files that Ray's processes write: `log/ray` of the data directory, one directory per start.
 
 Ray writes it below its session directory, which is gone after a stop, and never removes a file of a process
 that has ended. Here it stays after a stop, for us alone, and is bounded.

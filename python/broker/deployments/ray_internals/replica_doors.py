@@ -1,4 +1,4 @@
-"""Where a replica of Ray Serve listens: for HTTP only, and only where HAProxy looks for it.
+"""Where a replica of Ray Serve listens: HTTP only, and only on the addresses that HAProxy uses.
 
 Each replica starts a gRPC server for calls of other deployments. It listens on every interface and asks for
 no secret, and a call is a pickle: who connects runs code. We have one deployment and no calls (Serve is told

@@ -1,4 +1,4 @@
-"""How Ray Serve is set up in this process, and its control restarted.
+"""Configures Ray Serve in this process, and restarts its controller.
 
 Names used: `RAY_SERVE_ENABLE_HA_PROXY`, `SERVE_CONTROLLER_NAME`, `SERVE_NAMESPACE` and `SERVE_PROXY_NAME` of
 `ray.serve._private.constants`.
@@ -33,5 +33,5 @@ def restart_control() -> None:
     for actor in ray.util.list_named_actors(all_namespaces=True):
         name, namespace = actor["name"], actor["namespace"]
         if namespace == SERVE_NAMESPACE and name.startswith((SERVE_CONTROLLER_NAME, SERVE_PROXY_NAME)):
-            with suppress(ValueError, RayError):  # gone meanwhile, and so made anew
+            with suppress(ValueError, RayError):  # it has ended meanwhile and is restarted anyway
                 ray.kill(ray.get_actor(name, namespace=namespace), no_restart=False)

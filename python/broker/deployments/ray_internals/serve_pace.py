@@ -1,4 +1,4 @@
-"""How soon Ray Serve starts a replica that somebody waits for.
+"""How fast Ray Serve starts a replica that a request waits for.
 
 At rest Serve's controller looks around once a second, and its timers may be late, so that an idle product
 sleeps (`environment`, `worker_setup`). A replica takes four such rounds to start: to be wanted, made,

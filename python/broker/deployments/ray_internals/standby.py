@@ -1,4 +1,4 @@
-"""Stands in for one of Ray's helpers of a node until somebody asks for it. Run as a script, by its path.
+"""Replaces a helper process of Ray on a node until it is needed. Run as a script, by its path.
 
 Arguments: an address and a port, 0 for a helper that nobody asks; then the helper's own command. The first
 connection is closed and the helper takes this process' place; who asked asks again until it answers.

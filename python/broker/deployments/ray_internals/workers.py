@@ -1,4 +1,4 @@
-"""Where the workers of our own Ray come from: forked from one process, and one of them ahead of time.
+"""The workers of our own Ray: forked from one process, with one started ahead of time.
 
 An actor that has died starts at once where an idle worker is there, and after most of a second where one has
 to be made. Ray gives an actor only a worker that has run nothing yet, so no task can leave one behind; the

@@ -1,1 +1,1 @@
-"""Where faces are in a picture: a detector and 68 landmarks, run by ONNX Runtime."""
+"""Finds faces in images: a detector and 68 landmarks, run by ONNX Runtime."""

@@ -1,4 +1,4 @@
-"""Batches without a timer: what waited while the last batch ran is the next one.
+"""Batches without a timer: requests that wait while a batch runs form the next one.
 
 A lone item runs at once, so batching costs no latency; under load batches grow by themselves. A timer would
 do neither: it delays the lone item, and says nothing of how busy the network is.

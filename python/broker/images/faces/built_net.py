@@ -1,4 +1,4 @@
-"""The models that the build converted: a detector, then the landmarks of all faces that it found."""
+"""The models of the build: a detector, then the landmarks of all detected faces."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""From the npm package of face-api to the ONNX files that run.
+"""Converts the npm package of face-api to ONNX files.
 
 A part of the build, as `python -m broker.images.faces.convert FROM TO`; what serves never imports it. The
 same package gives the same bytes.

@@ -1,4 +1,4 @@
-"""From a detector's numbers to boxes: what is sure enough, each face once, the surest first."""
+"""Turns a detector's output into boxes: above the minimum score, without overlaps, best first."""
 
 from dataclasses import dataclass
 

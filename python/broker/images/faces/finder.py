@@ -1,4 +1,4 @@
-"""A `FaceFinder` in this process: models that are loaded once, their thread, batches and a deadline."""
+"""A `FaceFinder` in this process: models loaded once, their thread, batches and a time-out."""
 
 import asyncio
 import os

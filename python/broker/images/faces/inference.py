@@ -1,4 +1,4 @@
-"""Networks at work: ONNX Runtime's sessions, where they compute, and batches of sizes that were tried before.
+"""Running networks: sessions of ONNX Runtime, their providers, and batches of tested sizes.
 
 On a GPU the first run of a batch size costs up to a second: memory is taken and kernels are chosen. So there
 are few sizes, each is run once at the start, and a batch is padded to the next one. On a CPU a padded picture

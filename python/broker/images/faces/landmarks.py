@@ -1,4 +1,4 @@
-"""The patch that the landmark network looks at, and its points back in the picture."""
+"""The patch of the image for the landmark network, and its points in image coordinates."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Which models find faces, and whether they are whole.
+"""The face models, and whether their files are complete.
 
 A directory with our index is one that the build converted; its files are checked against the checksums in the
 index. Any other directory is the operator's, with models in insightface's format.

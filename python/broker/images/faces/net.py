@@ -1,4 +1,4 @@
-"""What finds the faces of a batch of pictures, whichever models it runs."""
+"""The interface of face detection on a batch of images, whichever models it runs."""
 
 from collections.abc import Sequence
 from typing import Protocol

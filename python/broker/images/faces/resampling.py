@@ -1,4 +1,4 @@
-"""Small pictures in other sizes, by numpy alone: what the networks are fed.
+"""Resizes small images with numpy alone, as input of the networks.
 
 Shrinking averages whole blocks first, then interpolates between the nearest two pixels of each axis, so that
 a shrunk face keeps its detail without moiré. Pictures are (height, width, 3) uint8 RGB.

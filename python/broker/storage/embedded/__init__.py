@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own, for installations that have none: only the programs are others'.
+"""An embedded PostgreSQL server, for installations without one.
 
 `server.EmbeddedPostgres` is the life cycle. Any number of processes may use one directory at a time; the
 first starts the server, the last one out stops it. The parts: `binaries` finds programs that fit,

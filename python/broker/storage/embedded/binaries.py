@@ -1,4 +1,4 @@
-"""Where PostgreSQL's programs are: a directory that was named, the system's, or those of a wheel.
+"""Finds PostgreSQL's programs: in a configured directory, in the system, or in a wheel.
 
 A data directory remembers the major version that made it and works with no other, so the choice falls on
 the first programs that fit it; an empty one takes the first that are new enough.

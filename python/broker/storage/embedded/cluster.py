@@ -1,4 +1,4 @@
-"""The data directory: made whole or not at all, and the settings that the server runs with."""
+"""The data directory of PostgreSQL: created completely or not at all, and the server's settings."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""File locks that die with their holder, also by `kill -9`."""
+"""File locks that end with their holder, even after `kill -9`."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Whom PostgreSQL's programs run as: they refuse to run as root."""
+"""The user that PostgreSQL's programs run as: they refuse to run as root."""
 
 import os
 import pwd

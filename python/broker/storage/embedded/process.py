@@ -1,4 +1,4 @@
-"""The postmaster as a process: who it is, starting it, stopping it.
+"""The postmaster as a process: finding, starting and stopping it.
 
 A process is the postmaster of a data directory when it works there: PostgreSQL changes into its data
 directory and stays. That also recognises a process number that the system has given to somebody else, and

@@ -1,1 +1,1 @@
-"""The counters of votes, and how the doors reach them."""
+"""The counters of votes, and the client of them."""

@@ -1,4 +1,4 @@
-"""A counter as a Ray actor. Thin: what it does is `broker.voting.counting.counter`."""
+"""A counter as a Ray actor. Thin: `broker.voting.counting.counter` does the work."""
 
 from typing import TYPE_CHECKING, ClassVar
 

@@ -1,4 +1,4 @@
-"""What travels from a door to a counter, and back.
+"""The values that travel between doors and counters.
 
 A door sends one batch after the other, each with the next number, and sends a batch again under its number
 until it is answered. So the counter knows a repeated one by the door and the number, and answers it as the

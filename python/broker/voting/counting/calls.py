@@ -1,4 +1,4 @@
-"""What counters are asked over links. The annotations are what travels; see `broker.rpc.calls`."""
+"""The calls of counters over links. `broker.rpc.calls` encodes arguments and replies by the annotations."""
 
 from typing import Protocol
 

@@ -1,6 +1,6 @@
-"""What operations count answers with: the caller's side of the counters."""
+"""The interface through which operations count votes: the client of the counters."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from broker.voting.counting.batches import CountKey, Group
@@ -39,10 +39,15 @@ class Counters(Protocol):
             OutcomeUnknown: the same, and each shard's entries may have been counted.
         """
 
-    async def count(self, groups: Sequence[Group]) -> list[bytes | None]:
+    async def count(self, counter: int, take: Callable[[], Sequence[Group]]) -> list[bytes | None]:
         """Count groups of records that are packed already, all for shards of one counter.
 
-        Groups are counted in order, together or not at all, and after what this client was given before.
+        They are counted in order, together or not at all, and after what this client was given before.
+
+        Args:
+            counter: which of the counters.
+            take: gives the groups, at the latest moment: when the batch that they go with is made. It is not
+                called while more waits before them than goes into one batch, which counts nothing.
 
         Returns:
             For each group a byte a record, 1 if it changed a count; None when the poll is gone, `SEALED` when
@@ -50,5 +55,4 @@ class Counters(Protocol):
 
         Raises:
             Unavailable, OutcomeUnknown: as above.
-            ValueError: the groups are of several counters.
         """

@@ -1,40 +1,41 @@
-"""One counter: what its shards of the polls have counted, and the way of batches into the database.
+"""One counter: the tallies of its shards, and how batches get into the database.
 
-Batches are committed in groups: while one commit runs, what arrives waits and goes into the next. A group
-is applied to the tallies in memory, and what is new of it is stored with the totals and the doors' numbers in
-one statement. Only then are the doors answered.
+Batches are committed in groups (`broker.storage.group_commit`). A group is applied to the tallies in
+memory, and what is new of it is stored with the totals and the doors' numbers in one statement. Only then
+are the doors answered.
 
-When a commit fails, memory is ahead of the database or the database ahead of memory; nobody knows which. The
-tallies and doors that it touched are forgotten, the counter's generation is counted up, which ends the doubt
-(`broker.storage.fence`), and they are read again from the database, where a batch that did get through is
-found by its door and number. So it is when the database turns out to have lost what it had.
+When a commit fails, memory is ahead of the database or the database ahead of memory; nobody knows which.
+The counter then drops the tallies and doors that it touched, and reads them from the database again once
+nothing is in doubt there; a batch that was committed is recognised by its door and number. The same happens
+when the database turns out to have lost commits.
 
-Bounds: the queue (batches and bytes; over them `Unavailable` at once), the group, the time that a batch waits
-(its door says how long; then `Unavailable`, or `OutcomeUnknown` while a commit of it is in doubt), and how
-long a tally that nobody counts in stays in memory.
+Bounds: those of the group commit, and the time that an unused tally stays in memory.
 """
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from broker._native import Tally
 from broker.clock import Clock, SystemClock
-from broker.concurrency.back_off import Backoff, Delays
+from broker.concurrency.batch_queue import BatchLimits
 from broker.concurrency.tasks import keep_running
-from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailable
+from broker.errors import BrokerError, Unavailable
 from broker.metrics import catalogue
-from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, VOTES, Sample
+from broker.metrics.counts import LOSSES, VOTES, Sample
 from broker.settings import Settings
 from broker.storage.answer_log import MERGED_ROWS, AnswerLog, RecordsLost, Sealed, StoredTally
 from broker.storage.database import Database
-from broker.storage.fence import Fenced, Term, connection_name
+from broker.storage.fence import Term, connection_name, until_over
+from broker.storage.group_commit import GroupCommit, Pending, Refusals
 from broker.voting.counting.batches import BatchReply, Outcomes, VoteBatch, unpack_outcomes
-from broker.voting.counting.work import NewestBatch, PollShard, ShardTally, Work, too_late
+from broker.voting.counting.work import LATE, NewestBatch, PollShard, ShardTally, Work
 
-_RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is away
+COUNTER_LIMITS = BatchLimits(batch_size=4 << 20, queue_size=64 << 20, queue_items=20_000)
+"""Of the queue and of one group, in bytes and batches."""
+
+_REFUSALS = Refusals(closed=LATE, full=LATE, late=LATE, failed="the votes could not be counted")
 _IDLE_S = 900.0  # how long a tally stays in memory that nobody counts in
 _DOOR_S = 3_600.0  # far longer than any door tries again
 _SWEEP_S = 60.0
@@ -44,43 +45,30 @@ _THREAD_BYTES = 1 << 20  # records that take longer to load than others should w
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class CounterLimits:
-    """Bounds of the queue and of one group."""
-
-    queue_batches: int = 20_000
-    queue_bytes: int = 64 << 20
-    group_bytes: int = 4 << 20
-
-
 @dataclass(slots=True, eq=False)
-class _Pending:
+class _Pending(Pending):
     batch: VoteBatch
-    deadline_s: float
     reply: asyncio.Future[BatchReply]
-    is_doubtful: bool = False  # a commit of it was not answered
 
 
 class Counter:
     """One counter. `start` creates it; all methods belong to one event loop."""
 
     def __init__(
-        self, database: Database, slot: str, generation: int, clock: Clock, limits: CounterLimits
+        self, database: Database, slot: str, generation: int, clock: Clock, limits: BatchLimits
     ) -> None:
         self._database = database
         self._slot = slot
         self._stored = AnswerLog(database, slot)
         self._term = Term(self._stored, generation)
         self._clock = clock
-        self._limits = limits
-        self._queue: deque[_Pending] = deque()
-        self._queued_bytes = 0
-        self._waiting: set[asyncio.Future[BatchReply]] = set()
-        self._arrived = asyncio.Event()
+        self._commits: GroupCommit[_Pending, BatchReply] = GroupCommit(
+            self, self._term, clock, limits, _REFUSALS, name="counting", slot=slot
+        )
         self._tallies: dict[PollShard, ShardTally] = {}
         self._doors: dict[str, NewestBatch] = {}
+        self._grown: set[PollShard] = set()  # with new rows, which may have become many
         self._keys_seen = True  # of an earlier life, perhaps
-        self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -91,7 +79,7 @@ class Counter:
         slot: str,
         *,
         clock: Clock | None = None,
-        limits: CounterLimits | None = None,
+        limits: BatchLimits | None = None,
     ) -> "Counter":
         """Take the slot and begin. Raises Unavailable when the database cannot be reached."""
         database = await Database.open(
@@ -102,9 +90,9 @@ class Counter:
         except BaseException:
             await database.close()
             raise
-        counter = cls(database, slot, generation, clock or SystemClock(), limits or CounterLimits())
+        counter = cls(database, slot, generation, clock or SystemClock(), limits or COUNTER_LIMITS)
         counter._tasks = [
-            asyncio.create_task(counter._run(), name="counting"),
+            asyncio.create_task(counter._commits.run(), name="counting"),
             keep_running("sweep", counter._sweep),
         ]
         _log.info("counter_started", extra={"slot": slot, "generation": generation})
@@ -112,150 +100,95 @@ class Counter:
 
     async def submit(self, batch: VoteBatch, wait_s: float) -> BatchReply:
         """Count a batch; what it answers is durable. Errors are values. Cancelling takes nothing back."""
-        is_full = len(self._queue) >= self._limits.queue_batches
-        if self._closed or is_full or self._queued_bytes + batch.size_bytes > self._limits.queue_bytes:
-            return too_late()
         reply: asyncio.Future[BatchReply] = asyncio.get_running_loop().create_future()
-        self._waiting.add(reply)
-        reply.add_done_callback(self._waiting.discard)
-        self._queue.append(_Pending(batch, self._clock.monotonic_s() + wait_s, reply))
-        self._queued_bytes += batch.size_bytes
-        self._arrived.set()
+        self._commits.add(_Pending(batch.size_bytes, self._clock.monotonic_s() + wait_s, batch, reply))
         return await reply
 
     async def ended(self) -> None:
         """Return when the counter can go on no longer: it was shut out, or one of its tasks failed."""
-        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            error = None if task.cancelled() else task.exception()
-            if isinstance(error, Fenced):
-                _log.warning("counter_fenced", extra={"slot": self._slot})
-            elif error is not None:
-                _log.error("counter_failed", extra={"task": task.get_name()}, exc_info=error)
+        await until_over(self._tasks, self._slot)
 
     def figures(self) -> Iterator[Sample]:
         """What the counter has to tell now."""
-        yield Sample(catalogue.QUEUE.name, ("counting",), len(self._queue))
-        yield Sample(catalogue.QUEUE_BYTES.name, ("counting",), self._queued_bytes)
-        yield Sample(catalogue.GENERATION.name, (self._slot,), self._term.generation)
+        yield from self._commits.figures()
         yield Sample(catalogue.TALLIES.name, (), len(self._tallies))
         yield from self._database.figures()
 
     async def drain(self) -> None:
         """Refuse new batches; return when those that wait are answered."""
-        self._closed = True
-        if self._waiting:
-            await asyncio.wait(set(self._waiting))
+        await self._commits.drain()
 
     async def close(self) -> None:
         """End the tasks and the connections; what waits is answered `Unavailable` or `OutcomeUnknown`."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has told of those that failed
+        await asyncio.gather(*self._tasks, return_exceptions=True)  # `ended` has reported those that failed
         await self._database.close()
 
-    # -- the writer
+    # -- what the group commit asks of it; see `GroupWork`
 
-    async def _run(self) -> None:
-        group: list[_Pending] = []
-        try:
-            while True:
-                await self._arrived.wait()
-                group = self._take()
-                if group:
-                    await self._commit(group)
-                else:
-                    self._arrived.clear()
-        finally:
-            self._closed = True
-            for pending in group:
-                _answer(pending.reply, too_late(is_doubtful=pending.is_doubtful))
-            for reply in list(self._waiting):
-                _answer(reply, too_late())
+    is_unsettled = False
 
-    def _take(self) -> list[_Pending]:
-        """The next group: a prefix of the queue, with at most one batch of a door."""
-        group: list[_Pending] = []
-        room = self._limits.group_bytes
+    def admission(self) -> Callable[[_Pending], bool]:
+        """Lets at most one batch of a door into a group."""
         doors: set[str] = set()
-        while self._queue:
-            pending = self._queue[0]
-            size_bytes = pending.batch.size_bytes
-            if group and (size_bytes > room or pending.batch.door in doors):
-                break
-            self._queue.popleft()
-            self._queued_bytes -= size_bytes
-            room -= size_bytes
-            doors.add(pending.batch.door)
-            group.append(pending)
-        return group
 
-    async def _commit(self, group: list[_Pending]) -> None:
-        """Count a group, however often it takes. Raises Fenced."""
-        delays = Delays(_RETRY)
-        sealed: frozenset[int] = frozenset()
-        while group := self._alive(group):
-            try:
-                await self._attempt(group, sealed)
-                return
-            except Fenced:
-                raise
-            except Sealed as found:  # while these votes were on their way
-                sealed |= found.polls
-                self._forget(group)
-            except RecordsLost:
-                _log.error("answers_lost", extra={"slot": self._slot, "batches": len(group)})
-                LOSSES.add()
-                self._doubt(group)
-                await delays.wait()
-            except Unavailable as error:
-                _log.warning("count_in_doubt", extra={"batches": len(group), "cause": error.log_text})
-                self._doubt(group)
-                if isinstance(error, OutcomeUnknown):
-                    _mark_doubtful(group)
-                DOUBTS.add(self._slot)
-                await delays.wait()
-            except Exception:
-                self._doubt(group)
-                if len(group) > 1:
-                    # one of them cannot be counted; alone, it fails nobody else
-                    for pending in group:
-                        await self._commit([pending])
-                    return
-                _log.exception("batch_failed")
-                _answer(group[0].reply, InternalError("the votes could not be counted"))
-                return
+        def admits(pending: _Pending) -> bool:
+            door = pending.batch.door
+            is_new = door not in doors
+            doors.add(door)
+            return is_new
 
-    async def _attempt(self, group: Sequence[_Pending], sealed: frozenset[int]) -> None:
-        await self._term.settle()
+        return admits
+
+    async def settle(self, group: Sequence[_Pending], /) -> None:
+        """Read the tallies and doors of a group that are not in memory. Raises Fenced, Unavailable."""
+        while self._grown:
+            await self._merge(self._grown.pop())
         await self._load(group)
+
+    async def commit(
+        self, generation: int, group: Sequence[_Pending], earlier: Sequence[Exception]
+    ) -> list[BatchReply]:
+        """Count a group, and store what it changed. Memory is ahead of the database meanwhile."""
+        sealed = frozenset[int]().union(*(error.polls for error in earlier if isinstance(error, Sealed)))
         work = Work(self._tallies, self._doors, sealed)
         replies = [work.count(pending.batch) for pending in group]
-        began_s = self._clock.monotonic_s()
-        gone = await self._store(work, group)
-        COMMIT_SECONDS.observe(self._clock.monotonic_s() - began_s, self._slot)
-        COMMITTED.add(self._slot, amount=len(group))
-        for pending, reply in zip(group, replies, strict=True):
-            _answer(pending.reply, _without(gone, pending.batch, reply))
+        gone = await self._store(work, generation)
         for _, outcomes in work.doors.values():  # without batches that were counted before
             _tell(outcomes)
         for pending in group:
             if pending.batch.has_key:  # seldom repeated; then its row is read
                 self._doors.pop(pending.batch.door, None)
                 self._keys_seen = True
-        for key in work.news:
-            await self._merge(key)
+        self._grown |= work.news.keys()
+        return [_without(gone, each.batch, reply) for each, reply in zip(group, replies, strict=True)]
 
-    async def _store(self, work: Work, group: Sequence[_Pending]) -> set[int]:
+    def forget(self, group: Sequence[_Pending]) -> None:
+        """Forget what memory says of everything that a group touches."""
+        for pending in group:
+            self._doors.pop(pending.batch.door, None)
+            for each in pending.batch.groups:
+                self._tallies.pop((each.poll, each.shard), None)
+
+    def answer(self, pending: _Pending, reply: BatchReply) -> None:
+        """Give the reply to the door."""
+        if not pending.reply.done():
+            pending.reply.set_result(reply)
+
+    # -- how a group is counted
+
+    async def _store(self, work: Work, generation: int) -> set[int]:
         """Make durable what a group changed; returns the polls that are gone. Raises Fenced, Unavailable."""
         writes = work.writes()
         if not writes and not work.has_keys:
             return set()
         try:
-            existing = await self._stored.commit(self._term.generation, writes, work.door_writes())
-        except asyncio.CancelledError:
-            _mark_doubtful(group)
-            raise
+            existing = await self._stored.commit(generation, writes, work.door_writes())
+        except RecordsLost:
+            _log.error("answers_lost", extra={"slot": self._slot, "polls": len(writes)})
+            LOSSES.add()
+            raise Unavailable(LATE, retry_after_s=1, log_text="records_lost") from None
         now_s = self._clock.monotonic_s()
         for door, (number, outcomes) in work.doors.items():
             self._doors[door] = NewestBatch(number, outcomes, now_s)
@@ -263,18 +196,6 @@ class Counter:
         for key in [key for key in self._tallies if key[0] in gone] if gone else ():
             del self._tallies[key]
         return gone
-
-    def _doubt(self, group: Iterable[_Pending]) -> None:
-        """Forget what memory says of a group, and settle what the database says before anything else."""
-        self._term.doubt()
-        self._forget(group)
-
-    def _forget(self, group: Iterable[_Pending]) -> None:
-        """Forget what memory says of everything that a group touches: it is ahead of the database."""
-        for pending in group:
-            self._doors.pop(pending.batch.door, None)
-            for each in pending.batch.groups:
-                self._tallies.pop((each.poll, each.shard), None)
 
     async def _load(self, group: Sequence[_Pending]) -> None:
         """Read the tallies and doors of a group that are not in memory, and mark all of them as used."""
@@ -318,13 +239,6 @@ class Counter:
         else:
             counted.loose = 0
 
-    def _alive(self, group: list[_Pending]) -> list[_Pending]:
-        now_s = self._clock.monotonic_s()
-        for pending in group:
-            if pending.deadline_s <= now_s:
-                _answer(pending.reply, too_late(is_doubtful=pending.is_doubtful))
-        return [pending for pending in group if not pending.reply.done()]
-
     async def _sweep(self) -> None:
         """Forget what nobody has used for a while."""
         keys_s = self._clock.monotonic_s() + _KEYS_S
@@ -361,13 +275,3 @@ def _tell(outcomes: Outcomes) -> None:
     changed = sum(each.count(1) for each in outcomes if each is not None)
     VOTES.add("counted", amount=changed)
     VOTES.add("duplicate", amount=records - changed)
-
-
-def _mark_doubtful(group: Iterable[_Pending]) -> None:
-    for pending in group:
-        pending.is_doubtful = True
-
-
-def _answer(reply: asyncio.Future[BatchReply], value: BatchReply) -> None:
-    if not reply.done():
-        reply.set_result(value)

@@ -1,4 +1,4 @@
-"""What counting votes raises besides the broker's general errors."""
+"""Errors of counting, in addition to the broker's general errors."""
 
 from broker.errors import Conflict
 

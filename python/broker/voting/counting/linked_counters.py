@@ -1,54 +1,36 @@
-"""The port `Counters` over links: how a door's answers reach the counters.
+"""`Counters` over links: how the votes of a door reach the counters.
 
-Calls are shared: while one is in flight to a counter, what arrives for it waits and goes with the next, as
-one batch. A batch that brings no reply is sent again under its number until the time of those who wait for
-it is over; the counter knows it by the number and counts nothing twice. Of a batch that was given up after
-some call with it got lost, nobody knows whether it was counted.
+Entries go by a `BatchingClient` a counter, as one numbered batch a call. A batch that brings no reply is sent
+again under its number; the counter knows it by that and counts nothing twice.
+
+Votes that native code has packed wait where it keeps them, and in no queue of ours: a batch takes them when
+it is made. They are counted after the entries of the batch, since those were given before; while more
+entries wait than go into one batch, none are taken.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
-from broker.actors.link import Link, LinkLost, SlotLink
+from broker.actors.batching_client import Asked, BatchingClient
+from broker.actors.link import Link, SlotLink
 from broker.clock import Clock
-from broker.concurrency.back_off import Backoff, Delays
-from broker.concurrency.batch_queue import BatchLimits, BatchQueue
+from broker.concurrency.batch_queue import BatchLimits
 from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
 from broker.metrics.counts import Sample
 from broker.settings import Settings
-from broker.voting.counting.batches import SEALED, BatchReply, CountKey, Group, Outcomes, VoteBatch
+from broker.voting.counting.batches import SEALED, CountKey, Group, Outcomes, VoteBatch
 from broker.voting.counting.calls import COUNTER_CALLS
 from broker.voting.counting.client import PackedEntry
 from broker.voting.counting.errors import VotingClosed
 from broker.voting.counting.placement import COUNTER
+from broker.voting.counting.work import LATE
 
 _LIMITS = BatchLimits(batch_size=20_000, queue_size=200_000)  # entries
-_RETRY = Backoff(0.02, 0.1, jitter=0)  # before a batch is sent again
-_GRACE_S = 1.0  # for the way of a reply that was made just in time
 
 _Replied = TypeVar("_Replied")
-
-_RECORD_BYTES = 9  # of the shortest: so many records are in a group at most
-
-
-class _Call(Protocol):
-    """What one caller gives for one counter, counted in one batch."""
-
-    size: int
-    """Records, at most."""
-
-    def pack(self, packing: "_Packing") -> None:
-        """Put it into the batch."""
-
-    def answer(self, reply: BatchReply) -> None:
-        """Tell what the counter has made of the batch."""
-
-    def is_given_up(self) -> bool:
-        """Whether nobody waits for it any more."""
 
 
 class _Packing:
@@ -88,63 +70,88 @@ class _Packing:
         return len(self._keys) - 1
 
 
+class _Question(Protocol):
+    """What one caller gives for one counter, counted in one batch."""
+
+    def pack(self, packing: _Packing) -> None:
+        """Put it into the batch."""
+
+    def read(self, outcomes: Outcomes) -> object:
+        """Its reply in that of the batch."""
+
+
 class _Entries:
     """Entries that share groups with those of others."""
 
     def __init__(self, entries: Sequence[PackedEntry]) -> None:
         self.size = len(entries)
-        self.changed: asyncio.Future[list[bool] | BrokerError] = asyncio.Future()
         self._entries = entries
         self._places: list[tuple[int, int]] = []
 
     def pack(self, packing: _Packing) -> None:
-        """Add the votes to the batch."""
+        """Put them into the batch."""
         self._places = [packing.add(entry) for entry in self._entries]
 
-    def answer(self, reply: BatchReply) -> None:
-        """Complete the call with the outcomes of its votes."""
-        if not self.changed.done():
-            result = reply if isinstance(reply, BrokerError) else _changed(reply, self._places)
-            self.changed.set_result(result)
-
-    def is_given_up(self) -> bool:
-        """Whether nobody waits for the outcome any more."""
-        return self.changed.cancelled()
+    def read(self, outcomes: Outcomes) -> list[bool] | BrokerError:
+        """Whether each entry has changed a count."""
+        changed: list[bool] = []
+        for group, place in self._places:
+            counted = outcomes[group]
+            if counted is None:
+                return NotFound("the program has been deleted")
+            if counted == SEALED:
+                return VotingClosed()
+            changed.append(bool(counted[place]))
+        return changed
 
 
 class _Groups:
-    """Groups that are packed already."""
+    """Groups that are packed already, and are taken when the batch is made."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self.size = sum(len(group.records) for group in groups) // _RECORD_BYTES
-        self.outcomes: asyncio.Future[list[bytes | None] | BrokerError] = asyncio.Future()
-        self._groups = groups
+    def __init__(self, take: Callable[[], Sequence[Group]]) -> None:
+        self._take = take
         self._places: list[int] = []
 
     def pack(self, packing: _Packing) -> None:
-        """Add the groups to the batch."""
-        self._places = [packing.add_group(group) for group in self._groups]
+        """Take them, and put them into the batch behind everything."""
+        self._places = [packing.add_group(group) for group in self._take()]
 
-    def answer(self, reply: BatchReply) -> None:
-        """Complete the call with the outcomes of its groups."""
-        if self.outcomes.done():
-            return
-        if isinstance(reply, BrokerError):
-            self.outcomes.set_result(reply)
-        else:
-            self.outcomes.set_result([reply[place] for place in self._places])
-
-    def is_given_up(self) -> bool:
-        """Never: the voters wait, even if the caller does not."""
-        return False
+    def read(self, outcomes: Outcomes) -> list[bytes | None]:
+        """The outcomes of the groups."""
+        return [outcomes[place] for place in self._places]
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """A call in its lane."""
+# The kind of a question says which: `list[bool]` for entries, `list[bytes | None]` for groups.
+_Reply = Any
+_Batch = Sequence[Asked[_Question, _Reply]]
 
-    call: _Call
-    deadline_s: float
+
+class _Numbered:
+    """One numbered batch after the other from one door to one counter."""
+
+    def __init__(self, door: str) -> None:
+        self._door = door
+        self._number = 0
+        self.has_more: Callable[[], bool] = lambda: False
+
+    def pack(self, batch: _Batch, /) -> Callable[[_Batch], object]:
+        """Number the batch. Each try sends all of it, since the number stands for that."""
+        packing = _Packing()
+        for asked in batch:
+            if isinstance(asked.question, _Entries):
+                asked.question.pack(packing)
+        for asked in batch:
+            if isinstance(asked.question, _Groups) and not self.has_more():
+                asked.question.pack(packing)
+        self._number += 1
+        packed = packing.build(self._door, self._number)
+        return lambda _: packed
+
+    def settle(self, batch: _Batch, outcomes: Outcomes, /) -> _Batch:
+        """Hand out the outcomes; nothing is left to send again."""
+        for asked in batch:
+            asked.answer(asked.question.read(outcomes))
+        return ()
 
 
 class LinkedCounters:
@@ -157,132 +164,67 @@ class LinkedCounters:
         self._wait_s = settings.publish_timeout_s
         self._clock = clock
         self._links = links or [SlotLink(COUNTER, index, COUNTER_CALLS) for index in range(settings.counters)]
-        self._lanes = [_Lane(link, clock, ids.uuid7()) for link in self._links]
+        self._clients = [_open(link, clock, ids.uuid7()) for link in self._links]
 
     async def submit(self, entries: Sequence[PackedEntry], key: CountKey | None = None) -> list[bool]:
         """Count votes with the next call to each counter, and await the outcomes."""
         deadline_s = self._clock.monotonic_s() + self._wait_s
-        if len(self._lanes) == 1 and key is None:
-            call = _Entries(entries)
-            self._lanes[0].add(call, deadline_s)
-            return _raise_or_return(await call.changed)
+        if len(self._clients) == 1 and key is None:
+            return _raise_or_return(await self._ask(0, _Entries(entries), None, deadline_s))
         places: dict[int, list[int]] = {}
         for place, entry in enumerate(entries):
-            places.setdefault(entry.shard % len(self._lanes), []).append(place)
-        calls = [_Entries([entries[place] for place in mine]) for mine in places.values()]
-        if key is None:
-            for lane, call in zip(places, calls, strict=True):
-                self._lanes[lane].add(call, deadline_s)
-        else:
-            counting = zip(places, calls, strict=True)
-            await asyncio.gather(*(self._count_keyed(lane, call, key, deadline_s) for lane, call in counting))
-        changed = [False] * len(entries)
-        results = await asyncio.gather(*(call.changed for call in calls))
+            places.setdefault(entry.shard % len(self._clients), []).append(place)
+        asking = [
+            self._ask(counter, _Entries([entries[place] for place in mine]), key, deadline_s)
+            for counter, mine in places.items()
+        ]
+        results = await asyncio.gather(*asking)
         if any(isinstance(result, Unavailable) for result in results):
             # Others have counted theirs, unless all are sure that they have not.
-            raise _unavailable(is_doubtful=not all(type(result) is Unavailable for result in results))
+            are_sure = all(type(result) is Unavailable for result in results)
+            raise (Unavailable if are_sure else OutcomeUnknown)(LATE, retry_after_s=1)
+        changed = [False] * len(entries)
         for mine, result in zip(places.values(), results, strict=True):
             for place, each in zip(mine, _raise_or_return(result), strict=True):
                 changed[place] = each
         return changed
 
-    async def count(self, groups: Sequence[Group]) -> list[bytes | None]:
-        """Count whole groups of one counter, and await their outcomes."""
-        lanes = {group.shard % len(self._lanes) for group in groups}
-        if len(lanes) > 1:
-            raise ValueError("groups must be for one counter")
-        call = _Groups(groups)
-        for lane in lanes:
-            self._lanes[lane].add(call, self._clock.monotonic_s() + self._wait_s)
-        if not lanes:
-            return []
-        return _raise_or_return(await call.outcomes)
+    async def count(self, counter: int, take: Callable[[], Sequence[Group]]) -> list[bytes | None]:
+        """Count the groups with the next batch, and await their outcomes."""
+        deadline_s = self._clock.monotonic_s() + self._wait_s
+        return _raise_or_return(await self._clients[counter].ask(_Groups(take), 0, deadline_s))
 
-    async def _count_keyed(self, lane: int, call: "_Entries", key: CountKey, deadline_s: float) -> None:
-        """Give a counter its part of a request with a key, as a batch of its own."""
+    def _ask(
+        self, counter: int, entries: _Entries, key: CountKey | None, deadline_s: float
+    ) -> Awaitable[list[bool] | BrokerError]:
+        """Ask a counter for its part of a request; with a key, by a batch of its own."""
+        client = self._clients[counter]
+        if key is None:
+            return client.ask(entries, entries.size, deadline_s)
         packing = _Packing()
-        call.pack(packing)
-        call.answer(await _insist(self._links[lane], self._clock, packing.build(*key), deadline_s))
+        entries.pack(packing)
+        return client.ask_apart(entries, packing.build(*key), deadline_s)
 
     async def close(self) -> None:
-        """End the lanes; what waits is answered `Unavailable`, what is on its way `OutcomeUnknown`."""
-        for lane in self._lanes:
-            await lane.queue.close()
+        """End the clients; what waits is answered `Unavailable`, what is on its way `OutcomeUnknown`."""
+        for client in self._clients:
+            await client.close()
         for link in self._links:
             link.close()
 
     def figures(self) -> Iterator[Sample]:
         """What waits for its way to the counters."""
-        yield Sample(catalogue.QUEUE.name, ("counters",), sum(lane.queue.size for lane in self._lanes))
+        yield Sample(catalogue.QUEUE.name, ("counters",), sum(client.queue.size for client in self._clients))
 
 
-class _Lane:
-    """The way to one counter."""
-
-    def __init__(self, link: Link, clock: Clock, door: str) -> None:
-        self._link = link
-        self._clock = clock
-        self._door = door
-        self._number = 0
-        self.queue: BatchQueue[_Waiting] = BatchQueue(
-            "counter lane", _LIMITS, self._deliver, _end, lambda waiting: not waiting.call.is_given_up()
-        )
-
-    def add(self, call: _Call, deadline_s: float) -> None:
-        """Queue a call, which is answered in the end."""
-        self.queue.add(_Waiting(call, deadline_s), call.size)
-
-    async def _deliver(self, taken: Sequence[_Waiting]) -> None:
-        """Call the counter until it answers or nobody has time left."""
-        packing = _Packing()
-        for waiting in taken:
-            waiting.call.pack(packing)
-        self._number += 1
-        batch = packing.build(self._door, self._number)
-        deadline_s = max(waiting.deadline_s for waiting in taken)
-        reply = await _insist(self._link, self._clock, batch, deadline_s)
-        for waiting in taken:
-            waiting.call.answer(reply)
-
-
-def _end(waiting: _Waiting, is_under_way: bool) -> None:
-    waiting.call.answer(_unavailable(is_doubtful=is_under_way))
-
-
-async def _insist(link: Link, clock: Clock, batch: VoteBatch, deadline_s: float) -> BatchReply:
-    """Call the counter until it answers or the time is over."""
-    delays = Delays(_RETRY)
-    reply: BatchReply = _unavailable()
-    is_doubtful = False
-    while isinstance(reply, Unavailable) and (left_s := deadline_s - clock.monotonic_s()) > 0:
-        try:
-            reply = await link.call("submit", batch, left_s, timeout_s=left_s + _GRACE_S)
-        except LinkLost as lost:
-            reply = _unavailable(is_doubtful=lost.was_sent)
-        if isinstance(reply, Unavailable):
-            is_doubtful |= isinstance(reply, OutcomeUnknown)
-            await delays.wait(left_s)
-    return _unavailable(is_doubtful=is_doubtful) if isinstance(reply, Unavailable) else reply
-
-
-def _changed(outcomes: Outcomes, places: Sequence[tuple[int, int]]) -> list[bool] | BrokerError:
-    changed: list[bool] = []
-    for group, place in places:
-        counted = outcomes[group]
-        if counted is None:
-            return NotFound("the program has been deleted")
-        if counted == SEALED:
-            return VotingClosed()
-        changed.append(bool(counted[place]))
-    return changed
+def _open(link: Link, clock: Clock, door: str) -> BatchingClient[_Question, _Reply]:
+    packing = _Numbered(door)
+    client = BatchingClient("counter client", link, clock, _LIMITS, packing, LATE)
+    packing.has_more = lambda: len(client.queue) > 0
+    return client
 
 
 def _raise_or_return(result: _Replied | BrokerError) -> _Replied:
     if isinstance(result, BrokerError):
         raise result
     return result
-
-
-def _unavailable(*, is_doubtful: bool = False) -> Unavailable:
-    kind = OutcomeUnknown if is_doubtful else Unavailable
-    return kind("the replies could not be counted in time; try again", retry_after_s=1)

@@ -1,4 +1,4 @@
-"""What the slots of counters are named for."""
+"""The kind of slot that counters have."""
 
 COUNTER = "counter"
 """The kind of the counters' slots."""

@@ -1,13 +1,16 @@
-"""What a counter holds in memory of its polls and of the doors, and how a group of batches changes it."""
+"""A counter's state in memory (polls and doors), and how a group of batches changes it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from broker._native import Tally
 from broker.domain.idempotency import used_for_another
-from broker.errors import OutcomeUnknown, Unavailable
+from broker.errors import Unavailable
 from broker.storage.answer_log import KEY_DOOR, DoorWrite, PollWrite
 from broker.voting.counting.batches import SEALED, BatchReply, Group, Outcomes, VoteBatch, pack_outcomes
+
+LATE = "the replies could not be counted in time; try again"
+"""What is told of a batch that was not counted, or of which that is not known."""
 
 PollShard = tuple[int, int]
 """A poll's number, and one of its shards."""
@@ -52,7 +55,7 @@ class Work:
         if batch.has_key and known.number:
             return used_for_another()
         if batch.number < known.number:
-            return too_late()  # its door has long given it up
+            return Unavailable(LATE, retry_after_s=1)  # its door has long given it up
         if batch.has_key and any(group.poll in self._sealed for group in batch.groups):
             return (SEALED,) * len(batch.groups)  # as a whole, and not for ever: the poll may open again
         outcomes = tuple(self._apply(group) for group in batch.groups)
@@ -96,9 +99,3 @@ class Work:
         return PollWrite(
             *key, counted.newest, records, tally.totals(), tally.impressions, tally.visitors, tally.sessions
         )
-
-
-def too_late(*, is_doubtful: bool = False) -> Unavailable:
-    """The error of a batch that was not counted in its time, or of which that is not known."""
-    kind = OutcomeUnknown if is_doubtful else Unavailable
-    return kind("the replies could not be counted in time; try again", retry_after_s=1)

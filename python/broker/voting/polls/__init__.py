@@ -1,1 +1,1 @@
-"""Polls as the doors need them: remembered, sealed once they are over, and told to who follows."""
+"""Polls as the doors need them: cached, sealed when they are over, and pushed to subscribers."""

@@ -1,4 +1,4 @@
-"""What the operations on polls, votes and results share in one process."""
+"""The services that the operations on polls, votes and results share in one process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""When the result of a poll is final: nothing is counted in it any more.
+"""When the result of a poll is final, so that nothing is counted in it any more.
 
 A vote that was accepted just before its poll closed is committed a little later, after a fault even seconds
 later; a result that was read meanwhile and kept by caches as final would be wrong for as long as they keep

@@ -1,4 +1,4 @@
-"""Programs, contexts and polls as votes need them, remembered in the process.
+"""A cache of programs, contexts and polls, for votes.
 
 A vote that comes while thousands do costs no query: its program and its context are known for a second, which
 is how late a change of access, of options or of closing counts, and its poll, which never changes, for long.

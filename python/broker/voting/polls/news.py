@@ -1,4 +1,4 @@
-"""Tells who follows a program's results of new votes, seldom enough that many votes are few calls."""
+"""Notifies the results channel of new votes, at a rate that is independent of the number of votes."""
 
 from broker.clock import Clock
 from broker.concurrency.caches import TtlCache

@@ -1,1 +1,1 @@
-"""The operations of the audience: votes in, results out."""
+"""The operations of the audience: votes and results."""

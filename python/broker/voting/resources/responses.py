@@ -1,4 +1,4 @@
-"""Taking audience answers: a batch over REST, one entry at a time over WebSocket.
+"""Accepts votes and impressions: a batch over REST, one at a time over WebSocket.
 
 Anybody answers a program that it may read. Nothing is counted unless all of a request is good, and what is
 answered here is durable. Who answers is known here only: what goes on to the counters is a keyed hash.
@@ -16,7 +16,7 @@ from broker.auth.rate_limits import caller_of
 from broker.auth.signed_visitors import NotSigned, verify
 from broker.domain import permissions
 from broker.domain.permission_table import Target
-from broker.domain.programs import Access
+from broker.domain.programs import Access, has_free_contexts
 from broker.domain.values import FIRST_FAULT, Id, Model, bounded, limited_by
 from broker.errors import (
     MAX_FAULTS,
@@ -37,7 +37,6 @@ from broker.voting.counting.client import PackedEntry
 from broker.voting.counting.errors import VotingClosed
 from broker.voting.polls.known_polls import OTHER_NAMES, Measure
 from broker.voting.rules import (
-    FREE_CONTEXTS,
     MAX_OPTION,
     MAX_TEXT_CHARACTERS,
     NOTHING_DECLARED,
@@ -165,7 +164,7 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
         entries,
         declared,
         context.services.clock.now_ms(),
-        is_free=program.metadata.get(FREE_CONTEXTS) is True,
+        is_free=has_free_contexts(program.metadata),
     )
     visitors = await _visitors(context, place.program_id, entries, declared)
     wanted = {(entry.measure_name, entry.context_id) for _, entry in entries}
@@ -297,7 +296,7 @@ async def _refusal(
         return _no_program(place.program_id)
     path = next(path for path, entry in entries if _measure(entry) not in polls)
     message = f"the context has as many measures as it may: {OTHER_NAMES} besides the declared one"
-    if program.metadata.get(FREE_CONTEXTS) is True:
+    if has_free_contexts(program.metadata):
         most = context.services.settings.program_polls
         message += f", and all contexts that are no events {most} together"
     return PayloadTooLarge(

@@ -1,4 +1,4 @@
-"""Reading what the audience answered: live results for everybody, and the report of a program.
+"""Reads the results of polls: live results for everyone, and the report of a program.
 
 Live results are open: whoever knows the name of a response may read its counts. They are read by a whole
 audience at a time, so a process looks at most twice a second for each of them, and caches in front of it may

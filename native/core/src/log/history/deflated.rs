@@ -1,4 +1,4 @@
-//! The second track: the newest entries as deflated frames, each compressed once for all who want it.
+//! The second track: the newest entries as deflated frames, each compressed once for all readers.
 
 use super::Log;
 use crate::log::encoding;

@@ -1,4 +1,4 @@
-//! The third track: the newest entries as Server-Sent Events, each made once for all who want it.
+//! The third track: the newest entries as Server-Sent Events, each encoded once for all readers.
 //!
 //! Who keeps up reads from here. Who is further behind, in the past too, is rare, and reads what is made for it alone
 //! from the plain frames: that is a copy of bytes, so no entry has to be kept twice for it.

@@ -1,4 +1,4 @@
-//! How much of a log is kept.
+//! The limits of a log's size.
 
 use super::Log;
 use crate::log::encoding;

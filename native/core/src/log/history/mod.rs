@@ -246,7 +246,7 @@ impl Log {
                 Ok(true)
             }
             Kind::Push => check_seq(self.seq + 1, entry.seq).map(|()| false),
-            // One of this epoch goes on after pushes that can be had no longer.
+            // A reset within this epoch: the pushes before it are lost.
             Kind::Reset => Ok(entry.epoch == self.epoch && entry.seq <= self.seq),
             Kind::Notice | Kind::Gone => Ok(false),
         }

@@ -1,4 +1,4 @@
-//! Cursors and what they read.
+//! Cursors, and reading with them.
 
 use super::{LIVE_START, Log};
 use crate::log::encoding;

@@ -1,4 +1,4 @@
-//! Payloads into items: unmasked, gathered where frames or messages come in parts, inflated, checked.
+//! Turns payloads into items: unmasks, joins fragments, inflates and checks them.
 
 use simdutf8::compat::from_utf8;
 

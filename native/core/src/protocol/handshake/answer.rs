@@ -1,4 +1,4 @@
-//! What a server writes: the 101, or any other HTTP answer.
+//! The server's response: 101, or any other HTTP response.
 
 use super::Request;
 use super::key::accept_value;

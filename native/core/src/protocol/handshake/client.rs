@@ -1,4 +1,4 @@
-//! The client's side: its request, and what the server made of it.
+//! The client's side: its request, and the check of the server's response.
 
 use httparse::{EMPTY_HEADER, Status};
 

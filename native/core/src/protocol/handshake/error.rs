@@ -1,4 +1,4 @@
-//! Why a handshake fails, with the HTTP answer that says so.
+//! Why a handshake fails, with the HTTP response for each reason.
 
 /// Why a request is refused before anybody looks at what it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::protocol::strict::{Kind, Passed, Step, check};
+use crate::protocol::strict::{Kind, Step, check, check_value};
 
 fn fault(text: &str, depth: usize) -> Option<(Kind, String)> {
     let fault = check(text.as_bytes(), depth).err()?;
@@ -165,18 +165,64 @@ proptest! {
     }
 
     #[test]
-    fn a_value_is_passed_alike_in_one_part_or_many(value in written(), cuts in prop::collection::vec(0_usize..400, 0..6)) {
+    fn a_value_has_its_end_or_fault_as_soon_as_it_is_there(value in written(), depth in 0_usize..5) {
         let text = value.text();
-        prop_assume!(text.starts_with(['"', '[', '{']));
-        let whole = format!("{text}, [\"rest\"");
-        let begin = Passed { at: 0, depth: 0, in_string: false };
-        prop_assert_eq!(begin.go_on(whole.as_bytes()).at, text.len());
-        let mut cuts: Vec<_> = cuts.into_iter().filter(|cut| *cut < text.len()).collect();
-        cuts.sort_unstable();
-        let mut passed = begin;
-        for cut in cuts {
-            passed = passed.go_on(&whole.as_bytes()[..cut]);
+        let whole = format!(" {text}, [\"rest\"");
+        let found = check_value(whole.as_bytes(), 1, depth);
+        prop_assert_eq!(found.clone().ok(), value.is_fine(depth).then_some(Some(text.len() + 1)), "{}", text);
+        for cut in 1..=text.len() {
+            let part = check_value(&whole.as_bytes()[..cut], 1, depth);
+            let is_told = part.is_err() && found.is_err();
+            prop_assert!(part == Ok(None) || is_told, "{} cut at {}: {:?}", text, cut, part);
         }
-        prop_assert_eq!(passed.go_on(whole.as_bytes()).at, text.len());
     }
+}
+
+#[test]
+fn a_value_that_has_not_ended_is_told_from_one_that_never_will() {
+    for text in [
+        "",
+        "[",
+        "[1",
+        "[1,",
+        "{",
+        "{\"a",
+        "{\"a\"",
+        "{\"a\":",
+        "{\"a\":1,",
+        "12",
+        "-",
+        "1.",
+        "1e",
+        "1e+",
+        "tru",
+        "n",
+        "\"\\",
+        "\"\\u00",
+        "\"abc",
+        "[{\"a\":[[",
+    ] {
+        assert_eq!(check_value(text.as_bytes(), 0, 64), Ok(None), "{text}");
+    }
+    for text in [
+        "]", "[,", "[1 2", "{1", "{\"a\" 1", "{\"a\":}", "01x]", "-x", "1.x", "trux", "nil",
+        "\"\\x", "\"\\u0g", "\"\n", "\"\u{1}",
+    ] {
+        let kind = check_value(format!("[{text}").as_bytes(), 1, 64).map_err(|fault| fault.kind);
+        let is_number = text.starts_with("01");
+        assert_eq!(
+            kind,
+            if is_number {
+                Ok(Some(2))
+            } else {
+                Err(Kind::Malformed)
+            },
+            "{text}"
+        );
+    }
+    assert_eq!(check_value(b"[true,", 1, 64), Ok(Some(5)));
+    assert_eq!(
+        check_value(b"\"\xff\"", 0, 64).map_err(|fault| fault.kind),
+        Err(Kind::Malformed)
+    );
 }

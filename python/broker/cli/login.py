@@ -1,0 +1,125 @@
+"""`broker login`, `broker logout` and `broker whoami`."""
+
+import asyncio
+import sys
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from broker.cli.output import to_wire, write_json, write_line
+from broker.cli.remote import Json, Password, TokenOption, Url, connected, find_url
+from broker.cli.saved_logins import SavedLogin, SavedLogins, now
+from broker.client import User
+from broker.client.address import account_of
+from broker.client.connection_pool import parse_base_url
+
+
+def login(
+    username: Annotated[
+        str | None,
+        typer.Option(envvar="BROKER_USERNAME", help="Asked for when absent.", show_default=False),
+    ] = None,
+    password: Annotated[
+        str | None,
+        typer.Option(
+            envvar="BROKER_PASSWORD",
+            help="Asked for when absent; - reads a line of standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    with_token: Annotated[
+        bool, typer.Option("--with-token", help="Read an API token from standard input and keep that.")
+    ] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Log in, so that other commands need no user name.
+
+    The token is kept in a file that only you may read, in your configuration directory. It ends as access
+    tokens do, after an hour unless the broker is set up otherwise; an API token lasts until it is revoked.
+    """
+    if with_token and (username or password):
+        raise typer.BadParameter("give either --with-token, or a user name and a password")
+    where = find_url(url)
+    login, user = asyncio.run(_check_token(where) if with_token else _log_in(where, username, password))
+    SavedLogins.of_user().keep(where, login)
+    if json:
+        write_json(_described(user, where, login.expires))
+    else:
+        write_line(f"logged in at {where} as {user.username} ({user.role})")
+
+
+def logout(url: Url = None) -> None:
+    """Forget the log-in that was kept for a broker."""
+    where = find_url(url)
+    if not SavedLogins.of_user().forget(where):
+        raise ValueError(f"there is no log-in at {where}")
+    write_line(f"logged out of {where}")
+
+
+def whoami(
+    url: Url = None,
+    token: TokenOption = None,
+    username: Annotated[
+        str | None, typer.Option(envvar="BROKER_USERNAME", help="Log in as.", show_default=False)
+    ] = None,
+    password: Password = None,
+    json: Json = False,
+) -> None:
+    """Say who you are to the broker: the user, the role, the account, and when the log-in ends."""
+    where = find_url(url)
+
+    async def run() -> User:
+        async with connected(where, token, username, password) as client:
+            return await client.users.get_me()
+
+    user = asyncio.run(run())
+    kept = None if token or username else SavedLogins.of_user().find(where)
+    expires = kept.expires if kept else None
+    if json:
+        write_json(_described(user, where, expires))
+        return
+    ends = f", until {expires.astimezone():%Y-%m-%d %H:%M}" if expires else ""
+    write_line(f"{user.username} ({user.role}) of {_account(where)} at {where}{ends}")
+
+
+async def _log_in(url: str, username: str | None, password: str | None) -> tuple[SavedLogin, User]:
+    name = username or _ask("User name")
+    secret = _read_password(password)
+    async with connected(url, None, name, secret) as client:
+        token = await client.tokens.create()
+        expires = now() + timedelta(seconds=token.expires_in_s)
+        return SavedLogin(name, token.access_token, expires), await client.users.get_me()
+
+
+async def _check_token(url: str) -> tuple[SavedLogin, User]:
+    secret = sys.stdin.readline().strip()
+    if not secret:
+        raise typer.BadParameter("--with-token reads a token from standard input, where there is none")
+    async with connected(url, secret, None, None) as client:
+        user = await client.users.get_me()
+        return SavedLogin(user.username, secret), user
+
+
+def _ask(text: str, *, is_secret: bool = False) -> str:
+    if not sys.stdin.isatty():
+        option = "--password" if is_secret else "--username"
+        raise typer.BadParameter(f"{option} is missing, and there is no terminal to ask at")
+    answer: str = typer.prompt(text, hide_input=is_secret, err=True)
+    return answer
+
+
+def _read_password(given: str | None) -> str:
+    if given == "-":
+        return sys.stdin.readline().rstrip("\n")
+    return given or _ask("Password", is_secret=True)
+
+
+def _account(url: str) -> str:
+    return account_of(parse_base_url(url).host)
+
+
+def _described(user: User, url: str, expires: datetime | None) -> dict[str, Any]:
+    described: dict[str, Any] = to_wire(user)
+    return {**described, "account": _account(url), "url": url, "expires": to_wire(expires)}

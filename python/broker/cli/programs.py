@@ -1,0 +1,154 @@
+"""`broker program`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from broker.cli.output import write_json, write_line
+from broker.cli.publish import read_metadata
+from broker.cli.remote import Json, Password, TokenOption, Url, Username, call, write_notice
+from broker.client import AsyncClient, Program
+
+app = typer.Typer(help="Make, list and delete programs.", no_args_is_help=True, add_completion=False)
+
+ProgramId = Annotated[str, typer.Argument(metavar="PROGRAM", help="Id of the program.")]
+_PAGE = 1_000  # the most that one call gives
+
+
+@app.command()
+def create(
+    program: ProgramId,
+    name: Annotated[str | None, typer.Option(help="The id when absent.", show_default=False)] = None,
+    project: Annotated[
+        str | None, typer.Option(help="Id of the project it belongs to.", show_default=False)
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(help="When it begins, ISO 8601: 2026-07-19T19:00Z.", show_default=False)
+    ] = None,
+    end: Annotated[str | None, typer.Option(help="When it ends.", show_default=False)] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Only those with a token that may read it follow it.")
+    ] = False,
+    metadata: Annotated[
+        str | None, typer.Option(help="A JSON object, @FILE with one, or - for standard input.")
+    ] = None,
+    url: Url = None,
+    token: TokenOption = None,
+    username: Username = None,
+    password: Password = None,
+    json: Json = False,
+) -> None:
+    """Make a program."""
+    more = read_metadata(metadata)
+
+    async def work(client: AsyncClient) -> Program:
+        return await client.programs.create(
+            program,
+            name or program,
+            scheduled_start_time=start,
+            scheduled_end_time=end,
+            project_id=project,
+            access="private" if private else None,
+            metadata=more,
+        )
+
+    _show(call(work, url, token, username, password), json)
+
+
+@app.command("list")
+def list_(
+    search: Annotated[
+        str | None, typer.Option(help="Part of the name or the id.", show_default=False)
+    ] = None,
+    project: Annotated[str | None, typer.Option(help="Of this project.", show_default=False)] = None,
+    live: Annotated[bool, typer.Option("--live", help="Those that are live now.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="The most that are listed.")] = 100,
+    url: Url = None,
+    token: TokenOption = None,
+    username: Username = None,
+    password: Password = None,
+    json: Json = False,
+) -> None:
+    """List the programs that you may publish to, newest first."""
+
+    async def work(client: AsyncClient) -> tuple[list[Program], int]:
+        found = list[Program]()
+        while True:
+            page = await client.programs.filter(
+                search=search,
+                project_id=project,
+                live=True if live else None,
+                sort="createdTime",
+                order="desc",
+                limit=min(limit - len(found), _PAGE),
+                skip=len(found),
+            )
+            found += page.items
+            if not page.items or len(found) >= min(limit, page.total):
+                return found, page.total
+
+    programs, total = call(work, url, token, username, password)
+    width = max((len(program.id) for program in programs), default=0)
+    for program in programs:
+        _show(program, json, width)
+    if total > len(programs):
+        write_notice(f"{total - len(programs)} more; --limit {total} lists them all")
+    if not total:
+        write_notice("no programs")
+
+
+@app.command()
+def show(
+    program: ProgramId,
+    url: Url = None,
+    token: TokenOption = None,
+    username: Username = None,
+    password: Password = None,
+    json: Json = False,
+) -> None:
+    """Show one program with all its fields."""
+    found = call(lambda client: client.programs.get(program), url, token, username, password)
+    if json:
+        write_json(found)
+        return
+    write_line(f"{found.id}  {found.name}")
+    rows = {
+        "status": "live" if found.live else "not live",
+        "access": found.access,
+        "project": found.project_id,
+        "starts": found.scheduled_start_time,
+        "ends": found.scheduled_end_time,
+        "created": found.created_time,
+        "updated": found.updated_time,
+        "metadata": found.metadata or None,
+    }
+    for name, value in rows.items():
+        if value is not None:
+            write_line(f"  {name:<9} {value}")
+
+
+@app.command()
+def delete(
+    program: ProgramId,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    token: TokenOption = None,
+    username: Username = None,
+    password: Password = None,
+) -> None:
+    """Delete a program with all its events and results."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("--yes is missing, and there is no terminal to ask at")
+        typer.confirm(f"Delete {program} with all its events and results?", abort=True, err=True)
+    call(lambda client: client.programs.delete(program), url, token, username, password)
+    write_line(f"{program} is deleted")
+
+
+def _show(program: Program, json: bool, width: int = 0) -> None:
+    if json:
+        write_json(program)
+    else:
+        state = "live" if program.live else "-"
+        write_line(f"{program.id:<{width}}  {state:<4}  {program.access:<7}  {program.name}")

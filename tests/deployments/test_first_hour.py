@@ -1,0 +1,75 @@
+"""The tutorial and the README hold: each command runs as it stands there, and prints what the page says."""
+
+import asyncio
+import contextlib
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from broker.client import AsyncClient
+from tests.client.samples import run_sample, samples_of
+from tests.deployments.instance import PASSWORD, Instance
+from tests.deployments.page_commands import ROOT, Command, read_page, run_page
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(480)]
+
+URL = "http://localhost:8000"
+TUTORIAL, README = ROOT / "docs" / "first-hour.md", ROOT / "README.md"
+START = ["make build", f"BROKER_ADMIN_PASSWORD={PASSWORD} .venv/bin/broker up"]
+ENDLESS = "broker tail final-2026 --history 10"
+TICK_S = 0.1
+
+
+def test_the_first_hour_runs_as_it_is_written(instance: Instance, tmp_path: Path) -> None:
+    start, _, rest = TUTORIAL.read_text().partition("Go on in a second terminal")
+    assert [part.text for part in read_page(start) if isinstance(part, Command)] == START
+    _run(rest, instance, tmp_path)
+
+
+def test_addresses_of_the_first_hour_are_there(instance: Instance) -> None:
+    addresses = set(re.findall(rf"<({URL}[^>]*)>", TUTORIAL.read_text()))
+    assert len(addresses) == 3
+    for address in addresses:
+        reply = httpx.get(address.replace(URL, instance.url), headers={"Accept": "text/html"}, timeout=20)
+        assert (reply.status_code, reply.headers["content-type"]) == (200, "text/html; charset=utf-8")
+
+
+def test_the_readme_runs_as_it_is_written(instance: Instance, tmp_path: Path) -> None:
+    page = README.read_text().partition("## Reference")[0]
+    start, _, rest = page.partition("In another terminal")
+    assert [part.text for part in read_page(start) if isinstance(part, Command)][-2:] == START
+    assert ENDLESS in rest
+    _run(rest.replace(ENDLESS, f"{ENDLESS} --count 1"), instance, tmp_path)
+    asyncio.run(_run_samples(instance))
+
+
+def _run(text: str, instance: Instance, folder: Path) -> None:
+    for command, output in run_page(text.replace(URL, instance.url), folder, {"BROKER_URL": instance.url}):
+        assert command.is_printed_by(output), f"$ {command.text}\n{output}"
+
+
+async def _run_samples(instance: Instance) -> None:
+    """Those of the README, for the program that its commands made, and those of the page on answers."""
+    demo = {"demo.localhost:8000": "localhost:8000", "demo-producer": PASSWORD, '"producer"': '"admin"'}
+    names = {'"final"': '"readme-final"', '"football"': '"readme-football"'}
+    samples = samples_of(README, {URL: instance.url})
+    samples += samples_of(ROOT / "docs" / "answers.md", {**demo, **names, URL: instance.url})
+    async with AsyncClient(instance.url, username="admin", password=PASSWORD) as client:
+        await client.projects.create("Football", project_id="readme-football")
+        await client.programs.create("readme-final", "The final", project_id="readme-football")
+        life = asyncio.create_task(_publish(client))
+        try:
+            for sample in samples:
+                assert await run_sample(sample, client), sample
+        finally:
+            life.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await life
+
+
+async def _publish(client: AsyncClient) -> None:
+    while True:
+        await client.publish("final-2026", "Clock#tick")
+        await asyncio.sleep(TICK_S)
