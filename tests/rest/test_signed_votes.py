@@ -6,19 +6,20 @@ from typing import Any
 import pytest
 
 from broker.domain.audit import Actor
-from broker.storage.visitor_keys import VisitorKeys
+from broker.storage.visitor_rules import StoredRules, VisitorRules
 from tests.auth.visitor_tokens import SECRET, signed
 from tests.product import Product
 from tests.rest.test_responses import ASKED, ask  # noqa: F401  # a fixture
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
-SIGNED = ASKED | {"signedVisitors": True}
+SIGNED = ASKED | {"visitors": "signed"}
 
 
 @pytest.fixture
 async def keyed(product: Product) -> Product:
-    await VisitorKeys(product.services.database).put("demo", [SECRET], Actor.operator())
+    rules = StoredRules([SECRET], None, "any")
+    await VisitorRules(product.services.database).put("demo", rules, Actor.operator())
     product.clock.forward_ms += 5_001  # what is remembered of keys is over
     return product
 
@@ -56,7 +57,7 @@ async def test_a_token_is_of_its_program_and_account(ask: Any, keyed: Product) -
 
 async def test_without_a_key_nobody_is_signed(ask: Any, keyed: Product) -> None:  # noqa: F811
     vote = await ask(SIGNED)
-    await VisitorKeys(keyed.services.database).put("demo", [], Actor.operator())
+    await VisitorRules(keyed.services.database).put("demo", StoredRules([], None, "any"), Actor.operator())
     keyed.clock.forward_ms += 5_001
     assert (await vote.post(vote.answer(signed()))).status_code == 400
 
@@ -71,9 +72,9 @@ async def test_other_polls_are_as_they_were(ask: Any, keyed: Product) -> None:  
 
 
 async def test_logs_have_neither_key_nor_token(
-    ask: Any,
+    ask: Any,  # noqa: F811
     keyed: Product,
-    caplog: pytest.LogCaptureFixture,  # noqa: F811
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     vote = await ask(SIGNED)
     with caplog.at_level(logging.DEBUG):

@@ -10,6 +10,7 @@ from broker.voting.rules import (
     AnswerEntry,
     Declaration,
     ImpressionEntry,
+    Visitors,
     count_options,
     live_results,
     parse_declaration,
@@ -92,9 +93,15 @@ def test_sessions_are_no_longer_than_128() -> None:
         AnswerEntry.model_validate(ENTRY | {"sessionId": "x" * 129})
 
 
-@pytest.mark.parametrize(("written", "wanted"), [(True, True), (False, False), (None, False), ("no", True)])
-def test_signatures_are_wanted_unless_plainly_not(written: Any, wanted: bool) -> None:
-    assert parse_declaration({"signedVisitors": written}).signed_visitors is wanted
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ("any", Visitors.ANY), ("issued", Visitors.ISSUED), ("signed", Visitors.SIGNED), (None, None),
+        ("isued", Visitors.SIGNED), (True, Visitors.SIGNED), ([], Visitors.SIGNED),
+    ],
+)  # fmt: skip
+def test_a_slip_leaves_no_poll_open(written: Any, wanted: Visitors | None) -> None:
+    assert parse_declaration({"visitors": written}).visitors is wanted
 
 
 def test_a_session_may_be_absent_from_an_answer_only() -> None:

@@ -11,7 +11,7 @@ from broker.auth.administration import Administration
 from broker.cli.administration import DatabaseUrl, DataDir, administer, open_database
 from broker.cli.output import to_wire, write_json, write_line
 from broker.cli.remote import Json
-from broker.cli.visitor_keys import visitors
+from broker.cli.visitor_rules import visitors
 from broker.domain.identities import IdentityProvider
 from broker.domain.users import Role
 from broker.images.administration import Changed, RuleChange, Signing, change_rules

@@ -5,23 +5,22 @@ from dataclasses import dataclass
 
 from broker.auth.local_rates import LocalRate
 from broker.auth.rate_limits import Rate
-from broker.auth.signed_visitors import VisitorKey, read_key
 from broker.clock import Clock
 from broker.concurrency.loading_cache import LoadingCache
 from broker.owners.client import Owners
 from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.polls import Polls
-from broker.storage.visitor_keys import VisitorKeys
+from broker.storage.vote_signs import StoredSigns
 from broker.voting.counting.client import Counters
 from broker.voting.polls.final_results import FinalResults
 from broker.voting.polls.known_polls import KnownPolls
 from broker.voting.polls.news import VoteNews
+from broker.voting.polls.visitor_book import VisitorBook
+from broker.voting.polls.vote_signs import VoteSigns
 
 _RESULTS_S = 0.5  # half of what results may be behind; the rest is for the query
 _RESULTS = 5_000  # remembered at a time
-_KEYS_S = 5.0  # a key that is taken away holds so much longer
-_KEYS = 10_000  # accounts whose keys are remembered at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,8 @@ class Audience:
     Attributes:
         results: live results by what they are of.
         final: says which of them change no more.
-        keys: those that sign an account's visitors, by account.
+        visitors: who counts as a visitor, by account.
+        signs: how votes of watched polls come.
     """
 
     counters: Counters
@@ -48,8 +48,8 @@ class Audience:
     results: LoadingCache[tuple[str | None, ...], LiveReply]
     final: FinalResults
     news: VoteNews
-    stored_keys: VisitorKeys
-    keys: LoadingCache[str, tuple[VisitorKey, ...]]
+    visitors: VisitorBook
+    signs: VoteSigns
     per_address: LocalRate
     per_connection: LocalRate
     names_per_address: LocalRate
@@ -58,15 +58,8 @@ class Audience:
         """End the queries that are under way."""
         await self.known.close()
         await self.results.close()
-        await self.keys.close()
-
-    async def visitor_keys(self, account: str) -> tuple[VisitorKey, ...]:
-        """The keys that sign an account's visitors, as of some seconds ago. Raises NotFound, Unavailable."""
-
-        async def load() -> tuple[VisitorKey, ...]:
-            return tuple(read_key(text) for text in await self.stored_keys.get(account))
-
-        return await self.keys.load(account, load)
+        await self.visitors.close()
+        await self.signs.close()
 
 
 def build_audience(
@@ -81,8 +74,8 @@ def build_audience(
         results=LoadingCache(clock, _RESULTS_S, _RESULTS),
         final=FinalResults(polls, clock, settings),
         news=VoteNews(owners, clock),
-        stored_keys=VisitorKeys(database),
-        keys=LoadingCache(clock, _KEYS_S, _KEYS),
+        visitors=VisitorBook(settings, clock, database),
+        signs=VoteSigns(StoredSigns(database), clock),
         per_address=LocalRate(
             clock, Rate(settings.responses_rate_per_address, settings.responses_burst_per_address)
         ),

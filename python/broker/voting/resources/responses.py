@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from broker._native import pack_answer, pack_impression, pack_session
+from broker.auth.issued_visitors import read
 from broker.auth.rate_limits import caller_of
 from broker.auth.signed_visitors import NotSigned, verify
 from broker.domain import permissions
@@ -36,6 +37,7 @@ from broker.voting.counting.batches import CountKey
 from broker.voting.counting.client import PackedEntry
 from broker.voting.counting.errors import VotingClosed
 from broker.voting.polls.known_polls import OTHER_NAMES, Measure
+from broker.voting.polls.visitor_book import Rules
 from broker.voting.rules import (
     MAX_OPTION,
     MAX_TEXT_CHARACTERS,
@@ -48,6 +50,8 @@ from broker.voting.rules import (
     MeasureName,
     PrintableText,
     VisitorId,
+    Visitors,
+    is_watched,
 )
 
 
@@ -78,8 +82,9 @@ class _OneEntryParams(Model):
     visitor_id: VisitorId | None = Field(
         default=None,
         description=(
-            "When absent, the user of the token or the connection. Where the event has `signedVisitors`, a"
-            " token that the account's server has signed."
+            "When absent, the user of the token or the connection. Where a poll requires signed visitors, a"
+            " token that the account's server has signed, and where it requires issued ones, a `visitorId`"
+            " of `createVisitor`."
         ),
     )
     session_id: PrintableText | None = Field(default=None, description="When absent, the connection.")
@@ -113,6 +118,7 @@ class _Place:
 
 _VERIFIED_AT_ONCE = 50  # some milliseconds, in which this process does nothing else
 _SIGNED = "\0"  # before whom a token is of: no name that a caller chooses has it
+_ISSUED = "\1"
 
 _Named = tuple[str, AnswerEntry | ImpressionEntry]
 """The path of an entry within the request, up to its fields, and the entry."""
@@ -160,13 +166,15 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
     if not entries:
         return Counted(accepted=0, duplicates=0)
     declared = await audience.known.contexts(program.uid, {entry.context_id for _, entry in entries})
+    rules = await audience.visitors.rules(account)
     _check(
         entries,
         declared,
         context.services.clock.now_ms(),
+        rules.required,
         is_free=has_free_contexts(program.metadata),
     )
-    visitors = await _visitors(context, place.program_id, entries, declared)
+    visitors = await _visitors(context, place.program_id, entries, declared, rules)
     wanted = {(entry.measure_name, entry.context_id) for _, entry in entries}
     polls = await audience.known.rows(program.uid, wanted, declared, lambda new: _take_names(context, new))
     if len(polls) < len(wanted):
@@ -192,6 +200,17 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
         raise _no_program(place.program_id) from None
     counted = [entry for (_, entry), index in zip(entries, told, strict=True) if changed[index]]
     if counted:
+        _watch(
+            context,
+            program.key,
+            [
+                (polls[_measure(entry)].uid, visitor)
+                for (_, entry), visitor, index in zip(entries, visitors, told, strict=True)
+                if changed[index]
+                and isinstance(entry, AnswerEntry)
+                and is_watched(declared.get(entry.context_id, NOTHING_DECLARED), rules.required)
+            ],
+        )
         _record(context, place.program_id, program.project_id, counted)
         await audience.news.tell(account, place.program_id)
     return Counted(accepted=len(counted), duplicates=len(entries) - len(counted))
@@ -229,15 +248,20 @@ async def _find_program(context: Context, place: _Place) -> PollProgram:
 
 
 def _check(
-    entries: Sequence[_Named], declared: Mapping[str, Declaration], now_ms: int, *, is_free: bool
+    entries: Sequence[_Named],
+    declared: Mapping[str, Declaration],
+    now_ms: int,
+    required: Visitors,
+    *,
+    is_free: bool,
 ) -> None:
     """Raise InvalidRequest for what no event asks, and Conflict for answers outside of the time for them."""
     faults: list[FieldFault] = []
     late: list[FieldFault] = []
     for path, entry in entries:
         context = declared.get(entry.context_id)
-        is_signed = context is not None and context.signed_visitors
-        if len(entry.visitor_id) > MAX_TEXT_CHARACTERS and not is_signed:
+        visitors = (context or NOTHING_DECLARED).visitors or required
+        if len(entry.visitor_id) > MAX_TEXT_CHARACTERS and visitors is not Visitors.SIGNED:
             limit = f"must have at most {MAX_TEXT_CHARACTERS} characters"
             faults.append(FieldFault(f"{path}visitorId", limit))
         if context is None:
@@ -258,26 +282,34 @@ def _check(
 
 
 async def _visitors(
-    context: Context, program_id: str, entries: Sequence[_Named], declared: Mapping[str, Declaration]
+    context: Context,
+    program_id: str,
+    entries: Sequence[_Named],
+    declared: Mapping[str, Declaration],
+    rules: Rules,
 ) -> list[str]:
-    """Who is counted for each entry. Raises InvalidRequest at the first that must be signed and is not."""
+    """Who is counted for each entry. Raises InvalidRequest at the first that may not be."""
     account, now_ms = context.principal.account, context.services.clock.now_ms()
     visitors: list[str] = []
-    verified: dict[str, str] = {}
+    verified: dict[tuple[Visitors, str], str] = {}
     for path, entry in entries:
-        if not declared.get(entry.context_id, NOTHING_DECLARED).signed_visitors:
-            visitors.append(entry.visitor_id)
-            continue
+        required = declared.get(entry.context_id, NOTHING_DECLARED).visitors or rules.required
         token = entry.visitor_id
-        if token not in verified:
-            keys = await context.services.audience.visitor_keys(account)
+        if required is Visitors.ANY:
+            visitors.append(token)
+            continue
+        if (required, token) not in verified:
             try:
-                verified[token] = _SIGNED + verify(token, keys, account, program_id, now_ms)
+                if required is Visitors.SIGNED:
+                    visitor = _SIGNED + verify(token, rules.keys, account, program_id, now_ms)
+                else:
+                    visitor = _ISSUED + read(token, rules.secret, account, now_ms).hex()
             except NotSigned as error:
                 raise InvalidRequest.of_field(f"{path}visitorId", str(error)) from None
+            verified[required, token] = visitor
             if len(verified) % _VERIFIED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        visitors.append(verified[token])
+        visitors.append(verified[required, token])
     return visitors
 
 
@@ -329,6 +361,13 @@ def _measure(entry: AnswerEntry | ImpressionEntry) -> Measure:
     return entry.measure_name, entry.context_id
 
 
+def _watch(context: Context, key: bytes, votes: Sequence[tuple[int, str]]) -> None:
+    """Count how votes of watched polls came, by poll and visitor."""
+    if votes:
+        audience = context.services.audience
+        audience.signs.note(key, audience.visitors.network_of(context.address), votes)
+
+
 def _record(
     context: Context,
     program_id: str,
@@ -362,10 +401,10 @@ _SHOWN = {"measureName": "whoWins", "contextId": _CONTEXT, "visitorId": "visitor
 _INGEST = (
     "A visitor counts once for each measure of a context: its first answer stands, or with `allowChange` in"
     " the event's metadata its last one. `accepted` entries changed a count and are durable, the others are"
-    " `duplicates`. With `signedVisitors` in the event's metadata `visitorId` is a token that the"
-    " account's server has signed, and its `sub` is the visitor. One entry that is wrong, or an answer that"
-    " comes before the event's `opens` or after its"
-    " `closes` (409), refuses the whole request. `contextId` is an event of the program, or any text where"
+    " `duplicates`. With `visitors: signed` in the event's metadata `visitorId` is a token that the"
+    " account's server has signed, and its `sub` is the visitor; with `issued` it is one of"
+    " `createVisitor`. One entry that is wrong, or an answer that comes before the event's `opens` or after"
+    " its `closes` (409), refuses the whole request. `contextId` is an event of the program, or any text where"
     " the program's metadata has `freeContexts: true`. All entries of one request are"
     " {batch_limit_responses} at most. One address sends {responses_rate_per_address} entries a second (in a"
     " burst {responses_burst_per_address}) and begins {responses_names_rate_per_address} measures a second"
