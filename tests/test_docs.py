@@ -16,6 +16,10 @@ from broker.domain.data_sources import DataSource, find_data_source
 from broker.domain.permission_table import PERMISSIONS, ROLES, Rule
 from broker.domain.users import Role
 from broker.errors import BrokerError
+from broker.operations.listing import ListParams
+from broker.resources.audit import AuditParams
+from broker.resources.events import FilterEventsParams
+from broker.resources.programs import FilterProgramsParams
 
 ROOT = Path(__file__).parent.parent
 
@@ -154,6 +158,23 @@ def test_the_page_on_roles_has_every_operation_as_it_is_decided() -> None:
     assert dict(rows) == {
         name: " | ".join(may(rule, role) for role in ROLES) for name, rule in PERMISSIONS.items()
     }
+
+
+def test_the_page_on_lists_has_every_parameter_of_a_filter() -> None:
+    page = (ROOT / "docs" / "lists.md").read_text()
+    shared = {field.alias or name for name, field in ListParams.model_fields.items()}
+    rows = dict(re.findall(r"^\| (programs|events|audit log) \| ([^|]*) \|", page, re.MULTILINE))
+    assert set(rows) == {"programs", "events", "audit log"}
+    for model, row in (
+        (FilterProgramsParams, rows["programs"]),
+        (FilterEventsParams, rows["events"]),
+        (AuditParams, rows["audit log"]),
+    ):
+        own = {field.alias or name for name, field in model.model_fields.items()} - shared - {"programId"}
+        assert set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", row))) == own
+    names = {"limit", "skip", "order", "search"}
+    assert names == shared
+    assert names <= set(re.findall(r"^\| `(\w+)` \|", page.partition("## Filters")[2], re.MULTILINE))
 
 
 def test_the_page_on_data_sources_has_the_shape_as_it_is() -> None:

@@ -55,7 +55,11 @@ def main() -> None:
     ray.init(address, namespace="bench", log_to_driver=False, configure_logging=False, _node_ip_address=ip)
     settings = Settings.load()
 
-    @serve.deployment(name="Bare", **serve_app.deployment_options(settings))
+    options = serve_app.deployment_options(settings)
+    # The API has a spare that takes nothing until the first replica is full; here requests would be shared.
+    options["autoscaling_config"] |= {"min_replicas": 1, "max_replicas": 1}
+
+    @serve.deployment(name="Bare", **options)
     @serve.ingress(BareApp())
     class Bare:
         """Requests go to the application."""

@@ -125,7 +125,7 @@ def deployment_options(settings: Settings) -> dict[str, Any]:
         "logging_config": _LOGS,
         "graceful_shutdown_timeout_s": _END_S,
         "graceful_shutdown_wait_loop_s": 0.2,
-        "health_check_period_s": 2,
+        "health_check_period_s": 4,
         "health_check_timeout_s": 10,
     }
 

@@ -31,7 +31,7 @@ from broker.deployments.ray_internals.fork_client import JOB
 from broker.deployments.ray_internals.fork_server import start_fork_server
 
 _FORK_SERVER_PAUSE_S = 1.0
-_LOOK_S = 2.0  # at some files of /proc
+_LOOK_S = 5.0  # at some files of /proc
 _ANSWER_S = 5.0
 _START_S = 10.0  # a worker that is not there by then is asked for again
 _NOTICE_S = 0.3  # for the raylet to read that a worker's socket has closed
