@@ -10,6 +10,7 @@ from broker.cli.output import write_json, write_line
 from broker.cli.remote import (
     Json,
     Password,
+    ProgramId,
     TokenOption,
     Url,
     Username,
@@ -32,7 +33,7 @@ _BAR = 20  # characters of a bar that is all answers
 
 
 def results(
-    program: Annotated[str, typer.Argument(help="Id of the program.")],
+    program: ProgramId,
     watch: Annotated[
         bool, typer.Option("--watch", help="Continue, and write a poll again when its results change.")
     ] = False,

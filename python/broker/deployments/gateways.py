@@ -71,7 +71,7 @@ class GatewayActor:
     async def _return(self) -> None:
         """Take connections in the place of a process that died: nobody may be there to say so.
 
-        What fails, as while the database is away, is tried again in another process.
+        What fails, as while the database is unavailable, is tried again in another process.
         """
         try:
             await self.start()

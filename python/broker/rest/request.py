@@ -265,7 +265,7 @@ async def _next_chunk(receive: Receive, waits: Deadlines) -> tuple[bytes, bool]:
 
 
 async def drain(receive: Receive) -> bool:
-    """Read what is left of a body that nobody wants, if that is little; whether it was all.
+    """Discard the rest of an unused body, if it is short; true when all of it was read.
 
     A connection that is closed over bytes that were not read is reset, and its client may lose the reply (RFC
     9112, section 9.6).

@@ -117,7 +117,7 @@ class _Source:
 class Events:
     """The events' repository.
 
-    A list is read in pages, each by a short query that holds no connection while somebody reads the page.
+    A list is read in pages, each by a short query that holds no connection while a client reads the page.
     """
 
     def __init__(self, database: Database) -> None:
