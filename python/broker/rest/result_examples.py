@@ -28,7 +28,7 @@ from broker.resources import (
     status,
     tokens,
 )
-from broker.voting.integrity import IntegrityReport
+from broker.voting.polls.integrity import IntegrityReport
 from broker.voting.resources import responses, visitors
 from broker.voting.rules import LiveResults, ResponseReport
 

@@ -20,8 +20,8 @@ from broker.operations.program_access import WITHOUT_PROJECT, is_project
 from broker.operations.registry import Operation, Route
 from broker.operations.results import Json
 from broker.storage.polls import PollCount
-from broker.voting.integrity import IntegrityReport, examine
 from broker.voting.polls.audience import LiveReply
+from broker.voting.polls.integrity import IntegrityReport, examine
 from broker.voting.rules import (
     NOTHING_DECLARED,
     ContextId,
