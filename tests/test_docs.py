@@ -193,7 +193,7 @@ def test_the_page_on_answers_has_the_settings_as_they_are() -> None:
     defaults = dict(re.findall(r"^\| `(BROKER_\w+)` \| `?([^|`]*)`? \|", settings, re.MULTILINE))
     assert set(re.findall(r"`(BROKER_\w+)`", page)) <= set(defaults)
     rows = re.findall(r"^\| [^|`]* \| (`BROKER_[^|]*) \| ([0-9., ]+) \|$", page, re.MULTILINE)
-    assert len(rows) == 6
+    assert len(rows) == 9
     for names, values in rows:
         told = [float(value.replace(",", "")) for value in values.split(", ")]
         assert told == [float(defaults[name]) for name in re.findall(r"\w+", names)]
