@@ -96,7 +96,8 @@ class Settings:
     )
     http_connections_per_address: int = _setting(
         12_000,
-        "Maximum connections to the HTTP port from one IPv4 address or IPv6 /64 network; 0 is no limit.",
+        "Maximum connections to the HTTP port, and to the operators' port, from one IPv4 address or IPv6 /64"
+        " network; 0 is no limit.",
         low=0,
     )
     http_long_bodies_per_address: int = _setting(

@@ -23,7 +23,7 @@ def test_a_poll_keeps_its_answers_and_its_title(instance: Instance) -> None:
             {"measureName": "whoWins", "contextId": event["id"], "visitorId": f"v{n}", "measureValue": n % 2}
             for n in range(5)
         ]
-        place = "/responses/local/kept-polls/kept-poll"
+        place = "/responses/demo/kept-polls/kept-poll"
         counted = client.post(place, json={"responses": answers})
         assert (counted.status_code, counted.json()["accepted"]) == (202, 5), counted.text
         before = report(client)
@@ -49,6 +49,6 @@ def test_a_poll_keeps_its_answers_and_its_title(instance: Instance) -> None:
 
 
 def report(client: httpx.Client) -> list[dict[str, Any]]:
-    answer = client.get("/responses/local/kept-polls/kept-poll/report")
+    answer = client.get("/responses/demo/kept-polls/kept-poll/report")
     assert answer.status_code == 200, answer.text
     return list(answer.json()["responses"])

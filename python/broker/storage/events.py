@@ -44,6 +44,9 @@ _HEAD = """
 SORTS = {
     "timecode": "e.timecode",
     "seq": "e.seq",
+    # of one program, so the same for all
+    "epoch": "''",
+    "programId": "''",
     "id": "e.id",
     "createdTime": "e.created_time",
     "timestamp": "e.timestamp",
