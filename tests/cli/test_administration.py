@@ -2,11 +2,14 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from broker.cli.main import run
+from tests.auth.visitor_tokens import pem
 
 pytestmark = pytest.mark.postgres
 
@@ -180,3 +183,39 @@ def test_an_account_gets_rules_for_pictures(database: list[str], capsys: pytest.
     capsys.readouterr()
     assert run([*change, "--image-host", "a.test/"]) == 1
     assert "image_host: a.test/: must be a host name" in capsys.readouterr().err
+
+
+def test_who_counts_as_a_visitor_is_set(
+    database: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def visitors(*options: str) -> dict[str, Any]:
+        capsys.readouterr()
+        assert run(["account", "visitors", "arena", *options, "--json", *database]) == 0
+        told: dict[str, Any] = orjson.loads(capsys.readouterr().out)
+        return told
+
+    assert run(["account", "visitors", "--help"]) == 0
+    told = capsys.readouterr().out
+    options = ("--require", "--new-secret", "--public-key", "--drop-old", "--no-keys", "--drop-issued")
+    assert [option for option in options if option not in told] == []
+    assert run(["account", "visitors", "arena", *database]) == 1
+    assert run(["account", "add", "arena", *database]) == 0
+    assert visitors() == {"visitors": "any", "visitorKeys": []}
+    assert visitors("--require", "issued")["visitors"] == "issued"
+    made = visitors("--new-secret")
+    assert (made["visitors"], made["visitorKeys"], len(made["secret"])) == ("issued", ["HS256"], 43)
+    key = tmp_path / "key.pem"
+    key.write_text(pem(Ed25519PrivateKey.generate()))
+    assert visitors("--public-key", str(key))["visitorKeys"] == ["EdDSA", "HS256"]
+    assert visitors("--drop-old")["visitorKeys"] == ["EdDSA"]
+    assert visitors("--drop-issued") == {"visitors": "issued", "visitorKeys": ["EdDSA"]}
+    assert visitors("--no-keys", "--require", "any") == {"visitors": "any", "visitorKeys": []}
+    key.write_text(made["secret"])
+    for wrong in (
+        ["--new-secret", "--no-keys"],
+        ["--public-key", str(key)],
+        ["--public-key", str(tmp_path / "none")],
+        ["--require", "all"],
+    ):
+        assert run(["account", "visitors", "arena", *wrong, *database]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

@@ -364,6 +364,30 @@ async def test_answers_are_counted_and_told(url: str, product: Product, project:
     assert entry.impressions == ReportImpressions(total=2, uniques=1, sessions=2)
 
 
+async def test_issued_visitors_vote_and_the_report_tells_how(url: str, product: Product) -> None:
+    context = await _ask(url, visitors="issued", watched=True)
+    async with AsyncClient(url) as anybody:
+        visitor = await anybody.responses.get_visitor()
+        assert await anybody.responses.get_visitor(visitor) is visitor
+        old = replace(visitor, expires=0)
+        renewed = await anybody.responses.get_visitor(old)
+        assert renewed.expires >= visitor.expires
+        assert await anybody.responses.add(
+            "final", [Answer("whoWins", context, 1, visitor.visitor_id)]
+        ) == Counted(1, 0)
+        again = [Answer("whoWins", context, 1, renewed.visitor_id)]
+        assert await anybody.responses.add("final", again) == Counted(0, 1), "it is the same visitor"
+        with pytest.raises(Unauthenticated):
+            await anybody.responses.get_integrity("final")
+    await product.services.audience.signs.write()
+    async with AsyncClient(url, username="user", password=PASSWORD) as client:
+        (entry,) = await client.responses.get_integrity("final")
+    assert (entry.measure_name, entry.context_id, entry.title) == ("whoWins", context, "Who wins?")
+    assert (entry.visitors, entry.is_watched, entry.votes) == ("issued", True, 1)
+    assert sum(minute.votes for minute in entry.minutes) == 1
+    assert (entry.networks, entry.other_votes, entry.in_row) == ((), 1, 0)
+
+
 async def test_refused_answers_say_why(url: str) -> None:
     context = await _ask(url, closes=1)
     async with AsyncClient(url) as client, AsyncClient(url, account="other") as elsewhere:

@@ -7,8 +7,10 @@ from typing import Any
 import asyncpg
 import pytest
 
+from broker.domain.audit import Actor
 from broker.gateway.open_polls import LINGER_S, OPEN_S, OpenPolls, PollName
 from broker.storage.polls import Polls
+from broker.storage.visitor_rules import StoredRules, VisitorRules
 from tests.gateway.test_responses import ASKED
 from tests.gateway.world import World
 
@@ -138,6 +140,19 @@ async def test_what_is_used_is_opened_anew_as_it_is_now(case: Case) -> None:
     await case.world.set_access(used.program_id, "private")
     await case.polls.renew()
     assert used not in case.table.opened
+
+
+async def test_what_the_account_requires_closes_polls_that_say_nothing(case: Case) -> None:
+    silent, said = await case.ask(ASKED), await case.ask(ASKED | {"visitors": "any"})
+    services = case.world.product.services
+    rules = StoredRules([], None, "issued")
+    await VisitorRules(services.database).put("demo", rules, Actor.operator())
+    case.clock.forward_ms += 5_001  # what is remembered of the account is too old then
+    await services.audience.visitors.rules("demo")
+    await case.polls.renew()
+    assert case.table.opened.keys() == {said}
+    await case.see(silent)
+    assert case.table.opened.keys() == {said}
 
 
 async def test_an_open_poll_is_not_opened_by_each_vote(case: Case) -> None:

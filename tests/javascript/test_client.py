@@ -19,7 +19,7 @@ CHROMIUM = {"TMPDIR": str(TEMPORARY), "AWS_EXECUTION_ENV": "AWS_Lambda_nodejs20.
 """Where it is unpacked, once; and what makes its package unpack the libraries that a bare machine lacks."""
 MOST_BYTES = {
     "core.js": 8 << 10,
-    "index.js": 11 << 10,
+    "index.js": 12 << 10,
     "onair-broker.min.js": 14 << 10,
     "worker.js": 10 << 10,
 }

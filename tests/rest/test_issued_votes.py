@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from broker.auth.issued_visitors import issue
 from broker.domain.audit import Actor
 from broker.errors import SlowDown
 from broker.storage.visitor_rules import StoredRules, VisitorRules
@@ -42,6 +43,21 @@ async def test_only_issued_visitors_count(ask: Any, product: Product) -> None:  
         assert refused.status_code == 400
         assert refused.json()["errors"][0]["field"] == "responses[1].visitorId"
     assert (await vote.results(programId=vote.program))["results"] == {"0": 1, "1": 1, "2": 0}
+
+
+async def test_the_first_visitor_of_an_account_counts_in_every_process(
+    ask: Any,  # noqa: F811
+    product: Product,
+) -> None:
+    vote = await ask(ISSUED)
+    services = product.services
+    await VisitorRules(services.database).put("demo", StoredRules([], None, "any"), Actor.operator())
+    product.clock.forward_ms += 5_001
+    assert (await services.audience.visitors.rules("demo")).secret is None
+    other = VisitorBook(services.settings, services.clock, services.database)
+    token, _ = issue(await other.secret("demo"), "demo", services.clock.now_ms())
+    await other.close()
+    assert await vote.count(vote.answer(token)) == (1, 0)
 
 
 async def test_a_renewed_visitor_is_the_same(ask: Any, product: Product) -> None:  # noqa: F811

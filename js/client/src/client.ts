@@ -1,21 +1,24 @@
 /** The client of one account's broker. */
 import { Backoff } from "./backoff.js";
 import { Core, type ClientOptions as CoreOptions } from "./core.js";
-import type { ApiError, ConnectionFailed, HistoryLost } from "./errors.js";
+import { ApiError, type ConnectionFailed, type HistoryLost } from "./errors.js";
 import { isWorthAnother } from "./http.js";
 import type { components } from "./operations.js";
 import { sleep } from "./sleep.js";
 import { keptId, newId } from "./storage.js";
 import type { FollowOptions } from "./subscription.js";
 import { Timeline, type TimelineOptions } from "./timeline.js";
-
+import { type TokenSource, Tokens } from "./token.js";
 import type { ProgramEvent, Raw } from "./tracker.js";
+import { Visitors } from "./visitors.js";
 
 export interface ClientOptions extends CoreOptions {
   /** As calls on answers name it; the first label of the host when absent. */
   account?: string;
   /** Who answers polls; kept in `localStorage` when absent. */
   visitorId?: string;
+  /** For polls that require signed visitors: what your server has signed, or a function that is called for it. */
+  visitor?: TokenSource;
 }
 
 export type Counted = components["schemas"]["Counted"];
@@ -23,7 +26,10 @@ export type LiveResults = components["schemas"]["LiveResults"];
 
 /** What may come with an answer or an impression. */
 export interface AnswerOptions extends FollowOptions {
+  /** Sent as it is, whatever the poll requires. */
   visitorId?: string;
+  /** What the poll requires, as the metadata of its event has it; saves a refused request. */
+  visitors?: "any" | "issued" | "signed";
   sessionId?: string;
   /** The program's project; needed where WebSocket is blocked and the program has one. */
   projectId?: string;
@@ -36,6 +42,9 @@ export class Client extends Core {
   /** The account as calls on answers name it. */
   readonly account: string;
   readonly #answers = new Map<string, Promise<unknown>>();
+  readonly #visitors: Visitors;
+  /** Contexts that have refused a name. */
+  readonly #required = new Set<string>();
 
   /** Keeps the configuration; nothing is sent yet. `baseUrl` is such as `https://demo.example.org`. */
   constructor(baseUrl: string, options: ClientOptions = {}) {
@@ -44,6 +53,11 @@ export class Client extends Core {
     this.account = options.account ?? label ?? "demo";
     this.visitorId = options.visitorId ?? keptId(() => globalThis.localStorage, "onair-visitor");
     this.sessionId = keptId(() => globalThis.sessionStorage, "onair-session");
+    const signed =
+      options.visitor === undefined ? undefined : new Tokens(options.visitor, this.api.tokens.clock);
+    const key = `onair-issued ${this.account}`;
+    const now = () => this.now();
+    this.#visitors = new Visitors(this.api, now, () => globalThis.localStorage, key, signed);
   }
 
   /** All stored events of a program, in the order of their timecodes. */
@@ -145,8 +159,22 @@ export class Client extends Core {
 
   async #deliver(name: "respond" | "impression", entry: Raw, options: AnswerOptions): Promise<Counted> {
     const backoff = new Backoff(this.timing.baseMs, this.timing.capMs);
+    const { contextId } = entry;
+    const isRequired = this.#required.has(contextId) || (options.visitors ?? "any") !== "any";
+    let isWanted = options.visitorId === undefined && isRequired;
+    let refused: string | undefined;
+    let refusal: unknown;
+    // A name, then the visitor that was stored, then one that is new.
+    let triesLeft = options.visitorId === undefined ? 2 : 0;
     for (;;) {
       try {
+        if (isWanted) {
+          const offered = await this.#visitors.get(refused);
+          isWanted = false;
+          if (offered) entry.visitorId = offered.visitorId;
+          if (!offered || offered.isNew) triesLeft = 0;
+          if (!offered && refusal) throw refusal;
+        }
         if (this.state !== "fallback") return await this.carrier.call(name, entry, options.signal);
         const { programId, idempotencyKey, ...rest } = entry;
         const path = { accountId: this.account, projectId: options.projectId ?? "undefined", programId };
@@ -155,6 +183,16 @@ export class Client extends Core {
         return (await this.api.send("POST", "/responses/{accountId}/{projectId}/{programId}", sending)).data;
       } catch (error) {
         options.signal?.throwIfAborted();
+        if (triesLeft > 0 && isOfVisitor(error)) {
+          triesLeft--;
+          refusal = error;
+          refused = entry.visitorId;
+          isWanted = true;
+          this.#required.add(contextId);
+          // Nothing was counted under the one before, and another body needs another.
+          if (entry.idempotencyKey) entry.idempotencyKey = newId();
+          continue;
+        }
         if (this.state === "closed" || !isWorthAnother(error)) throw error;
         await sleep(
           backoff.nextMs((error as ApiError | (ConnectionFailed & { retryAfterMs?: number })).retryAfterMs),
@@ -163,4 +201,9 @@ export class Client extends Core {
       }
     }
   }
+}
+
+/** Whether a poll does not take the visitor. */
+function isOfVisitor(error: unknown): boolean {
+  return error instanceof ApiError && error.fields.some(({ field }) => /(^|\.)visitorId$/.test(field));
 }

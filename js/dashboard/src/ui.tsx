@@ -138,6 +138,7 @@ export function Choice({
   label,
   value,
   options,
+  hint,
   onText,
   class: name = "",
   disabled = false,
@@ -145,15 +146,17 @@ export function Choice({
   label: string;
   value: string;
   options: readonly (readonly [value: string, text: string])[];
+  hint?: string | undefined;
   onText: (value: string) => void;
   class?: string;
   disabled?: boolean;
 }) {
   return (
-    <Field label={label} class={name}>
-      {(id) => (
+    <Field label={label} hint={hint} class={name}>
+      {(id, hintId) => (
         <select
           id={id}
+          aria-describedby={hintId}
           disabled={disabled}
           value={value}
           onChange={(event) => onText(event.currentTarget.value)}
@@ -172,16 +175,19 @@ export function Choice({
 export function Check({
   label,
   checked,
+  hint,
   onCheck,
 }: {
   label: string;
   checked: boolean;
+  hint?: string;
   onCheck: (checked: boolean) => void;
 }) {
   return (
     <label class="check">
       <input type="checkbox" checked={checked} onChange={(event) => onCheck(event.currentTarget.checked)} />{" "}
       {label}
+      {hint && <span class="hint">{hint}</span>}
     </label>
   );
 }

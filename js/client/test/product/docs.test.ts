@@ -67,6 +67,7 @@ async function runSample(
       setItem: (key: string, value: string) => kept.set(key, value),
     },
     fetch: async () => new Response(await logIn()),
+    fetchVisitor: () => `visitor-${newId()}`, // the poll of the samples takes any
     video: { startMs: Date.now() - 5_000, currentTime: 6 },
     ...more,
   };

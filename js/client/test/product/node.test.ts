@@ -192,6 +192,36 @@ describe("in Node", { concurrency: 5, timeout: 100_000 }, () => {
     client.close();
   });
 
+  test("a visitor is got where a poll requires one, and stays the same", async () => {
+    const programId = await makeProgram(admin);
+    const [first, second, free, signed] = await Promise.all([
+      askPoll(programId, { visitors: "issued" }),
+      askPoll(programId, { visitors: "issued" }),
+      askPoll(programId),
+      askPoll(programId, { visitors: "signed" }),
+    ]);
+    const asked: string[] = [];
+    const counting: typeof fetch = (input, init) => {
+      if (String(input).endsWith("/responses/visitor")) asked.push(String(init?.body));
+      return fetch(input, init);
+    };
+    const client = new Client(URL_OF_BROKER, { timing: TIMING, fetch: counting });
+    const accepted = { accepted: 1, duplicates: 0 };
+    const duplicate = { accepted: 0, duplicates: 1 };
+    assert.deepEqual(await client.impression(programId, "winner", first), accepted);
+    assert.deepEqual(await client.respond(programId, "winner", first, 1), accepted);
+    assert.deepEqual(await client.respond(programId, "winner", first, 0), duplicate);
+    assert.deepEqual(await client.respond(programId, "winner", second, 1, { visitors: "issued" }), accepted);
+    assert.deepEqual(await client.respond(programId, "winner", free, 1), accepted);
+    assert.deepEqual(asked, ["{}"]);
+    const own = await failure(client.respond(programId, "winner", first, 1, { visitorId: "me" }));
+    assert.ok(own instanceof ApiError && own.status === 400, String(own));
+    const unsigned = await failure(client.respond(programId, "winner", signed, 1));
+    assert.ok(unsigned instanceof ApiError && unsigned.status === 400, String(unsigned));
+    assert.ok(asked.length <= 2, String(asked));
+    client.close();
+  });
+
   test("live results come as they change", async () => {
     const programId = await makeProgram(admin);
     const poll = await askPoll(programId);

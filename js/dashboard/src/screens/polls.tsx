@@ -8,7 +8,7 @@ import { useAction, useDraft, useLoaded, useTick } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { isPublisher } from "../session.js";
 import { Plot } from "../plot.js";
-import { Badge, Check, Empty, Failure, Field, Panel, Progress, Text } from "../ui.js";
+import { Badge, Check, Choice, Empty, Failure, Field, Panel, Progress, Text } from "../ui.js";
 
 type Entry = components["schemas"]["ReportEntry"];
 type Signs = components["schemas"]["IntegrityEntry"];
@@ -263,10 +263,27 @@ interface Draft {
   options: string;
   seconds: string;
   allowChange: boolean;
+  visitors: string;
+  watched: boolean;
   event: string;
 }
 
-const NEW: Draft = { title: "", options: "", seconds: "", allowChange: false, event: "Poll#show" };
+const NEW: Draft = {
+  title: "",
+  options: "",
+  seconds: "",
+  allowChange: false,
+  visitors: "",
+  watched: false,
+  event: "Poll#show",
+};
+
+const VISITORS: readonly (readonly [value: string, text: string, explained: string])[] = [
+  ["", "As the account requires", "The account's setting decides."],
+  ["any", "Anybody", "Any name counts: a script can invent names."],
+  ["issued", "Visitors from the broker", "New visitors are limited by address and network."],
+  ["signed", "Visitors signed by your server", "Only who your server has named counts, each once."],
+];
 
 function Ask({ log }: { log: EventLog }) {
   const client = connection.value;
@@ -281,6 +298,8 @@ function Ask({ log }: { log: EventLog }) {
       title: draft.title.trim(),
       options,
       ...(draft.allowChange && { allowChange: true }),
+      ...(draft.visitors && { visitors: draft.visitors }),
+      ...(draft.watched && { watched: true }),
       ...(seconds > 0 && { closes: Math.floor(client.now() + seconds * 1000) }),
     };
     const path = { programId: log.programId };
@@ -340,6 +359,19 @@ function Ask({ log }: { log: EventLog }) {
           label="Answers may be changed"
           checked={draft.allowChange}
           onCheck={(allowChange) => setDraft({ ...draft, allowChange })}
+        />
+        <Choice
+          label="Who may vote"
+          value={draft.visitors ?? ""}
+          options={VISITORS.map(([value, text]) => [value, text] as const)}
+          hint={VISITORS.find(([value]) => value === (draft.visitors ?? ""))?.[2]}
+          onText={(visitors) => setDraft({ ...draft, visitors })}
+        />
+        <Check
+          label="Watch how votes come"
+          checked={draft.watched ?? false}
+          hint="Plots votes by minute and network below the poll; counting is slower."
+          onCheck={(watched) => setDraft({ ...draft, watched })}
         />
         <Progress of={action} />
         <div class="actions end">

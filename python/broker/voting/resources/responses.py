@@ -303,7 +303,9 @@ async def _visitors(
                 if required is Visitors.SIGNED:
                     visitor = _SIGNED + verify(token, rules.keys, account, program_id, now_ms)
                 else:
-                    visitor = _ISSUED + read(token, rules.secret, account, now_ms).hex()
+                    # The first secret may be younger than what this process remembers.
+                    secret = rules.secret or await context.services.audience.visitors.secret(account)
+                    visitor = _ISSUED + read(token, secret, account, now_ms).hex()
             except NotSigned as error:
                 raise InvalidRequest.of_field(f"{path}visitorId", str(error)) from None
             verified[required, token] = visitor
