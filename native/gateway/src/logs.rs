@@ -83,7 +83,7 @@ impl Hub {
             self.forget(&shared_log);
         }
         if !added.is_empty() {
-            shared_log.announce(&self.shared().mailboxes);
+            shared_log.announce(&self.shared().mailboxes, self.shared().now_us());
             for channel in channels {
                 // A channel that cannot take them keeps them from no other.
                 outcome = outcome.and(self.derive(&channel, &added));
@@ -113,7 +113,7 @@ impl Hub {
                 log.append(&derived, now_ms)?;
             }
         }
-        shared_log.announce(&self.shared().mailboxes);
+        shared_log.announce(&self.shared().mailboxes, self.shared().now_us());
         Ok(())
     }
 

@@ -27,7 +27,7 @@ impl<H: Handler> Core<H> {
     /// Notes how far a log has come: its broadcast begins, or goes on to the new end.
     pub(super) fn note_growth(&mut self, place: u32) {
         let topic = self.topics.at(place);
-        topic.shared.hear(self.index);
+        topic.grown_us = topic.shared.hear(self.index);
         topic.head = topic.shared.log.lock().tip();
         if !std::mem::replace(&mut topic.is_growing, true) {
             // Counts as a subscriber, so that the topic stays while its last real one may go.
@@ -163,6 +163,8 @@ impl<H: Handler> Core<H> {
             self.count_delivery(place, frames * served as u64, slice.len() * served);
         }
         self.results = results;
+        let delay_us = (self.shared.now_us()).saturating_sub(self.topics.at(place).grown_us);
+        (self.shared.counters.delays).observe(delay_us, (end - begin) as u64);
         for target in &mut audience.live[begin..end] {
             target.cursor = span.next;
         }

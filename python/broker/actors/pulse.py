@@ -47,6 +47,7 @@ class _Process:
 async def watch_pulse(kind: str, index: int, link: Link | None = None) -> None:
     """Watch over the process of a slot, until cancelled; it must be on this machine."""
     link = link or SlotLink(kind, index, SLOT_CALLS)
+    SLOT_EXCHANGES.add(slot_name(kind, index), amount=0)
     last: _Process | None = None
     try:
         while True:
