@@ -9,7 +9,7 @@ FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help check wheel hooks picture screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock manifests audit clean
+.PHONY: help check wheel hooks picture screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock manifests dashboards observability audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -205,6 +205,12 @@ lock: ## Resolve the Python dependencies anew.
 
 manifests: ## Render deploy/kuberay by kustomize, as its tests and `kubectl apply -f` read it; KUSTOMIZE="kubectl kustomize" works too.
 	$(BIN)/python -m tests.deployments.manifests $(or $(KUSTOMIZE),kustomize build)
+
+dashboards: build ## Make the dashboards of deploy/grafana from dashboards.toml.
+	$(BIN)/python -m tests.deployments.dashboards
+
+observability: build ## Rules and dashboards against a real Prometheus that scrapes the demonstration; fetches Debian's.
+	$(BIN)/python -m tests.deployments.observability
 
 AUDIT_TOOLS := .build/audit
 

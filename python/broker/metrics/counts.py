@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 
 class Count:
-    """A counter. One without labels is told from the start, so that `increase()` sees its first step from 0 to 1."""
+    """A counter. One without labels begins at 0, so that `increase()` sees its first step."""
 
     def __init__(self, definition: Definition) -> None:
         self._name = definition.name
