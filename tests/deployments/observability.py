@@ -15,20 +15,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from broker.deployments.ports import free_port
-from broker.settings import child_environment
 from tests.deployments.dashboards import read_queries
 from tests.deployments.rules import RULES, read_rules
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / ".build" / "prometheus"
-_PLAY_S = 120
+_START_S = 60.0
+_PLAY_S = 180
 _PATIENCE_S = 100.0  # until every query has brought something
 _LOOK_S = 5.0
 
@@ -40,15 +41,18 @@ def main() -> None:
     _run([promtool, "check", "rules", *rules])
     _run([promtool, "test", "rules", RULES / "alerts_test.yml"])
     with tempfile.TemporaryDirectory(prefix="broker-seen-") as scratch:
-        ops_port, port = free_port(), free_port()
-        with _demo(Path(scratch) / "data", ops_port), _scraping(prometheus, Path(scratch), ops_port, port):
-            faults = _await_queries(f"http://127.0.0.1:{port}")
-            page = httpx.get(f"http://127.0.0.1:{ops_port}/metrics", timeout=20).content
-        _run([promtool, "check", "metrics"], page)
+        http_port, port = free_port(), free_port()
+        with (
+            _demo(Path(scratch) / "data", http_port) as ops_port,
+            _scraping(prometheus, Path(scratch), ops_port, port),
+        ):
+            faults = _await_queries(f"http://127.0.0.1:{port}", _picture(http_port))
+            page = _read_page(ops_port)
     count = len(list(read_queries()))
     _say(f"{count} queries of panels and {len(read_rules())} rules, {len(faults)} faults")
     for fault in faults:
         _say(f"  {fault}")
+    _run([promtool, "check", "metrics"], page)
     sys.exit(bool(faults))
 
 
@@ -70,23 +74,44 @@ def find_tools() -> tuple[str, str]:
 
 
 @contextmanager
-def _demo(data_dir: Path, ops_port: int) -> Iterator[None]:
-    """The demonstration, on ports of its own."""
-    command = [sys.executable, "-m", "broker.cli.main"]
-    if (script := Path(sys.executable).with_name("broker")).exists():
-        command = [str(script)]
-    ports = ["--http-port", str(free_port()), "--ws-port", str(free_port())]
+def _demo(data_dir: Path, http_port: int) -> Iterator[int]:
+    """The demonstration, on ports of its own; gives the one for operators, which it chooses."""
+    script = Path(sys.executable).with_name("broker")
+    ports = ["--http-port", str(http_port), "--ws-port", str(free_port())]
     options = ["--seconds", str(_PLAY_S), "--viewers", "50", "--voters", "100", "--speed", "60"]
     process = subprocess.Popen(
-        [*command, "demo", "--data-dir", str(data_dir), *ports, *options],
+        [script, "demo", "--data-dir", str(data_dir), *ports, *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env=child_environment({"BROKER_OPS_PORT": str(ops_port)}),
     )
     try:
-        yield
+        yield _ops_port(process.pid)
     finally:
         _end(process)
+
+
+def _ops_port(pid: int) -> int:
+    """The port for operators of the product that a process starts."""
+    deadline_s = time.monotonic() + _START_S
+    while time.monotonic() < deadline_s:
+        for child in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if port := child.environ().get("BROKER_OPS_PORT"):
+                    return int(port)
+        time.sleep(0.1)
+    sys.exit("error: the demonstration does not start")
+
+
+def _picture(http_port: int) -> str:
+    """A picture that the proxy refuses: the demonstration itself may have all of its own at hand."""
+    return f"http://127.0.0.1:{http_port}/api/v2/imgproxy/demo/-?url=http%3A%2F%2F127.0.0.1%2Fa.png"
+
+
+def _read_page(ops_port: int) -> bytes:
+    try:
+        return httpx.get(f"http://127.0.0.1:{ops_port}/metrics", timeout=20).raise_for_status().content
+    except httpx.HTTPError as error:
+        return f"no page: {error!r}".encode()  # which promtool refuses
 
 
 @contextmanager
@@ -128,13 +153,15 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _await_queries(url: str) -> list[str]:
-    """What is wrong with rules and queries, when nothing is or the time is over."""
+def _await_queries(url: str, picture: str) -> list[str]:
+    """What is wrong with rules and queries, when nothing is or the time is over. Asks for a picture too."""
     deadline_s = time.monotonic() + _PATIENCE_S
     faults = ["Prometheus does not answer"]
     with httpx.Client(base_url=url, timeout=20) as client:
         while faults and time.monotonic() < deadline_s:
             time.sleep(_LOOK_S)
+            with suppress(httpx.HTTPError):  # until the product serves
+                httpx.get(picture, timeout=20)
             try:
                 faults = [*_wrong_panels(client), *_wrong_rules(client)]
             except httpx.TransportError as error:

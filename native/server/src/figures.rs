@@ -72,8 +72,8 @@ pub const DELAY_BOUNDS_US: [u64; 13] = [
 
 /// How long notifications take from their arrival to the sockets, as a histogram.
 ///
-/// Measured once for each slice of a broadcast, when all its subscribers have been served, and counted once for each of
-/// them: the clock is read once for up to 512 subscribers. Who is flushed alone, after a full socket or a recovery, is
+/// Measured when a slice of a broadcast has been sent, for at least 16 subscribers together and at most 512, and counted
+/// for each of them. Who is flushed alone, after a full socket or a recovery, is
 /// not counted: that time is the client's.
 #[derive(Debug, Default)]
 pub struct Delays {
