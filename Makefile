@@ -9,7 +9,7 @@ FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help check wheel hooks picture screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock manifests dashboards observability audit clean
+.PHONY: help check wheel hooks docs picture screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock manifests dashboards observability audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
@@ -96,6 +96,10 @@ hooks: ## Have git check what is committed; see .githooks.
 
 wheel: build ## The Python SDK as a wheel for every platform, in dist/.
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist ./python
+
+docs: .venv/python.stamp ## The documentation as a site with search, in .build/docs.
+	$(BIN)/python -m sphinx -c docs --quiet --fail-on-warning --keep-going --doctree-dir .build/doctrees . .build/docs
+	@echo "file://$(CURDIR)/.build/docs/index.html"
 
 picture: build ## Draw docs/architecture.svg from docs/architecture.toml.
 	$(BIN)/python docs/draw.py
@@ -197,7 +201,7 @@ bench-peers: build ## Get the peers that the table compares with; the bench does
 lock: ## Resolve the Python dependencies anew.
 	$(PYTHON) -m venv .build/uv && .build/uv/bin/pip install --quiet uv
 	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	    --no-emit-index-url --no-header --extra server --extra insightface --group dev pyproject.toml -o requirements.lock
+	    --no-emit-index-url --no-header --extra server --extra insightface --group dev --group docs pyproject.toml -o requirements.lock
 	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-emit-index-url --no-header --group bench --constraint requirements.lock -o bench/requirements.lock
 	.build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

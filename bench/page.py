@@ -1,7 +1,8 @@
 """What the JavaScript SDK costs a page: `python -m bench page [--rate N] [--seconds S] [--runs N] [--quick]`.
 
 A page in Chromium follows a program and writes every event into its text at once. Its frames, counted by
-`requestAnimationFrame`, are compared with those of the same page without a client. Then the heap: bytes a
+`requestAnimationFrame`, are compared with those of the same page without a client while another process takes
+the same events; and so are those of a page with a WebSocket and no client. Then the heap: bytes a
 subscription, in Node and in Chromium, after the garbage has been collected. The gateway is the native server
 alone, as no more of the product is measured here.
 """
@@ -13,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from bench.child import Child
-from bench.contenders import ROOT, run_python
+from bench.contenders import PROGRAM, ROOT, Contender, build_load, run_python
 from bench.report import Medians
 from bench.scenes import Outcome, measure_scenes
 from broker.deployments.ports import free_port
@@ -22,6 +23,8 @@ SOURCE = ROOT / "bench" / "sdk"
 MESSAGE_BYTES = 300
 SUBSCRIPTIONS = 1_000
 BUSY = "busy page"
+BESIDE = "idle page beside the events"
+BARE = "page without the SDK"
 TARGETS = {BUSY: {"frames_lost_share": 0.02}}
 
 
@@ -39,7 +42,7 @@ def main(words: list[str]) -> int:
         "heap": measure_heap,
     }
     targets = {} if arguments.quick else TARGETS
-    return measure_scenes("page", runs, acts, targets, with_load_client=False)
+    return measure_scenes("page", runs, acts, targets)
 
 
 def browser_environment() -> dict[str, str]:
@@ -56,31 +59,51 @@ def open_driver(port: int) -> Child:
 
 
 def measure_frames(rate: int, seconds: int) -> Outcome:
-    """A page that draws, alone and while it shows `rate` events a second.
+    """A page that draws, alone and while it shows `rate` events a second, and two controls.
+
+    The page beside the same events, which another process takes, lacks the frames that are lost because the
+    processors are full; the page with a WebSocket and no client lacks those that the browser itself costs.
 
     Raises:
         ChildError: the server or the driver has failed.
     """
     port = free_port()
+    faults: list[str] = []
     with Child(run_python("native", "auto")(port), ROOT) as server, open_driver(port) as driver:
         server.receive_serving()
         driver.receive()
         driver.send(f"idle {seconds}")
         idle = driver.receive()
-        driver.send(f"busy {seconds}")
-        driver.receive()
-        published = rate * seconds
-        server.send(f"publish {published} {MESSAGE_BYTES} {1_000_000 // rate}")
-        busy = driver.receive()
-        published_in_s = server.receive()["seconds"]
-    figures = _summarise(busy, seconds) | {
-        "frames_lost_share": max(0.0, 1 - busy["frames_per_s"] / idle["frames_per_s"]),
-        "events_per_s": busy["events"] / published_in_s,
-    }
-    faults = []
-    if busy["events"] != published or busy["disordered"]:
-        faults.append(f"{busy['events']} of {published} events, {busy['disordered']} out of order")
-    return {"idle page": _summarise(idle, seconds), BUSY: figures}, faults
+        with Child(
+            build_load(port, 1, Contender("broker", run_python("native"), subscribe=PROGRAM)), ROOT
+        ) as load:
+            load.receive()
+            beside, _ = _measure_while_publishing("beside", server, driver, rate, seconds)
+        pages = {"idle page": idle, BESIDE: beside}
+        scenes = {name: _summarise(page, seconds) for name, page in pages.items()}
+        for name, command in ((BARE, "bare"), (BUSY, "busy")):
+            page, published_in_s = _measure_while_publishing(command, server, driver, rate, seconds)
+            scenes[name] = _summarise(page, seconds) | {"events_per_s": page["events"] / published_in_s}
+            if page["events"] != rate * seconds or page["disordered"]:
+                faults.append(
+                    f"{name}: {page['events']} of {rate * seconds}, {page['disordered']} out of order"
+                )
+    for name, than in ((BESIDE, "idle page"), (BARE, BESIDE), (BUSY, BESIDE)):
+        share = scenes[name]["frames_per_s"] / scenes[than]["frames_per_s"]
+        scenes[name]["frames_lost_share"] = max(0.0, 1 - share)
+    return scenes, faults
+
+
+def _measure_while_publishing(
+    command: str, server: Child, driver: Child, rate: int, seconds: int
+) -> tuple[dict[str, Any], float]:
+    """What the driver says of a page meanwhile, and how long publishing took."""
+    driver.send(f"{command} {seconds}")
+    driver.receive()
+    server.send(f"publish {rate * seconds} {MESSAGE_BYTES} {1_000_000 // rate}")
+    page = driver.receive()
+    published_in_s: float = server.receive()["seconds"]
+    return page, published_in_s
 
 
 def _summarise(frames: dict[str, Any], seconds: int) -> Medians:

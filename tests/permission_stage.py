@@ -308,6 +308,13 @@ async def _report(stage: Stage, target: Target, _role: str | None) -> Call:
     return Call(_vote(await stage.program(at), at), '"responses":')
 
 
+@_calls("getResponseIntegrity")
+async def _integrity(stage: Stage, target: Target, _role: str | None) -> Call:
+    at = _PRIVATE.get(target, target)
+    return Call(_vote(await stage.program(at), at), '"polls":')
+
+
+_constant("createVisitor", '"visitorId":')
 _constant("getResponseResults", '"total":', accountId="demo", responseName="vote")
 
 

@@ -16,6 +16,10 @@ from broker.domain.data_sources import DataSource, find_data_source
 from broker.domain.permission_table import PERMISSIONS, ROLES, Rule
 from broker.domain.users import Role
 from broker.errors import BrokerError
+from broker.operations.listing import ListParams
+from broker.resources.audit import AuditParams
+from broker.resources.events import FilterEventsParams
+from broker.resources.programs import FilterProgramsParams
 
 ROOT = Path(__file__).parent.parent
 
@@ -156,6 +160,23 @@ def test_the_page_on_roles_has_every_operation_as_it_is_decided() -> None:
     }
 
 
+def test_the_page_on_lists_has_every_parameter_of_a_filter() -> None:
+    page = (ROOT / "docs" / "lists.md").read_text()
+    shared = {field.alias or name for name, field in ListParams.model_fields.items()}
+    rows = dict(re.findall(r"^\| (programs|events|audit log) \| ([^|]*) \|", page, re.MULTILINE))
+    assert set(rows) == {"programs", "events", "audit log"}
+    for model, row in (
+        (FilterProgramsParams, rows["programs"]),
+        (FilterEventsParams, rows["events"]),
+        (AuditParams, rows["audit log"]),
+    ):
+        own = {field.alias or name for name, field in model.model_fields.items()} - shared - {"programId"}
+        assert set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", row))) == own
+    names = {"limit", "skip", "order", "search"}
+    assert names == shared
+    assert names <= set(re.findall(r"^\| `(\w+)` \|", page.partition("## Filters")[2], re.MULTILINE))
+
+
 def test_the_page_on_data_sources_has_the_shape_as_it_is() -> None:
     page = (ROOT / "docs" / "data-sources.md").read_text()
     members = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
@@ -172,7 +193,7 @@ def test_the_page_on_answers_has_the_settings_as_they_are() -> None:
     defaults = dict(re.findall(r"^\| `(BROKER_\w+)` \| `?([^|`]*)`? \|", settings, re.MULTILINE))
     assert set(re.findall(r"`(BROKER_\w+)`", page)) <= set(defaults)
     rows = re.findall(r"^\| [^|`]* \| (`BROKER_[^|]*) \| ([0-9., ]+) \|$", page, re.MULTILINE)
-    assert len(rows) == 6
+    assert len(rows) == 9
     for names, values in rows:
         told = [float(value.replace(",", "")) for value in values.split(", ")]
         assert told == [float(defaults[name]) for name in re.findall(r"\w+", names)]

@@ -33,6 +33,17 @@ def test_uuid7_grows_while_the_clock_stands_still_or_steps_back() -> None:
     assert made == sorted(set(made))
 
 
+def test_uuid7_of_a_subject_is_one_for_each_scope() -> None:
+    ids = IdSource(StoppedClock(1_700_000_000_123))
+    scope, other = ids.uuid7(), ids.uuid7()
+    made = {ids.uuid7_of(str(number), scope) for number in range(1_000)}
+    assert len(made) == 1_000
+    assert {(UUID(id_).version, UUID(id_).variant) for id_ in made} == {(7, "specified in RFC 4122")}
+    assert {UUID(id_).int >> 80 for id_ in made} == {1_700_000_000_123}
+    assert ids.uuid7_of("7", scope) in made
+    assert ids.uuid7_of("7", other) not in made
+
+
 def test_a_fork_makes_other_identifiers() -> None:
     ids = IdSource(StoppedClock(1_700_000_000_000))
     ids.uuid7()  # some random numbers are there now

@@ -36,6 +36,7 @@ REFUSALS = {
 }
 # POST for other reasons than to change something of the account's.
 CHANGES_NOTHING = {"login", "ping", "servertime", "postApplicationRequest"} | {
+    "createVisitor",
     "warmImages",
     "putApplicationRequest",
     "deleteApplicationRequest",

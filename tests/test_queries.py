@@ -177,6 +177,8 @@ CASES: dict[str, tuple[int, str | None, Params]] = {
         lambda scene: VOTED | {"programId": scene.new, "responses": [answer(n) for n in range(scene.count)]},
     ),
     "getResponseReport": (2, "admin", lambda scene: VOTED | {"programId": scene.new}),
+    "getResponseIntegrity": (5, "admin", lambda scene: VOTED | {"programId": scene.new}),
+    "createVisitor": (3, None, there()),
     "getResponseResults": (
         1, None,
         lambda scene: {"accountId": "demo", "responseName": "vote", "programId": scene.new},

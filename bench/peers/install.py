@@ -65,7 +65,8 @@ def install_imagor() -> None:
 
     That is the version that ours has too, with all that it needs in one library; its package has no file for
     pkg-config, so one is written. It lacks functions of rare formats that imagor names and the bench never
-    uses, so the linker only warns of them.
+    uses, so the linker only warns of them. The linker is told the library's folder again: of pkg-config's
+    words Go's build cache keeps those of the checkout that built it first.
     """
     ensure_peer("sharp")
     packages = CACHE / "sharp/node_modules/@img"
@@ -75,10 +76,11 @@ def install_imagor() -> None:
     (CACHE / "vips.pc").write_text(
         f"Name: vips\nDescription: libvips of sharp\nVersion: {library.name.partition('.so.')[2]}\n"
         f"Cflags: {' '.join(f'-I{folder}' for folder in folders)}\n"
-        f"Libs: -L{library.parent} -l:{library.name} -Wl,-rpath,{library.parent}\n"
+        f"Libs: -L{library.parent} -l:{library.name}\n"
     )
     environment = {"PKG_CONFIG_PATH": str(CACHE), "CGO_LDFLAGS_ALLOW": ".*", "CGO_ENABLED": "1"}
-    flags = "-ldflags=-s -w -extldflags=-Wl,--warn-unresolved-symbols"
+    linking = f"-L{library.parent} -Wl,-rpath,{library.parent} -Wl,--warn-unresolved-symbols"
+    flags = f"-ldflags=-s -w -extldflags '{linking}'"
     command = ["go", "build", "-mod=readonly", "-trimpath", flags, "-o", str(CACHE / "imagor")]
     run([*command, "."], PINS / "imagor", environment)
 

@@ -3,6 +3,8 @@
 // Says {"ready":true} and answers each line of its input with one of JSON:
 //   idle S      frames of a page without a client, over S seconds
 //   busy S      {"ready":true} when a page follows `bench`; then the same, and the events that it has shown
+//   bare S      the same of a page that has the browser's WebSocket and no client
+//   beside S    {"ready":true} when a page without a client is there; then its frames
 //   heap N      bytes of heap a subscription, of N programs (`bench-0` …) and of N to one, in Node and in Chromium
 import { Client } from "../../js/client/dist/index.js";
 import { lines, openBrowser, serve, tell, WebSocket } from "./browser.mjs";
@@ -40,20 +42,29 @@ async function openPage() {
   return page;
 }
 
+async function showEvents(seconds, show) {
+  const page = await openPage();
+  await page.evaluate(show, pages.url);
+  tell({ ready: true });
+  const frames = await measureFrames(page, seconds);
+  tell({ ...frames, ...(await settle(page)) });
+  await page.close();
+}
+
 const commands = {
   async idle(seconds) {
     const page = await openPage();
     tell(await measureFrames(page, seconds));
     await page.close();
   },
-  async busy(seconds) {
+  async beside(seconds) {
     const page = await openPage();
-    await page.evaluate((url) => work.show(url, "bench"), pages.url);
     tell({ ready: true });
-    const frames = await measureFrames(page, seconds);
-    tell({ ...frames, ...(await settle(page)) });
+    tell(await measureFrames(page, seconds));
     await page.close();
   },
+  busy: (seconds) => showEvents(seconds, (url) => work.show(url, "bench")),
+  bare: (seconds) => showEvents(seconds, (url) => work.showBare(url, "bench")),
   async heap(count) {
     const sizes = {};
     const inNode = async () => {

@@ -131,20 +131,43 @@ globalThis.work = (() => {
     });
   }
 
-  /** An overlay that shows every event at once. */
-  async function show(url, program) {
+  /** What is done with every event at once, and what that came to. */
+  function overlay() {
     const shown = { events: 0, last: 0, disordered: 0 };
     const text = document.querySelector("#text");
-    const subscription = new OnAir.Client(url).subscribe(program);
-    subscription.addEventListener("event", ({ detail }) => {
+    globalThis.shown = shown;
+    return ({ seq }) => {
       shown.events++;
-      if (detail.seq !== shown.last + 1) shown.disordered++;
-      shown.last = detail.seq;
-      text.textContent = detail.seq;
-    });
+      if (seq !== shown.last + 1) shown.disordered++;
+      shown.last = seq;
+      text.textContent = seq;
+    };
+  }
+
+  /** An overlay that shows every event at once. */
+  async function show(url, program) {
+    const subscription = new OnAir.Client(url).subscribe(program);
+    const draw = overlay();
+    subscription.addEventListener("event", ({ detail }) => draw(detail));
     await subscription.ready;
     shown.last = subscription.cursor.seq;
-    globalThis.shown = shown;
+  }
+
+  /** The same with the least that a page can do: the browser's WebSocket and its JSON. */
+  async function showBare(url, program) {
+    const { url: gateway } = await (await fetch(`${url}/api/v1/connect`)).json();
+    const socket = new WebSocket(gateway);
+    const draw = overlay();
+    await new Promise((resolve, reject) => {
+      socket.onerror = reject;
+      socket.onopen = () => socket.send(JSON.stringify({ jsonrpc: "2.0", id: 1, method: "subscribe", params: { programId: program } }));
+      socket.onmessage = ({ data }) => {
+        const { method, params, result } = JSON.parse(data);
+        if (method === "event") return draw(params);
+        shown.last = result.seq;
+        resolve();
+      };
+    });
   }
 
   /** Follows so many programs, and one of them so many times; asks for the heap's size between. */
@@ -166,5 +189,5 @@ globalThis.work = (() => {
     return { programs, same };
   }
 
-  return { Viewers, countFrames, show, weigh };
+  return { Viewers, countFrames, show, showBare, weigh };
 })();

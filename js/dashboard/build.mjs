@@ -21,6 +21,7 @@ const { metafile } = await build({
   jsxImportSource: "preact",
   // Its optional WebSocket class is for Node.
   external: ["ws"],
+  plugins: [{ name: "plots in English", setup: keepPlotsInEnglish }],
 });
 let page = readFileSync("src/index.html", "utf8");
 for (const path of Object.keys(metafile.outputs)) {
@@ -52,6 +53,16 @@ function readLicences(inputs) {
     return `${name} ${version}\n\n${readFileSync(`${folder}/LICENSE`, "utf8").trim()}\n`;
   });
   return texts.join(`\n${"-".repeat(72)}\n\n`);
+}
+
+/** uPlot makes a format of the browser's language as it loads; `en-US@posix` is none, and nothing would start. */
+function keepPlotsInEnglish(build) {
+  build.onLoad({ filter: /uPlot\.esm\.js$/ }, ({ path }) => {
+    const source = readFileSync(path, "utf8");
+    const contents = source.replace("domEnv ? nav.language : 'en-US'", "'en'");
+    if (contents === source) throw new Error(`${path} asks for the language in another way`);
+    return { contents };
+  });
 }
 
 /** The browser is large: the tests of the dashboard run in the one that the client's tests have. */

@@ -14,4 +14,4 @@ The package is layered; imports run downwards only and a test holds them to it::
 
 __version__ = "0.1.0"
 DISTRIBUTION = "onair-broker"
-"""What the package is called where it is installed from; `broker` is somebody else's there."""
+"""The name of the distribution; on package registries `broker` belongs to another project."""

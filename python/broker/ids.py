@@ -1,5 +1,6 @@
 """The only source of identifiers and of randomness that others can see."""
 
+import hashlib
 import os
 import secrets
 import struct
@@ -41,6 +42,16 @@ class IdSource:
             self._last = stamp
         time, counter = stamp >> _COUNTER_BITS, stamp & _COUNTER
         return _UUID7 % (time >> 16, time & 0xFFFF, counter, random >> 50 | 0x8000, random & 0xFFFF_FFFF_FFFF)
+
+    def uuid7_of(self, subject: str, scope: str) -> str:
+        """The UUIDv7 that stands for `subject` within `scope`: always the same one, with the scope's time.
+
+        Args:
+            scope: a UUIDv7. Who does not know it cannot guess what this returns.
+        """
+        random = hashlib.blake2b(subject.encode(), key=scope.encode(), digest_size=10)
+        digits = random.hexdigest()
+        return f"{scope[:13]}-7{digits[:3]}-{int(digits[3], 16) & 3 | 8:x}{digits[4:7]}-{digits[7:19]}"
 
     def epoch(self) -> str:
         """A new name for one life of a program's history: 12 letters and digits, about 71 random bits."""

@@ -96,7 +96,8 @@ class Settings:
     )
     http_connections_per_address: int = _setting(
         12_000,
-        "Maximum connections to the HTTP port from one IPv4 address or IPv6 /64 network; 0 is no limit.",
+        "Maximum connections to the HTTP port, and to the operators' port, from one IPv4 address or IPv6 /64"
+        " network; 0 is no limit.",
         low=0,
     )
     http_long_bodies_per_address: int = _setting(
@@ -213,6 +214,18 @@ class Settings:
     )
     responses_burst_per_connection: int = _setting(
         50, "Burst of votes and impressions over one connection.", low=1
+    )
+    visitors_rate_per_address: float = _setting(
+        20.0, "New visitors per second that one address is handed, over all processes; 0 is no limit.", low=0
+    )
+    visitors_burst_per_address: int = _setting(2_000, "Burst of new visitors of one address.", low=1)
+    visitors_rate_per_network: float = _setting(
+        50.0, "New visitors per second that one network is handed, over all processes; 0 is no limit.", low=0
+    )
+    visitors_burst_per_network: int = _setting(5_000, "Burst of new visitors of one network.", low=1)
+    visitors_ipv4_prefix: int = _setting(24, "Bits of an IPv4 address that name its network.", low=8, high=32)
+    visitors_ipv6_prefix: int = _setting(
+        64, "Bits of an IPv6 address that name its network.", low=16, high=128
     )
 
     ws_message_limit_bytes: int = _setting(

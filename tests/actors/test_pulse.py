@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
 from broker.actors.link import LinkLost
-from broker.actors.pulse import watch_pulse
+from broker.actors.pulse import Pace, watch_process, watch_pulse
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +72,42 @@ async def test_a_busy_process_is_left_alone(process: "subprocess.Popen[bytes]") 
     link = Silent(process.pid, asked=8)  # 2 s
     watch = asyncio.create_task(watch_pulse("owner", 0, link))
     await link.enough.wait()
+    watch.cancel()
+    with suppress(asyncio.CancelledError):
+        await watch
+    assert process.poll() is None
+
+
+class Stopped:
+    """A link to a process whose watcher is stopped with it for a while; it answers before and after."""
+
+    def __init__(self, pid: int, stopped_s: float) -> None:
+        self.goes_on = asyncio.Event()
+        self._pid = pid
+        self._silences_s = [0.0, 0.0, stopped_s]
+
+    async def call(self, _method: str, *_arguments: object, timeout_s: float) -> int:
+        if len(self._silences_s) == 3:
+            self._silences_s.pop(0)
+            return self._pid
+        if not self._silences_s:
+            self.goes_on.set()
+            return self._pid
+        time.sleep(self._silences_s.pop(0))  # noqa: ASYNC251 - nothing of the watcher runs
+        raise LinkLost("process_id") from TimeoutError()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize("process", [REST], indirect=True)
+async def test_time_in_which_the_watcher_stood_still_counts_for_nothing(
+    process: "subprocess.Popen[bytes]",
+) -> None:
+    link = Stopped(process.pid, stopped_s=2.5)
+    pace = Pace(pause_s=0.01, answer_s=0.1, idle_s=2.0)
+    watch = asyncio.create_task(watch_process("gateway", link, pace, lambda: None))
+    await link.goes_on.wait()
     watch.cancel()
     with suppress(asyncio.CancelledError):
         await watch

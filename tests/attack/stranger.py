@@ -1,6 +1,7 @@
 """What somebody without any right may try: at the HTTP port, and at the gateways'."""
 
 import asyncio
+import base64
 import time
 import zlib
 from collections import Counter
@@ -128,6 +129,79 @@ async def _inner_pages(caller: Caller, _size: int) -> None:
     ):
         reply = await caller.send(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
         reply.require(404)
+
+
+async def _other_spellings(caller: Caller, _size: int) -> None:
+    """Pages for operators and files of the product by other spellings, and with a forged ingress."""
+    forged = (
+        "X-Broker-Ingress: 0123456789abcdef operations 127.0.0.1\r\nConnection: close, X-Broker-Ingress\r\n"
+    )
+    for target in (
+        "/%6detrics",
+        "//metrics",
+        "/./readyz",
+        "http://localhost/metrics",
+        "*",
+        "/api%2Fv2/imgproxy/demo/-",
+        "/overlay/..%2f..%2fsettings.py",
+        "/dashboard/../settings.py",
+        "/overlay/%00",
+        "/dashboard/%ff",
+    ):
+        for extra in ("Connection: close\r\n", forged):
+            host = "localhost" if target.startswith("http") else HOST
+            reply = await caller.send(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n{extra}\r\n".encode())
+            reply.require(400, 404)
+
+
+async def _redirects(caller: Caller, size: int) -> None:
+    """The way to a gateway: whatever the request names, the place is ours and the header is one."""
+    async with caller.connected() as connection:
+        for number in range(size):
+            program = f"made-{number}%0d%0aSet-Cookie:a"
+            path = f"/programs/{program}/events/stream?since=%0d%0a&url=//evil.example"
+            await connection.send(request_of("GET", path))
+            reply = await connection.reply()
+            assert reply.status == 307, reply
+            assert reply.headers["location"].startswith("http://localhost:"), reply.headers
+            assert "set-cookie" not in reply.headers
+
+
+async def _unread(caller: Caller, size: int) -> None:
+    """Large public documents, asked for again and again by those who read nothing."""
+    documents = b"".join(request_of("GET", f"/{name}.json") for name in ("openapi", "asyncapi")) * 4
+    async with AsyncExitStack() as stack:
+        for _ in range(size):
+            connection = await stack.enter_async_context(caller.connected(buffer_bytes=1_024))
+            await connection.send(documents, 5)
+        await asyncio.sleep(1)
+        other = replace(caller, source=_next_to(caller.source))
+        honest = await other.ask("GET", "/version", wait_s=30)
+        assert honest.status == 200, f"an honest request beside {size} that read nothing: {honest}"
+
+
+async def _strange_keys(caller: Caller, size: int) -> None:
+    """Access tokens that name keys which are not there, and heads that are nested as deep as they may."""
+    claims = _base64(b'{"sub":"a"}')
+    deep = _base64(b"[" * 5_000)
+    async with caller.connected() as connection:
+        for number in range(size):
+            head = deep if number % 10 == 0 else _base64(b'{"alg":"EdDSA","kid":"%d"}' % number)
+            await connection.send(request_of("GET", "/version", token=f"{head}.{claims}.AAAA"))
+            (await connection.reply()).require(401)
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+async def _pictures_inside(caller: Caller, size: int) -> None:
+    """Pictures and descriptions of what is inside the network, each at another address."""
+    for number in range(size):
+        url = f"http%3A%2F%2F127.0.{number // 250 % 250}.{1 + number % 250}%2F"
+        target = f"/api/v2/imgproxy/demo/{'f=json' if number % 2 else 'w=100'}?url={url}"
+        request = f"GET {target} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n"
+        (await caller.send(request.encode())).require(403, 503)
 
 
 async def _queries(caller: Caller, size: int) -> None:
@@ -334,6 +408,22 @@ async def _streams(caller: Caller, _size: int) -> None:
         assert reply.status == 0 or 400 <= reply.status < 500, (head[:60], reply)
 
 
+async def _unread_streams(caller: Caller, size: int) -> None:
+    """Streams with a whole history, of which nothing is read; others get theirs."""
+    path = f"/programs/{BULK}/events/stream?history=100000"
+    async with AsyncExitStack() as stack:
+        for _ in range(size):
+            opened = caller.connected(caller.target.ws_port, buffer_bytes=1_024)
+            connection = await stack.enter_async_context(opened)
+            await connection.send(request_of("GET", path), 5)
+        await asyncio.sleep(1)
+        other = replace(caller, source=_next_to(caller.source))
+        async with other.connected(caller.target.ws_port) as connection:
+            await connection.send(request_of("GET", f"/programs/{WITNESSED}/events/stream"))
+            honest = await connection.reply(is_head=True)
+            assert honest.status == 200, f"a stream beside {size} that read nothing: {honest}"
+
+
 async def _floods_behind_refusals(caller: Caller, size: int) -> None:
     """Who was told that it is over sends on: what is taken does not grow with what is offered."""
     stream = b" /api/v1/programs/%s/events/stream HTTP/1.1\r\nHost: demo.localhost\r\n" % BULK.encode()
@@ -446,6 +536,11 @@ ATTACKS = (
     Attack("trailers", "stranger", "never taken for headers", _trailers, is_scaled=False),
     Attack("headers twice", "stranger", "400", _twice, is_scaled=False),
     Attack("inner pages", "stranger", "not on the public port", _inner_pages, is_scaled=False),
+    Attack("other spellings", "stranger", "lead to nothing", _other_spellings, is_scaled=False),
+    Attack("ways to a gateway", "stranger", "lead to ours alone", _redirects, 300),
+    Attack("documents unread", "stranger", "others are served", _unread, 60),
+    Attack("tokens of strange keys", "stranger", "401, and no query for each", _strange_keys, 300),
+    Attack("pictures inside", "stranger", "403", _pictures_inside, 200),
     Attack("queries", "stranger", "400", _queries, 2_000, is_scaled=False),
     Attack("made-up accounts", "stranger", "few are looked for, others are served", _accounts, 3_000),
     Attack("forged addresses", "stranger", "count for the one that they come from", _forged_address,
@@ -465,6 +560,7 @@ ATTACKS = (
            cpu_s=8.0, growth_bytes=128 * MIB, is_scaled=False),
     Attack("handshakes", "stranger", "refused at once", _handshakes, is_scaled=False),
     Attack("event streams", "stranger", "refused at once", _streams, is_scaled=False),
+    Attack("streams unread", "stranger", "others get theirs", _unread_streams, 60),
     Attack("floods behind refusals", "stranger", "no longer read", _floods_behind_refusals, 128 * MIB),
     Attack("streams of made-up programs", "stranger", "nothing is kept for them", _made_up_streams, 300),
     Attack("broken frames", "stranger", "closed with the right code", _frames, is_scaled=False),

@@ -20,6 +20,7 @@ _OWN = {
     "filterPrograms", "listProjects", "createProject", "admin/getLivePrograms", "getDashboard",
     "filterStatistics", "filterImageStatistics", "filterAudit", "purgeImages", "warmImages", "listUsers",
     "listRoles", "getCurrentUser", "updateCurrentUser", "createUser", "createApiToken", "listApiTokens",
+    "createVisitor",
 }  # fmt: skip
 _INSIDE = (
     "http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://[::1]:{port}/", "http://2130706433:{port}/",

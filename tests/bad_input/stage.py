@@ -18,6 +18,7 @@ EVENT = "01234567-89ab-7def-8123-456789abcdef"
 VOLATILE = {
     "gateways", "producers_seen", "statistics", "statistics_marks", "statistics_writers", "rate_buckets",
     "login_failures", "import_rows", "answer_keys",
+    "visitor_rules",
 }  # fmt: skip
 
 # A faultless request of every operation, on things that are there.
@@ -64,6 +65,8 @@ PARAMS: dict[str, dict[str, Any]] = {
     "addResponses": _PROGRAM
     | {"accountId": "demo", "projectId": "own", "responses": [_ANSWER], "impressions": [_SHOWN]},
     "getResponseReport": _PROGRAM | {"accountId": "demo", "projectId": "own"},
+    "getResponseIntegrity": _PROGRAM | {"accountId": "demo", "projectId": "own"},
+    "createVisitor": {},
     "getResponseResults": _PROGRAM | {"accountId": "demo", "responseName": "vote"},
     "createRevision": _PROJECT | {"title": "T", "content": {}},
     "createProjectRevision": _PROJECT | {"title": "T", "content": {}},

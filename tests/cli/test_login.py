@@ -3,6 +3,7 @@
 import asyncio
 import io
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -43,6 +44,14 @@ def test_only_its_user_may_read_the_file(logins: SavedLogins) -> None:
         assert stat.S_IMODE(logins.file.stat().st_mode) == 0o600
         assert stat.S_IMODE(logins.file.parent.stat().st_mode) == 0o700
         assert [path.name for path in logins.file.parent.iterdir()] == ["logins.json"]
+
+
+def test_log_ins_at_the_same_time_are_all_kept(logins: SavedLogins) -> None:
+    urls = [f"http://account-{number}.localhost:8000" for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda broker: logins.keep(broker, SavedLogin("ada", "secret")), urls))
+    lost = [broker for broker in urls if logins.find(broker) is None]
+    assert not lost, "each log-in is kept, whoever else logs in meanwhile"
 
 
 def test_a_damaged_file_is_named(logins: SavedLogins) -> None:

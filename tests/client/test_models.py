@@ -23,6 +23,8 @@ NAMES: dict[str, type[Model]] = {
     "Event": models.Event,
     "ImageSeriesPoint": statistics.ImagesPoint,
     "ImportResult": models.Imported,
+    "IntegrityEntry": answers.IntegrityEntry,
+    "IntegrityMinute": answers.IntegrityMinute,
     "LastUpdate": models.LastUpdate,
     "LiveResults": answers.LiveResults,
     "LiveRevision": models.LiveRevision,
@@ -40,6 +42,7 @@ NAMES: dict[str, type[Model]] = {
     "TopProgramResource": statistics.TopProgram,
     "User": models.User,
     "Version": models.Version,
+    "Visitor": answers.Visitor,
     "WarmedPicture": images.WarmedPicture,
 }
 OWN = {"etag"}  # a header's

@@ -1,8 +1,10 @@
-"""The tutorial and the README hold: each command runs as it stands there, and prints what the page says."""
+"""Commands of the tutorial, the README and the page on lists run as they stand, and print what is shown."""
 
 import asyncio
 import contextlib
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
@@ -45,8 +47,14 @@ def test_the_readme_runs_as_it_is_written(instance: Instance, tmp_path: Path) ->
     asyncio.run(_run_samples(instance))
 
 
-def _run(text: str, instance: Instance, folder: Path) -> None:
-    for command, output in run_page(text.replace(URL, instance.url), folder, {"BROKER_URL": instance.url}):
+def test_the_page_on_lists_runs_as_it_is_written(instance: Instance, tmp_path: Path) -> None:
+    path = {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"}
+    _run((ROOT / "docs" / "lists.md").read_text(), instance, tmp_path, path)
+
+
+def _run(text: str, instance: Instance, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    variables = {"BROKER_URL": instance.url, **(environment or {})}
+    for command, output in run_page(text.replace(URL, instance.url), folder, variables):
         assert command.is_printed_by(output), f"$ {command.text}\n{output}"
 
 

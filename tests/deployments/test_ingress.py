@@ -123,6 +123,14 @@ def test_a_chunk_that_goes_wrong_later_is_our_400(ingress: Ingress) -> None:
         assert_ours(read_all(peer), 400, "invalid_request")
 
 
+@pytest.mark.parametrize("line", ["OPTIONS *", "GET *", "PUT *", "DELETE x"])
+def test_a_target_that_is_no_path_is_not_found(ingress: Ingress, replica: Replica, line: str) -> None:
+    seen = len(replica.seen)
+    request = f"{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert_ours(call(ingress.port, request.encode()), 404, "not_found")
+    assert len(replica.seen) == seen
+
+
 @pytest.mark.parametrize("method", ["CONNECT", "TRACE"])
 def test_methods_for_proxies_are_refused(ingress: Ingress, replica: Replica, method: str) -> None:
     seen = len(replica.seen)
@@ -382,6 +390,9 @@ def test_connections_of_one_address_are_limited_and_those_of_a_front_door_are_no
                 for _ in range(50):
                     answered += is_served(limited.port, source, stack)
                 assert answered == expected, source
+            # The door for operators takes from the same whole.
+            assert sum(is_served(limited.ops_port, "127.0.0.7", stack) for _ in range(50)) == 20
+            assert is_served(limited.port, "127.0.0.7", stack)
     finally:
         limited.end()
 

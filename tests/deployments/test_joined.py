@@ -308,7 +308,19 @@ def test_every_node_answers_in_our_words_while_replicas_are_away(cluster: Cluste
     assert 503 in {status for _, status, _ in told}
 
 
-def test_gateways_that_die_come_back_without_a_conductor(cluster: Cluster) -> None:
+def _await_gateway(cluster: Cluster, node: str) -> None:
+    deadline_s = time.monotonic() + BACK_S
+    while True:
+        with suppress(OSError, WebSocketException):
+            with connect(f"ws://{node}:{cluster.instance.ws_port}/api/v1/ws", open_timeout=10) as viewer:
+                viewer.send('{"jsonrpc":"2.0","id":1,"method":"getVersion"}')
+                assert "version" in json.loads(viewer.recv(30))["result"]
+            return
+        assert time.monotonic() < deadline_s, node
+        time.sleep(0.2)
+
+
+def test_gateways_that_die_or_hang_come_back_without_a_conductor(cluster: Cluster) -> None:
     """`broker up` is gone, and what it started on the cluster is all that there is."""
     instance = cluster.instance
     instance.process.kill()
@@ -318,15 +330,11 @@ def test_gateways_that_die_come_back_without_a_conductor(cluster: Cluster) -> No
     for process in gateways:
         process.kill()
     for node in NODES:
-        deadline_s = time.monotonic() + BACK_S
-        while True:
-            with suppress(OSError, WebSocketException):
-                with connect(f"ws://{node}:{instance.ws_port}/api/v1/ws", open_timeout=10) as viewer:
-                    viewer.send('{"jsonrpc":"2.0","id":1,"method":"getVersion"}')
-                    assert "version" in json.loads(viewer.recv(30))["result"]
-                break
-            assert time.monotonic() < deadline_s, node
-            time.sleep(0.2)
+        _await_gateway(cluster, node)
+    [hung] = cluster.nodes[1].processes(TITLES["gateway"])
+    hung.suspend()
+    hung.wait(BACK_S)  # until it has been killed
+    _await_gateway(cluster, SECOND)
     instance.start()
     living = [process for node in cluster.nodes for process in node.processes(TITLES["gateway"])]
     assert len(living) == len(NODES), "the next one exchanges them"

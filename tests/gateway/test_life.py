@@ -87,6 +87,18 @@ async def test_figures_tell_what_clients_do(world: World) -> None:
     assert 0 <= now["broker_gateway_loop_lag_seconds", "0"] < WAIT_S
 
 
+async def test_a_gateway_keeps_as_many_bytes_of_a_program_as_it_may(migrated_dsn: str) -> None:
+    async with open_world(migrated_dsn, history_bytes=1 << 20, ws_messages_per_s=0) as world:
+        program = await world.program()
+        viewer = await world.join()
+        await viewer.call("subscribe", programId=program)
+        for _ in range(6):
+            await world.publish(program, 20, bytes_each=50_000)
+        assert await viewer.pushes(120) == list(range(1, 121))
+        kept = read_figures(world)["broker_gateway_log_bytes", ""]
+        assert 500_000 < kept < 5_000_000  # a burst may be four times as long for a second
+
+
 async def figures_after(
     world: World, before: dict[tuple[str, str], Any], name: tuple[str, str]
 ) -> dict[tuple[str, str], Any]:

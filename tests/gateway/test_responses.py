@@ -1,10 +1,14 @@
 """Audience answers over WebSocket, and the channel `responses:<program>`."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from broker.domain.audit import Actor
+from broker.storage.visitor_rules import StoredRules, VisitorRules
 from tests.auth.services import StoppedClock
+from tests.auth.visitor_tokens import SECRET, signed
 from tests.gateway.test_calls import fails
 from tests.gateway.world import Viewer, World
 
@@ -53,6 +57,31 @@ async def test_a_visitor_may_be_named(world: World) -> None:
     for visitor, answer in (("a", ACCEPTED), ("b", ACCEPTED), ("a", DUPLICATE)):
         assert await viewer.call("respond", **place, visitorId=visitor, sessionId="s") == answer
     assert await results(world, place) == {"0": 2, "1": 2}
+
+
+async def test_polls_that_require_visitors_count_no_others(world: World) -> None:
+    """Nor does native code, which counts ordinary polls after the first vote."""
+    required = {}
+    for visitors in ("issued", "signed"):
+        place = await asked(world)
+        admin = await world.admin()
+        params = {"programId": place["programId"], "event": "Vote#ask"}
+        event = await admin.call("producer", **params, metadata=ASKED | {"visitors": visitors})
+        required[visitors] = place | {"contextId": event["id"], "measureValue": 1}
+    rules = StoredRules([SECRET], None, "any")
+    await VisitorRules(world.product.services.database).put("demo", rules, Actor.operator())
+    world.product.clock.forward_ms += 5_001
+    viewer = await world.join("user")
+    issued = (await viewer.call("createVisitor"))["visitorId"]
+    for place, visitor in ((required["issued"], issued), (required["signed"], signed("ada"))):
+        for _ in range(2):
+            for wrong in ({}, {"visitorId": "ada"}, {"visitorId": "x" * 129}):
+                assert (await fails(viewer, "respond", **place | wrong)).fields == ["visitorId"]
+        assert await viewer.call("respond", **place, visitorId=visitor) == ACCEPTED
+        await asyncio.sleep(0.1)  # whatever opens polls to native code has had its chance
+        assert await viewer.call("respond", **place, visitorId=visitor) == DUPLICATE
+        assert (await fails(viewer, "respond", **place, visitorId="ben")).fields == ["visitorId"]
+        assert await results(world, place) == {"0": 0, "1": 1}
 
 
 async def test_impressions_count_each_time(world: World) -> None:

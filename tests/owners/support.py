@@ -96,7 +96,9 @@ async def create_programs(dsn: str, names: Sequence[str], account: str = "demo")
         await connection.close()
 
 
-async def stage_import(dsn: str, import_id: str, count: int) -> None:
+async def stage_import(dsn: str, import_id: str, count: int, *, given: Sequence[str] = ()) -> None:
+    """Stage `count` events; the first have the `given` ids."""
+    event_ids = [*given, *(ids.uuid7() for _ in range(len(given), count))]
     connection = await asyncpg.connect(dsn)
     try:
         history = await connection.fetchval(
@@ -109,7 +111,7 @@ async def stage_import(dsn: str, import_id: str, count: int) -> None:
             "INSERT INTO events"
             " (history, seq, id, created_time, timestamp, timecode, event, metadata, imported)"
             " VALUES ($1, $2, $3, now(), $2, $2, 'Clock#set', '{}', true)",
-            [(history, number, ids.uuid7()) for number in range(1, count + 1)],
+            [(history, number, event_id) for number, event_id in enumerate(event_ids, 1)],
         )
     finally:
         await connection.close()

@@ -128,6 +128,36 @@ async def test_erased_publish_that_comes_again_is_not_stored_again(owner: Owner,
     assert sorted(row["seq"] for row in await fetch(dsn, EVENTS)) == sorted(left)
 
 
+@pytest.mark.parametrize("into", ["p", "q"])
+async def test_publish_that_comes_again_is_told_from_its_imported_copies(
+    owner: Owner, dsn: str, into: str
+) -> None:
+    """An import may have kept the ids; the answer is that of the push, and nothing is stored again."""
+    command = publish(count=2)
+    first = await ask(owner, command)
+    given = [event.id for event in command.events]
+    for import_id in ("i", "j"):
+        await stage_import(dsn, import_id, 3, given=given)
+        await ask(owner, AdoptImport(ids.uuid7(), "demo", into, import_id, 3))
+    replies = await owner.submit([publish(into), command], 10)
+    assert replies[1] == first
+    left = {"p": [1, 2, 3, 4], "q": [1, 2, 1, 2, 3, 4]}[into]
+    assert [row["seq"] for row in await fetch(dsn, EVENTS)] == left
+
+
+async def test_publish_of_a_deleted_program_comes_again_after_its_ids_were_imported(
+    owner: Owner, dsn: str
+) -> None:
+    command = publish(count=2)
+    first = await ask(owner, command)
+    await ask(owner, DeleteProgram(ids.uuid7(), "demo", "p"))
+    await create_programs(dsn, ["p"])
+    await stage_import(dsn, "i", 2, given=[event.id for event in command.events])
+    await ask(owner, AdoptImport(ids.uuid7(), "demo", "p", "i", 2))
+    assert await ask(owner, command) == first
+    assert [row["seq"] for row in await fetch(dsn, EVENTS)] == [1, 2]
+
+
 async def test_erased_publish_comes_again_as_it_was_told(owner: Owner) -> None:
     command = publish(count=2)
     first = await ask(owner, command)

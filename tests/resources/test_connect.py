@@ -1,11 +1,14 @@
+import asyncio
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from broker.clock import SystemClock
 from broker.domain.users import Principal
 from broker.operations.context import Context
 from broker.operations.invoke import invoke
+from broker.operations.known_gateways import KnownGateways
 from broker.operations.results import Json
 from broker.resources.connect import OPERATIONS, Advice, Connect, advise
 from broker.settings import Settings
@@ -62,16 +65,40 @@ async def test_viewers_of_one_heartbeat_are_spread(migrated_dsn: str) -> None:
             assert max(urls.values()) < 200
 
 
+class Counted(Gateways):
+    """Counts the queries."""
+
+    reads = 0
+
+    async def list_alive(self) -> list[GatewayRow]:
+        self.reads += 1
+        return await super().list_alive()
+
+
+class StandingClock(SystemClock):
+    """Nothing becomes old by it."""
+
+    def monotonic_s(self) -> float:
+        return 1_000.0
+
+
 @pytest.mark.postgres
 async def test_it_costs_no_query(migrated_dsn: str) -> None:
     async with open_services(migrated_dsn) as services:
         await Gateways(services.database).beat(gateway("01", 5))
-        context = Context(services, Principal("demo"), "request")
+        counted = Counted(services.database)
+        known = KnownGateways(counted, StandingClock())
+        context = Context(replace(services, known_gateways=known), Principal("demo"), "request")
         first = await ask(context, {})
+        for _ in range(100):
+            again = await ask(context, {})
+            assert [server.url for server in again.servers] == [server.url for server in first.servers]
+            await asyncio.sleep(0)  # a query that was begun is asked
+        assert counted.reads == 1
         await services.database.close()
         again = await ask(context, {})
         assert [server.url for server in again.servers] == [server.url for server in first.servers]
-        await services.known_gateways.close()
+        await known.close()
 
 
 @pytest.mark.postgres

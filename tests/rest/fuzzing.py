@@ -44,6 +44,8 @@ SETTINGS: Mapping[str, Any] = {
     "login_rate_per_address": 0.0,
     "login_rate_per_account": 0.0,
     "responses_rate_per_address": 0.0,
+    "visitors_rate_per_address": 0.0,
+    "visitors_rate_per_network": 0.0,
     "login_tries_per_user": 1_000_000,
     "login_tries_per_address": 1_000_000,
 }

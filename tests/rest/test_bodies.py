@@ -252,6 +252,8 @@ async def test_a_query_where_there_is_none_to_read_is_refused(product: Product) 
         ("application/json", 200),
         ("*/*", 200),
         ("application/*", 200),
+        ("", 200),
+        (" ", 200),
         ("text/html, application/json;q=0.5", 200),
         ("text/html,application/xhtml+xml,*/*;q=0.8", 200),
         ("text/html", 406),

@@ -386,6 +386,8 @@ async def filtered(product: Product) -> str:
         ("sort=timestamp", [3, 2, 1]),
         ("sort=event", [2, 1, 3]),
         ("sort=id", [1, 2, 3]),
+        ("sort=epoch", [1, 2, 3]),
+        ("sort=programId&order=desc", [3, 2, 1]),
         ("sort=createdTime&order=desc", [3, 2, 1]),
         ("sort=seq&limit=1&skip=1", [2]),
         ("sort=seq&skip=3", []),

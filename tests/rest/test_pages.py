@@ -41,6 +41,18 @@ async def test_pages_at_the_root(product: Product, path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "path", ["/api%2Fv2/imgproxy/demo/-", "/api/v2%2Fimgproxy", "/%61pi/v2/imgproxy/demo/-"]
+)
+async def test_only_the_path_that_leads_to_pictures_says_that_they_are_away(
+    product: Product, path: str
+) -> None:
+    async with product.door(None) as door:
+        assert (await door.get(f"http://demo.localhost{path}")).status_code == 404
+        away = await door.get("http://demo.localhost/api/v2/imgproxy/demo/-")
+        assert (away.status_code, "retry-after" in away.headers) == (503, True)
+
+
+@pytest.mark.parametrize(
     ("accept", "media_type"),
     [
         ("*/*", "text/plain; charset=utf-8"),

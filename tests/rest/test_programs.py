@@ -382,3 +382,31 @@ async def test_recall_sees_changes_of_its_own_process_at_once(product: Product) 
     assert recalled is not None
     assert recalled.project_id == "elsewhere"
     assert await programs.recall("demo", "never") is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        ("2026-01-31", "2026-01-31T00:00:00.000Z"),
+        ("2026-W05-6", "2026-01-31T00:00:00.000Z"),
+        ("2026-031", "2026-01-31T00:00:00.000Z"),
+        ("2026031", "2026-01-31T00:00:00.000Z"),
+        ("2024-366T23:30:00-01:00", "2025-01-01T00:30:00.000Z"),
+        ("2026-01-31t10:00:00.5z", "2026-01-31T10:00:00.500Z"),
+        ("2026-000", None),
+        ("2026-366", None),
+        ("9999-366", None),
+        ("0000-001", None),
+        ("2026-0311", None),
+        ("2026-031\n", None),
+    ],
+)
+async def test_every_form_of_a_date_is_read(product: Product, sent: str, read: str | None) -> None:
+    async with product.door() as door:
+        await door.post("/programs", json={"id": "dated", "name": "A"})
+        times = {"scheduledStartTime": sent, "scheduledEndTime": "9999-01-01"}
+        answer = await door.put("/programs/dated", json={"id": "dated", "name": "A"} | times)
+    if read is None:
+        assert (answer.status_code, fields(answer)) == (400, ["scheduledStartTime"])
+    else:
+        assert (answer.status_code, answer.json()["scheduledStartTime"]) == (200, read)

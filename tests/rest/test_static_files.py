@@ -86,6 +86,15 @@ async def test_text_is_compressed_for_those_who_take_it(files: StaticFiles) -> N
     assert packed.headers[b"etag"] != plain.headers[b"etag"]
 
 
+@pytest.mark.parametrize(
+    "codings", [b"gzip;q=0", b"br, gzip; q=0.0", b"identity", b"x-gzipped", b"gzip;q=nan"]
+)
+async def test_who_takes_no_gzip_gets_none(files: StaticFiles, codings: bytes) -> None:
+    plain = await get(files, "", accept_encoding=codings)
+    assert plain.body == PAGE
+    assert b"content-encoding" not in plain.headers
+
+
 async def test_who_has_it_already_gets_304(files: StaticFiles) -> None:
     etag = (await get(files, "")).headers[b"etag"].decode()
     assert ((again := await get(files, "", known=etag)).status, again.body) == (304, b"")

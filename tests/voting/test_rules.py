@@ -10,6 +10,7 @@ from broker.voting.rules import (
     AnswerEntry,
     Declaration,
     ImpressionEntry,
+    Visitors,
     count_options,
     live_results,
     parse_declaration,
@@ -79,12 +80,28 @@ def test_visitors_have_printable_names(text: str) -> None:
     assert AnswerEntry.model_validate(ENTRY | {"visitorId": text}).visitor_id == text
 
 
-@pytest.mark.parametrize("text", ["", "x" * 129, "\n", "a\tb", "\x7f", "\x85", "\u200b", "\u2028", 5, None])
+@pytest.mark.parametrize("text", ["", "x" * 1_025, "\n", "a\tb", "\x7f", "\x85", "\u200b", "\u2028", 5, None])
 def test_other_names_of_visitors_are_refused(text: Any) -> None:
     for name in ("visitorId", "sessionId"):
         impression = {"measureName": "vote", "contextId": "c", "visitorId": "v", "sessionId": "s"}
         with pytest.raises(ValidationError):
             ImpressionEntry.model_validate(impression | {name: text})
+
+
+def test_sessions_are_no_longer_than_128() -> None:
+    with pytest.raises(ValidationError):
+        AnswerEntry.model_validate(ENTRY | {"sessionId": "x" * 129})
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ("any", Visitors.ANY), ("issued", Visitors.ISSUED), ("signed", Visitors.SIGNED), (None, None),
+        ("isued", Visitors.SIGNED), (True, Visitors.SIGNED), ([], Visitors.SIGNED),
+    ],
+)  # fmt: skip
+def test_a_slip_leaves_no_poll_open(written: Any, wanted: Visitors | None) -> None:
+    assert parse_declaration({"visitors": written}).visitors is wanted
 
 
 def test_a_session_may_be_absent_from_an_answer_only() -> None:

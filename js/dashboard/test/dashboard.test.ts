@@ -8,7 +8,7 @@ import { after, before, describe, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
 import type { Client } from "../../client/src/index.js";
 import { newId } from "../../client/src/storage.js";
-import { openAdmin, openBrowser, publish, until } from "../../client/test/product/world.js";
+import { openAdmin, openBrowser, publish, URL_OF_BROKER, until } from "../../client/test/product/world.js";
 import { enter, type Made, makeUser, pathOf, SCREENS, sees, settle, show, visit, words } from "./world.js";
 
 const SHOTS = process.env.ONAIR_SCREENS as string;
@@ -510,6 +510,16 @@ describe("the dashboard", { concurrency: 3, timeout: 240_000 }, () => {
     await page.keyboard.press("Enter");
     await page.getByRole("heading", { name: new RegExp(prefix) }).waitFor();
     await close();
+  });
+
+  test("it starts where the browser's language is not one", async () => {
+    const { LANGUAGE, ...others } = process.env;
+    const posix = await openBrowser({ ...others, LC_ALL: "C", LANG: "C" });
+    const page = await posix.newPage();
+    await page.goto(`${URL_OF_BROKER}/dashboard/`);
+    assert.equal(await page.evaluate(() => navigator.language), "en-US@posix");
+    await page.getByLabel("User name").waitFor();
+    await posix.close();
   });
 
   test("keys are listed, navigate, and can be switched off", async () => {

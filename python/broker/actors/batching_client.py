@@ -69,7 +69,7 @@ class BatchingClient(Generic[Q, R]):
 
         Args:
             name: of the task.
-            late: what is told of a question that had no reply in time.
+            late: the message of a call that had no reply in time.
         """
         self._link = link
         self._clock = clock

@@ -57,7 +57,7 @@ class SlotLink:
         """Call a method of the slot's actor and return what it answers; cancelling leaves the call running.
 
         Raises:
-            LinkLost: the actor is away, died, does not answer in time, or does not run.
+            LinkLost: the actor is unreachable, died, does not answer in time, or does not run.
             CannotTravel: an argument is of none of the method's types, or too long.
         """
         was_sent = False

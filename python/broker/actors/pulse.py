@@ -1,4 +1,4 @@
-"""Kills the process of a slot on this machine that is stopped or blocked.
+"""Kills a process on this machine that is stopped or blocked.
 
 Ray sees that a process has ended, and not that it does not answer.
 
@@ -6,12 +6,16 @@ A process that does not answer may be busy, or have to wait for a processor as e
 machine. Linux counts both for each of its threads (proc_pid_schedstat: time on a processor, time waiting for
 one). What is left of its silence is time in which it did nothing although it could. When that is too long it
 is killed, and Ray starts another. One that is busy without end is exchanged by the pool, later.
+
+A watcher that was itself stopped, with the whole machine or alone, knows nothing about that time: of each
+question it counts a second at most.
 """
 
 import asyncio
 import logging
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +25,27 @@ from broker.actors.placement import slot_name
 from broker.metrics.counts import SLOT_EXCHANGES
 from broker.rpc.calls import SLOT_CALLS
 
-_PAUSE_S = 0.5  # between two questions
-_ANSWER_S = 0.25  # less than the silence that is too long, so that there are several
-_IDLE_S = 0.7
+_ROUND_S = 1.0  # of a question counts: longer than any takes, unless the watcher was stopped
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a process is watched, in seconds.
+
+    Attributes:
+        pause_s: between two questions.
+        answer_s: for an answer; less than `idle_s`, so that there are several questions.
+        idle_s: in which it could have run but did not, until it is killed.
+    """
+
+    pause_s: float
+    answer_s: float
+    idle_s: float
+
+
+_SLOT = Pace(pause_s=0.5, answer_s=0.25, idle_s=0.7)
 
 
 @dataclass(slots=True)
@@ -34,39 +54,55 @@ class _Process:
 
     Attributes:
         descriptor: of the process, not of one that has its number later.
-        silent_since_s: when it was first missed since then, None as long as it answers.
+        asked_s: when it was last missed, None as long as it answers.
+        silent_s: how long it has been silent since it was first missed.
         busy_s: how busy it had been until then. Not read while it answers: that is a file for each thread.
     """
 
     pid: int
     descriptor: int
-    silent_since_s: float | None = None
+    asked_s: float | None = None
+    silent_s: float = 0.0
     busy_s: float = 0.0
 
 
 async def watch_pulse(kind: str, index: int, link: Link | None = None) -> None:
     """Watch over the process of a slot, until cancelled; it must be on this machine."""
+    slot = slot_name(kind, index)
     link = link or SlotLink(kind, index, SLOT_CALLS)
-    SLOT_EXCHANGES.add(slot_name(kind, index), amount=0)
+    SLOT_EXCHANGES.add(slot, amount=0)
+    await watch_process(slot, link, _SLOT, lambda: SLOT_EXCHANGES.add(slot))
+
+
+async def watch_process(name: str, link: Link, pace: Pace, note_killed: Callable[[], None]) -> None:
+    """Watch over the process behind `link`, until cancelled; it must be on this machine.
+
+    Args:
+        name: of the process in the log.
+        link: answers `process_id`; raises `LinkLost` from a `TimeoutError` when the process is silent, from
+            anything else when it is away or cannot be found. Is closed at the end.
+        pace: how often it is asked, and when it is killed.
+        note_killed: is called at each kill.
+    """
     last: _Process | None = None
     try:
         while True:
             try:
-                pid = await link.call("process_id", timeout_s=_ANSWER_S)
+                pid = await link.call("process_id", timeout_s=pace.answer_s)
             except LinkLost as lost:
-                if last is not None and isinstance(lost.__cause__, TimeoutError) and _does_nothing(last):
-                    SLOT_EXCHANGES.add(slot_name(kind, index))
-                    _log.warning("slot_hangs", extra={"slot": slot_name(kind, index), "hung_pid": last.pid})
-                    with suppress(ProcessLookupError):
+                is_silent = isinstance(lost.__cause__, TimeoutError)
+                if last is not None and is_silent and _idle_s(last) >= pace.idle_s:
+                    with suppress(ProcessLookupError):  # it has ended, and another has not started yet
                         signal.pidfd_send_signal(last.descriptor, signal.SIGKILL)
+                        note_killed()
+                        _log.warning("process_hangs", extra={"hung": name, "hung_pid": last.pid})
                     _forget(last)
                     last = None
+                if last is None or not is_silent:
+                    await asyncio.sleep(pace.pause_s)
             else:
                 last = _answered(last, pid)
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            if last is None:
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(pace.pause_s)
     finally:
         _forget(last)
         link.close()
@@ -74,7 +110,7 @@ async def watch_pulse(kind: str, index: int, link: Link | None = None) -> None:
 
 def _answered(last: _Process | None, pid: int) -> _Process | None:
     if last is not None and last.pid == pid:
-        last.silent_since_s = None
+        last.asked_s = None
         return last
     _forget(last)
     try:
@@ -88,13 +124,16 @@ def _forget(last: _Process | None) -> None:
         os.close(last.descriptor)
 
 
-def _does_nothing(last: _Process) -> bool:
-    """Whether it has been idle for too long since it was first missed."""
+def _idle_s(last: _Process) -> float:
+    """How long it has done nothing since it was first missed."""
     now_s = asyncio.get_running_loop().time()
-    if last.silent_since_s is None:
-        last.silent_since_s, last.busy_s = now_s, _busy_s(last.pid)
-        return False
-    return now_s - last.silent_since_s - (_busy_s(last.pid) - last.busy_s) >= _IDLE_S
+    if last.asked_s is None:
+        last.asked_s, last.silent_s, last.busy_s = now_s, 0.0, _busy_s(last.pid)
+        return 0.0
+    last.silent_s += min(now_s - last.asked_s, _ROUND_S)
+    last.asked_s = now_s
+    # Threads that have ended meanwhile took their time with them.
+    return last.silent_s - max(0.0, _busy_s(last.pid) - last.busy_s)
 
 
 def _busy_s(pid: int) -> float:

@@ -33,7 +33,7 @@ _PASSWORD: TypeAdapter[str] = TypeAdapter(NewPassword)
 
 
 class Administration:
-    """Every method raises `InvalidRequest` naming the field, and `Unavailable` while the database is away."""
+    """Every method raises `InvalidRequest` naming the field, and `Unavailable` without the database."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Administration:
     async def revoke_keys(self, kids: Sequence[str] | None) -> list[KeyStatus]:
         """End keys, or all with None, and every access token that they have signed. Returns all keys.
 
-        Raises NotFound when one is not there; then none is revoked. One that is revoked already stays so.
+        Raises NotFound when one does not exist; then none is revoked. A revoked key stays revoked.
         """
         known = {key.kid for key in await self._keys.list()}
         for kid in kids or ():

@@ -155,7 +155,7 @@ class Authenticator:
             Unauthenticated: malformed, expired, revoked, of another account or signed by an unknown key.
             SlowDown: an API token that is new to this process, after too many from its address that are
                 unknown; `retry_after_s` is when the next one is looked for.
-            Unavailable: the token is new to this process and the database is away, or too many wait.
+            Unavailable: the token is new to this process and the database is unavailable, or too many wait.
         """
         digest = hash_secret(token)
         known = self._verified.get(digest)
@@ -238,7 +238,7 @@ class Authenticator:
         Raises:
             BadCredentials: the user is unknown or the password wrong.
             SlowDown: too many failed tries; `retry_after_s` is when the next one is taken.
-            Unavailable: the database is away, or too many log-ins wait for a processor.
+            Unavailable: the database is unavailable, or too many log-ins wait for a processor.
         """
         username = normalise_username(username)
         secret = await self._keys.secret("login failures")
@@ -265,7 +265,7 @@ class Authenticator:
         Raises:
             BadCredentials: the API token is unknown, revoked or expired.
             SlowDown: too many failed tries; `retry_after_s` is when the next one is taken.
-            Unavailable: the database is away.
+            Unavailable: the database is unavailable.
         """
         secret = await self._keys.secret("login failures")
         attempt = self._throttle.build_try(account, api_token, address, secret, "api token")

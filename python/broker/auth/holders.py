@@ -57,7 +57,7 @@ class Holders:
 
         Raises:
             SlowDown: too many from this address were not found; after `retry_after_s` the next is looked for.
-            Unavailable: the database is away, or too many wait.
+            Unavailable: the database is unavailable, or too many wait.
         """
         key = account, secret_hash
         if self._unknown.count(key):

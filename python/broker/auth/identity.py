@@ -3,10 +3,10 @@
 The account's provider is found by the token's issuer, its keys are read from the configured address and kept
 for a while: they are read again when they are old, and when a token names a key that is not among them, so
 that rotated keys count at once, but not more often than every half minute, so that tokens with made-up key
-ids cost nothing. While the provider's server is away the kept keys go on for an hour.
+ids cost nothing. While the provider's server is unavailable, cached keys remain valid for an hour.
 
 The user is the one that the subject was matched with before, else the only one with the verified e-mail
-address, unless it gave itself that address: the word of a user must not make it somebody else. Users are not
+address, unless it gave itself that address: a claim of its own must not make a user another one. No users are
 made here. Where roles are mapped, the provider's word sets the user's role; what it
 does not map stays, and so does the role of the last admin.
 """

@@ -26,7 +26,7 @@ _WAITING = 256
 
 
 class KnownAccounts:
-    """The names of all accounts, as of some seconds ago; while the database is away older answers hold.
+    """The names of all accounts, as of some seconds ago; without the database older answers hold.
 
     Use from one event loop; `close` ends the queries that run.
     """
@@ -60,7 +60,7 @@ class KnownAccounts:
         Raises:
             NotFound: there is none.
             SlowDown: the address has asked for too many names that are not known here.
-            Unavailable: the database is away and the name was not asked for before, or too many wait.
+            Unavailable: the database is unavailable and the name was not asked for before, or too many wait.
         """
         if self.has(name):
             return

@@ -50,7 +50,7 @@ class RateLimit:
 
         Raises:
             SlowDown: it comes too early, and is not counted; after `retry_after_s` it would be taken.
-            Unavailable: the database is away.
+            Unavailable: the database is unavailable.
         """
         buckets = []
         if self._per_account.per_s:

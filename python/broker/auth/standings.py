@@ -80,7 +80,7 @@ class Standings:
             api_token_id: what the token was exchanged for, if it was.
 
         Raises:
-            Unavailable: a query is needed, and the database is away.
+            Unavailable: a query is needed, and the database is unavailable.
         """
         standing = self._standings.get(subject)
         # The second time, because the first may join a query that was on its way before the token was made.

@@ -34,7 +34,7 @@ class Try:
 
 
 class LoginThrottle:
-    """Counts and refuses. Every method raises `Unavailable` while the database is away."""
+    """Counts and refuses. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, failures: LoginFailures, clock: Clock, config: ThrottleConfig) -> None:
         self._failures = failures

@@ -11,6 +11,7 @@ from broker.auth.administration import Administration
 from broker.cli.administration import DatabaseUrl, DataDir, administer, open_database
 from broker.cli.output import to_wire, write_json, write_line
 from broker.cli.remote import Json
+from broker.cli.visitor_rules import visitors
 from broker.domain.identities import IdentityProvider
 from broker.domain.users import Role
 from broker.images.administration import Changed, RuleChange, Signing, change_rules
@@ -21,6 +22,8 @@ from broker.storage.analytics import MatomoAccess
 app = typer.Typer(
     help="Create and change accounts in the database.", no_args_is_help=True, add_completion=False
 )
+
+app.command("visitors")(visitors)
 
 Name = Annotated[str, typer.Argument(help="Lowercase letters, digits and hyphens.")]
 Origins = Annotated[

@@ -8,15 +8,15 @@ import typer
 from broker.cli.output import write_json, write_line
 from broker.cli.remote import Json, Password, TokenOption, Url, Username, call, write_notice
 
-app = typer.Typer(help="Make, list and revoke your API tokens.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="Create, list and revoke your API tokens.", no_args_is_help=True, add_completion=False)
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="What it is for.")],
+    name: Annotated[str, typer.Argument(help="Name of the token, such as its purpose.")],
     expires: Annotated[
         str | None,
-        typer.Option(help="When it ends, ISO 8601: 2027-01-01; else when it is revoked.", show_default=False),
+        typer.Option(help="Expiry, ISO 8601: 2027-01-01; by default none.", show_default=False),
     ] = None,
     url: Url = None,
     token: TokenOption = None,
@@ -24,7 +24,7 @@ def create(
     password: Password = None,
     json: Json = False,
 ) -> None:
-    """Make an API token and write it to standard output: nobody can show it again."""
+    """Create an API token and write it to standard output. It cannot be shown again."""
     made = call(lambda client: client.api_tokens.create(name, expires), url, token, username, password)
     if json:
         write_json(made)

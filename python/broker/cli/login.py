@@ -18,26 +18,26 @@ from broker.client.connection_pool import parse_base_url
 def login(
     username: Annotated[
         str | None,
-        typer.Option(envvar="BROKER_USERNAME", help="Asked for when absent.", show_default=False),
+        typer.Option(envvar="BROKER_USERNAME", help="Prompted for if absent.", show_default=False),
     ] = None,
     password: Annotated[
         str | None,
         typer.Option(
             envvar="BROKER_PASSWORD",
-            help="Asked for when absent; - reads a line of standard input.",
+            help="Prompted for if absent; - reads a line of standard input.",
             show_default=False,
         ),
     ] = None,
     with_token: Annotated[
-        bool, typer.Option("--with-token", help="Read an API token from standard input and keep that.")
+        bool, typer.Option("--with-token", help="Read an API token from standard input and save it.")
     ] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Log in, so that other commands need no user name.
+    """Log in and save the token for other commands.
 
-    The token is kept in a file that only you may read, in your configuration directory. It ends as access
-    tokens do, after an hour unless the broker is set up otherwise; an API token lasts until it is revoked.
+    The token is saved in your configuration directory, in a file that only you may read. It expires after an
+    hour, unless the broker is configured otherwise. An API token lasts until it expires or is revoked.
     """
     if with_token and (username or password):
         raise typer.BadParameter("give either --with-token, or a user name and a password")
@@ -51,7 +51,7 @@ def login(
 
 
 def logout(url: Url = None) -> None:
-    """Forget the log-in that was kept for a broker."""
+    """Delete the saved log-in of a broker."""
     where = find_url(url)
     if not SavedLogins.of_user().forget(where):
         raise ValueError(f"there is no log-in at {where}")
@@ -67,7 +67,7 @@ def whoami(
     password: Password = None,
     json: Json = False,
 ) -> None:
-    """Say who you are to the broker: the user, the role, the account, and when the log-in ends."""
+    """Show the current user, role and account, and when the log-in expires."""
     where = find_url(url)
 
     async def run() -> User:

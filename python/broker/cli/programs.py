@@ -7,39 +7,34 @@ import typer
 
 from broker.cli.output import write_json, write_line
 from broker.cli.publish import read_metadata
-from broker.cli.remote import Json, Password, TokenOption, Url, Username, call, write_notice
+from broker.cli.remote import Json, Password, ProgramId, TokenOption, Url, Username, call, write_notice
 from broker.client import AsyncClient, Program
 
-app = typer.Typer(help="Make, list and delete programs.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="Create, list, show and delete programs.", no_args_is_help=True, add_completion=False)
 
-ProgramId = Annotated[str, typer.Argument(metavar="PROGRAM", help="Id of the program.")]
 _PAGE = 1_000  # the most that one call gives
 
 
 @app.command()
 def create(
     program: ProgramId,
-    name: Annotated[str | None, typer.Option(help="The id when absent.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option(help="Name; by default the id.", show_default=False)] = None,
     project: Annotated[
-        str | None, typer.Option(help="Id of the project it belongs to.", show_default=False)
+        str | None, typer.Option(help="Id of the program's project.", show_default=False)
     ] = None,
     start: Annotated[
-        str | None, typer.Option(help="When it begins, ISO 8601: 2026-07-19T19:00Z.", show_default=False)
+        str | None, typer.Option(help="Scheduled start, ISO 8601: 2026-07-19T19:00Z.", show_default=False)
     ] = None,
-    end: Annotated[str | None, typer.Option(help="When it ends.", show_default=False)] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="Only those with a token that may read it follow it.")
-    ] = False,
-    metadata: Annotated[
-        str | None, typer.Option(help="A JSON object, @FILE with one, or - for standard input.")
-    ] = None,
+    end: Annotated[str | None, typer.Option(help="Scheduled end, ISO 8601.", show_default=False)] = None,
+    private: Annotated[bool, typer.Option("--private", help="Require a token to follow it.")] = False,
+    metadata: Annotated[str | None, typer.Option(help="JSON object, @FILE, or - for standard input.")] = None,
     url: Url = None,
     token: TokenOption = None,
     username: Username = None,
     password: Password = None,
     json: Json = False,
 ) -> None:
-    """Make a program."""
+    """Create a program."""
     more = read_metadata(metadata)
 
     async def work(client: AsyncClient) -> Program:
@@ -59,11 +54,13 @@ def create(
 @app.command("list")
 def list_(
     search: Annotated[
-        str | None, typer.Option(help="Part of the name or the id.", show_default=False)
+        str | None, typer.Option(help="Text that the name or the id contains.", show_default=False)
     ] = None,
-    project: Annotated[str | None, typer.Option(help="Of this project.", show_default=False)] = None,
-    live: Annotated[bool, typer.Option("--live", help="Those that are live now.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="The most that are listed.")] = 100,
+    project: Annotated[
+        str | None, typer.Option(help="Only programs of this project.", show_default=False)
+    ] = None,
+    live: Annotated[bool, typer.Option("--live", help="Only live programs.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of programs.")] = 100,
     url: Url = None,
     token: TokenOption = None,
     username: Username = None,

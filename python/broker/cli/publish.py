@@ -9,12 +9,12 @@ import orjson
 import typer
 
 from broker.cli.output import write_json, write_line
-from broker.cli.remote import Json, Password, TokenOption, Url, Username, connected
+from broker.cli.remote import Json, Password, ProgramId, TokenOption, Url, Username, connected
 from broker.client import Event, NewEvent
 
 
 def publish(
-    program: Annotated[str, typer.Argument(help="Id of the program.")],
+    program: ProgramId,
     event: Annotated[str, typer.Argument(help="Component#action, such as Score#update.")],
     metadata: Annotated[str | None, typer.Option(help="JSON object, @FILE, or - for standard input.")] = None,
     timestamp: Annotated[

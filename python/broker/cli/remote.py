@@ -49,6 +49,7 @@ Password = Annotated[
         show_default=False,
     ),
 ]
+ProgramId = Annotated[str, typer.Argument(help="Id of the program.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]
 
 _PATIENCE_S = 10.0  # a person waits for the answer; a restart of the broker's parts takes less

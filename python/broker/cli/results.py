@@ -10,6 +10,7 @@ from broker.cli.output import write_json, write_line
 from broker.cli.remote import (
     Json,
     Password,
+    ProgramId,
     TokenOption,
     Url,
     Username,
@@ -22,6 +23,7 @@ from broker.client import (
     AsyncClient,
     Backoff,
     ConnectionFailed,
+    IntegrityEntry,
     ReportEntry,
     ServerError,
 )
@@ -31,9 +33,12 @@ _BAR = 20  # characters of a bar that is all answers
 
 
 def results(
-    program: Annotated[str, typer.Argument(help="Id of the program.")],
+    program: ProgramId,
     watch: Annotated[
         bool, typer.Option("--watch", help="Continue, and write a poll again when its results change.")
+    ] = False,
+    integrity: Annotated[
+        bool, typer.Option("--integrity", help="Show what looks wrong in the votes instead.")
     ] = False,
     account: Annotated[
         str | None,
@@ -46,11 +51,17 @@ def results(
     json: Json = False,
 ) -> None:
     """Show the results of a program's polls. Requires a log-in."""
+    if integrity and watch:
+        raise typer.BadParameter("give one of --integrity and --watch")
 
     async def run() -> None:
         async with open_client(url, token, username, password, account) as client:
             async with noticed(find_url(url)):
                 project_id = (await client.programs.get(program)).project_id
+                if integrity:
+                    for poll in await client.responses.get_integrity(program, project_id=project_id):
+                        write_json(poll) if json else write_line("\n".join(render_integrity(poll)))
+                    return
                 board = _Board(client, program, project_id, json=json)
                 await board.show()
             if watch:
@@ -90,6 +101,22 @@ async def _watch(client: AsyncClient, program_id: str, board: _Board) -> None:
             write_notice(f"{error}; trying again")
             attempt = 0 if loop.time() - began_s >= _STABLE_S else attempt + 1
             await asyncio.sleep(backoff.delay_s(attempt))
+
+
+def render_integrity(poll: IntegrityEntry) -> Sequence[str]:
+    """What looks wrong in a poll, for people."""
+    heading = f"{poll.title}  ({poll.measure_name}, visitors: {poll.visitors}"
+    if not poll.is_watched:
+        return [f"{heading}, not watched)"]
+    networks = ", ".join(f"{votes:,}" for votes in poll.networks) or "none"
+    most = max((minute.votes for minute in poll.minutes), default=0)
+    return [
+        f"{heading}, {poll.votes:,} votes watched)",
+        f"  largest networks  {networks}; all others {poll.other_votes:,}",
+        f"  largest minute    {most:,}",
+        f"  names in rows     {poll.in_row:,}",
+        *(f"  ! {finding}" for finding in poll.findings),
+    ]
 
 
 def render(entry: ReportEntry) -> Sequence[str]:

@@ -1,7 +1,10 @@
 """The log-ins that `broker login` keeps: one for each broker, in one file that only its user may read."""
 
+import fcntl
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,21 +63,35 @@ class SavedLogins:
 
     def keep(self, url: str, login: SavedLogin) -> None:
         """Keep a log-in in place of an earlier one at the same broker. Raises ValueError, OSError."""
-        kept = self._read()
-        kept.logins[_key(url)] = login
-        kept.latest = _key(url)
-        self._write(kept)
+        with self._alone():
+            kept = self._read()
+            kept.logins[_key(url)] = login
+            kept.latest = _key(url)
+            self._write(kept)
 
     def forget(self, url: str) -> bool:
         """Forget the log-in at a broker; whether there was one. Raises ValueError, OSError."""
-        kept = self._read()
-        found = kept.logins.pop(_key(url), None)
-        if found is None:
-            return False
-        if kept.latest == _key(url):
-            kept.latest = next(reversed(kept.logins), None)
-        self._write(kept)
+        with self._alone():
+            kept = self._read()
+            found = kept.logins.pop(_key(url), None)
+            if found is None:
+                return False
+            if kept.latest == _key(url):
+                kept.latest = next(reversed(kept.logins), None)
+            self._write(kept)
         return True
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes of this user from changing the file meanwhile."""
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The directory is locked: the file itself is replaced by each change.
+        descriptor = os.open(self.file.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _read(self) -> _Kept:
         try:
@@ -87,7 +104,6 @@ class SavedLogins:
             raise ValueError(f"{self.file} is damaged; delete it and log in again") from None
 
     def _write(self, kept: _Kept) -> None:
-        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # mkstemp makes a file that only its owner may read and write.
         descriptor, path = tempfile.mkstemp(dir=self.file.parent, prefix=_FILE)
         part = Path(path)

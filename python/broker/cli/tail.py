@@ -12,6 +12,7 @@ from broker.cli.remote import (
     NOTICE_S,
     Json,
     Password,
+    ProgramId,
     TokenOption,
     Url,
     Username,
@@ -80,7 +81,7 @@ class _State:
 
 
 def tail(
-    program: Annotated[str, typer.Argument(help="Id of the program.")],
+    program: ProgramId,
     since: Annotated[
         str | None,
         typer.Option(metavar="EPOCH:SEQ[:ID]", help="Continue after this position.", show_default=False),

@@ -10,14 +10,14 @@ import orjson
 import typer
 
 from broker.cli.output import transfer_bar, write_json, write_line
-from broker.cli.remote import Json, Password, TokenOption, Url, Username, open_client
+from broker.cli.remote import Json, Password, ProgramId, TokenOption, Url, Username, open_client
 from broker.client import Imported
 
 _LINE_SUFFIXES = (".ndjson", ".jsonl")
 
 
 def import_(
-    program: Annotated[str, typer.Argument(help="Id of the program.")],
+    program: ProgramId,
     file: Annotated[
         Path,
         typer.Argument(
@@ -53,7 +53,7 @@ def import_(
 
 
 def export(
-    program: Annotated[str, typer.Argument(help="Id of the program.")],
+    program: ProgramId,
     file: Annotated[
         Path | None, typer.Argument(dir_okay=False, help="File to write; standard output by default.")
     ] = None,

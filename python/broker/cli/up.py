@@ -43,9 +43,9 @@ def up(
 ) -> None:
     """Run the whole product on this machine.
 
-    Prints a line for each part that comes up, then one that begins with `ready`. Ctrl-C or SIGTERM drains
-    and ends it; a second one cuts connections. SIGHUP exchanges gateways, API replicas and owners, one after
-    the other, for instance for new code.
+    Prints a line for each component that starts, then one that begins with `ready`. Ctrl-C or SIGTERM drains
+    and stops it; a second one cuts connections. SIGHUP replaces gateways, API replicas and owners one after
+    the other, for example to load new code.
     """
     settings = Settings.load(
         http_port=http_port,

@@ -17,10 +17,13 @@ from broker.client.answers import (
     Answer,
     Counted,
     Impression,
+    IntegrityEntry,
+    IntegrityMinute,
     LiveResults,
     ReportEntry,
     ReportImpressions,
     ReportOption,
+    Visitor,
 )
 from broker.client.audit import AuditEntry
 from broker.client.errors import (
@@ -118,6 +121,8 @@ __all__ = [
     "InsufficientScope",
     "InvalidRequest",
     "LastUpdate",
+    "IntegrityEntry",
+    "IntegrityMinute",
     "LiveResults",
     "LiveRevision",
     "NewEvent",
@@ -161,4 +166,5 @@ __all__ = [
     "User",
     "Version",
     "WarmedPicture",
+    "Visitor",
 ]

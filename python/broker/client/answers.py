@@ -77,6 +77,44 @@ class LiveResults(Model, frozen=True):
     context_id: str | None = None
 
 
+class Visitor(Model, frozen=True):
+    """A visitor that the broker has handed out, and until when its id is accepted (ms since 1970)."""
+
+    visitor_id: str
+    expires: int
+
+
+class IntegrityMinute(Model, frozen=True):
+    """Votes in the minute that begins at `timestamp` (ms), and those whose names came in rows."""
+
+    timestamp: int
+    votes: int
+    in_row: int
+
+
+class IntegrityEntry(Model, frozen=True):
+    """How the votes of one measure in one context came.
+
+    Attributes:
+        visitors: who is counted: `any`, `issued` or `signed`.
+        is_watched: whether votes are looked at; without it there are no numbers.
+        networks: votes of the largest networks; those of all others are `other_votes`.
+        findings: sentences on what is unusual; none of them proves anything.
+    """
+
+    measure_name: str
+    context_id: str
+    title: str
+    visitors: str
+    is_watched: bool
+    votes: int
+    minutes: tuple[IntegrityMinute, ...]
+    networks: tuple[int, ...]
+    other_votes: int
+    in_row: int
+    findings: tuple[str, ...]
+
+
 class ReportOption(Model, frozen=True):
     """One option with its answers; one that was not declared has its index as its label."""
 

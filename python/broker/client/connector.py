@@ -62,7 +62,7 @@ class GatewayConnector:
             self._engine.adopt(Token.parse(await socket.call("login", await credentials.body())), asked)
 
     async def _find(self, avoid: str | None) -> str:
-        """Ask for a gateway; while the API is away or slow, go to one that was known before."""
+        """Ask for a gateway; while the API is unavailable or slow, use a gateway known from before."""
         try:
             async with asyncio.timeout(None if self._known is None else _ASK_AGAIN_S):
                 self._known = await self._gateways.get()

@@ -5,7 +5,7 @@ again, and what it says is one of four:
 
 * a little more than before: it plays. A picture that runs at up to four times its speed, and a process that
   was asleep, are no seeks; nothing between is skipped;
-* much more, or over a second less: somebody has sought;
+* much more, or over a second less: the viewer has sought;
 * up to a second less: players are not exact, and the picture stays where it was;
 * nothing: for five seconds the picture stands still. Then it *falls back* to the broker's clock, less a
   delay.

@@ -6,10 +6,19 @@ same idempotency key.
 """
 
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
 from broker.client import query
-from broker.client.answers import Answer, Counted, Impression, LiveResults, ReportEntry
+from broker.client.answers import (
+    Answer,
+    Counted,
+    Impression,
+    IntegrityEntry,
+    LiveResults,
+    ReportEntry,
+    Visitor,
+)
 from broker.client.channels import Channels
 from broker.client.engine import Call, Engine, Group
 from broker.client.errors import ProgramDeleted, Unsubscribed
@@ -17,6 +26,7 @@ from broker.client.retry import Safety
 from broker.client.wire import Model
 
 _NO_PROJECT = "undefined"
+_RENEW_MS = 15 * 86_400_000  # half of what a visitor lasts
 
 
 class Responses(Group):
@@ -88,6 +98,35 @@ class Responses(Group):
         target = query.path("responses", self._account, project_id or _NO_PROJECT, program_id, "report")
         return (await self._engine.send(Call("GET", target, _Report))).responses
 
+    async def get_integrity(
+        self, program_id: str, *, project_id: str | None = None
+    ) -> tuple[IntegrityEntry, ...]:
+        """What looks wrong in the votes of a program, an entry a measure and context, the oldest first.
+
+        Args:
+            project_id: the program's project; None for a program without one.
+
+        Raises:
+            Unauthenticated: it needs a log-in.
+            NotFound: no such program in that project, or the caller may not read the project.
+        """
+        target = query.path("responses", self._account, project_id or _NO_PROJECT, program_id, "integrity")
+        return (await self._engine.send(Call("GET", target, _Integrity))).polls
+
+    async def get_visitor(self, known: Visitor | None = None) -> Visitor:
+        """A visitor for polls that require issued ones: `known` renewed in time, or a new one.
+
+        Keep it where votes of the same person come from, and pass it again before each vote.
+
+        Raises:
+            SlowDown: too many new visitors come from this address or network.
+        """
+        if known is not None and known.expires - time.time() * 1_000 > _RENEW_MS:
+            return known
+        body = {} if known is None else {"visitorId": known.visitor_id}
+        target = query.path("responses", "visitor")
+        return await self._engine.send(Call("POST", target, Visitor, body=body, own_safety=Safety.REPEATABLE))
+
     async def follow(
         self, program_id: str, *, followed: Callable[[], Awaitable[None]] | None = None
     ) -> AsyncGenerator[LiveResults, None]:
@@ -118,6 +157,10 @@ class Responses(Group):
 
 class _Results(Model, frozen=True):
     results: tuple[LiveResults, ...]
+
+
+class _Integrity(Model, frozen=True):
+    polls: tuple[IntegrityEntry, ...]
 
 
 class _Report(Model, frozen=True):

@@ -95,7 +95,7 @@ class Subscription(Generic[ItemT]):
         return self._is_live
 
     async def answered(self) -> None:
-        """Return once the broker has answered for the first time; somebody must be iterating."""
+        """Return once the broker has confirmed the subscription; a task must be iterating."""
         await self._answered.wait()
 
     @property

@@ -42,7 +42,7 @@ async def open_services(settings: Settings, dsn: str, kind: str) -> Opened:
     The process is connected to Ray; the owners need not run yet. It tells its metrics as one of `kind`.
 
     Raises:
-        Unavailable: the database is away.
+        Unavailable: the database is unavailable.
     """
     stack = AsyncExitStack()
     try:

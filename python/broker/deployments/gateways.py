@@ -8,7 +8,8 @@ replicas of Ray Serve, which knows replicas that are stopped first and proxies t
 A node that drains (`ray drain-node`) has its gateway drained and gets no other.
 
 On a cluster of others gateways outlive the reconciler. Ray starts one that dies anew there, and it takes
-connections by itself; a reconciler that is there ends it and starts another, as ever.
+connections by itself; a reconciler that is there ends it and starts another, as ever. One that hangs is
+killed by an API replica of its node (`gateway_watch`).
 """
 
 import asyncio
@@ -71,7 +72,7 @@ class GatewayActor:
     async def _return(self) -> None:
         """Take connections in the place of a process that died: nobody may be there to say so.
 
-        What fails, as while the database is away, is tried again in another process.
+        What fails, as while the database is unavailable, is tried again in another process.
         """
         try:
             await self.start()
@@ -103,6 +104,10 @@ class GatewayActor:
     async def run(self) -> None:
         """Return when the gateway has stopped: who waits for it learns at once when its process dies."""
         await self._ended.wait()
+
+    async def process_id(self) -> int:
+        """The process that is to be killed when this is not answered."""
+        return os.getpid()
 
     async def find_fault(self) -> str:
         """What is wrong with it for good; empty when nothing is. A loop that hangs does not answer."""
@@ -270,7 +275,7 @@ class GatewayKeeper:
                 await asyncio.wait([start])
 
     async def _start_on(self, node: str) -> None:
-        name = f"{_PREFIX}{node[:12]}-{secrets.token_hex(3)}"
+        name = f"{name_prefix(node)}{secrets.token_hex(3)}"
         options: dict[str, Any] = {"lifetime": "detached"} if self._outlive_driver else {}
         kind: Any = ray.remote(GatewayActor)
         kind = kind.options(
@@ -297,6 +302,11 @@ class GatewayKeeper:
         with suppress(RayError, TimeoutError):
             await asyncio.wait_for(_wait(actor.stop.remote()), _DRAIN_GRACE_S)
         kill(actor)
+
+
+def name_prefix(node: str) -> str:
+    """How the names of all gateways of a node begin."""
+    return f"{_PREFIX}{node[:12]}-"
 
 
 def _staying_nodes() -> list[str]:

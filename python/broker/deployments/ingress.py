@@ -169,17 +169,11 @@ def _defaults(settings: Settings) -> list[str]:
 
 
 def _public(settings: Settings, applications: Iterable[Application]) -> list[str]:
-    limit = settings.http_connections_per_address
-    counted = [
-        "    stick-table type ipv6 size 200k expire 60s store conn_cur",
-        "    tcp-request connection track-sc0 src,ipmask(32,64) unless { var(sess.front) -m found }",
-        f"    tcp-request connection reject if {{ sc0_conn_cur gt {limit} }}",
-    ]
     return [
         f"frontend {PUBLIC} from ours",
         f"    bind {_place(settings.bind_host, settings.http_port)} proto h1",
         *_front_door(settings.trusted_proxies),
-        *(counted if limit else []),
+        *_counted(settings),
         *_silence(),
         *_requests(),
         *_routes(applications),
@@ -192,6 +186,7 @@ def _operations(settings: Settings, applications: Iterable[Application]) -> list
     return [
         f"frontend {OPERATIONS} from ours",
         f"    bind {_place(settings.ops_host, settings.operations_port)} proto h1",
+        *_counted(settings),
         *_silence(),
         *_requests(),
         f"    http-request return status 200 {answer} {_header(NO_SNIFF)} if {{ path /-/routes }}",
@@ -337,12 +332,24 @@ def _front_door(networks: Iterable[str]) -> list[str]:
     )
 
 
+def _counted(settings: Settings) -> list[str]:
+    """How many connections one address may have at a door; both doors share what HAProxy may have."""
+    limit = settings.http_connections_per_address
+    counted = [
+        "    stick-table type ipv6 size 200k expire 60s store conn_cur",
+        "    tcp-request connection track-sc0 src,ipmask(32,64) unless { var(sess.front) -m found }",
+        f"    tcp-request connection reject if {{ sc0_conn_cur gt {limit} }}",
+    ]
+    return counted if limit else []
+
+
 def _requests() -> list[str]:
     """The rules for every request, whatever its destination."""
     wrong = _Body(
         405, MethodNotAllowed.name, "there is no such method", (("Allow", "GET, HEAD, POST, PUT, DELETE"),)
     )
     old = _Body(400, InvalidRequest.name, "the request must be HTTP/1.1 or HTTP/1.0")
+    no_path = _Body(404, NotFound.name, "the target of a request is a path")
     return [
         "    acl is_named req.fhdr(x-request-id) -m reg ^[!-~]{1,128}$",
         "    http-request set-header x-request-id %[uuid] unless is_named",
@@ -350,6 +357,8 @@ def _requests() -> list[str]:
         f"    http-request set-var(txn.doubt) str({OutcomeUnknown.name}) unless {{ {_SAFE} }}",
         f"    {_answer('http-request', old)} unless {{ req.ver -m beg 1. }}",
         f"    {_answer('http-request', wrong)} if {{ method CONNECT TRACE }}",
+        # It leads to no application, and the answer would be that there is none at the moment.
+        f"    {_answer('http-request', no_path)} unless {{ path_beg / }}",
     ]
 
 

@@ -12,6 +12,7 @@ from ray import serve
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from broker import timers
+from broker.concurrency.tasks import keep_running
 from broker.deployments.environment import RAY_HOST
 from broker.deployments.faces import APPLICATION as FACES
 from broker.deployments.faces import faces_target
@@ -83,6 +84,7 @@ class ApiApp:
     async def _open(self) -> None:
         # Not above: the conductor, which makes this object and no more, would hold it all.
         from broker.deployments.compose import open_services
+        from broker.deployments.gateway_watch import watch_gateway
         from broker.deployments.health import HealthChecks
         from broker.deployments.node_address import node_address
         from broker.deployments.ray_internals.departures import Departure, configuration_place
@@ -98,6 +100,9 @@ class ApiApp:
         departure.watch()
         timers.allow_late(_LATE_S)
         self._opened = await open_services(self._settings, self._dsn, "api")
+        if self._settings.ray_address:  # else the gateway ends with the conductor, which watches over it
+            watching = keep_running("gateway watch", watch_gateway)
+            self._opened.stack.push_async_callback(_end, watching)
         health = HealthChecks(self._opened.services)
         self._opened.stack.callback(health.close)
         self._app = build_app(self._opened.services, health.check, build_registry())
@@ -105,6 +110,11 @@ class ApiApp:
         serve_directly(self._app, departure)  # Serve starts the replica's server when this has come back
         # Serve has taken what was loaded out of the collector's sight; what requests leave is seldom garbage.
         gc.set_threshold(_COLLECT_AFTER)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
 
 
 def deployment_options(settings: Settings) -> dict[str, Any]:

@@ -352,7 +352,9 @@ PERMISSIONS: Mapping[str, Rule] = {
     "addResponses": PROGRAM_ANSWER,
     "respond": PROGRAM_ANSWER,
     "impression": PROGRAM_ANSWER,
+    "createVisitor": OPEN,
     "getResponseReport": STATISTICS_OF,
+    "getResponseIntegrity": STATISTICS_OF,
     "getResponseResults": OPEN,
     # Users
     "getCurrentUser": ANY_TOKEN,

@@ -5,7 +5,7 @@ strict mode cannot. A rule about a kind of value stands here once and nowhere el
 """
 
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
 from typing import Annotated, Any
@@ -32,6 +32,7 @@ _TIMES = 1_000  # remembered at a time
 _SECONDS = 100
 _IDS = 10_000
 _ID = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
+_ORDINAL = re.compile(r"([0-9]{4})-?([0-9]{3})(?=[Tt ]|\Z)")  # a date of ISO 8601 that `date` does not read
 _ACCOUNT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # also a DNS label (RFC 1035, section 2.3.1)
 RESERVED_IDS = frozenset({"filter", ".", ".."})  # `filter` is a path of its own; dots vanish from URLs
 
@@ -112,10 +113,17 @@ def parse_time(value: object) -> datetime:
     if not isinstance(value, str):
         raise ValueError("must be an ISO 8601 date or datetime")
     try:
+        if ordinal := _ORDINAL.match(value):
+            year, number = map(int, ordinal.groups())
+            day = date(year, 1, 1) + timedelta(days=number - 1)
+            if not number or day.year != year:
+                raise ValueError("there is no such day in the year")
+            value = day.isoformat() + value[ordinal.end() :]
         if len(value) == 10:
             day = date.fromisoformat(value)
             return datetime(day.year, day.month, day.day, tzinfo=UTC)
-        moment = datetime.fromisoformat(value)
+        # RFC 3339, section 5.6: `t` and `z` may be in lower case.
+        moment = datetime.fromisoformat(value.upper())
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return moment.astimezone(UTC)
     except (ValueError, OverflowError):

@@ -159,7 +159,7 @@ class Fetcher:
             raise UpstreamTimeout(f"the upstream took over {request.total_s:g} seconds") from None
 
     async def document(self, url: str) -> bytes:
-        """A small document, such as a set of keys. Raises as `fetch`; UpstreamFailed if it is not there."""
+        """A small document, such as a set of keys. Raises as `fetch`; UpstreamFailed if it does not exist."""
         fetched = await self.fetch(
             FetchRequest(url, _DOCUMENT_S, _DOCUMENT_BYTES, headers={"accept": "application/json"})
         )

@@ -36,6 +36,7 @@ from broker.voting.rules import (
     MAX_OPTION,
     NOTHING_DECLARED,
     Declaration,
+    is_watched,
     lower_uuid,
     parse_declaration,
 )
@@ -131,6 +132,7 @@ class OpenPolls:
         self._topics = topics
         self._polls = services.audience.polls
         self._known = services.audience.known
+        self._visitors = services.audience.visitors
         self._clock = services.clock
         self._programs: dict[tuple[str, str], _Program] = {}
         self._wanted: dict[PollName, None] = {}
@@ -214,6 +216,13 @@ class OpenPolls:
             if (program := self._programs.get(key)) is not None and program.known
         }
         for program in list(self._programs.values()):
+            rules = self._visitors.remembered(program.key[0]) if program.known else None
+            if rules is not None:
+                # What the account requires has no topic that tells of a change.
+                self._read_anew(
+                    program,
+                    [n for n, facts in program.known.items() if is_watched(facts.context, rules.required)],
+                )
             if program in asked:
                 program.used_s = now_s
             elif program.used_s <= now_s - LINGER_S:
@@ -304,11 +313,13 @@ class OpenPolls:
         measures = {(name.measure_name, name.context_id): name for name in names}
         # They have just been answered; what is deleted meanwhile may be made again.
         rows = await self._known.rows(program.uid, measures.keys(), declared, lambda _new: None)
+        rules = await self._visitors.rules(key[0])
         other = NOTHING_DECLARED if has_free_contexts(program.metadata) else None
         facts = {}
         for measure, row in rows.items():
             context = declared.get(measure[1], other)
-            if context is not None:
+            # Visitors are looked at by the ordinary way only.
+            if context is not None and not is_watched(context, rules.required):
                 facts[measures[measure]] = _Facts(program, row, context)
         return facts
 

@@ -1,6 +1,6 @@
 """Views of the channel `programs` for callers who may not see every program of the account.
 
-A private program of a project of others is not there for them, so neither is what becomes of it. Whoever
+A private program is invisible outside its project, and so are its changes. Whoever
 sees every program follows the channel's own log. For every other class of readers that is here, this gateway
 keeps a log of its own, named as the channel with the number of the class; native code looks for it first.
 What the channel says is copied into such a log if the class may know of the program.

@@ -160,7 +160,7 @@ class ProjectChannels:
                 task.add_done_callback(self._tasks.discard)
 
     async def _join(self, channel: _Channel, program_id: str, is_new: bool) -> None:
-        """Follow one more program, however long its owner is away; ends with the channel."""
+        """Follow one more program, however long its owner is unreachable; ends with the channel."""
         try:
             while self._channels.get(channel.topic) is channel:
                 try:

@@ -5,7 +5,7 @@ clear faults, the caller's right is decided, the topic is followed, older pushes
 is let in. Then native code decides again. From the second viewer on, none of this runs.
 
 The right is decided from what the topic's owner said of it last; the database is asked only for programs that
-nobody follows yet. So a program that is followed takes new viewers while the database is away.
+nobody follows yet. So a program that is followed takes new viewers while the database is unavailable.
 
 Who may read a program may follow its live results, the channel `responses:<id>`; that is decided as for the
 program itself.

@@ -52,7 +52,7 @@ class _Known:
 
 
 class RuleBook:
-    """The rules of all accounts, as of some seconds ago; while the database is away older ones hold.
+    """The rules of all accounts, as of some seconds ago; while the database is unavailable older ones hold.
 
     Use from one event loop; `close` ends what runs.
     """
@@ -60,7 +60,7 @@ class RuleBook:
     def __init__(self, stored: ImageRules, clock: Clock) -> None:
         self._stored = stored
         self._clock = clock
-        # Not a TtlCache, which forgets what has expired: older rules hold while the database is away.
+        # Not a TtlCache, which forgets what has expired: older rules hold while the database is unavailable.
         self._known: LruCache[str, _Known] = LruCache(_ACCOUNTS)
         self._unknown: TtlCache[str, bool] = TtlCache(clock, _UNKNOWN_S, _ACCOUNTS)
         self._loads: SingleFlight[str, AccountRules | None] = SingleFlight()
@@ -80,7 +80,7 @@ class RuleBook:
         Raises:
             NotFound: there is no such account.
             SlowDown: the address has asked for too many accounts that are not known here.
-            Unavailable: the database is away and the account was not asked for before, or too many wait.
+            Unavailable: the database is unavailable and the account is not known yet, or too many wait.
         """
         known = self._known.get(account)
         if known is not None and self._clock.monotonic_s() < known.until_s:

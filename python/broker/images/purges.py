@@ -45,7 +45,7 @@ class StoredPurges(Protocol):
 
 
 class PurgeBook:
-    """The purges as of some seconds ago; while the database is away those that are known hold."""
+    """The purges as of some seconds ago; while the database is unavailable those that are known hold."""
 
     def __init__(self, stored: StoredPurges) -> None:
         self._stored = stored

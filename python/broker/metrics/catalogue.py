@@ -11,7 +11,7 @@ PROCESS_LABELS = ("node", "process", "pid")
 
 # From a read of a cached program to an import of 64 MiB.
 _CALL_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-# From a commit on a fast disk to one that meets a database which is away.
+# From a commit on a fast disk to one that waits for an unavailable database.
 _COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 # From a gateway that waits for news on the same machine to one that is behind, or far away.
 _HAND_OVER_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)

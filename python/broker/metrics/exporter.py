@@ -138,7 +138,7 @@ def _listen(directory: Path, name: str) -> socket.socket:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory that only we may enter. Raises OSError, also where it is somebody else's."""
+    """Make a directory that only we may enter. Raises OSError, also if it belongs to another user."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():

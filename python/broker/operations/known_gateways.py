@@ -1,7 +1,7 @@
 """The gateways for `/connect`: cached in the process, and chosen to balance load.
 
 They are read at most once a second, by whoever asks first; everybody else is answered from memory, also while
-that is under way and while the database is away. Gateways say how many connections they have every few
+that is under way and while the database is unavailable. Gateways say how many connections they have every few
 seconds. Between two such times what this process has sent to a gateway counts as if it had arrived, so the
 one that had the fewest does not get everybody.
 

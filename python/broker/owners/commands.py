@@ -60,7 +60,7 @@ class ProgramCommand(Carried, Generic[R], frozen=True):
 
 
 class Publish(ProgramCommand[Accepted], frozen=True):
-    """Append events, contiguous and in order; a program that is not there is `NotFound`."""
+    """Append events, contiguous and in order; an unknown program is `NotFound`."""
 
     events: tuple[NewEventRow, ...]
     key: IdempotencyKey | None

@@ -100,7 +100,7 @@ class Cursor:
 
 
 class Caller(NamedTuple):
-    """Who asks for a change, as far as rights go by it; None stands for somebody above all roles.
+    """Who asks for a change, as far as rights go by it; None stands for a caller above all roles.
 
     The door has asked the rule of the operation already, about the program as it was then. The owner asks it
     again about the program as it is when the command's turn comes.

@@ -56,7 +56,7 @@ class Channel(ABC):
         """Pushes after `seq`, from memory or the database. Raises Unavailable."""
 
     async def run(self) -> None:
-        """Look for news until cancelled; survives a database that is away."""
+        """Look for news until cancelled; survives an unavailable database."""
         while True:
             self._nudged.clear()
             wait_s = LOOK_S

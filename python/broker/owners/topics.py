@@ -1,6 +1,6 @@
 """Topics in memory: the source of pushes for followers.
 
-A topic is in memory while somebody follows it, and some time longer. It holds the head of the topic, as in
+A topic is in memory while it has followers, and for some time after. It holds the head of the topic, as in
 the database, and a `Log` of recent entries. The writer holds the lock `order` during each commit and the
 following append; topics are loaded under the same lock. So whenever the lock is free, memory agrees with the
 database.

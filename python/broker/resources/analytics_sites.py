@@ -249,7 +249,7 @@ class _Notebook:
 
 
 def _not_ours(id_site: str) -> SiteNotFound:
-    """As for a site that is not there, because to this account it is not."""
+    """The error for an unknown site: to this account the site does not exist."""
     return SiteNotFound(f"Matomo has no site {id_site}")
 
 

@@ -20,7 +20,7 @@ from broker.resources import (
     tokens,
     users,
 )
-from broker.voting.resources import responses, results
+from broker.voting.resources import responses, results, visitors
 
 _MODULES = (
     tokens,
@@ -32,6 +32,7 @@ _MODULES = (
     storage,
     responses,
     results,
+    visitors,
     application_requests,
     analytics_sites,
     analytics_reports,

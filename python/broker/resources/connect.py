@@ -89,7 +89,7 @@ def _programs_url(url: str) -> str:
 
 
 class NamedServer(NamedTuple):
-    """A gateway as a caller is told of it; see `ConnectServer`."""
+    """A gateway as callers see it, with the fields that `ConnectServer` describes."""
 
     url: str
     connections: int

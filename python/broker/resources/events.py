@@ -92,7 +92,9 @@ class EventSort(StrEnum):
     """Fields of an event that it can be sorted by."""
 
     SEQ = "seq"
+    EPOCH = "epoch"
     ID = "id"
+    PROGRAM_ID = "programId"
     CREATED_TIME = "createdTime"
     TIMESTAMP = "timestamp"
     TIMECODE = "timecode"

@@ -2,9 +2,15 @@
 
 The body's events are staged in the database as they are read and checked, and adopted by the program's owner
 in one transaction. What fails before that leaves the program as it was.
+
+An export can be imported with its ids, by which answers of the audience, titles and links name events. An id
+that is no UUIDv7, or that belongs to another program of the account, is replaced. The new one is derived from
+it, so that an id that stands twice is noticed without a list of all of them: both events then have one id,
+which the database refuses.
 """
 
 import hashlib
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from datetime import datetime
@@ -17,24 +23,31 @@ from broker.clock import to_datetime
 from broker.domain.events import NewEvent
 from broker.domain.values import FIRST_FAULT, NEVER_NULL, Id, Model, bounded, limited_by
 from broker.errors import Conflict, FieldFault, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
+from broker.ids import IdSource
 from broker.operations.context import Context
 from broker.operations.invoke import validate
 from broker.operations.metadata import compact
 from broker.operations.program_access import allowed_program
 from broker.operations.registry import Operation, Route
+from broker.operations.services import Services
 from broker.owners.commands import AdoptImport
 from broker.resources.import_body import import_members
-from broker.storage.imports import ImportRow
+from broker.storage.imports import ImportRow, ImportTarget, RepeatedId
 
 # A stage is one COPY; these keep it from being many small ones, and from being large in memory.
 _STAGE_ROWS = 1_000
 _STAGE_BYTES = 4 << 20
+_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
+_ID = (
+    "Kept if it is a UUIDv7 that belongs to no other program; otherwise the event gets a new one."
+    " Must not stand twice."
+)
 
 
 class ImportedEvent(NewEvent):
-    """An event to import. What the server gives every event is taken, as an export has it, and ignored."""
+    """An event to import. But for `id`, what the server gives every event is taken and ignored."""
 
-    id: Annotated[object, Field(description="Ignored.")] = None
+    id: Annotated[object, Field(description=_ID)] = None
     seq: Annotated[object, Field(description="Ignored.")] = None
     epoch: Annotated[object, Field(description="Ignored.")] = None
     program_id: Annotated[object, Field(description="Ignored.")] = None
@@ -86,6 +99,7 @@ async def _stage(context: Context, params: ImportParams, import_id: str) -> int:
     settings, services = context.services.settings, context.services
     now_ms = services.clock.now_ms()
     now = to_datetime(now_ms)
+    target = ImportTarget(import_id, context.principal.account, params.program_id)
     rows: list[ImportRow] = []
     body_hash = hashlib.sha256()
     count = size = 0
@@ -98,21 +112,41 @@ async def _stage(context: Context, params: ImportParams, import_id: str) -> int:
             count += 1
             if context.key is not None:
                 body_hash.update(_content(event, metadata))
-            rows.append(_row(event, metadata, count, services.ids.uuid7(), now, now_ms))
+            event_id, is_given = _id(event.id, import_id, services.ids)
+            rows.append(_row(event, metadata, count, event_id, is_given, now, now_ms))
             size += len(metadata)
             if len(rows) == _STAGE_ROWS or size >= _STAGE_BYTES:
-                await services.imports.stage(import_id, rows)
+                await _stage_rows(services, target, rows)
                 rows, size = [], 0
     if rows:
-        await services.imports.stage(import_id, rows)
+        await _stage_rows(services, target, rows)
     if context.key is not None:
         context.key = context.key.with_body(body_hash.digest())
     return count
 
 
+async def _stage_rows(services: Services, target: ImportTarget, rows: list[ImportRow]) -> None:
+    def replace(event_id: str) -> str:
+        return services.ids.uuid7_of(event_id, target.import_id)
+
+    try:
+        await services.imports.stage(target, rows, replace)
+    except RepeatedId as error:
+        raise InvalidRequest.of_field(f"events[{error.seq - 1}].id", "must not stand twice") from error
+
+
+def _id(given: object, import_id: str, ids: IdSource) -> tuple[str, bool]:
+    """The id of an event, unless it is taken, and whether it is the given one."""
+    if given is None:
+        return ids.uuid7(), False
+    if isinstance(given, str) and _UUID7.fullmatch(given):
+        return given.lower(), True
+    return ids.uuid7_of(repr(given), import_id), False
+
+
 def _content(event: ImportedEvent, metadata: bytes) -> bytes:
     """What an event adds to the hash of its import: all that is not ignored, in one spelling."""
-    fields = orjson.dumps([event.event, event.timestamp, event.timecode, len(metadata)])
+    fields = orjson.dumps([repr(event.id), event.event, event.timestamp, event.timecode, len(metadata)])
     return fields + metadata
 
 
@@ -158,11 +192,17 @@ def _missing() -> InvalidRequest:
 
 
 def _row(
-    event: ImportedEvent, metadata: bytes, seq: int, event_id: str, now: datetime, now_ms: int
+    event: ImportedEvent,
+    metadata: bytes,
+    seq: int,
+    event_id: str,
+    is_given: bool,
+    now: datetime,
+    now_ms: int,
 ) -> ImportRow:
     timestamp = now_ms if event.timestamp is None else event.timestamp
     timecode = timestamp if event.timecode is None else event.timecode
-    return ImportRow(seq, event_id, now, timestamp, timecode, event.event, metadata.decode())
+    return ImportRow(seq, event_id, now, timestamp, timecode, event.event, metadata.decode(), is_given)
 
 
 OPERATIONS = (

@@ -96,13 +96,13 @@ async def create_user(context: Context, params: NewUserParams) -> User:
 
 
 async def get_user(context: Context, params: UserParams) -> User:
-    """One user; of others only for admins."""
+    """One user. Only admins may read other users."""
     permissions.require_user(context.rule, context.principal, params.user_id)
     return await context.services.users.get(context.principal.account, params.user_id)
 
 
 async def update_user(context: Context, params: UserChangeParams) -> User:
-    """Change one user; of others only for admins."""
+    """Change one user. Only admins may change other users."""
     permissions.require_user(context.rule, context.principal, params.user_id)
     return await _change(context, params.user_id, params)
 

@@ -71,6 +71,7 @@ _HOST_BYTES = 256  # a stranger does not fill the memory with longer ones
 _JWKS_CACHE = ((b"cache-control", b"public, max-age=60"),)
 # Of each hundred; 0 is a client that hung up first.
 _STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+_PICTURES = f"{PICTURES}/".encode()
 _PICTURES_S = 2
 _NO_STORE = ((b"cache-control", b"no-store"),)
 
@@ -127,7 +128,7 @@ class RestApp(Door):
             return
         endpoints, values = self._routes.find(path)
         if not endpoints:
-            await self._serve_page(scope["method"], split_path(path), headers, caller, exchange)
+            await self._serve_page(scope["method"], path, headers, caller, exchange)
             return
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         endpoint = endpoints.get(method)
@@ -253,13 +254,15 @@ class RestApp(Door):
         return await self._services.auth.authenticate(account, token, address)
 
     async def _serve_page(
-        self, method: str, segments: list[str], headers: Headers, caller: CallOrigin, exchange: Exchange
+        self, method: str, path: bytes, headers: Headers, caller: CallOrigin, exchange: Exchange
     ) -> None:
+        segments = split_path(path)
         name = "/".join(segments)
         if name in self._documents:
             await self._serve_document(self._documents[name], method, exchange)
             return
-        if f"/{name}/".startswith(f"{PICTURES}/"):  # else the ingress leads to their own application
+        # The ingress leads this path, as it was written, to an application of its own while there is one.
+        if (path + b"/").startswith(_PICTURES):
             raise Unavailable("the image proxy is not available", retry_after_s=_PICTURES_S)
         if segments == [""]:
             await self._serve_start(method, headers, exchange)

@@ -47,7 +47,7 @@ be a batch: an array of calls, whose answers come in one array. Notifications ar
 
 Where WebSocket is blocked, a gateway sends a program as Server-Sent Events: the channel `stream`.
 
-`docs/protocol.md` explains it in the order in which somebody who writes a client needs it."""
+`docs/protocol.md` explains it in the order in which an author of a client needs it."""
 _CONNECTION = """\
 One connection. Without a token it is anonymous and may follow public programs; `login` gives it rights, and
 renews them. Calls are answered in any order, each with its `id`; those of one method take effect in the order

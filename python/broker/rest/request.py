@@ -114,16 +114,23 @@ def negotiate(headers: Headers, produces: tuple[str, ...]) -> str:
         NotAcceptable: it takes none of them.
     """
     accept = headers.get(b"accept")
-    if accept is None or accept == b"*/*" or accept == produces[0].encode():
+    # An empty one lists nothing, and so it prefers nothing.
+    if accept is None or accept.strip() in (b"", b"*/*", produces[0].encode()):
         return produces[0]
-    ranges = _media_ranges(accept.decode("latin-1"))
+    ranges = _qualities(accept.decode("latin-1"))
     best = max(produces, key=lambda media_type: _quality(ranges, media_type))  # the first of equal ones
     if _quality(ranges, best) <= 0:
         raise NotAcceptable(f"the available media types are {' or '.join(produces)}")
     return best
 
 
-def _media_ranges(accept: str) -> dict[str, float]:
+def takes_coding(headers: Headers, coding: str) -> bool:
+    """Whether the client asks for a content coding by name (RFC 9110, section 12.5.3)."""
+    accept = headers.get(b"accept-encoding", b"").decode("latin-1")
+    return _qualities(accept).get(coding, 0.0) > 0
+
+
+def _qualities(accept: str) -> dict[str, float]:
     ranges = {}
     for part in accept.split(","):
         media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
@@ -265,7 +272,7 @@ async def _next_chunk(receive: Receive, waits: Deadlines) -> tuple[bytes, bool]:
 
 
 async def drain(receive: Receive) -> bool:
-    """Read what is left of a body that nobody wants, if that is little; whether it was all.
+    """Discard the rest of an unused body, if it is short; true when all of it was read.
 
     A connection that is closed over bytes that were not read is reset, and its client may lose the reply (RFC
     9112, section 9.6).

@@ -28,7 +28,8 @@ from broker.resources import (
     status,
     tokens,
 )
-from broker.voting.resources import responses
+from broker.voting.polls.integrity import IntegrityReport
+from broker.voting.resources import responses, visitors
 from broker.voting.rules import LiveResults, ResponseReport
 
 _ID = "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f"
@@ -186,6 +187,30 @@ _EXAMPLES: dict[Any, Any] = {
     programs.LastUpdate: {"programId": "final-2026", "timestamp": _TIME_MS, "seq": 1, "epoch": _EPOCH},
     programs.ProgramPage: {"items": [_PROGRAM], **_PAGE},
     responses.Counted: {"accepted": 2, "duplicates": 0},
+    visitors.Visitor: {
+        "visitorId": "AWqEpQAhuFxyyFt5UE6mUfVrmVLnvtmXDqDf3HvYx-9s",
+        "expires": 1787208960000,
+    },
+    IntegrityReport: {
+        "accountId": "demo",
+        "projectId": "football",
+        "programId": "final-2026",
+        "polls": [
+            {
+                "measureName": "whoWins",
+                "contextId": "0198b2c4-7a10-7c3e-9d1f-5b6a7c8d9e0f",
+                "title": "Who wins?",
+                "visitors": "issued",
+                "isWatched": True,
+                "votes": 300,
+                "minutes": [{"timestamp": 1784616960000, "votes": 300, "inRow": 0}],
+                "networks": [120, 14],
+                "otherVotes": 166,
+                "inRow": 0,
+                "findings": ["One network has sent 40% of the votes."],
+            }
+        ],
+    },
     statistics.Dashboard: {
         "connections": 1200,
         "subscribers": 1100,

@@ -12,7 +12,7 @@ from pathlib import Path
 from broker.errors import NotFound
 from broker.rest.headers import Header
 from broker.rest.reply import Exchange
-from broker.rest.request import Headers
+from broker.rest.request import Headers, takes_coding
 
 _HASHED = re.compile(r"-[A-Z0-9]{8}\.[a-z0-9.]+$")
 """How the bundler names a file by what is in it."""
@@ -58,7 +58,7 @@ class StaticFiles:
         extra = [*self._headers, (b"cache-control", file.cache)]
         if file.compressed is not None:
             extra.append((b"vary", b"accept-encoding"))
-            if b"gzip" in headers.get(b"accept-encoding", b""):
+            if takes_coding(headers, "gzip"):
                 body, etag = file.compressed, f'{etag[:-1]}-gzip"'
                 extra.append((b"content-encoding", b"gzip"))
         await exchange.representation(body, file.media_type, etag, extra)

@@ -31,7 +31,7 @@ class Account:
 
 
 class Accounts:
-    """The accounts. Every method raises `Unavailable` while the database is away."""
+    """The accounts. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

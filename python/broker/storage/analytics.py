@@ -83,7 +83,7 @@ class Lease:
 
 
 class Analytics:
-    """The repository. Every method raises `Unavailable` while the database is away."""
+    """The repository. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

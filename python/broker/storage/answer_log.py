@@ -155,7 +155,7 @@ class StoredTally(NamedTuple):
 
 
 class AnswerLog(Fence):
-    """The write side of one counter's slot. Every method raises `Unavailable` while the database is away."""
+    """The write side of one counter's slot. Every method raises `Unavailable` without the database."""
 
     async def load(self, polls: Sequence[tuple[int, int]]) -> dict[tuple[int, int], StoredTally]:
         """What is stored of each (poll, shard): empty when nothing is, left out when the poll is gone."""

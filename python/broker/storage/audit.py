@@ -61,7 +61,7 @@ async def append_audit(connection: asyncpg.Connection, account: str, entry: Audi
 
 
 class Audit:
-    """The audit log. Every method raises `Unavailable` while the database is away."""
+    """The audit log. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,7 +1,7 @@
 """The lease of the conductor: one `broker up` at a time per database, by the database's clock.
 
 Two conductors on one database would take the slots from each other without end. So one of them waits; it is
-a spare on another machine, which takes over when the first one is away for as long as the lease lasts.
+a spare on another machine, which takes over when the first one has been gone for as long as the lease lasts.
 
 A holder that could not renew its lease, because the database was away, still has it when nobody else has
 taken it meanwhile: nobody could.

@@ -6,7 +6,7 @@ how far it is from its own clock that nobody sets, and tells time by that: a wal
 or steps changes nothing. What it tells is late or early by half the time of the query at most, and by what
 the machine's oscillator drifts between two of them, a few milliseconds.
 
-While the database is away the last measurement holds. A database whose own clock is set, or another one after
+Without the database the last measurement holds. A database whose own clock is set, or another one after
 a failover, is followed within `EVERY_S`.
 """
 

@@ -40,7 +40,7 @@ _LOST_CLASSES = ("08", "57P")
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether the server is away, overloaded or too slow; false when the statement itself is wrong."""
+    """Whether the server is unavailable, overloaded or too slow; false when the statement itself is wrong."""
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         return state in _AWAY_STATES or state.startswith(_AWAY_CLASSES)
@@ -48,7 +48,7 @@ def is_away(error: BaseException) -> bool:
 
 
 def unavailable(error: BaseException) -> Unavailable:
-    """The broker's error for a server that is away; the driver's own words go into the log text only."""
+    """The broker's error for an unavailable server; the driver's own words go into the log text only."""
     return Unavailable(
         "the database cannot be reached; try again",
         retry_after_s=_RETRY_AFTER_S,

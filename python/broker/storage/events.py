@@ -44,6 +44,9 @@ _HEAD = """
 SORTS = {
     "timecode": "e.timecode",
     "seq": "e.seq",
+    # of one program, so the same for all
+    "epoch": "''",
+    "programId": "''",
     "id": "e.id",
     "createdTime": "e.created_time",
     "timestamp": "e.timestamp",
@@ -117,7 +120,7 @@ class _Source:
 class Events:
     """The events' repository.
 
-    A list is read in pages, each by a short query that holds no connection while somebody reads the page.
+    A list is read in pages, each by a short query that holds no connection while a client reads the page.
     """
 
     def __init__(self, database: Database) -> None:

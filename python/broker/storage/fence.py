@@ -94,7 +94,7 @@ class Fence:
         """Move one's own generation to `target`, so that the outcome of a lost transaction is settled.
 
         Raises:
-            Fenced: somebody else has taken the slot.
+            Fenced: another process has taken the slot.
             Unavailable: the database cannot be reached; call again with the same target, for it may be done.
         """
         async with self._database.connection() as connection:
@@ -130,7 +130,7 @@ class Term:
         """Count the generation up if anything is in doubt: what was in doubt is done, or never will be.
 
         Raises:
-            Fenced: somebody else has taken the slot.
+            Fenced: another process has taken the slot.
             Unavailable: the database cannot be reached; the doubt stays.
         """
         if self.is_doubtful:

@@ -43,7 +43,7 @@ class GatewayRow:
 
 
 class Gateways:
-    """The table of gateways. Every method raises `Unavailable` while the database is away."""
+    """The table of gateways. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -29,13 +29,13 @@ from broker.metrics import catalogue
 from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, WRITE_SECONDS, Sample
 from broker.storage.fence import Fenced, Term
 
-_RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is away
+_RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is unavailable
 
 _log = logging.getLogger(__name__)
 
 
 class Again(Exception):
-    """Nothing was written. The group is tried again at once, by somebody who knows of this."""
+    """Nothing was written. The group is retried at once by the caller."""
 
     most: ClassVar[int | None] = None
     """How often in the life of one group; None where each has to tell something new."""

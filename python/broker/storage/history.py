@@ -38,11 +38,14 @@ LEFT JOIN LATERAL (
 """
 TOLD = f"""
 {_EVENT_PUSH}, coalesce(h.epoch, f.epoch) AS epoch
-FROM unnest($1::uuid[]) AS wanted(id) JOIN events e ON e.id = wanted.id {_FIRST_CHANGE}
+FROM unnest($1::uuid[]) AS wanted(id) JOIN events e ON e.id = wanted.id AND NOT e.imported {_FIRST_CHANGE}
 LEFT JOIN program_heads h ON h.history = e.history
 LEFT JOIN former_histories f ON f.history = e.history
 """
-"""The pushes of events by id, of any program and epoch; rows for `push_of`."""
+"""The pushes of published events by id, of any program and epoch; rows for `push_of`.
+
+An imported event may have the id of a published one, whose push it is not.
+"""
 
 _HEADS = f"""
 SELECT p.account, p.id, {HEAD_COLUMNS}

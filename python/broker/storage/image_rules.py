@@ -39,7 +39,7 @@ class StoredImageRules:
 
 
 class ImageRules:
-    """The repository. Every method raises `Unavailable` while the database is away."""
+    """The repository. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -158,7 +158,7 @@ class PollCount(NamedTuple):
 
 
 class Polls:
-    """The repository. Every method raises `Unavailable` while the database is away."""
+    """The repository. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

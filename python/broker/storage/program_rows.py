@@ -21,7 +21,7 @@ async def newest_programs(
 ) -> AsyncGenerator[list[Program]]:
     """The programs `p` of a condition on `values`, newest first, in pages that are not empty.
 
-    No connection is held while somebody reads a page, so each is as its programs are by then.
+    No connection is held while a client reads a page, so each is as its programs are by then.
     """
     created, uid = None, None
     statement = f"""

@@ -50,7 +50,7 @@ class _HasProgramsError(Exception):
 
 
 class Projects:
-    """The projects' repository. Every method raises `Unavailable` while the database is away."""
+    """The projects' repository. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -159,7 +159,7 @@ class Projects:
 
 
 def unknown_project(project_id: str) -> NotFound:
-    """The error of a project that is not there."""
+    """The error for an unknown project."""
     return NotFound(f"there is no project {project_id}")
 
 

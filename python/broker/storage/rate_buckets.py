@@ -20,7 +20,7 @@ class Bucket(NamedTuple):
 
 
 class RateBuckets:
-    """The repository. Every method raises `Unavailable` while the database is away."""
+    """The repository. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

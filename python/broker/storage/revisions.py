@@ -71,7 +71,7 @@ _UPDATE = """
 
 
 class Revisions:
-    """The repository. Every method raises `Unavailable` while the database is away."""
+    """The repository. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -146,7 +146,7 @@ class Revisions:
     ) -> AsyncGenerator[list[Revision]]:
         """All revisions, of one status or of any, newest first, in pages that are not empty.
 
-        No connection is held while somebody reads a page, so each is as its revisions are by then.
+        No connection is held while a client reads a page, so each is as its revisions are by then.
         """
         uid = None
         while True:

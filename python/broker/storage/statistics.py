@@ -136,7 +136,7 @@ class DashboardFigures:
 
 
 class Statistics:
-    """The statistics' repository. Every method raises `Unavailable` while the database is away."""
+    """The statistics' repository. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -6,7 +6,7 @@ unknown is written again under its number, and counts once. Lost is
 
 * what a process that dies had not written, `FLUSH_S` seconds at most; one that ends orderly writes the rest;
 * events of a commit whose answer the database lost, when it turns out that they were stored;
-* what could not be written for `HELD_MS`, when the database is away for that long.
+* what could not be written for `HELD_MS`, when the database is unavailable for that long.
 """
 
 import logging
@@ -62,7 +62,7 @@ class Recorder:
         """Write what was added up since the last time.
 
         Raises:
-            Unavailable: the database is away; the next call goes on with the same.
+            Unavailable: the database is unavailable; the next call goes on with the same.
         """
         now_ms = self._clock.now_ms()
         if not self._unwritten:
@@ -74,7 +74,7 @@ class Recorder:
             self._unwritten = []
 
     async def close(self) -> None:
-        """Write the rest, or give it up when the database is away."""
+        """Write the rest, or give it up when the database is unavailable."""
         with suppress(BrokerError):
             if self._unwritten:
                 await self.flush()

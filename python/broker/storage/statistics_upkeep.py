@@ -59,7 +59,7 @@ class Retention:
 
 
 class StatisticsUpkeep:
-    """Every method raises `Unavailable` while the database is away."""
+    """Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database, retention: Retention) -> None:
         self._database = database

@@ -99,7 +99,7 @@ class _Storing:
 
 
 class StoredValues:
-    """The repository. Every method raises `Unavailable` while the database is away."""
+    """The repository. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,13 +1,15 @@
 """Polls: what an event declares, what a vote and an impression look like, and the form of results.
 
 An event is the *context* of the answers that name its id. Its metadata declares what it asks:
-`{"title", "measureName", "options": [label or {"label"}], "opens", "closes" (ms), "allowChange"}`. Producers
-write metadata freely, so what is malformed there counts as absent and never makes an event unusable.
+`{"title", "measureName", "options": [label or {"label"}], "opens", "closes" (ms), "allowChange",
+"visitors", "watched"}`. Producers write metadata freely, so what is malformed there counts as absent and
+never makes an event unusable; only `visitors` that are malformed are taken for the strictest.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
@@ -18,6 +20,7 @@ from broker.domain.values import MAX_INTEGER, Model
 MAX_OPTION = 999
 _UUID_CHARACTERS = 36
 MAX_TEXT_CHARACTERS = 128
+MAX_SIGNED_CHARACTERS = 1_024
 MAX_MEASURE_CHARACTERS = 200
 
 # What ends no line, turns no text round and can be seen: no controls (C0, C1) and no invisible formatting.
@@ -68,6 +71,20 @@ PrintableText = Annotated[
     Field(min_length=1, max_length=MAX_TEXT_CHARACTERS, json_schema_extra={"pattern": _PRINTABLE}),
     AfterValidator(_check_printable),
 ]
+VisitorId = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MAX_SIGNED_CHARACTERS,
+        json_schema_extra={"pattern": _PRINTABLE},
+        description=(
+            f"At most {MAX_TEXT_CHARACTERS} characters; where a poll requires signed visitors, a token"
+            " that the account's server has signed, and where it requires issued ones, a `visitorId` of"
+            " `createVisitor`."
+        ),
+    ),
+    AfterValidator(_check_printable),
+]
 ContextId = Annotated[PrintableText, AfterValidator(lower_uuid)]
 MeasureName = Annotated[
     str,
@@ -82,7 +99,7 @@ class AnswerEntry(Model):
     measure_name: MeasureName
     context_id: ContextId
     measure_value: Choice
-    visitor_id: PrintableText
+    visitor_id: VisitorId
     session_id: PrintableText | None = None
 
 
@@ -91,7 +108,7 @@ class ImpressionEntry(Model):
 
     measure_name: MeasureName
     context_id: ContextId
-    visitor_id: PrintableText
+    visitor_id: VisitorId
     session_id: PrintableText
 
 
@@ -151,6 +168,14 @@ class ResponseReport(Model):
     responses: list[ReportEntry]
 
 
+class Visitors(StrEnum):
+    """Who counts as a visitor of a poll."""
+
+    ANY = "any"
+    ISSUED = "issued"
+    SIGNED = "signed"
+
+
 @dataclass(frozen=True, slots=True)
 class Declaration:
     """What a context declares; None and an empty `options` stand for what it says nothing of.
@@ -159,6 +184,8 @@ class Declaration:
         measure_name: as declared, else the camelCased title.
         options: their labels, in order.
         opens_ms, closes_ms: answers are taken from the first (inclusive) to the second (exclusive).
+        visitors: who is counted; None leaves it to the account.
+        watched: how votes come is counted too.
     """
 
     title: str | None = None
@@ -167,6 +194,8 @@ class Declaration:
     opens_ms: int | None = None
     closes_ms: int | None = None
     allow_change: bool = False
+    visitors: Visitors | None = None
+    watched: bool = False
 
     def is_open(self, now_ms: int) -> bool:
         """Whether answers are taken."""
@@ -192,7 +221,27 @@ def parse_declaration(metadata: object) -> Declaration:
         opens_ms=_ms(metadata.get("opens")),
         closes_ms=_ms(metadata.get("closes")),
         allow_change=metadata.get("allowChange") is True,
+        visitors=_visitors(metadata.get("visitors")),
+        watched=metadata.get("watched") is True,
     )
+
+
+def is_watched(declared: Declaration, required: Visitors) -> bool:
+    """Whether votes are looked at before they are counted, so that native code must not count them.
+
+    Args:
+        required: what the account requires where the poll says nothing.
+    """
+    return declared.watched or (declared.visitors or required) is not Visitors.ANY
+
+
+def _visitors(value: object) -> Visitors | None:
+    if value is None:
+        return None
+    try:
+        return Visitors(value) if isinstance(value, str) else Visitors.SIGNED
+    except ValueError:
+        return Visitors.SIGNED  # a poll is not left open by a slip
 
 
 def count_options(totals: Iterable[Sequence[int]], declared: int) -> dict[int, int]:

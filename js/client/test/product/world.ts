@@ -131,9 +131,9 @@ export async function servePages(): Promise<Pages> {
 const FLAGS = ["--no-sandbox", "--disable-gpu"];
 
 /** Chromium from its npm package, with the libraries that it brings. */
-export async function openBrowser(): Promise<Browser> {
+export async function openBrowser(env = process.env): Promise<Browser> {
   const executablePath = await serverless.executablePath();
-  return chromium.launch({ executablePath, args: FLAGS, headless: true });
+  return chromium.launch({ executablePath, args: FLAGS, headless: true, env: env as Record<string, string> });
 }
 
 /** Runs before the page's own scripts: sockets that a test can cut, block and deafen, and clocks that it can set. */

@@ -7,9 +7,11 @@ import { count, dateTime, percent } from "../format.js";
 import { useAction, useDraft, useLoaded, useTick } from "../hooks.js";
 import { useKeys } from "../keys.js";
 import { isPublisher } from "../session.js";
+import { Plot } from "../plot.js";
 import { Badge, Check, Empty, Failure, Field, Panel, Progress, Text } from "../ui.js";
 
 type Entry = components["schemas"]["ReportEntry"];
+type Signs = components["schemas"]["IntegrityEntry"];
 
 export function PollsTab({ log, projectId }: { log: EventLog; projectId: string | null }) {
   const version = log.version.value;
@@ -18,6 +20,7 @@ export function PollsTab({ log, projectId }: { log: EventLog; projectId: string 
     [version, log],
   );
   const { totals, entries, error } = useTotals(log, projectId);
+  const signs = useSigns(log, projectId);
   useTick(1_000);
   const open = polls.find((poll) => stateOf(poll, log.client.now()) === "open");
   const close = useAction(
@@ -42,6 +45,7 @@ export function PollsTab({ log, projectId }: { log: EventLog; projectId: string 
               poll={poll}
               totals={totals.get(poll.id)}
               entry={entries.get(poll.id)}
+              signs={signs.get(poll.id)}
             />
           ))
         ) : (
@@ -62,6 +66,63 @@ function stateOf({ metadata }: ProgramEvent, nowMs: number): State {
   const closes = Number(metadata.closes ?? Number.POSITIVE_INFINITY);
   if (nowMs >= closes) return "closed";
   return nowMs < opens ? "scheduled" : "open";
+}
+
+/** How the votes of each watched poll came. */
+function useSigns({ client, programId }: EventLog, projectId: string | null): ReadonlyMap<string, Signs> {
+  const report = useLoaded(
+    () =>
+      client.request("GET", "/responses/{accountId}/{projectId}/{programId}/integrity", {
+        path: { accountId: client.account, projectId: projectId ?? "undefined", programId },
+      }),
+    [client, programId, projectId],
+    10_000,
+  );
+  return useMemo(() => {
+    const found = new Map<string, Signs>();
+    for (const entry of report.value?.polls ?? [])
+      if (entry.isWatched && !found.has(entry.contextId)) found.set(entry.contextId, entry);
+    return found;
+  }, [report.value]);
+}
+
+/** What looks wrong in the votes of a poll: by minute as a plot, by network as bars. */
+function Signs({ signs }: { signs: Signs }) {
+  const { times, lines } = useMemo(
+    () => ({
+      times: signs.minutes.map(({ timestamp }) => timestamp / 1000),
+      lines: [
+        { label: "Votes", colour: 1, values: signs.minutes.map(({ votes }) => votes) },
+        { label: "Names in rows", colour: 2, values: signs.minutes.map(({ inRow }) => inRow) },
+      ],
+    }),
+    [signs],
+  );
+  const networks = signs.networks.map((votes, index) => [`Network ${index + 1}`, votes] as const);
+  return (
+    <details>
+      <summary>
+        How votes came
+        {signs.findings.length > 0 && <Badge>{signs.findings.length} unusual</Badge>}
+      </summary>
+      {signs.findings.map((finding) => (
+        <p key={finding}>{finding}</p>
+      ))}
+      <Plot title="Votes by minute" times={times} lines={lines} />
+      <ul class="bars" aria-label="Votes by network">
+        {[...networks, ["All others", signs.otherVotes] as const].map(([label, votes]) => (
+          <li key={label}>
+            <span class="bar-label">{label}</span>
+            <span class="bar" aria-hidden="true">
+              <i style={{ width: signs.votes ? `${(100 * votes) / signs.votes}%` : "0" }} />
+            </span>
+            <span class="bar-number">{percent(votes, signs.votes)}</span>
+            <span class="bar-number count">{count(votes)}</span>
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
 }
 
 /** Answers by option, for each poll. They are read when the tab opens and after a pause, and pushed in between. */
@@ -125,11 +186,13 @@ function Poll({
   poll,
   totals = {},
   entry,
+  signs,
 }: {
   log: EventLog;
   poll: ProgramEvent;
   totals: Record<string, number> | undefined;
   entry: Entry | undefined;
+  signs: Signs | undefined;
 }) {
   const now = log.client.now();
   const state = stateOf(poll, now);
@@ -180,6 +243,7 @@ function Poll({
           </>
         )}
       </p>
+      {signs && signs.votes > 0 && <Signs signs={signs} />}
       <Progress of={change} />
     </section>
   );

@@ -39,6 +39,7 @@ pub fn serve(crowd: &mut Crowd) -> Outcome<()> {
 fn run(crowd: &mut Crowd, command: &str, stalled_every: &mut usize) -> Outcome<()> {
     let words: Vec<&str> = command.split_whitespace().collect();
     let began_cpu_s = cpu_s();
+    crowd.own_lag.take_us(); // what was before is not of this round
     match words[..] {
         ["expect", messages, seconds] => {
             let readers = crowd.viewers.len() - stalled(crowd, *stalled_every).count();
@@ -76,6 +77,7 @@ fn run(crowd: &mut Crowd, command: &str, stalled_every: &mut usize) -> Outcome<(
     }
     let mut report = crowd.round.report();
     report["cpu_s"] = json!(cpu_s() - began_cpu_s);
+    report["own_lag_us"] = json!(crowd.own_lag.take_us());
     crowd.round = Round::default();
     print(&report)
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::bench_support::{cpu_s, monotonic_ns};
 use crate::options::Options;
+use crate::own_lag::{self, OwnLag};
 use crate::round::Round;
 use crate::viewer::{Shared, Standing, Viewer};
 
@@ -36,6 +37,7 @@ pub struct Crowd {
     /// What each had last before the connections were cut; empty the first time.
     pub(super) seqs: Vec<u64>,
     pub(super) round: Round,
+    pub(super) own_lag: OwnLag,
     options: Options,
     events: Vec<Event>,
     ready: usize,
@@ -49,8 +51,10 @@ impl Crowd {
     /// # Errors
     /// Of the system.
     pub fn new(options: Options) -> Outcome<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self {
-            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            own_lag: OwnLag::new(&epoll)?,
+            epoll,
             viewers: Vec::new(),
             seqs: Vec::new(),
             round: Round::default(),
@@ -105,11 +109,10 @@ impl Crowd {
     pub fn turn(&mut self, timeout: Option<Timespec>) -> Outcome<bool> {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(&mut events),
-            timeout.as_ref(),
-        )?;
+        let (epoll, room) = (&self.epoll, rustix::buffer::spare_capacity(&mut events));
+        self.own_lag.watch(timeout.as_ref(), || {
+            epoll::wait(epoll, room, timeout.as_ref()).map(|_| ())
+        })?;
         if events.is_empty() && self.ready < self.viewers.len() {
             return Err("the server does not answer".into());
         }
@@ -117,6 +120,7 @@ impl Crowd {
         for event in &events {
             let data = event.data;
             match usize::try_from(data.u64()) {
+                _ if data.u64() == own_lag::TOKEN => self.own_lag.hear()?,
                 Ok(index) if index < self.viewers.len() => self.read(index)?,
                 _ => has_command = true,
             }

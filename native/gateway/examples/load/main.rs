@@ -7,7 +7,7 @@
 //! ready it prints a line of JSON; from then on it answers commands on standard input, each with a line:
 //!
 //! * `expect M SECONDS`: answered at once with `{"phase":"expecting"}`, and when each viewer has had M more messages
-//!   or the time is over, with what was delivered, lost, doubled, and how late it came;
+//!   or the time is over, with what was delivered, lost, doubled, how late it came, and how late the client was itself;
 //! * `cut`: resets all connections;
 //! * `reconnect M SECONDS`: opens them again, each recovering from where it was; answered when all are ready, as at the
 //!   start, and when each has had M messages, as `expect`;
@@ -25,6 +25,7 @@ mod crowd;
 mod event_stream;
 mod lines;
 mod options;
+mod own_lag;
 mod round;
 mod viewer;
 

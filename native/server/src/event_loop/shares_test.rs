@@ -441,6 +441,19 @@ fn a_broadcast_goes_in_slices_and_who_speaks_meanwhile_is_heard() {
 }
 
 #[test]
+fn taking_in_has_a_share_of_what_the_broadcast_took_in_the_turn_before() {
+    let mut stage = Stage::with_history(SendChoice::Send, 0);
+    let mut crowd = stage.connect_crowd(6);
+    stage.event_loop.patience.share = 1;
+    stage.publish();
+    let began = Instant::now();
+    stage.turn();
+    let share = stage.event_loop.core.share;
+    assert!(share > Duration::ZERO && share <= began.elapsed());
+    stage.turn_until(|_| has_each(&mut crowd, 2));
+}
+
+#[test]
 fn what_comes_during_a_broadcast_goes_along() {
     let mut stage = Stage::with_history(SendChoice::Send, 0);
     let mut crowd = stage.connect_crowd(6);

@@ -1,7 +1,7 @@
 """The postmaster as a process: finding, starting and stopping it.
 
 A process is the postmaster of a data directory when it works there: PostgreSQL changes into its data
-directory and stays. That also recognises a process number that the system has given to somebody else, and
+directory and stays. That also recognises a process number that the system has given to another process, and
 the orphans of a postmaster that was killed, which may still write for a moment.
 """
 

@@ -128,7 +128,7 @@ class EmbeddedPostgres:
             self._users = None
 
     def _run(self) -> None:
-        """Make and start what is not there yet. The caller holds the lock."""
+        """Create and start whatever does not exist yet. The caller holds the lock."""
         pid = process.find_postmaster(self._data)
         if pid is not None:
             # Also one that its starter was killed over before it was ready.
@@ -161,7 +161,7 @@ class EmbeddedPostgres:
         try:
             directory.mkdir(mode=0o700)
         except FileExistsError:
-            # In a directory that all may write to, somebody may have been there first.
+            # In a directory that all may write to, another user may have created it first.
             status = directory.lstat()
             if directory.is_symlink() or status.st_uid not in (user.uid, os.geteuid()):
                 raise SetupError(f"{directory}: belongs to another user; remove it") from None

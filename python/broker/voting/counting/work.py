@@ -10,7 +10,7 @@ from broker.storage.answer_log import KEY_DOOR, DoorWrite, PollWrite
 from broker.voting.counting.batches import SEALED, BatchReply, Group, Outcomes, VoteBatch, pack_outcomes
 
 LATE = "the replies could not be counted in time; try again"
-"""What is told of a batch that was not counted, or of which that is not known."""
+"""The message for a batch that was not counted, or whose outcome is unknown."""
 
 PollShard = tuple[int, int]
 """A poll's number, and one of its shards."""

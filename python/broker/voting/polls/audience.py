@@ -11,10 +11,13 @@ from broker.owners.client import Owners
 from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.polls import Polls
+from broker.storage.vote_signs import StoredSigns
 from broker.voting.counting.client import Counters
 from broker.voting.polls.final_results import FinalResults
 from broker.voting.polls.known_polls import KnownPolls
 from broker.voting.polls.news import VoteNews
+from broker.voting.polls.visitor_book import VisitorBook
+from broker.voting.polls.vote_signs import VoteSigns
 
 _RESULTS_S = 0.5  # half of what results may be behind; the rest is for the query
 _RESULTS = 5_000  # remembered at a time
@@ -35,6 +38,8 @@ class Audience:
     Attributes:
         results: live results by what they are of.
         final: says which of them change no more.
+        visitors: who counts as a visitor, by account.
+        signs: how votes of watched polls come.
     """
 
     counters: Counters
@@ -43,6 +48,8 @@ class Audience:
     results: LoadingCache[tuple[str | None, ...], LiveReply]
     final: FinalResults
     news: VoteNews
+    visitors: VisitorBook
+    signs: VoteSigns
     per_address: LocalRate
     per_connection: LocalRate
     names_per_address: LocalRate
@@ -51,6 +58,8 @@ class Audience:
         """End the queries that are under way."""
         await self.known.close()
         await self.results.close()
+        await self.visitors.close()
+        await self.signs.close()
 
 
 def build_audience(
@@ -65,6 +74,8 @@ def build_audience(
         results=LoadingCache(clock, _RESULTS_S, _RESULTS),
         final=FinalResults(polls, clock, settings),
         news=VoteNews(owners, clock),
+        visitors=VisitorBook(settings, clock, database),
+        signs=VoteSigns(StoredSigns(database), clock),
         per_address=LocalRate(
             clock, Rate(settings.responses_rate_per_address, settings.responses_burst_per_address)
         ),

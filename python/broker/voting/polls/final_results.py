@@ -22,7 +22,7 @@ _GRACE_S = 2.0  # on top of the time that counting a vote may take: for its way,
 
 
 class FinalResults:
-    """Seals polls. Every method raises `Unavailable` while the database is away."""
+    """Seals polls. Every method raises `Unavailable` while the database is unavailable."""
 
     def __init__(self, polls: Polls, clock: Clock, settings: Settings) -> None:
         self._polls = polls

@@ -4,6 +4,7 @@ Anybody answers a program that it may read. Nothing is counted unless all of a r
 answered here is durable. Who answers is known here only: what goes on to the counters is a keyed hash.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,7 +12,9 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from broker._native import pack_answer, pack_impression, pack_session
+from broker.auth.issued_visitors import read
 from broker.auth.rate_limits import caller_of
+from broker.auth.signed_visitors import NotSigned, verify
 from broker.domain import permissions
 from broker.domain.permission_table import Target
 from broker.domain.programs import Access, has_free_contexts
@@ -34,8 +37,10 @@ from broker.voting.counting.batches import CountKey
 from broker.voting.counting.client import PackedEntry
 from broker.voting.counting.errors import VotingClosed
 from broker.voting.polls.known_polls import OTHER_NAMES, Measure
+from broker.voting.polls.visitor_book import Rules
 from broker.voting.rules import (
     MAX_OPTION,
+    MAX_TEXT_CHARACTERS,
     NOTHING_DECLARED,
     AnswerEntry,
     Choice,
@@ -44,6 +49,9 @@ from broker.voting.rules import (
     ImpressionEntry,
     MeasureName,
     PrintableText,
+    VisitorId,
+    Visitors,
+    is_watched,
 )
 
 
@@ -71,8 +79,13 @@ class _OneEntryParams(Model):
     program_id: Id
     measure_name: MeasureName
     context_id: ContextId
-    visitor_id: PrintableText | None = Field(
-        default=None, description="When absent, the user of the token or the connection."
+    visitor_id: VisitorId | None = Field(
+        default=None,
+        description=(
+            "When absent, the user of the token or the connection. Where a poll requires signed visitors, a"
+            " token that the account's server has signed, and where it requires issued ones, a `visitorId`"
+            " of `createVisitor`."
+        ),
     )
     session_id: PrintableText | None = Field(default=None, description="When absent, the connection.")
 
@@ -102,6 +115,10 @@ class _Place:
     project_id: str | None
     program_id: str
 
+
+_VERIFIED_AT_ONCE = 50  # some milliseconds, in which this process does nothing else
+_SIGNED = "\0"  # before whom a token is of: no name that a caller chooses has it
+_ISSUED = "\1"
 
 _Named = tuple[str, AnswerEntry | ImpressionEntry]
 """The path of an entry within the request, up to its fields, and the entry."""
@@ -149,21 +166,24 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
     if not entries:
         return Counted(accepted=0, duplicates=0)
     declared = await audience.known.contexts(program.uid, {entry.context_id for _, entry in entries})
+    rules = await audience.visitors.rules(account)
     _check(
         entries,
         declared,
         context.services.clock.now_ms(),
+        rules.required,
         is_free=has_free_contexts(program.metadata),
     )
+    visitors = await _visitors(context, place.program_id, entries, declared, rules)
     wanted = {(entry.measure_name, entry.context_id) for _, entry in entries}
     polls = await audience.known.rows(program.uid, wanted, declared, lambda new: _take_names(context, new))
     if len(polls) < len(wanted):
         raise await _refusal(context, place, program, entries, polls)
     records: list[PackedEntry] = []
     told: list[int] = []  # of each entry, the place of the record that says whether it changed a count
-    for _, entry in entries:
+    for (_, entry), visitor in zip(entries, visitors, strict=True):
         told.append(len(records))
-        records += _records(entry, program.key, polls[_measure(entry)], declared)
+        records += _records(entry, visitor, program.key, polls[_measure(entry)], declared)
     if context.votes_before is not None and any(record.allow_change for record in records):
         await context.votes_before()  # the last one that is counted stands
     key = None if context.key is None else CountKey.of(account, context.key, program.uid)
@@ -180,6 +200,17 @@ async def _count(context: Context, place: _Place, entries: Sequence[_Named]) -> 
         raise _no_program(place.program_id) from None
     counted = [entry for (_, entry), index in zip(entries, told, strict=True) if changed[index]]
     if counted:
+        _watch(
+            context,
+            program.key,
+            [
+                (polls[_measure(entry)].uid, visitor)
+                for (_, entry), visitor, index in zip(entries, visitors, told, strict=True)
+                if changed[index]
+                and isinstance(entry, AnswerEntry)
+                and is_watched(declared.get(entry.context_id, NOTHING_DECLARED), rules.required)
+            ],
+        )
         _record(context, place.program_id, program.project_id, counted)
         await audience.news.tell(account, place.program_id)
     return Counted(accepted=len(counted), duplicates=len(entries) - len(counted))
@@ -217,13 +248,22 @@ async def _find_program(context: Context, place: _Place) -> PollProgram:
 
 
 def _check(
-    entries: Sequence[_Named], declared: Mapping[str, Declaration], now_ms: int, *, is_free: bool
+    entries: Sequence[_Named],
+    declared: Mapping[str, Declaration],
+    now_ms: int,
+    required: Visitors,
+    *,
+    is_free: bool,
 ) -> None:
     """Raise InvalidRequest for what no event asks, and Conflict for answers outside of the time for them."""
     faults: list[FieldFault] = []
     late: list[FieldFault] = []
     for path, entry in entries:
         context = declared.get(entry.context_id)
+        visitors = (context or NOTHING_DECLARED).visitors or required
+        if len(entry.visitor_id) > MAX_TEXT_CHARACTERS and visitors is not Visitors.SIGNED:
+            limit = f"must have at most {MAX_TEXT_CHARACTERS} characters"
+            faults.append(FieldFault(f"{path}visitorId", limit))
         if context is None:
             if not is_free:
                 faults.append(FieldFault(f"{path}contextId", "must be an event of the program"))
@@ -239,6 +279,38 @@ def _check(
     for found, kind in ((faults, InvalidRequest), (late, Conflict)):
         if found:
             raise kind(f"{found[0].field}: {found[0].message}", faults=found[:MAX_FAULTS])
+
+
+async def _visitors(
+    context: Context,
+    program_id: str,
+    entries: Sequence[_Named],
+    declared: Mapping[str, Declaration],
+    rules: Rules,
+) -> list[str]:
+    """Who is counted for each entry. Raises InvalidRequest at the first that may not be."""
+    account, now_ms = context.principal.account, context.services.clock.now_ms()
+    visitors: list[str] = []
+    verified: dict[tuple[Visitors, str], str] = {}
+    for path, entry in entries:
+        required = declared.get(entry.context_id, NOTHING_DECLARED).visitors or rules.required
+        token = entry.visitor_id
+        if required is Visitors.ANY:
+            visitors.append(token)
+            continue
+        if (required, token) not in verified:
+            try:
+                if required is Visitors.SIGNED:
+                    visitor = _SIGNED + verify(token, rules.keys, account, program_id, now_ms)
+                else:
+                    visitor = _ISSUED + read(token, rules.secret, account, now_ms).hex()
+            except NotSigned as error:
+                raise InvalidRequest.of_field(f"{path}visitorId", str(error)) from None
+            verified[required, token] = visitor
+            if len(verified) % _VERIFIED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        visitors.append(verified[required, token])
+    return visitors
 
 
 async def _refusal(
@@ -265,16 +337,18 @@ async def _refusal(
 
 
 def _records(
-    entry: AnswerEntry | ImpressionEntry, key: bytes, poll: PollRow, declared: Mapping[str, Declaration]
+    entry: AnswerEntry | ImpressionEntry,
+    visitor: str,
+    key: bytes,
+    poll: PollRow,
+    declared: Mapping[str, Declaration],
 ) -> list[PackedEntry]:
     """The records of an entry; the first one says whether it changed a count."""
     may_change = declared.get(entry.context_id, NOTHING_DECLARED).allow_change
     if isinstance(entry, AnswerEntry):
-        return [
-            _record_of(poll, may_change, pack_answer(key, poll.uid, entry.visitor_id, entry.measure_value))
-        ]
+        return [_record_of(poll, may_change, pack_answer(key, poll.uid, visitor, entry.measure_value))]
     return [
-        _record_of(poll, may_change, pack_impression(key, poll.uid, entry.visitor_id)),
+        _record_of(poll, may_change, pack_impression(key, poll.uid, visitor)),
         _record_of(poll, may_change, pack_session(key, poll.uid, entry.session_id)),
     ]
 
@@ -285,6 +359,13 @@ def _record_of(poll: PollRow, may_change: bool, record: bytes) -> PackedEntry:
 
 def _measure(entry: AnswerEntry | ImpressionEntry) -> Measure:
     return entry.measure_name, entry.context_id
+
+
+def _watch(context: Context, key: bytes, votes: Sequence[tuple[int, str]]) -> None:
+    """Count how votes of watched polls came, by poll and visitor."""
+    if votes:
+        audience = context.services.audience
+        audience.signs.note(key, audience.visitors.network_of(context.address), votes)
 
 
 def _record(
@@ -320,9 +401,11 @@ _SHOWN = {"measureName": "whoWins", "contextId": _CONTEXT, "visitorId": "visitor
 _INGEST = (
     "A visitor counts once for each measure of a context: its first answer stands, or with `allowChange` in"
     " the event's metadata its last one. `accepted` entries changed a count and are durable, the others are"
-    " `duplicates`. One entry that is wrong, or an answer that comes before the event's `opens` or after its"
-    " `closes` (409), refuses the whole request. `contextId` is an event of the program, or any text where"
-    " the program's metadata has `freeContexts: true`. All entries of one request are"
+    " `duplicates`. With `visitors: signed` in the event's metadata `visitorId` is a token that the"
+    " account's server has signed, and its `sub` is the visitor; with `issued` it is one of"
+    " `createVisitor`. One entry that is wrong, or an answer that comes before the event's `opens` or after"
+    " its `closes` (409), refuses the whole request. `contextId` is an event of the program, or any text"
+    " where the program's metadata has `freeContexts: true`. All entries of one request are"
     " {batch_limit_responses} at most. One address sends {responses_rate_per_address} entries a second (in a"
     " burst {responses_burst_per_address}) and begins {responses_names_rate_per_address} measures a second"
     " that no event declares (in a burst {responses_names_burst_per_address}), one"

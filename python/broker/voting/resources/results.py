@@ -21,6 +21,7 @@ from broker.operations.registry import Operation, Route
 from broker.operations.results import Json
 from broker.storage.polls import PollCount
 from broker.voting.polls.audience import LiveReply
+from broker.voting.polls.integrity import IntegrityReport, examine
 from broker.voting.rules import (
     NOTHING_DECLARED,
     ContextId,
@@ -59,6 +60,39 @@ class ResultsParams(Model):
 
 
 async def _get_report(context: Context, params: ResponseReportParams) -> ResponseReport:
+    counts = await _reported(context, params)
+    return ResponseReport.model_construct(
+        account_id=params.account_id,
+        project_id=params.project_id,
+        program_id=params.program_id,
+        responses=[_entry(count) for count in counts if any(count.totals) or count.impressions],
+    )
+
+
+async def _get_integrity(context: Context, params: ResponseReportParams) -> IntegrityReport:
+    counts = [count for count in await _reported(context, params) if any(count.totals)]
+    signs = context.services.audience.signs
+    minutes, networks = await signs.stored.read([count.uid for count in counts])
+    required = (await context.services.audience.visitors.rules(params.account_id)).required
+    return IntegrityReport.model_construct(
+        account_id=params.account_id,
+        project_id=params.project_id,
+        program_id=params.program_id,
+        polls=[
+            examine(
+                count,
+                _declared(count),
+                required,
+                [row for row in minutes if row.poll == count.uid],
+                [row for row in networks if row.poll == count.uid],
+            )
+            for count in counts
+        ],
+    )
+
+
+async def _reported(context: Context, params: ResponseReportParams) -> list[PollCount]:
+    """What the program's polls have counted, for those who may read its project."""
     audience, account = context.services.audience, context.principal.account
     missing = f"there is no program {params.program_id}"
     program = await audience.known.program(account, params.program_id)
@@ -69,13 +103,7 @@ async def _get_report(context: Context, params: ResponseReportParams) -> Respons
     assert program is not None, "no rule allows anything on what is not there"
     if params.account_id != account or not is_project(params.project_id, program.project_id):
         raise NotFound(missing)
-    counts = await audience.polls.count(account, None, program_id=params.program_id)
-    return ResponseReport.model_construct(
-        account_id=account,
-        project_id=params.project_id,
-        program_id=params.program_id,
-        responses=[_entry(count) for count in counts if any(count.totals) or count.impressions],
-    )
+    return await audience.polls.count(account, None, program_id=params.program_id)
 
 
 def _entry(count: PollCount) -> ReportEntry:
@@ -201,6 +229,28 @@ OPERATIONS = (
             description=(
                 "One entry for each measure of a context that has votes or impressions, oldest first,"
                 " with the title and the labels of the event's metadata. `projectId` is `undefined` for a"
+                " program without one."
+            ),
+        ),
+        errors=(NotFound,),
+        example={"accountId": "demo", "projectId": "football", "programId": "final-2026"},
+        tag=_TAG,
+    ),
+    Operation(
+        name="getResponseIntegrity",
+        summary="Get what looks wrong in the votes of a program",
+        params=ResponseReportParams,
+        result=IntegrityReport,
+        handler=_get_integrity,
+        route=Route(
+            "GET",
+            "/responses/{accountId}/{projectId}/{programId}/integrity",
+            description=(
+                "How the votes of each poll came: by minute of the last day, by network, and how many names"
+                " came in rows. Only polls that are `watched`, or require issued or signed visitors, are"
+                " looked at; the others have no numbers. Networks have no names, and those with fewer than"
+                " 10 votes are told together. The numbers may lack votes of the last seconds, and those that"
+                " a killed process had not written; results never do. `projectId` is `undefined` for a"
                 " program without one."
             ),
         ),

@@ -1,0 +1,165 @@
+"""Votes of visitors whom the broker has handed out, the bounds on them, and what looks wrong in votes."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.domain.audit import Actor
+from broker.errors import SlowDown
+from broker.storage.visitor_rules import StoredRules, VisitorRules
+from broker.voting.polls.audience import build_audience
+from broker.voting.polls.visitor_book import VisitorBook
+from tests.auth.visitor_tokens import SECRET, signed
+from tests.product import Product, app_of
+from tests.rest.test_responses import ASKED, Vote, ask  # noqa: F401  # a fixture
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+ISSUED = ASKED | {"visitors": "issued"}
+MONTH_MS = 30 * 86_400_000
+
+
+async def visitor(product: Product, known: str | None = None) -> str:
+    async with product.door(None) as door:
+        answer = await door.post("/responses/visitor", json={} if known is None else {"visitorId": known})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["expires"] > product.clock.now_ms()
+    return str(answer.json()["visitorId"])
+
+
+async def integrity(vote: Vote, role: str | None = "admin") -> Any:
+    await vote.product.services.audience.signs.write()
+    return await vote.get(f"{vote.project}/{vote.program}/integrity", role=role)
+
+
+async def test_only_issued_visitors_count(ask: Any, product: Product) -> None:  # noqa: F811
+    vote = await ask(ISSUED)
+    ada, ben = await visitor(product), await visitor(product)
+    assert await vote.count(vote.answer(ada, 0), vote.answer(ben, 1)) == (2, 0)
+    for wrong in ("ada", "A" * 44, signed("ada"), ada[:-1] + ("A" if ada[-1] != "A" else "B")):
+        refused = await vote.post(vote.answer(await visitor(product)), vote.answer(wrong))
+        assert refused.status_code == 400
+        assert refused.json()["errors"][0]["field"] == "responses[1].visitorId"
+    assert (await vote.results(programId=vote.program))["results"] == {"0": 1, "1": 1, "2": 0}
+
+
+async def test_a_renewed_visitor_is_the_same(ask: Any, product: Product) -> None:  # noqa: F811
+    vote = await ask(ISSUED)
+    first = await visitor(product)
+    assert await vote.count(vote.answer(first)) == (1, 0)
+    product.clock.forward_ms += MONTH_MS - 60_000
+    renewed = await visitor(product, first)
+    assert renewed != first
+    product.clock.forward_ms += 120_000
+    assert await vote.count(vote.answer(renewed, 1)) == (0, 1)
+    assert (await vote.post(vote.answer(first))).status_code == 400, "its time is over"
+    assert await vote.count(vote.answer(await visitor(product, first), 1)) == (1, 0), "too late to renew"
+
+
+async def test_what_the_account_requires_holds_where_the_poll_says_nothing(
+    ask: Any,  # noqa: F811
+    product: Product,
+) -> None:
+    rules, stored = VisitorRules(product.services.database), StoredRules([SECRET], None, "signed")
+    vote, open_to_all = await ask(), await ask(ASKED | {"visitors": "any"})
+    try:
+        await rules.put("demo", stored, Actor.operator())
+        product.clock.forward_ms += 5_001
+        assert (await vote.post(vote.answer("ada"))).status_code == 400
+        assert await vote.count(vote.answer(signed("ada"))) == (1, 0)
+        assert await open_to_all.count(open_to_all.answer("ada")) == (1, 0)
+    finally:
+        await rules.put("demo", stored._replace(required="any"), Actor.operator())
+        product.clock.forward_ms += 5_001
+    assert await vote.count(vote.answer("ada")) == (1, 0), "another than the signed one of this name"
+
+
+async def test_new_visitors_of_a_network_are_bounded_over_all_processes(product: Product) -> None:
+    settings = replace(
+        product.services.settings, visitors_rate_per_network=0.1, visitors_burst_per_network=3,
+        visitors_rate_per_address=0.1, visitors_burst_per_address=2,
+    )  # fmt: skip
+    books = [VisitorBook(settings, product.clock, product.services.database) for _ in range(2)]
+    product.clock.forward_ms += 3_600_000  # whatever was taken is there again
+
+    async def taken(place: int, address: str) -> bool:
+        try:
+            await books[place].take("demo", address)
+        except SlowDown:
+            return False
+        return True
+
+    assert [await taken(n % 2, "192.0.2.1") for n in range(3)] == [True, True, False], "the address has two"
+    assert [await taken(n % 2, f"192.0.2.{n + 2}") for n in range(2)] == [True, False], (
+        "the network has three"
+    )
+    assert await taken(0, "192.0.3.1"), "another network"
+    assert [await taken(0, f"2001:db8::{n}") for n in range(3)] == [True, True, False]
+    assert await taken(1, "2001:db8:0:1::1")
+    assert await taken(1, ""), "nobody's address has no limit"
+    assert books[0].network_of("::ffff:192.0.2.9") == "192.0.2.0/24"
+
+
+async def test_refusal_at_the_bound_loses_no_vote(ask: Any, product: Product) -> None:  # noqa: F811
+    """Who has a visitor votes on, however many new ones the network is refused."""
+    vote, ada = await ask(ISSUED), await visitor(product)
+    settings = product.services.settings
+    slow = replace(settings, visitors_rate_per_network=0.01, visitors_burst_per_network=1)
+    product.clock.forward_ms += 3_600_000
+    tight = build_audience(slow, product.clock, product.services.database, product.services.audience.counters,
+                           product.services.owners)  # fmt: skip
+    at = app_of(replace(product.services, audience=tight, settings=slow), product.health)
+    async with replace(product, app=at).door(None) as door:
+        replies = [await door.post("/responses/visitor", json=body) for body in ({}, {}, {"visitorId": ada})]
+    await tight.close()
+    product.clock.forward_ms += 3_600_000
+    assert [reply.status_code for reply in replies] == [200, 429, 200]
+    assert int(replies[1].headers["Retry-After"]) >= 1
+    assert await vote.count(vote.answer(ada)) == (1, 0)
+
+
+async def test_what_looks_wrong_is_told_without_who(ask: Any, product: Product) -> None:  # noqa: F811
+    vote = await ask(ASKED | {"watched": True}, projectId="own")
+    assert await vote.count(*(vote.answer(f"bot-{n}") for n in range(150))) == (150, 0)
+    assert await vote.count(*(vote.answer(f"bot-{n}") for n in range(150))) == (0, 150)
+    (poll,) = (await integrity(vote, "user")).json()["polls"]
+    assert (poll["votes"], poll["isWatched"], poll["visitors"]) == (150, True, "any")
+    assert sum(minute["votes"] for minute in poll["minutes"]) == 150
+    assert poll["inRow"] == 149
+    assert sum(poll["networks"]) + poll["otherVotes"] == 150
+    assert any("rows" in finding for finding in poll["findings"])
+    assert any("network" in finding for finding in poll["findings"])
+
+
+async def test_names_without_order_are_no_row(ask: Any, product: Product) -> None:  # noqa: F811
+    vote = await ask(ISSUED)
+    assert await vote.count(*[vote.answer(await visitor(product)) for _ in range(20)]) == (20, 0)
+    (poll,) = (await integrity(vote)).json()["polls"]
+    assert (poll["votes"], poll["inRow"], poll["findings"]) == (20, 0, [])
+
+
+async def test_polls_that_nobody_watches_have_no_numbers(ask: Any, product: Product) -> None:  # noqa: F811
+    vote = await ask()
+    assert await vote.count(vote.answer("a-1"), vote.answer("a-2")) == (2, 0)
+    (poll,) = (await integrity(vote)).json()["polls"]
+    assert (poll["votes"], poll["isWatched"], poll["minutes"], poll["networks"]) == (0, False, [], [])
+
+
+async def test_rows_are_bounded_and_add_up(ask: Any, product: Product) -> None:  # noqa: F811
+    vote = await ask(ASKED | {"watched": True})
+    assert await vote.count(vote.answer("a")) == (1, 0)
+    signs = product.services.audience.signs
+    await signs.write()
+    (uid,) = [count.uid for count in await product.services.audience.polls.count(
+        "demo", None, program_id=vote.program)]  # fmt: skip
+    networks = sorted((uid, network, 20 if network == 2_500 else 1) for network in range(1, 2_501))
+    await signs.stored.add([(uid, minute, 1, 0) for minute in range(60_000_000, 60_003_000)], networks)
+    await signs.stored.add([(uid, 60_003_000, 1, 0)], [(uid, 2_500, 5)])
+    minutes, kept = await signs.stored.read([uid])
+    assert (len(minutes), len(kept)) == (1_440, 1_001)
+    assert {row.network for row in kept[:2]} == {0, 2_500}
+    assert sum(row.votes for row in kept) == 2_499 + 25 + 1
+    poll = (await integrity(vote)).json()["polls"][0]
+    assert poll["networks"] == [25], "what is smaller is told together"
+    assert len(poll["networks"]) <= 20
