@@ -107,7 +107,7 @@ def test_every_alert_has_its_runbook_and_its_test() -> None:
 def test_runbooks_name_log_lines_settings_and_metrics_that_exist() -> None:
     text = RUNBOOKS.read_text()
     sources = "".join(path.read_text() for path in (ROOT / "python" / "broker").rglob("*.py"))
-    for line in re.findall(r"`((?:slot|gateway|commit|history|answers|task)_[a-z_]+)`", text):
+    for line in re.findall(r"`((?:slot|gateway|process|commit|history|answers|task)_[a-z_]+)`", text):
         assert f'"{line}"' in sources, line
     for setting in re.findall(r"BROKER_\w+", text):
         assert setting in (ROOT / "docs" / "settings.md").read_text(), setting
