@@ -19,7 +19,7 @@ _GROUPS = re.compile(r"\b(?:by|without|on|ignoring) \(([^)]*)\)")
 
 def series() -> dict[str, set[str]]:
     """The labels of every series that may be asked for, recorded ones included."""
-    known = {}
+    known: dict[str, set[str]] = {}
     for each in CATALOGUE:
         labels = {*PROCESS_LABELS, *each.labels, "instance", "job"}
         if each.kind == "histogram":
