@@ -9,12 +9,16 @@ FACES := python/broker/images/faces
 CONVERTER := $(addprefix $(FACES)/,convert.py weights.py graph.py ssd_network.py tiny_network.py landmark_network.py models.py)
 RUST := $(shell find native -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help check wheel hooks docs picture screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock manifests audit clean
+.PHONY: help check wheel hooks docs picture screens demo test build lint bench bench-peers soak adversity cluster conformance fuzz fuzzapi fuzzlinks sanitize leaks hostile attack lock manifests dashboards observability audit clean
 
 demo: build ## Build, start everything on this machine and show a live program.
 	$(BIN)/broker demo
 
-build: .venv/native.stamp $(FACES)/built/models.json tests/asyncapi/node_modules/.package-lock.json js/client/dist/.stamp python/broker/overlay/index.html python/broker/dashboard/index.html ## Build only.
+BUILT := .venv/native.stamp $(FACES)/built/models.json tests/asyncapi/node_modules/.package-lock.json js/client/dist/.stamp python/broker/overlay/index.html python/broker/dashboard/index.html
+
+# Its parts wait for the network as often as for a processor.
+build: ## Build only.
+	@$(MAKE) --no-print-directory -j2 $(BUILT)
 
 # One clear line for what is missing, instead of the middle of a build that fails.
 .PHONY: toolchain
@@ -112,12 +116,20 @@ $(FACES)/built/models.json: models/package-lock.json $(CONVERTER) | .venv/native
 	else echo "note: npm cannot fetch the face models as they are pinned; face crops go by attention until \`make build\` can" >&2; fi
 
 lint: build ## Format, style, types and import contracts.
-	cargo fmt --all --check
-	cargo clippy --all-targets --quiet -- -D warnings
+	@$(MAKE) --no-print-directory -j2 lint-python lint-rust lint-js
+
+.PHONY: lint-python lint-rust lint-js
+lint-python: ## Python; part of `make lint`.
 	$(BIN)/ruff format --check $(PYTHON_DIRS)
 	$(BIN)/ruff check $(PYTHON_DIRS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+lint-rust: ## Rust; part of `make lint`.
+	cargo fmt --all --check
+	cargo clippy --all-targets --quiet -- -D warnings
+
+lint-js: ## TypeScript; part of `make lint`.
 	cd $(JS) && npm run --silent lint
 	cd $(OVERLAY) && npm run --silent lint
 	cd $(DASHBOARD) && npm run --silent lint
@@ -209,6 +221,12 @@ lock: ## Resolve the Python dependencies anew.
 
 manifests: ## Render deploy/kuberay by kustomize, as its tests and `kubectl apply -f` read it; KUSTOMIZE="kubectl kustomize" works too.
 	$(BIN)/python -m tests.deployments.manifests $(or $(KUSTOMIZE),kustomize build)
+
+dashboards: build ## Make the dashboards of deploy/grafana from dashboards.toml.
+	$(BIN)/python -m tests.deployments.dashboards
+
+observability: build ## Rules and dashboards against a real Prometheus that scrapes the demonstration; fetches Debian's.
+	$(BIN)/python -m tests.deployments.observability
 
 AUDIT_TOOLS := .build/audit
 

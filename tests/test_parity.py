@@ -155,8 +155,11 @@ def levelled(value: Any, twin: str) -> Any:
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME", text)
     text = re.sub(r'"epoch":"\w+"', '"epoch":"EPOCH"', text)
     text = re.sub(
-        r'("(?:timestamp|timecode|serverTime|current_time|iat|exp|retryAfterMs)":)\d{5,}', r"\1MS", text
+        r'("(?:timestamp|timecode|serverTime|current_time|iat|exp|expires|retryAfterMs)":)\d{5,}',
+        r"\1MS",
+        text,
     )
+    text = re.sub(r'"visitorId":"[\w-]{44}"', '"visitorId":"HANDED OUT"', text)
     return re.sub(r'"(access_token|token)":"[^"]+"', r'"\1":"TOKEN"', text)
 
 

@@ -309,6 +309,7 @@ async def test_no_operation_asks_more_when_there_is_more(
     many["listRevisions"] = list(dict.fromkeys(many["listRevisions"]))  # a query for every sixteen
     # Gateways are read once in a second, whoever asks.
     assert max(len(asked.pop("connect")) for asked in (one, many)) <= 1
+    one["createVisitor"].pop(0)  # the account's first visitor makes its secret
     grown = {name: (one[name], many[name]) for name in one if len(one[name]) != len(many[name])}
     assert not grown
     counts = {name: len(statements) for name, statements in one.items()}

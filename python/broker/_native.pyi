@@ -10,6 +10,7 @@ from typing import Any, Self, TypeAlias, final
 
 __all__ = [
     "BUILT_S",
+    "DELAY_BOUNDS_US",
     "Entry",
     "Rates",
     "Server",
@@ -24,6 +25,9 @@ __all__ = [
 
 BUILT_S: int
 """When the library was built, seconds since 1970-01-01T00:00:00Z."""
+
+DELAY_BOUNDS_US: tuple[int, ...]
+"""Upper bounds of the buckets of `delays` in `Server.stats`, in microseconds."""
 
 Entry: TypeAlias = tuple[int, str, int, str, bytes]
 """(kind, epoch, seq, method, params) as in `broker.owners.protocol.Entry`; kinds 0 to 3 only."""
@@ -234,7 +238,8 @@ class Server:
         """Counters since start and gauges now: connections, subscriptions, deliveries, delivered_bytes,
         messages_in, slow_consumers, handshakes, refused, rate_limited (calls of connections that send too much),
         votes_native (votes taken without Python), `closes` (how connections ended: our close code, its reason and
-        how many; `client` or `lost` for code and reason), `dead_loops`, `loop_lags_us` (of each event loop at the newest `probe`), logs,
+        how many; `client` or `lost` for code and reason), `delays` (the buckets, of which the last has no bound, and their sum in
+        microseconds: subscribers by how long a notification took to their sockets), `dead_loops`, `loop_lags_us` (of each event loop at the newest `probe`), logs,
         log_bytes, send (the strategy in use), `send_reason` (why that one), draining; `topics` maps topic to subscribers, `topic_deliveries` topic to notifications given to connections
         since its log was opened, `accounts` account to open connections."""
 

@@ -86,6 +86,9 @@ async def test_what_is_done_is_told_by_who_did_it(instance: Instance) -> None:
 
     assert grown("broker_committed_total", "owner") >= 3
     assert grown("broker_commit_duration_seconds_count", "owner") >= 1
+    assert grown("broker_write_duration_seconds_count", "owner") >= 3
+    assert set(after["broker_ready"].values()) == {1.0}
+    assert {part for labels in after["broker_ready"] for part in labels} >= {"database", "owners", "gateways"}
     assert grown("broker_logins_failed_total", "api") == 1
     assert grown("broker_http_responses_total", "api", "4xx") >= 1
     assert sum(of(after["broker_slot_generation"], "owner-0").values()) >= 1

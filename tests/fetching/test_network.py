@@ -32,4 +32,4 @@ async def test_names_that_nobody_answers_hold_up_no_reading_of_files(monkeypatch
     finally:
         is_over.set()
         ended = await asyncio.gather(*lookups, return_exceptions=True)
-    assert all(isinstance(each, socket.gaierror) for each in ended)
+    assert [each for each in ended if not isinstance(each, socket.gaierror)] == []

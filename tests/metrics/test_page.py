@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker._native import DELAY_BOUNDS_US
 from broker.clock import SystemClock
 from broker.metrics import catalogue, page
 from broker.metrics.counts import Count, Durations, Sample
@@ -170,3 +171,30 @@ def test_the_document_lists_every_metric_as_it_is() -> None:
         for each in catalogue.CATALOGUE
     ]
     assert rows == expected
+
+
+def test_delays_have_the_buckets_that_native_code_counts() -> None:
+    assert tuple(bound_us / 1e6 for bound_us in DELAY_BOUNDS_US) == catalogue.DELAY_SECONDS.buckets
+
+
+def test_a_count_without_labels_is_told_before_its_first_step() -> None:
+    """Prometheus sees no increase in a series that begins with 1."""
+    assert list(Count(catalogue.LOSSES).samples()) == [Sample("broker_histories_lost_total", (), 0)]
+
+
+async def test_the_page_says_which_parts_are_ready(tmp_path: Path) -> None:
+    parts = {"database": "ok", "owners": "owner-0 does not answer"}
+    text = await page.read_page(tmp_path, CLOCK, parts)
+    assert values(text, "broker_ready") == {("database", "api"): 1, ("owners", "api"): 0}
+
+
+async def test_a_process_tells_what_it_has_left(tmp_path: Path) -> None:
+    exporter = Exporter("api", "api", tmp_path, CLOCK)
+    await exporter.start()
+    text = await page.read_page(tmp_path, CLOCK)
+    await exporter.close()
+    assert values(text, "broker_process_max_fds")["api",] > 0
+    free, memory = (
+        values(text, f"broker_node_memory_{name}")["api",] for name in ("available_bytes", "bytes")
+    )
+    assert 0 < free < memory

@@ -179,7 +179,7 @@ class TestHandshake:
     def test_expired_grant_is_asked_for_again_and_resume_without_grant_is_401(self, gateway):
         import threading
 
-        gateway.server.grant("main", "old", 7, 1, "ada", int(time.time() * 1000))
+        gateway.server.grant("main", "old", 7, 1, "ada", int(time.time() * 1000) - 1_000)
         thread = threading.Thread(target=lambda: gateway.server.resume(gateway.upcall()[1]))
         thread.start()
         assert refusal(gateway, query="?access_token=old").status_code == 401
@@ -344,9 +344,9 @@ class TestRequests:
 
 class TestPings:
     def test_client_that_answers_stays(self, start):
-        gateway = start(ping_s=0.2, pong_s=0.2)
+        gateway = start(ping_s=0.2, pong_s=1.0)
         with gateway.client() as client:
-            time.sleep(1)
+            time.sleep(2.5)
             assert client.quiet()
 
     def test_client_that_does_not_answer_is_dropped(self, start):

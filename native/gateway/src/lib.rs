@@ -64,6 +64,7 @@ mod upcalls;
 mod votes;
 
 pub use accounts::{Account, Accounts, OpenConnections};
+pub use broker_server::DELAY_BOUNDS_US;
 pub use client::Client;
 pub use commands::{Answer, Command, Shared, Undecided};
 pub use gateway::{Core, Gateway, Server};

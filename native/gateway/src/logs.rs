@@ -62,7 +62,8 @@ impl Hub {
             return Ok(());
         };
         let channels = self.linked(topic);
-        let now_ms = self.shared().now_ms();
+        let grown_us = self.shared().now_us();
+        let now_ms = grown_us / 1_000;
         let (mut added, mut outcome) = (Vec::new(), Ok(()));
         let is_ended = {
             let mut log = shared_log.log.lock();
@@ -83,7 +84,7 @@ impl Hub {
             self.forget(&shared_log);
         }
         if !added.is_empty() {
-            shared_log.announce(&self.shared().mailboxes);
+            shared_log.announce(&self.shared().mailboxes, grown_us);
             for channel in channels {
                 // A channel that cannot take them keeps them from no other.
                 outcome = outcome.and(self.derive(&channel, &added));
@@ -97,7 +98,8 @@ impl Hub {
         let Some(shared_log) = self.find_log(channel_topic) else {
             return Ok(());
         };
-        let now_ms = self.shared().now_ms();
+        let grown_us = self.shared().now_us();
+        let now_ms = grown_us / 1_000;
         {
             let mut log = shared_log.log.lock();
             let (channel, _) = label(&shared_log.topic);
@@ -113,7 +115,7 @@ impl Hub {
                 log.append(&derived, now_ms)?;
             }
         }
-        shared_log.announce(&self.shared().mailboxes);
+        shared_log.announce(&self.shared().mailboxes, grown_us);
         Ok(())
     }
 

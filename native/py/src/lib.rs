@@ -27,6 +27,8 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let tuple = module.py().get_type::<PyTuple>();
+        let bounds_us = PyTuple::new(module.py(), broker_gateway::DELAY_BOUNDS_US)?;
+        module.add("DELAY_BOUNDS_US", bounds_us)?;
         module.add("Entry", &tuple)?;
         module.add("Upcall", &tuple)?;
         module.add("BUILT_S", env!("BROKER_BUILT_S").parse::<u64>()?)

@@ -44,6 +44,7 @@ pub(super) fn build_stats<'py>(
         counters.rate_limited.load(Ordering::Relaxed),
     )?;
     stats.set_item("closes", counters.closes.read())?;
+    stats.set_item("delays", counters.delays.read())?;
     stats.set_item("dead_loops", shared.dead_loops.load(Ordering::Relaxed))?;
     let now_us = shared.now_us();
     let lags_us: Vec<u64> = shared

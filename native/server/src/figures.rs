@@ -1,4 +1,4 @@
-//! Figures: how connections ended, and the lag of the event loops.
+//! Figures: how connections ended, the delay of notifications, and the lag of the event loops.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,6 +64,41 @@ impl Closes {
     }
 }
 
+/// Upper bounds of the buckets of `Delays`, in microseconds. The catalogue of metrics in Python has them too.
+pub const DELAY_BOUNDS_US: [u64; 13] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
+    5_000_000,
+];
+
+/// How long notifications take from their arrival to the sockets, as a histogram.
+///
+/// Measured when a slice of a broadcast has been sent, for at least 16 subscribers together and at most 512, and counted
+/// for each of them. Who is flushed alone, after a full socket or a recovery, is
+/// not counted: that time is the client's.
+#[derive(Debug, Default)]
+pub struct Delays {
+    counts: [AtomicU64; DELAY_BOUNDS_US.len() + 1],
+    sum_us: AtomicU64,
+}
+
+impl Delays {
+    /// Counts `subscribers` that were served `delay_us` after the newest of what they got had come.
+    pub(super) fn observe(&self, delay_us: u64, subscribers: u64) {
+        let bucket = DELAY_BOUNDS_US.partition_point(|bound| *bound < delay_us);
+        self.counts[bucket].fetch_add(subscribers, Ordering::Relaxed);
+        self.sum_us
+            .fetch_add(delay_us.saturating_mul(subscribers), Ordering::Relaxed);
+    }
+
+    /// The subscribers in each bucket, without those below it and with those beyond the last; then the sum in
+    /// microseconds.
+    #[must_use]
+    pub fn read(&self) -> (Vec<u64>, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (self.counts.iter().map(load).collect(), load(&self.sum_us))
+    }
+}
+
 /// How late a loop takes up what others leave for it. Asked for, never measured unasked: an idle loop sleeps.
 #[derive(Debug, Default)]
 pub struct Probe {
@@ -100,7 +135,7 @@ impl Probe {
 
 #[cfg(test)]
 mod tests {
-    use super::{Closes, ENDS, Probe};
+    use super::{Closes, DELAY_BOUNDS_US, Delays, ENDS, Probe};
 
     #[test]
     fn each_end_of_a_connection_has_its_own_count() {
@@ -113,6 +148,18 @@ mod tests {
         let read = closes.read();
         assert_eq!(read.len(), ENDS.len() + 2);
         assert!(read.iter().all(|(.., count)| *count == 1));
+    }
+
+    #[test]
+    fn a_delay_is_counted_for_every_subscriber_of_a_slice() {
+        let delays = Delays::default();
+        delays.observe(100, 2);
+        delays.observe(101, 3);
+        delays.observe(u64::from(u32::MAX), 1);
+        let (counts, sum_us) = delays.read();
+        assert_eq!(counts.len(), DELAY_BOUNDS_US.len() + 1);
+        assert_eq!((counts[0], counts[1], counts[13]), (2, 3, 1));
+        assert_eq!(sum_us, 200 + 303 + u64::from(u32::MAX));
     }
 
     #[test]

@@ -87,6 +87,7 @@ impl<H: Handler> Core<H> {
         self.topics.add(Topic {
             shared: Arc::clone(log),
             head,
+            grown_us: 0,
             audiences: Audiences::default(),
             subscribers: 0,
             is_growing: false,

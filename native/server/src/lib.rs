@@ -68,7 +68,7 @@ mod wire;
 
 pub use config::{Config, ConfigError, Network, SendChoice, client_address};
 pub use connection::{ConnId, Rate, SlotIndex};
-pub use figures::{Closes, ENDS, Probe};
+pub use figures::{Closes, DELAY_BOUNDS_US, Delays, ENDS, Probe};
 pub use handler::{Admission, ClientState, Handler, Message};
 pub use lock::Lock;
 pub use loop_state::{Core, SLOW_CONSUMER};

@@ -44,6 +44,8 @@ pub struct Core<H: Handler> {
     pub(super) grown: VecDeque<u32>,
     /// Subscribers of one slice of a broadcast.
     pub(super) slice: usize,
+    /// Subscribers that were served since the delay was measured last.
+    pub(super) unmeasured: usize,
     /// What each of the other things of a turn may take at least, because the broadcast before has taken long.
     pub(super) share: Duration,
     pub(super) scratch: Vec<u8>,
@@ -80,6 +82,7 @@ impl<H: Handler> Core<H> {
             resumed: Vec::new(),
             grown: VecDeque::new(),
             slice: SLICE,
+            unmeasured: 0,
             share: Duration::ZERO,
             scratch: Vec::new(),
         }

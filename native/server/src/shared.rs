@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::config::{Config, is_among};
 use super::connection::ConnId;
-use super::figures::{Closes, Probe};
+use super::figures::{Closes, Delays, Probe};
 use super::lock::Lock;
 use super::mailbox::{Command, Mailbox};
 use super::refusals::Refusal;
@@ -28,6 +28,7 @@ pub struct Counters {
     pub rate_limited: AtomicU64,
     pub subscriptions: AtomicUsize,
     pub closes: Closes,
+    pub delays: Delays,
 }
 
 impl Counters {

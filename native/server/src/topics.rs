@@ -60,6 +60,8 @@ pub struct SharedLog {
     followers: AtomicU64,
     /// A bit for each loop that was notified and has not looked yet.
     told: AtomicU64,
+    /// When it has grown last, in microseconds of the server's clock.
+    grown_us: AtomicU64,
 }
 
 impl SharedLog {
@@ -80,6 +82,7 @@ impl SharedLog {
             idle_since_ms: AtomicU64::new(now_ms),
             followers: AtomicU64::new(0),
             told: AtomicU64::new(0),
+            grown_us: AtomicU64::new(0),
         }
     }
 
@@ -103,8 +106,9 @@ impl SharedLog {
         }
     }
 
-    /// Tells the loops that follow and do not know yet that the log has grown.
-    pub fn announce<C>(&self, mailboxes: &[Mailbox<C>]) {
+    /// Tells the loops that follow and do not know yet that the log has grown, at `now_us` of the server's clock.
+    pub fn announce<C>(&self, mailboxes: &[Mailbox<C>], now_us: u64) {
+        self.grown_us.store(now_us, Ordering::Relaxed);
         let followers = self.followers.load(Ordering::SeqCst);
         let news = followers & !self.told.fetch_or(followers, Ordering::SeqCst);
         for (index, mailbox) in mailboxes.iter().enumerate() {
@@ -131,9 +135,10 @@ impl SharedLog {
             .fetch_and(!(1 << loop_index), Ordering::SeqCst);
     }
 
-    /// The loop is about to look: later news must be announced again.
-    pub(super) fn hear(&self, loop_index: usize) {
+    /// The loop is about to look: later news must be announced again. Returns when the log has grown last.
+    pub(super) fn hear(&self, loop_index: usize) -> u64 {
         self.told.fetch_and(!(1 << loop_index), Ordering::SeqCst);
+        self.grown_us.load(Ordering::Relaxed)
     }
 }
 
@@ -216,6 +221,8 @@ pub(super) struct Topic {
     pub shared: Arc<SharedLog>,
     /// The newest tip of the log that the loop knows.
     pub head: u64,
+    /// When the log came to that head, in microseconds of the server's clock.
+    pub grown_us: u64,
     /// Those that are served together.
     pub audiences: Audiences,
     /// Subscriptions of this loop, live or not, and one more while `is_growing`.

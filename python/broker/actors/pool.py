@@ -144,6 +144,7 @@ class SlotPool:
         await _await_slot(handle, slot)
 
     async def _watch(self, index: int) -> None:
+        SLOT_EXCHANGES.add(self._name(index), amount=0)  # so that the first one is an increase
         await repeat("slots", _LOOK_S, lambda: self._look_at(index))
 
     async def _look_at(self, index: int) -> None:

@@ -70,6 +70,7 @@ async def watch_pulse(kind: str, index: int, link: Link | None = None) -> None:
     """Watch over the process of a slot, until cancelled; it must be on this machine."""
     slot = slot_name(kind, index)
     link = link or SlotLink(kind, index, SLOT_CALLS)
+    SLOT_EXCHANGES.add(slot, amount=0)
     await watch_process(slot, link, _SLOT, lambda: SLOT_EXCHANGES.add(slot))
 
 

@@ -247,6 +247,8 @@ class _SyncResponses(_SyncGroup[Responses]):
     add = _call(Responses.add)
     get_results = _call(Responses.get_results)
     get_report = _call(Responses.get_report)
+    get_integrity = _call(Responses.get_integrity)
+    get_visitor = _call(Responses.get_visitor)
     follow = _iterator(Responses.follow)
 
 

@@ -55,6 +55,7 @@ def failing() -> list[str]:
 async def _run(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
+    TASK_RESTARTS.add(name, amount=0)  # so that the first one is an increase
     delays, ends = Delays(_RESTART), 0
     while True:
         began_s = time.monotonic()

@@ -234,6 +234,8 @@ class Gateway:
             yield Sample(definition.name, (), stats[key])
         for code, reason, count in stats["closes"]:
             yield Sample(catalogue.CLOSES.name, (code, reason), count)
+        counts, sum_us = stats["delays"]
+        yield Sample(catalogue.DELAY_SECONDS.name, (), [*counts, sum_us / 1e6])
         for loop, lag_us in enumerate(stats["loop_lags_us"]):
             yield Sample(catalogue.LOOP_LAG.name, (str(loop),), lag_us / 1e6)
         yield Sample(catalogue.RATE_LIMITED.name, ("messages",), stats["rate_limited"])

@@ -28,7 +28,14 @@ from broker.domain.statistics import ImagesUsed
 from broker.errors import BrokerError, SlowDown, Unavailable
 from broker.images.account_rules import AccountRules
 from broker.images.disk_cache import DiskCache
-from broker.images.errors import DecoderEnded, FacesUnavailable, told_of_source
+from broker.images.errors import (
+    DecoderEnded,
+    FacesUnavailable,
+    SourceFailed,
+    SourceTimeout,
+    UnprocessableImage,
+    told_of_source,
+)
 from broker.images.geometry import Face, Size
 from broker.images.jobs import DecodeLimits, Description, Job, JobReply
 from broker.images.key_locks import KeyLocks
@@ -39,6 +46,7 @@ from broker.images.signatures import Signature, check_signature
 from broker.images.sources import FoundSource, Source, Sources
 from broker.images.usage import UsageCounter
 from broker.images.workers import Workers
+from broker.metrics.counts import IMAGE_SECONDS
 
 _log = logging.getLogger(__name__)
 
@@ -220,12 +228,15 @@ class ImageService:
             SlowDown: the account or the address has had too many made.
             Unavailable: too much is asked for at once.
         """
+        began_s = self._clock.monotonic_s()
         rules = await self._rules(asker.account, asker.address)
         try:
             picture = await self._get(rules, asker, options_text, url, signature)
-        except BrokerError:
+        except BrokerError as error:
             self._usage.count_images(asker.account, ImagesUsed(images=1, errors=1))
+            IMAGE_SECONDS.observe(self._clock.monotonic_s() - began_s, _outcome(error))
             raise
+        IMAGE_SECONDS.observe(self._clock.monotonic_s() - began_s, "hit" if picture.is_hit else "made")
         self._usage.count_images(asker.account, ImagesUsed(images=1, hits=int(picture.is_hit)))
         return picture
 
@@ -408,6 +419,13 @@ class ImageService:
 def _key(account: str, options: Options, url: str) -> str:
     """A name of fixed length: URLs may be long, and ten thousands of keys are kept."""
     return hashlib.sha256(f"{account}\n{options.text()}\n{url}".encode()).hexdigest()
+
+
+def _outcome(error: BrokerError) -> str:
+    """Who is the cause, for the metrics: the request, its source, or we."""
+    if isinstance(error, SourceFailed | SourceTimeout | UnprocessableImage):
+        return "failed" if isinstance(error, DecoderEnded) else "source"
+    return "refused" if error.status < 500 else "failed"
 
 
 def _picture(kept: tuple[ResultHead, bytes], *, is_hit: bool) -> Picture:

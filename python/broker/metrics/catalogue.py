@@ -13,6 +13,10 @@ PROCESS_LABELS = ("node", "process", "pid")
 _CALL_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 # From a commit on a fast disk to one that waits for an unavailable database.
 _COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+# From a gateway that waits for news on the same machine to one that is behind, or far away.
+_HAND_OVER_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+# As native code counts them; a test compares.
+_DELAY_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,17 @@ START = _gauge("broker_process_start_time_seconds", "Start time of the process, 
 CPU = _counter("broker_process_cpu_seconds_total", "CPU time, user and system.")
 RESIDENT = _gauge("broker_process_resident_memory_bytes", "Resident memory.")
 FILES = _gauge("broker_process_open_fds", "Open file descriptors (Linux 6.2 or newer).")
+FILES_MAX = _gauge("broker_process_max_fds", "Limit of open file descriptors.")
+MEMORY_FREE = _gauge(
+    "broker_node_memory_available_bytes", "Memory of the machine that is available to new work."
+)
+MEMORY = _gauge("broker_node_memory_bytes", "Memory of the machine.")
+READY = _gauge(
+    "broker_ready",
+    "1 for a part of `/readyz` that is `ok`, otherwise 0: `database`, `owners`, `counters`,"
+    " `gateways`, `tasks`.",
+    "part",
+)
 LAG = _gauge(
     "broker_event_loop_lag_seconds", "Delay until the Python event loop of the process handled this scrape."
 )
@@ -84,6 +99,21 @@ HTTP_REQUESTS = _gauge("broker_http_requests_in_progress", "HTTP requests in pro
 COMMIT_SECONDS = Definition(
     "broker_commit_duration_seconds", "histogram", "Duration of a group commit.", ("slot",), _COMMIT_S
 )
+WRITE_SECONDS = Definition(
+    "broker_write_duration_seconds",
+    "histogram",
+    "Time from the arrival of a change, or of a batch of votes, at its owner or counter until it is durable.",
+    ("slot",),
+    _COMMIT_S,
+)
+HAND_OVER_SECONDS = Definition(
+    "broker_owner_hand_over_duration_seconds",
+    "histogram",
+    "Time from the first durable notification of a reply to a gateway until the gateway has"
+    " acknowledged the reply.",
+    (),
+    _HAND_OVER_S,
+)
 COMMITTED = _counter("broker_committed_total", "Changes, or batches of votes, in those commits.", "slot")
 DOUBTS = _counter(
     "broker_commits_in_doubt_total", "Commits whose outcome was unknown and had to be looked up.", "slot"
@@ -108,6 +138,13 @@ QUEUE_BYTES = _gauge("broker_queue_bytes", "Bytes that wait for a commit.", "que
 TOPICS = _gauge("broker_owner_topics", "Programs and channels that an owner has in memory.")
 FOLLOWERS = _gauge("broker_owner_gateways", "Gateways that follow this owner.")
 VOTES = _counter("broker_votes_total", "Votes and impressions, by whether they changed a count.", "outcome")
+VOTE_SECONDS = Definition(
+    "broker_vote_duration_seconds",
+    "histogram",
+    "Time from the arrival of votes of one request, or of a batch of native code, until they are durable.",
+    (),
+    _COMMIT_S,
+)
 TALLIES = _gauge("broker_tallies", "Shards of polls that this counter has in memory.")
 DATABASE = _gauge(
     "broker_database_connections", "Connections of the database pool, by state: `used`, `idle`.", "state"
@@ -128,6 +165,14 @@ DEAD_LOOPS = _gauge(
 )
 DELIVERIES = _counter("broker_gateway_deliveries_total", "Notifications sent to connections.")
 DELIVERED_BYTES = _counter("broker_gateway_delivered_bytes_total", "Bytes of those notifications.")
+DELAY_SECONDS = Definition(
+    "broker_gateway_delivery_delay_seconds",
+    "histogram",
+    "Time from the arrival of a notification at the gateway until it is in the socket, for each"
+    " subscriber that keeps up; of notifications sent together the newest one counts.",
+    (),
+    _DELAY_S,
+)
 MESSAGES = _counter("broker_gateway_messages_total", "Messages from clients.")
 HANDSHAKES = _counter("broker_gateway_handshakes_total", "WebSocket handshakes completed.")
 REFUSED = _counter("broker_gateway_refused_total", "Connections and handshakes refused.")
@@ -144,6 +189,14 @@ IMAGES = _counter(
     "broker_images_total",
     "Image requests: served from `memory`, from `disk`, `made`, or `refused` with an error.",
     "outcome",
+)
+IMAGE_SECONDS = Definition(
+    "broker_image_duration_seconds",
+    "histogram",
+    "Time of an image request: `hit` from a cache, `made`, `refused` because of what was asked for,"
+    " `source` if the source could not be had, or `failed`.",
+    ("outcome",),
+    _CALL_S,
 )
 IMAGE_FETCHES = _counter("broker_image_fetches_total", "Requests for source images.")
 IMAGE_CRASHES = _counter("broker_image_crashes_total", "Images that crashed their decoder process.")
@@ -182,12 +235,12 @@ IMAGES_UP = _gauge(
 )
 
 CATALOGUE = (
-    UP, INFO, START, CPU, RESIDENT, FILES, LAG,
-    OPERATIONS, OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, TASK_RESTARTS, HTTP_RESPONSES, HTTP_REQUESTS,
-    COMMIT_SECONDS, COMMITTED, DOUBTS, LOSSES, GENERATION, QUEUE, QUEUE_BYTES, TOPICS, FOLLOWERS, VOTES,
-    TALLIES, DATABASE, DATABASE_MAX,
-    CONNECTIONS, SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DEAD_LOOPS, DELIVERIES,
-    DELIVERED_BYTES, MESSAGES, HANDSHAKES, REFUSED, NATIVE_VOTES, CLOSES,
-    IMAGES, IMAGE_FETCHES, IMAGE_CRASHES, IMAGE_BYTES, IMAGE_WARMINGS, FACE_SEARCHES, FACE_MODELS,
+    UP, INFO, START, CPU, RESIDENT, FILES, FILES_MAX, MEMORY_FREE, MEMORY, READY, LAG, OPERATIONS,
+    OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, TASK_RESTARTS, HTTP_RESPONSES, HTTP_REQUESTS,
+    COMMIT_SECONDS, WRITE_SECONDS, HAND_OVER_SECONDS, COMMITTED, DOUBTS, LOSSES, GENERATION, QUEUE,
+    QUEUE_BYTES, TOPICS, FOLLOWERS, VOTES, VOTE_SECONDS, TALLIES, DATABASE, DATABASE_MAX, CONNECTIONS,
+    SUBSCRIPTIONS, LOGS, LOG_BYTES, SESSIONS, CALLS_RUNNING, LOOP_LAG, DEAD_LOOPS, DELIVERIES,
+    DELIVERED_BYTES, DELAY_SECONDS, MESSAGES, HANDSHAKES, REFUSED, NATIVE_VOTES, CLOSES, IMAGES,
+    IMAGE_SECONDS, IMAGE_FETCHES, IMAGE_CRASHES, IMAGE_BYTES, IMAGE_WARMINGS, FACE_SEARCHES, FACE_MODELS,
     SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, GATEWAYS, IMAGES_UP,
 )  # fmt: skip

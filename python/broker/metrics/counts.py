@@ -28,11 +28,13 @@ class Sample(NamedTuple):
 
 
 class Count:
-    """A counter."""
+    """A counter. One without labels begins at 0, so that `increase()` sees its first step."""
 
     def __init__(self, definition: Definition) -> None:
         self._name = definition.name
         self._values: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        if not definition.labels:
+            self._values[()] = 0
 
     def add(self, *labels: str, amount: float = 1) -> None:
         """Count. Labels are values of ours, never what a caller sent."""
@@ -73,17 +75,22 @@ LOGINS_FAILED = Count(catalogue.LOGINS_FAILED)
 RATE_LIMITED = Count(catalogue.RATE_LIMITED)
 HTTP_RESPONSES = Count(catalogue.HTTP_RESPONSES)
 COMMIT_SECONDS = Durations(catalogue.COMMIT_SECONDS)
+WRITE_SECONDS = Durations(catalogue.WRITE_SECONDS)
+HAND_OVER_SECONDS = Durations(catalogue.HAND_OVER_SECONDS)
 COMMITTED = Count(catalogue.COMMITTED)
 DOUBTS = Count(catalogue.DOUBTS)
 LOSSES = Count(catalogue.LOSSES)
 VOTES = Count(catalogue.VOTES)
+VOTE_SECONDS = Durations(catalogue.VOTE_SECONDS)
+IMAGE_SECONDS = Durations(catalogue.IMAGE_SECONDS)
 SLOT_EXCHANGES = Count(catalogue.SLOT_EXCHANGES)
 GATEWAY_REPLACEMENTS = Count(catalogue.GATEWAY_REPLACEMENTS)
 TASK_RESTARTS = Count(catalogue.TASK_RESTARTS)
 
 _ALL = (
-    OPERATIONS, OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, HTTP_RESPONSES, COMMIT_SECONDS, COMMITTED,
-    DOUBTS, LOSSES, VOTES, SLOT_EXCHANGES, GATEWAY_REPLACEMENTS, TASK_RESTARTS,
+    OPERATIONS, OPERATION_SECONDS, LOGINS_FAILED, RATE_LIMITED, HTTP_RESPONSES, COMMIT_SECONDS, WRITE_SECONDS,
+    HAND_OVER_SECONDS, COMMITTED, DOUBTS, LOSSES, VOTES, VOTE_SECONDS, IMAGE_SECONDS, SLOT_EXCHANGES,
+    GATEWAY_REPLACEMENTS, TASK_RESTARTS,
 )  # fmt: skip
 
 

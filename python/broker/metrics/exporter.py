@@ -112,6 +112,11 @@ class Exporter:
         open_fds = os.stat("/proc/self/fd").st_size  # noqa: PTH116 - a path of the kernel, not of a file
         if open_fds:
             yield Sample(catalogue.FILES.name, (), open_fds)
+        yield Sample(catalogue.FILES_MAX.name, (), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        memory = Path("/proc/meminfo").read_bytes()
+        for name, definition in (b"MemTotal:", catalogue.MEMORY), (b"MemAvailable:", catalogue.MEMORY_FREE):
+            kilobytes = memory.partition(name)[2].split(maxsplit=1)[0]
+            yield Sample(definition.name, (), int(kilobytes) * 1024)
 
 
 def _listen(directory: Path, name: str) -> socket.socket:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -36,9 +37,13 @@ Told = Mapping[tuple[str, str], Mapping[str, Any] | None]
 """What the processes told, by kind and number; None of one that did not answer."""
 
 
-async def read_page(data_dir: Path, clock: Clock) -> bytes:
-    """The page in Prometheus' text format. Raises nothing: what cannot be read is not on it."""
-    return render(await _ask_all(data_dir / DIRECTORY, clock))
+async def read_page(data_dir: Path, clock: Clock, parts: Mapping[str, str] | None = None) -> bytes:
+    """The page in Prometheus' text format. Raises nothing: what cannot be read is not on it.
+
+    Args:
+        parts: of the product, as `/readyz` has them.
+    """
+    return render(await _ask_all(data_dir / DIRECTORY, clock), parts or {})
 
 
 async def read_samples(data_dir: Path, clock: Clock, kind: str) -> list[tuple[str, list[str], Any]]:
@@ -48,8 +53,8 @@ async def read_samples(data_dir: Path, clock: Clock, kind: str) -> list[tuple[st
     return [(name, labels, value) for name, labels, value in samples]
 
 
-def render(told: Told) -> bytes:
-    """The page of what the processes told."""
+def render(told: Told, parts: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    """The page of what the processes told, and of the parts as this process found them."""
     families = {definition.name: _family(definition) for definition in CATALOGUE}
     node = socket.gethostname()
     for place, process in sorted(told.items(), key=lambda each: each[0]):
@@ -63,6 +68,8 @@ def render(told: Told) -> bytes:
             definition = _DEFINITIONS.get(name)
             if definition is not None:  # a process of a newer version may know more
                 _add(families, definition, (*labels, *own), value)
+    for part, state in parts.items():
+        _add(families, catalogue.READY, (node, "api", str(os.getpid()), part), int(state == "ok"))
     return generate_latest(_Fixed([family for family in families.values() if family.samples]))
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from broker.clock import Clock
 from broker.errors import Unavailable
+from broker.metrics.counts import HAND_OVER_SECONDS
 from broker.owners.log import ENTRY_OVERHEAD_BYTES, Step
 from broker.owners.protocol import Cursor, Entry, EntryKind, Head
 from broker.owners.topics import Topic
@@ -77,7 +78,7 @@ class Following:
     def wake(self) -> None:
         """Tell the session that there is something to read."""
         self.session.dirty[self.number] = self
-        self.session.news.set()
+        self.session.wake()
 
 
 class GatewaySession:
@@ -92,7 +93,15 @@ class GatewaySession:
         self.is_closed = False
         self._clock = clock
         self._reply = PollReply(0, [])
+        self._news_s = 0.0  # since when there is something to read
+        self._reply_s = 0.0  # since when there was, of what the reply tells; 0 once that is acknowledged
         self._polling: asyncio.Task[PollReply] | None = None
+
+    def wake(self) -> None:
+        """There is something to read."""
+        if not self.news.is_set():
+            self._news_s = self._clock.monotonic_s()
+            self.news.set()
 
     def follow(self, follow: Follow, topic: Topic) -> Head:
         """Begin or begin anew; returns the head after which entries will come."""
@@ -134,6 +143,9 @@ class GatewaySession:
             await asyncio.wait([self._polling])
         if ack < self._reply.number:
             return self._reply
+        if self._reply_s:
+            HAND_OVER_SECONDS.observe(self._clock.monotonic_s() - self._reply_s)
+            self._reply_s = 0.0
         self._reply = PollReply(ack, [])
         polling = self._polling = asyncio.ensure_future(self._next(ack, wait_s))
         polling.add_done_callback(self._ended)
@@ -154,8 +166,10 @@ class GatewaySession:
         while True:
             self.used_s = self._clock.monotonic_s()
             self.news.clear()
+            news_s = self._news_s
             batches = await self._collect()
             if batches:
+                self._reply_s = news_s
                 self._reply = PollReply(ack + 1, batches)
                 return self._reply
             left_s = end_s - self._clock.monotonic_s()
@@ -176,7 +190,7 @@ class GatewaySession:
         room, room_bytes = MAX_REPLY_ENTRIES, MAX_REPLY_BYTES
         for position in list(self.dirty.values()):
             if room <= 0 or room_bytes <= 0:
-                self.news.set()
+                self.wake()
                 break
             try:
                 steps, offset = await self._read(position, room)

@@ -318,8 +318,9 @@ class RestApp(Door):
         await exchange.whole(200 if is_ready else 503, orjson.dumps(body), JSON_TYPE, _NO_STORE)
 
     async def _serve_metrics(self, exchange: Exchange) -> None:
-        """The metrics of all processes of this node."""
-        body = await page.read_page(self._services.settings.data_dir, self._services.clock)
+        """The metrics of all processes of this node, and whether what the product needs is there."""
+        parts = await self._health()
+        body = await page.read_page(self._services.settings.data_dir, self._services.clock, parts)
         await exchange.whole(200, body, page.CONTENT_TYPE, _NO_STORE)
 
     async def _serve_jwks(self, exchange: Exchange) -> None:

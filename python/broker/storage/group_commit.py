@@ -26,7 +26,7 @@ from broker.concurrency.back_off import Backoff, Delays
 from broker.concurrency.batch_queue import Backlog, BatchLimits
 from broker.errors import BrokerError, InternalError, OutcomeUnknown, Unavailable
 from broker.metrics import catalogue
-from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, Sample
+from broker.metrics.counts import COMMIT_SECONDS, COMMITTED, DOUBTS, WRITE_SECONDS, Sample
 from broker.storage.fence import Fenced, Term
 
 _RETRY = Backoff(0.05, 1.0, jitter=0)  # while the database is unavailable
@@ -47,11 +47,13 @@ class Pending:
 
     Attributes:
         deadline_s: in monotonic seconds.
+        arrived_s: when it was queued, in the same.
         is_doubtful: a transaction with it may have been committed.
     """
 
     size_bytes: int
     deadline_s: float
+    arrived_s: float = field(default=0.0, init=False)
     is_doubtful: bool = field(default=False, init=False)
 
 
@@ -136,6 +138,7 @@ class GroupCommit(Generic[P, R]):
         self._refusals = refusals
         self._name = name
         self._slot = slot
+        DOUBTS.add(slot, amount=0)  # so that the first one is an increase
         self._order = order or asyncio.Lock()
         self._backlog: Backlog[P] = Backlog(limits)
         self._arrived = asyncio.Event()
@@ -150,6 +153,7 @@ class GroupCommit(Generic[P, R]):
         if self._closed:
             self._give_up(pending, self._refusals.closed)
         elif self._backlog.add(pending, pending.size_bytes):
+            pending.arrived_s = self._clock.monotonic_s()
             self._arrived.set()
         else:
             self._give_up(pending, self._refusals.full)
@@ -268,8 +272,11 @@ class GroupCommit(Generic[P, R]):
                 self._work.forget(group)
                 self._writing = ()
                 raise
-            COMMIT_SECONDS.observe(self._clock.monotonic_s() - began_s, self._slot)
+            durable_s = self._clock.monotonic_s()
+            COMMIT_SECONDS.observe(durable_s - began_s, self._slot)
             COMMITTED.add(self._slot, amount=len(group))
+            for pending in group:
+                WRITE_SECONDS.observe(durable_s - pending.arrived_s, self._slot)
         for pending, reply in zip(group, replies, strict=True):
             self._work.answer(pending, reply)
         self._writing = ()

@@ -102,7 +102,8 @@ impl Stage {
         };
         let appended = self.log.log.lock().append(&entry, self.shared.now_ms());
         appended.expect("consecutive");
-        self.log.announce(&self.shared.mailboxes);
+        self.log
+            .announce(&self.shared.mailboxes, self.shared.now_us());
     }
 
     /// So that the next turn does not sleep when there is nothing to do.

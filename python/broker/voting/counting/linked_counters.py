@@ -19,7 +19,7 @@ from broker.concurrency.batch_queue import BatchLimits
 from broker.errors import BrokerError, NotFound, OutcomeUnknown, Unavailable
 from broker.ids import IdSource
 from broker.metrics import catalogue
-from broker.metrics.counts import Sample
+from broker.metrics.counts import VOTE_SECONDS, Sample
 from broker.settings import Settings
 from broker.voting.counting.batches import SEALED, CountKey, Group, Outcomes, VoteBatch
 from broker.voting.counting.calls import COUNTER_CALLS
@@ -168,7 +168,14 @@ class LinkedCounters:
 
     async def submit(self, entries: Sequence[PackedEntry], key: CountKey | None = None) -> list[bool]:
         """Count votes with the next call to each counter, and await the outcomes."""
-        deadline_s = self._clock.monotonic_s() + self._wait_s
+        began_s = self._clock.monotonic_s()
+        changed = await self._submit(entries, key, began_s + self._wait_s)
+        VOTE_SECONDS.observe(self._clock.monotonic_s() - began_s)
+        return changed
+
+    async def _submit(
+        self, entries: Sequence[PackedEntry], key: CountKey | None, deadline_s: float
+    ) -> list[bool]:
         if len(self._clients) == 1 and key is None:
             return _raise_or_return(await self._ask(0, _Entries(entries), None, deadline_s))
         places: dict[int, list[int]] = {}
@@ -191,8 +198,11 @@ class LinkedCounters:
 
     async def count(self, counter: int, take: Callable[[], Sequence[Group]]) -> list[bytes | None]:
         """Count the groups with the next batch, and await their outcomes."""
-        deadline_s = self._clock.monotonic_s() + self._wait_s
-        return _raise_or_return(await self._clients[counter].ask(_Groups(take), 0, deadline_s))
+        began_s = self._clock.monotonic_s()
+        reply = await self._clients[counter].ask(_Groups(take), 0, began_s + self._wait_s)
+        outcomes: list[bytes | None] = _raise_or_return(reply)
+        VOTE_SECONDS.observe(self._clock.monotonic_s() - began_s)
+        return outcomes
 
     def _ask(
         self, counter: int, entries: _Entries, key: CountKey | None, deadline_s: float
