@@ -8,6 +8,7 @@ import pytest
 from ray import _raylet
 from ray._private import ray_constants
 
+from broker.deployments import ports
 from broker.deployments.environment import build_environment, joined_environment
 from broker.deployments.ingress_key import key_of_cluster
 from broker.deployments.ports import free_port, replica_ports, require_free
@@ -66,6 +67,22 @@ def test_free_ports_differ_and_are_none_that_the_system_gives_away() -> None:
     assert taken not in given
     assert len(set(given[:1_000])) == 1_000
     assert set(given).isdisjoint(range(int(first), int(last) + 1))
+
+
+def test_proxy_of_serve_never_gets_a_port_of_an_ingress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def proxy_port(settings: Settings, start: str) -> int:
+        environment, _ = build_environment(settings, scratch_of(tmp_path, start))
+        return int(environment["RAY_SERVE_FALLBACK_PROXY_HTTP_PORT"])
+
+    # An instance's ports are chosen before anything listens on them, those of a neighbour too.
+    chosen = {free_port() for _ in range(3_000)}
+    assert {proxy_port(Settings(), f"{start}") for start in range(5)} & chosen == set()
+    first = proxy_port(Settings(), "before")
+    monkeypatch.setattr(ports, "_internal_turns", iter([first, first + 1, first + 2, first + 3]))
+    settings = Settings(http_port=first, ws_port=first + 1, ops_port=first + 2)
+    assert proxy_port(settings, "after") == first + 3
 
 
 def test_secret_of_our_own_ray_changes_with_each_start(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from broker.deployments import ingress_key
-from broker.deployments.ports import free_port, replica_ports
+from broker.deployments.ports import internal_port, replica_ports
 from broker.deployments.ray_internals import haproxy
 from broker.deployments.ray_internals.ray_logs import FILE_BYTES
 from broker.deployments.ray_tls import make_certificate
@@ -48,7 +48,7 @@ def build_environment(settings: Settings, scratch: Path) -> tuple[dict[str, str]
         environment = {"RAY_TMPDIR": str(scratch), **serve_environment(), **_joined_ingress(settings)}
         return environment, ""
     program = haproxy.find_haproxy()
-    environment = _local_environment(scratch) | make_certificate(scratch / "tls", RAY_HOST)
+    environment = _local_environment(settings, scratch) | make_certificate(scratch / "tls", RAY_HOST)
     if program is None:
         return environment, _NO_HAPROXY
     key = settings.ingress_key or secrets.token_urlsafe(32)
@@ -112,10 +112,11 @@ def serve_environment() -> dict[str, str]:
     }
 
 
-def _local_environment(scratch: Path) -> dict[str, str]:
+def _local_environment(settings: Settings, scratch: Path) -> dict[str, str]:
     """What a Ray of our own must find before it is imported."""
     seed = int(hashlib.sha256(os.fsencode(scratch)).hexdigest()[:8], 16)
     first, last = replica_ports(seed)
+    public = (settings.http_port, settings.ws_port, settings.operations_port)
     return {
         "RAY_TMPDIR": str(scratch),
         "RAY_ADDRESS": "",
@@ -161,7 +162,7 @@ def _local_environment(scratch: Path) -> dict[str, str]:
         "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "1",
         # Two of an instance's may listen at a time, while another Ray takes over.
         "SERVE_SOCKET_REUSE_PORT_ENABLED": "1",
-        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(free_port()),
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(internal_port(public)),
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(first),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(last),
     }

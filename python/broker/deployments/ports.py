@@ -2,14 +2,20 @@
 
 import random
 import socket
+from collections.abc import Collection, Iterator
 from itertools import cycle
 
 from broker.setup_error import SetupError
 
 _REPLICA_PORTS = range(20_000, 30_000, 100)  # below the ports that the system hands out by itself
 _REPLICA_BLOCK = 100
-_FREE_PORTS = range(30_000, 32_768)  # Linux gives away 32,768 and more, also to connections that go out
+# Linux gives away 32,768 and more, also to connections that go out. Two ranges, so that no ingress is given a
+# port on which Serve's own proxy, of this or another instance, listens a moment later: both would listen
+# there without an error (SO_REUSEPORT), and the proxy would answer half of the connections, with 403.
+_INTERNAL_PORTS = range(30_000, 30_500)
+_FREE_PORTS = range(30_500, 32_768)
 _turns = cycle(random.sample(_FREE_PORTS, len(_FREE_PORTS)))
+_internal_turns = cycle(random.sample(_INTERNAL_PORTS, len(_INTERNAL_PORTS)))
 
 
 def require_free(host: str, port: int, setting: str) -> None:
@@ -29,14 +35,29 @@ def free_port() -> int:
     which may be many seconds later; and the next call in this process gives another. Raises OSError when none
     is left.
     """
-    for port, _ in zip(_turns, _FREE_PORTS, strict=False):
+    return _find(_turns, _FREE_PORTS, ())
+
+
+def internal_port(public: Collection[int] = ()) -> int:
+    """As `free_port`, for a part that only this instance's other parts connect to.
+
+    Args:
+        public: the ports that the instance has, or is about to have, for others.
+    """
+    return _find(_internal_turns, _INTERNAL_PORTS, public)
+
+
+def _find(turns: Iterator[int], ports: range, excluded: Collection[int]) -> int:
+    for port, _ in zip(turns, ports, strict=False):
+        if port in excluded:
+            continue
         try:
             with socket.create_server(("127.0.0.1", port)):
                 return port
         except OSError as error:
             if error.errno not in _IN_USE:
                 raise
-    raise OSError(f"no port of {_FREE_PORTS.start} to {_FREE_PORTS.stop - 1} is free")
+    raise OSError(f"no port of {ports.start} to {ports.stop - 1} is free")
 
 
 def replica_ports(seed: int) -> tuple[int, int]:

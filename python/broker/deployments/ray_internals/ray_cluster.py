@@ -48,7 +48,7 @@ from ray._raylet import (  # type: ignore[attr-defined]  # its stubs leave them 
 from broker import timers
 from broker.actors.named import NAMESPACE
 from broker.deployments.environment import RAY_HOST, joined_environment
-from broker.deployments.ports import free_port
+from broker.deployments.ports import internal_port
 from broker.deployments.ray_internals import fork_client, ray_logs, standby
 from broker.deployments.ray_internals.workers import RayWorkers, until_ended
 
@@ -84,7 +84,7 @@ def start_local(scratch: Path, log: Path) -> LocalRay:
         object_store_memory=_OBJECT_STORE_BYTES,
         temp_dir=str(scratch / "ray"),  # Ray lets everybody read and write it
         include_dashboard=False,
-        runtime_env_agent_port=free_port(),
+        runtime_env_agent_port=internal_port(),
         include_log_monitor=False,  # type: ignore[arg-type]  # Ray annotates a bool as text
         no_monitor=True,
         ray_client_server_port=None,
