@@ -10,7 +10,7 @@ from broker.domain.audit import Actor
 from broker.errors import SlowDown
 from broker.storage.visitor_rules import StoredRules, VisitorRules
 from broker.voting.polls.audience import build_audience
-from broker.voting.polls.visitor_book import VisitorBook
+from broker.voting.polls.visitor_admission import VisitorAdmission
 from tests.auth.visitor_tokens import SECRET, signed
 from tests.product import Product, app_of
 from tests.rest.test_responses import ASKED, Vote, ask  # noqa: F401  # a fixture
@@ -30,7 +30,7 @@ async def visitor(product: Product, known: str | None = None) -> str:
 
 
 async def integrity(vote: Vote, role: str | None = "admin") -> Any:
-    await vote.product.services.audience.signs.write()
+    await vote.product.services.audience.patterns.write()
     return await vote.get(f"{vote.project}/{vote.program}/integrity", role=role)
 
 
@@ -54,7 +54,7 @@ async def test_the_first_visitor_of_an_account_counts_in_every_process(
     await VisitorRules(services.database).put("demo", StoredRules([], None, "any"), Actor.operator())
     product.clock.forward_ms += 5_001
     assert (await services.audience.visitors.rules("demo")).secret is None
-    other = VisitorBook(services.settings, services.clock, services.database)
+    other = VisitorAdmission(services.settings, services.clock, services.database)
     token, _ = issue(await other.secret("demo"), "demo", services.clock.now_ms())
     await other.close()
     assert await vote.count(vote.answer(token)) == (1, 0)
@@ -96,7 +96,7 @@ async def test_new_visitors_of_a_network_are_bounded_over_all_processes(product:
         product.services.settings, visitors_rate_per_network=0.1, visitors_burst_per_network=3,
         visitors_rate_per_address=0.1, visitors_burst_per_address=2,
     )  # fmt: skip
-    books = [VisitorBook(settings, product.clock, product.services.database) for _ in range(2)]
+    books = [VisitorAdmission(settings, product.clock, product.services.database) for _ in range(2)]
     product.clock.forward_ms += 3_600_000  # whatever was taken is there again
 
     async def taken(place: int, address: str) -> bool:
@@ -166,14 +166,14 @@ async def test_polls_that_nobody_watches_have_no_numbers(ask: Any, product: Prod
 async def test_rows_are_bounded_and_add_up(ask: Any, product: Product) -> None:  # noqa: F811
     vote = await ask(ASKED | {"watched": True})
     assert await vote.count(vote.answer("a")) == (1, 0)
-    signs = product.services.audience.signs
-    await signs.write()
+    patterns = product.services.audience.patterns
+    await patterns.write()
     (uid,) = [count.uid for count in await product.services.audience.polls.count(
         "demo", None, program_id=vote.program)]  # fmt: skip
     networks = sorted((uid, network, 20 if network == 2_500 else 1) for network in range(1, 2_501))
-    await signs.stored.add([(uid, minute, 1, 0) for minute in range(60_000_000, 60_003_000)], networks)
-    await signs.stored.add([(uid, 60_003_000, 1, 0)], [(uid, 2_500, 5)])
-    minutes, kept = await signs.stored.read([uid])
+    await patterns.stored.add([(uid, minute, 1, 0) for minute in range(60_000_000, 60_003_000)], networks)
+    await patterns.stored.add([(uid, 60_003_000, 1, 0)], [(uid, 2_500, 5)])
+    minutes, kept = await patterns.stored.read([uid])
     assert (len(minutes), len(kept)) == (1_440, 1_001)
     assert {row.network for row in kept[:2]} == {0, 2_500}
     assert sum(row.votes for row in kept) == 2_499 + 25 + 1

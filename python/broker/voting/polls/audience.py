@@ -11,13 +11,13 @@ from broker.owners.client import Owners
 from broker.settings import Settings
 from broker.storage.database import Database
 from broker.storage.polls import Polls
-from broker.storage.vote_signs import StoredSigns
+from broker.storage.vote_patterns import StoredPatterns
 from broker.voting.counting.client import Counters
 from broker.voting.polls.final_results import FinalResults
 from broker.voting.polls.known_polls import KnownPolls
 from broker.voting.polls.news import VoteNews
-from broker.voting.polls.visitor_book import VisitorBook
-from broker.voting.polls.vote_signs import VoteSigns
+from broker.voting.polls.visitor_admission import VisitorAdmission
+from broker.voting.polls.vote_patterns import VotePatterns
 
 _RESULTS_S = 0.5  # half of what results may be behind; the rest is for the query
 _RESULTS = 5_000  # remembered at a time
@@ -39,7 +39,7 @@ class Audience:
         results: live results by what they are of.
         final: says which of them change no more.
         visitors: who counts as a visitor, by account.
-        signs: how votes of watched polls come.
+        patterns: how votes of watched polls come.
     """
 
     counters: Counters
@@ -48,8 +48,8 @@ class Audience:
     results: LoadingCache[tuple[str | None, ...], LiveReply]
     final: FinalResults
     news: VoteNews
-    visitors: VisitorBook
-    signs: VoteSigns
+    visitors: VisitorAdmission
+    patterns: VotePatterns
     per_address: LocalRate
     per_connection: LocalRate
     names_per_address: LocalRate
@@ -59,7 +59,7 @@ class Audience:
         await self.known.close()
         await self.results.close()
         await self.visitors.close()
-        await self.signs.close()
+        await self.patterns.close()
 
 
 def build_audience(
@@ -74,8 +74,8 @@ def build_audience(
         results=LoadingCache(clock, _RESULTS_S, _RESULTS),
         final=FinalResults(polls, clock, settings),
         news=VoteNews(owners, clock),
-        visitors=VisitorBook(settings, clock, database),
-        signs=VoteSigns(StoredSigns(database), clock),
+        visitors=VisitorAdmission(settings, clock, database),
+        patterns=VotePatterns(StoredPatterns(database), clock),
         per_address=LocalRate(
             clock, Rate(settings.responses_rate_per_address, settings.responses_burst_per_address)
         ),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from broker.domain.values import Model
 from broker.storage.polls import PollCount
-from broker.storage.vote_signs import OTHER_NETWORKS, MinuteRow, NetworkRow
+from broker.storage.vote_patterns import OTHER_NETWORKS, MinuteRow, NetworkRow
 from broker.voting.rules import Declaration, Visitors, is_watched
 
 SMALL = 10

@@ -37,7 +37,7 @@ from broker.voting.counting.batches import CountKey
 from broker.voting.counting.client import PackedEntry
 from broker.voting.counting.errors import VotingClosed
 from broker.voting.polls.known_polls import OTHER_NAMES, Measure
-from broker.voting.polls.visitor_book import Rules
+from broker.voting.polls.visitor_admission import Rules
 from broker.voting.rules import (
     MAX_OPTION,
     MAX_TEXT_CHARACTERS,
@@ -367,7 +367,7 @@ def _watch(context: Context, key: bytes, votes: Sequence[tuple[int, str]]) -> No
     """Count how votes of watched polls came, by poll and visitor."""
     if votes:
         audience = context.services.audience
-        audience.signs.note(key, audience.visitors.network_of(context.address), votes)
+        audience.patterns.note(key, audience.visitors.network_of(context.address), votes)
 
 
 def _record(

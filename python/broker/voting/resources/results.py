@@ -71,8 +71,8 @@ async def _get_report(context: Context, params: ResponseReportParams) -> Respons
 
 async def _get_integrity(context: Context, params: ResponseReportParams) -> IntegrityReport:
     counts = [count for count in await _reported(context, params) if any(count.totals)]
-    signs = context.services.audience.signs
-    minutes, networks = await signs.stored.read([count.uid for count in counts])
+    patterns = context.services.audience.patterns
+    minutes, networks = await patterns.stored.read([count.uid for count in counts])
     required = (await context.services.audience.visitors.rules(params.account_id)).required
     return IntegrityReport.model_construct(
         account_id=params.account_id,

@@ -38,7 +38,7 @@ class Rules:
     required: Visitors
 
 
-class VisitorBook:
+class VisitorAdmission:
     """The rules of all accounts, and the limits on new visitors. Use from one event loop, and `close` it."""
 
     def __init__(self, settings: Settings, clock: Clock, database: Database) -> None:

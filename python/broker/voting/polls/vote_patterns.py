@@ -18,7 +18,7 @@ from broker.clock import Clock
 from broker.concurrency.caches import LruCache
 from broker.concurrency.tasks import run_once
 from broker.errors import Unavailable
-from broker.storage.vote_signs import OTHER_NETWORKS, StoredSigns
+from broker.storage.vote_patterns import OTHER_NETWORKS, StoredPatterns
 
 _WRITE_S = 2.0
 _MAX_POLLS = 500
@@ -38,10 +38,10 @@ class _Tally:
     networks: Counter[int] = field(default_factory=Counter)
 
 
-class VoteSigns:
+class VotePatterns:
     """One for each process. Use from one event loop, and `close` it."""
 
-    def __init__(self, stored: StoredSigns, clock: Clock) -> None:
+    def __init__(self, stored: StoredPatterns, clock: Clock) -> None:
         self.stored = stored
         self._clock = clock
         self._tallies: dict[int, _Tally] = {}
@@ -69,7 +69,7 @@ class VoteSigns:
             if self._is_in_row(poll, visitor):
                 tally.in_row[minute] += 1
         if self._tallies and self._writer is None and not self._closing.is_set():
-            self._writer = run_once("vote signs", self._write_until_done())
+            self._writer = run_once("vote patterns", self._write_until_done())
 
     async def close(self) -> None:
         """Write what is counted. Idempotent."""
@@ -96,7 +96,7 @@ class VoteSigns:
                 try:
                     await self.write()
                 except Unavailable as error:
-                    _log.info("vote_signs_not_written", extra={"cause": error.log_text or error.message})
+                    _log.info("vote_patterns_not_written", extra={"cause": error.log_text or error.message})
                     if self._closing.is_set():
                         return
         finally:

@@ -1,4 +1,4 @@
-"""Rules, dashboards and runbooks agree with each other and with the metrics that there are."""
+"""Alert rules, dashboards and runbooks agree with each other and with the metrics that there are."""
 
 import json
 import re

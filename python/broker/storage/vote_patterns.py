@@ -67,7 +67,7 @@ class NetworkRow(NamedTuple):
     votes: int
 
 
-class StoredSigns:
+class StoredPatterns:
     """The repository. Every method raises `Unavailable` while the database is away."""
 
     def __init__(self, database: Database) -> None:
