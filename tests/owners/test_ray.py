@@ -130,9 +130,10 @@ async def test_exchanged_owner_neither_loses_nor_doubles(cluster: None, dsn: str
 async def test_exchange_spreads_owners_again_after_one_was_exchanged_alone(cluster: None, dsn: str) -> None:
     pool = open_pool(dsn)
     await pool.start()
+    # It hangs, so its number is not free. Had it been seen to answer, it would be killed, and start again.
+    os.kill((await process_ids())[0], signal.SIGSTOP)
     watching = asyncio.create_task(pool.watch())
     try:
-        os.kill((await process_ids())[0], signal.SIGSTOP)  # it hangs, so its number is not free
         async with asyncio.timeout(120):
             while owner_names() != ["owner-0.2", "owner-1.1"]:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.1)
