@@ -379,7 +379,7 @@ async def test_issued_visitors_vote_and_the_report_tells_how(url: str, product: 
         assert await anybody.responses.add("final", again) == Counted(0, 1), "it is the same visitor"
         with pytest.raises(Unauthenticated):
             await anybody.responses.get_integrity("final")
-    await product.services.audience.signs.write()
+    await product.services.audience.patterns.write()
     async with AsyncClient(url, username="user", password=PASSWORD) as client:
         (entry,) = await client.responses.get_integrity("final")
     assert (entry.measure_name, entry.context_id, entry.title) == ("whoWins", context, "Who wins?")
